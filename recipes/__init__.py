@@ -1,0 +1,1 @@
+"""Recipes that ship with vlcli; installed as the package ``vlcli_recipes``."""

@@ -1,0 +1,14 @@
+"""Package folders that metadata alone cannot map: the plugins, and recipes as ``vlcli_recipes``."""
+
+from setuptools import find_packages, setup
+
+core = find_packages(include=["vlcli", "vlcli.*"])
+plugins = find_packages("plugins")
+recipes = ["vlcli_recipes", *(f"vlcli_recipes.{name}" for name in find_packages("recipes"))]
+
+setup(
+    packages=[*core, *plugins, *recipes],
+    package_dir={"vlcli_recipes": "recipes", **{name: f"plugins/{name}" for name in plugins if "." not in name}},
+    package_data={"": ["py.typed", "*.yaml", "*.json"]},
+    include_package_data=False,
+)

@@ -1,0 +1,24 @@
+"""vlcli: one registry and one command line for vision-language pre-training.
+
+``import vlcli`` is cheap: torch is imported by the first name that needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from vlcli.api import Loaded, load, model
+
+__all__ = ["Loaded", "__version__", "load", "model"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the Python interface (and torch with it) on first use."""
+    if name in ("Loaded", "load", "model"):
+        from vlcli import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'vlcli' has no attribute {name!r}")

@@ -1,0 +1,145 @@
+"""One example on its way from a file to a batch, and how objectives corrupt it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Phase = Literal["sentence", "tokens", "regions", "pixels"]
+PHASES: tuple[Phase, ...] = ("sentence", "tokens", "regions", "pixels")
+"""Corruptions run in this order, so that words are masked in the sentence that is finally used."""
+
+
+@dataclass
+class Example:
+    """What a reader gives: strings and ids, nothing loaded.
+
+    Attributes:
+        key: the example's id in its data set.
+        text: the sentence, or None.
+        images: image ids, none for text-only data, two for NLVR2, five for a story.
+        text_key: id of the sentence; equal ids are encoded once. Empty: the sentence itself.
+        targets: labels by name (``label`` an int; ``answers`` a mapping answer -> score; ``kind`` a string ...).
+    """
+
+    key: str
+    text: str | None = None
+    images: list[str] = field(default_factory=list)
+    text_key: str = ""
+    targets: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class TextSample:
+    """A tokenised sentence.
+
+    Attributes:
+        key: text id.
+        raw: as read.
+        ids: vocabulary ids with specials.
+        special: True at specials.
+        words: index of the whitespace word of each piece; -1 at specials.
+    """
+
+    key: str
+    raw: str
+    ids: list[int]
+    special: list[bool]
+    words: list[int]
+
+
+@dataclass
+class ImageSample:
+    """One image, loaded in the forms the model needs. Arrays are shared between views: replace, never write into them.
+
+    Attributes:
+        key: image id.
+        size: height and width in pixels.
+        features: (R, D) or None.
+        boxes: (R, 4) divided by width and height, or None.
+        fields: more arrays along R: ``classes``, ``class_scores``, ``attributes``, ``attribute_scores``, ``class_probs``.
+        box_ids: R ids.
+        pixels: (3, H, W) float32 normalised, or None.
+        concepts: ``ids``, ``scores`` arrays along K.
+    """
+
+    key: str
+    size: tuple[int, int]
+    features: NDArray[Any] | None = None
+    boxes: NDArray[np.float32] | None = None
+    fields: dict[str, NDArray[Any]] = field(default_factory=dict)
+    box_ids: list[str] | None = None
+    pixels: NDArray[np.float32] | None = None
+    concepts: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+@dataclass
+class Marks:
+    """What a corruption leaves for its objective, by the axis it runs along.
+
+    Attributes:
+        text: per piece: sequences as long as ``ids``; padded with -1.
+        regions: per region of the first image: arrays (R, ...); padded with 0.
+        example: one value an example.
+    """
+
+    text: dict[str, Any] = field(default_factory=dict)
+    regions: dict[str, Any] = field(default_factory=dict)
+    example: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Sample:
+    """One loaded example.
+
+    Attributes:
+        key: example id.
+        text: the sentence, or None.
+        images: its images.
+        targets: labels by name.
+        marks: filled by corruptions.
+    """
+
+    key: str
+    text: TextSample | None
+    images: list[ImageSample]
+    targets: dict[str, Any]
+    marks: Marks = field(default_factory=Marks)
+
+    def fork(self) -> Sample:
+        """A copy whose parts may be replaced without touching the original."""
+        text = None if self.text is None else replace(self.text)
+        return Sample(self.key, text, [replace(image) for image in self.images], dict(self.targets), Marks())
+
+
+Donor = Callable[[], Sample]
+"""Gives another sample of the same data set, drawn anew with the corruption's own generator."""
+
+
+class Corruption:
+    """How one objective changes a sample before it is batched; small and picklable, it runs in loader workers.
+
+    Attributes:
+        name: the objective's name: part of the generator's key.
+        view: the view it belongs to; corruptions of one view act on one copy.
+        phase: when it acts.
+    """
+
+    name: str = ""
+    view: str = "corrupted"
+    phase: Phase = "tokens"
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
+        """Change ``sample`` (a fork) by replacing its parts, and leave marks."""
+        raise AttributeError(f"{type(self).__name__} does not say how it corrupts")
+
+
+def generator(seed: int, epoch: int, key: str, name: str) -> np.random.Generator:
+    """The generator of one (seed, epoch, example, objective): neither workers nor a resume change what it draws."""
+    words = [seed & 0xFFFFFFFF, epoch, zlib.crc32(key.encode()), len(key), zlib.crc32(name.encode())]
+    return np.random.default_rng(words)

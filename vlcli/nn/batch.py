@@ -1,0 +1,230 @@
+"""What a model is fed: unique texts, unique images, and which of them belong together.
+
+Rows, not pairs, are the unit of work: a caption used with two pictures is encoded once, five captions of one picture
+encode it once, and a hard negative is one more row of :class:`Examples`. Every mask is True where a value is real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Tensors:
+    """A record of tensors (and plain values) that moves and selects as one."""
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """The same record with ``change`` applied to every tensor, nested records included."""
+        return replace(self, **{name: _apply(value, change) for name, value in self._items()})
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        """On ``device``."""
+        return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Self:
+        """In page-locked memory (DataLoader calls this)."""
+        return self.map(lambda tensor: tensor.pin_memory())
+
+    def select(self, rows: Tensor) -> Self:
+        """The given rows of every tensor and list: ``rows`` (K,) of integers, repeats allowed."""
+        listed = rows.tolist()
+        chosen: dict[str, Any] = {}
+        for name, value in self._items():
+            if isinstance(value, Tensor):
+                chosen[name] = value.index_select(0, rows.to(value.device))
+            elif isinstance(value, list):
+                chosen[name] = [value[row] for row in listed]
+            elif isinstance(value, Tensors):
+                chosen[name] = value.select(rows)
+        return replace(self, **chosen)
+
+    def _items(self) -> Iterator[tuple[str, Any]]:
+        for item in fields(self):
+            yield item.name, getattr(self, item.name)
+
+
+def _apply(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, Tensors):
+        return value.map(change)
+    if isinstance(value, dict):
+        return {name: _apply(item, change) for name, item in value.items()}
+    return value
+
+
+@dataclass
+class Text(Tensors):
+    """N texts of at most T pieces.
+
+    Attributes:
+        ids: (N, T) vocabulary ids, special tokens included, padded with the pad id.
+        mask: (N, T) bool, True at real tokens.
+        special: (N, T) bool, True at [CLS], [SEP] and the like (padding is not special, it is masked).
+        words: (N, T) which whitespace word a piece belongs to, -1 at specials and padding.
+        segments: (N, T) segment ids, or None where the model has only one.
+        positions: (N, T) position ids, or None for 0, 1, 2 ...
+        keys: N text ids (same text id = the same sentence).
+        raw: N strings as read.
+    """
+
+    ids: Tensor
+    mask: Tensor
+    special: Tensor
+    words: Tensor
+    segments: Tensor | None = None
+    positions: Tensor | None = None
+    keys: list[str] = field(default_factory=list)
+    raw: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass
+class Regions(Tensors):
+    """M images as at most R regions (boxes or grid cells) of D-dimensional features.
+
+    Attributes:
+        features: (M, R, D) float.
+        boxes: (M, R, 4) x1, y1, x2, y2 divided by width and height, in [0, 1].
+        mask: (M, R) bool, True at real regions.
+        sizes: (M, 2) height and width of the image in pixels.
+        classes: (M, R) detected class, 0-based without background; -1 where unknown.
+        class_scores: (M, R) confidence of that class; 0 where unknown.
+        attributes: (M, R) detected attribute; -1 where unknown.
+        attribute_scores: (M, R) its confidence.
+        class_probs: (M, R, C) class probabilities, where the store holds them.
+        box_ids: M lists of R ids (annotation ids), where the store holds them.
+    """
+
+    features: Tensor
+    boxes: Tensor
+    mask: Tensor
+    sizes: Tensor
+    classes: Tensor | None = None
+    class_scores: Tensor | None = None
+    attributes: Tensor | None = None
+    attribute_scores: Tensor | None = None
+    class_probs: Tensor | None = None
+    box_ids: list[list[str]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+
+@dataclass
+class Pixels(Tensors):
+    """M images as pixels.
+
+    Attributes:
+        images: (M, 3, H, W) normalised as the model asks.
+        sizes: (M, 2) height and width of the original, in pixels.
+        mask: (M, H, W) bool, True at real pixels; None where every image fills the frame.
+        boxes: (M, R, 4) boxes divided by width and height, where the task reads boxes on pixels; else None.
+        box_mask: (M, R) bool, True at real boxes.
+        classes: (M, R) label of each box, -1 where unknown.
+        attributes: (M, R) attribute label of each box, -1 where unknown.
+    """
+
+    images: Tensor
+    sizes: Tensor
+    mask: Tensor | None = None
+    boxes: Tensor | None = None
+    box_mask: Tensor | None = None
+    classes: Tensor | None = None
+    attributes: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+@dataclass
+class Concepts(Tensors):
+    """K visual concepts per image, best first.
+
+    Attributes:
+        ids: (M, K) concept ids.
+        scores: (M, K) their scores.
+        ranks: (M, K) 0 for the best.
+        mask: (M, K) bool.
+    """
+
+    ids: Tensor
+    scores: Tensor
+    ranks: Tensor
+    mask: Tensor
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass
+class Images(Tensors):
+    """M unique images in whichever forms the model asked for.
+
+    Attributes:
+        keys: M image ids.
+        regions: as regions, or None.
+        pixels: as pixels, or None.
+        concepts: as concepts, or None.
+    """
+
+    keys: list[str] = field(default_factory=list)
+    regions: Regions | None = None
+    pixels: Pixels | None = None
+    concepts: Concepts | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass
+class View(Tensors):
+    """One state of the samples: ``clean`` or corrupted by the objectives that share a view's name.
+
+    Attributes:
+        text: unique texts, or None for image-only data.
+        images: unique images, or None for text-only data.
+        text_rows: (B,) the text row of each example; -1 where it has none.
+        image_rows: (B, K) the image rows of each example (two for NLVR2, five for a story).
+        aligned: example i has text row i and image row i alone, so that nothing need be gathered.
+        marks: what the corruptions left for their objectives: per piece (N, T), per region (M, R) or per example (B,).
+    """
+
+    text: Text | None
+    images: Images | None
+    text_rows: Tensor
+    image_rows: Tensor
+    aligned: bool = False
+    marks: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class Batch(Tensors):
+    """B examples.
+
+    Attributes:
+        views: by name; ``clean`` is always there. Views that differ nowhere share their tensors.
+        targets: by name; tensors (B, ...) where examples agree in shape, else lists of B items.
+        keys: B example ids.
+        seeds: (B,) int64, a number for each (seed, epoch, example): what a sampler inside the step keys on.
+    """
+
+    views: dict[str, View]
+    targets: dict[str, Any]
+    keys: list[str]
+    seeds: Tensor
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def clean(self) -> View:
+        """The samples as read."""
+        return self.views["clean"]

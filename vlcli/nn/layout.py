@@ -1,0 +1,110 @@
+"""Where each token of a sequence stands: which modality, which source, which place.
+
+Attention, position encodings and experts read a layout instead of counting tokens, so a sequence may mix sentences,
+concepts, boxes and grids in any order and number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from vlcli.nn.batch import Tensors
+
+TEXT, IMAGE, CONCEPT = 0, 1, 2
+"""Routes that models here use; a model may number its own."""
+
+
+@dataclass
+class Layout(Tensors):
+    """Facts per token; the leading dimension is B, or 1 where the whole batch shares them.
+
+    Attributes:
+        route: (B, T) which projections or expert a token takes.
+        source: (B, T) which sentence or image it comes from (0, 1, ...); may differ from the route: a concept is
+            textual, yet belongs to its image.
+        index: (B, T) place in its sentence, 0-based; -1 off any sentence.
+        centre: (B, T, 2) row and column on its image; in cells for a grid, in [0, 1] for boxes; NaN off any plane.
+        special: (B, T) bool: class tokens and separators, which have no place.
+        valid: (B, T) bool: False at padding.
+        grid: rows and columns where the image tokens form one full grid in row-major order, else None.
+        boxes: (B, T, 4) boxes in [0, 1] where tokens are boxes, else None.
+    """
+
+    route: Tensor
+    source: Tensor
+    index: Tensor
+    centre: Tensor
+    special: Tensor
+    valid: Tensor
+    grid: tuple[int, int] | None = None
+    boxes: Tensor | None = None
+
+    @classmethod
+    def for_text(cls, mask: Tensor, special: Tensor | None = None, *, route: int = TEXT, source: int = 0) -> Self:
+        """A sentence per row: ``mask`` (B, T) bool."""
+        count = mask.shape[1]
+        index = torch.arange(count, device=mask.device).expand_as(mask)
+        nowhere = torch.full((*mask.shape, 2), torch.nan, device=mask.device)
+        flat = torch.zeros_like(mask, dtype=torch.long)
+        special = torch.zeros_like(mask) if special is None else special
+        return cls(flat + route, flat + source, index, nowhere, special, mask)
+
+    @classmethod
+    def for_boxes(cls, boxes: Tensor, mask: Tensor, *, route: int = IMAGE, source: int = 0) -> Self:
+        """A set of boxes per row: ``boxes`` (B, R, 4) in [0, 1], ``mask`` (B, R) bool."""
+        centre = torch.stack([boxes[..., 1] + boxes[..., 3], boxes[..., 0] + boxes[..., 2]], -1) / 2
+        flat = torch.zeros_like(mask, dtype=torch.long)
+        off = torch.zeros_like(mask)
+        return cls(flat + route, flat + source, flat - 1, centre, off, mask, boxes=boxes)
+
+    @classmethod
+    def for_grid(
+        cls, rows: int, columns: int, *, skip: int = 0, route: int = IMAGE, source: int = 0, device: object = None
+    ) -> Self:
+        """A grid in row-major order behind ``skip`` special tokens, shared by the batch (leading dimension 1)."""
+        count = skip + rows * columns
+        place = torch.cartesian_prod(torch.arange(float(rows)), torch.arange(float(columns))).reshape(-1, 2)
+        centre = torch.cat([torch.full((skip, 2), torch.nan), place])[None]
+        special = (torch.arange(count) < skip)[None]
+        flat = torch.zeros(1, count, dtype=torch.long)
+        made = cls(flat + route, flat + source, flat - 1, centre, special, torch.ones_like(special), (rows, columns))
+        return made if device is None else made.to(device)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        """How many tokens a row has."""
+        return self.route.shape[1]
+
+    def __add__(self, other: Layout) -> Layout:
+        """One sequence after the other; a grid survives beside tokens that lie on no plane."""
+        rows = max(len(self.route), len(other.route))
+        left, right = self.expand(rows), other.expand(rows)
+        grid = left.grid if right.centre.isnan().all() else right.grid if left.centre.isnan().all() else None
+        joined = {
+            name: torch.cat([getattr(left, name), getattr(right, name)], 1)
+            for name in ("route", "source", "index", "centre", "special", "valid")
+        }
+        return Layout(**joined, grid=grid, boxes=_join_boxes(left, right))
+
+    def expand(self, rows: int) -> Layout:
+        """With a leading dimension of ``rows`` (only from 1)."""
+        if len(self.route) == rows:
+            return self
+        return self.map(lambda tensor: tensor.expand(rows, *tensor.shape[1:]))
+
+    def with_route(self, route: int) -> Layout:
+        """The same places, taken by another route."""
+        return replace(self, route=torch.full_like(self.route, route))
+
+
+def _join_boxes(left: Layout, right: Layout) -> Tensor | None:
+    if left.boxes is None and right.boxes is None:
+        return None
+    parts = []
+    for side in (left, right):
+        blank = torch.zeros(*side.route.shape, 4, device=side.route.device)
+        parts.append(blank if side.boxes is None else side.boxes)
+    return torch.cat(parts, 1)

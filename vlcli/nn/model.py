@@ -1,0 +1,234 @@
+"""The model seam: what a model takes, what it gives, and what it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.nn.batch import Images, Tensors, Text
+from vlcli.nn.layout import Layout
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the data say about the sizes of a model; the defaults are those the papers used.
+
+    Attributes:
+        vocab_size: rows of the word table (bert-base-uncased: 30,522).
+        pad_id: padding.
+        unk_id: unknown piece.
+        cls_id: [CLS].
+        sep_id: [SEP].
+        mask_id: [MASK].
+        text_length: longest text in pieces, specials included.
+        regions: regions per image.
+        region_dim: width of a region feature.
+        region_classes: detector classes without background.
+        region_attributes: detector attributes.
+        answers: the answer strings of a classification head, in order; a label set for other classification.
+    """
+
+    vocab_size: int = 30522
+    pad_id: int = 0
+    unk_id: int = 100
+    cls_id: int = 101
+    sep_id: int = 102
+    mask_id: int = 103
+    text_length: int = 20
+    regions: int = 36
+    region_dim: int = 2048
+    region_classes: int = 1600
+    region_attributes: int = 400
+    answers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a model must be fed; the data pipeline loads only that.
+
+    Attributes:
+        text: tokenised text.
+        regions: region features from a store.
+        concepts: visual concepts from a store.
+        pixels: images themselves.
+        size: height and width of pixel input; None keeps the image's own size.
+        mean: per channel, of values in [0, 1].
+        std: per channel.
+        boxes: with ``pixels``: given boxes and their labels too.
+        cased: whether the text is cased.
+    """
+
+    text: bool = False
+    regions: bool = False
+    concepts: bool = False
+    pixels: bool = False
+    size: tuple[int, int] | None = None
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    boxes: bool = False
+    cased: bool = False
+
+
+@dataclass
+class States(Tensors):
+    """Tokens of N rows.
+
+    Attributes:
+        hidden: (N, T, D).
+        layout: where they stand.
+        pooled: (N, D) one vector a row, where the model has one.
+        layers: hidden states by layer, where asked for.
+        extra: what a model adds for its own objectives, by name (leading dimension N).
+    """
+
+    hidden: Tensor
+    layout: Layout
+    pooled: Tensor | None = None
+    layers: dict[int, Tensor] = field(default_factory=dict)
+    extra: dict[str, Tensor] = field(default_factory=dict)
+
+    def select(self, rows: Tensor) -> States:
+        """The given rows, tensors of the dictionaries included; a layout shared by the batch stays shared."""
+        layout = self.layout if len(self.layout.route) == 1 else self.layout.select(rows)
+        pick = {name: {key: value[rows] for key, value in getattr(self, name).items()} for name in ("layers", "extra")}
+        pooled = None if self.pooled is None else self.pooled[rows]
+        return States(self.hidden[rows], layout, pooled, **pick)
+
+
+@dataclass
+class Fused(Tensors):
+    """P fused (text, image) pairs.
+
+    Attributes:
+        text: states of the text tokens (P, T, D).
+        image: states of the image tokens (P, R, D).
+        pooled: (P, D), the pair as one vector.
+        images: K pictures an example that were fused one by one: pairs come in runs of K, P = B * K.
+    """
+
+    text: States
+    image: States
+    pooled: Tensor
+    images: int = 1
+
+    def by_example(self) -> Tensor:
+        """The pooled vectors of each example side by side: (B, K * D)."""
+        return self.pooled.reshape(len(self.pooled) // self.images, -1)
+
+
+@dataclass
+class Recorder:
+    """Keeps attention probabilities (and their gradients, for Grad-CAM) where a model is asked to record.
+
+    Attributes:
+        attention: probabilities by name, e.g. ``cross.4.text_to_image``: (P, H, Tq, Tk).
+        gradients: whether the probabilities retain their gradient.
+    """
+
+    attention: dict[str, Tensor] = field(default_factory=dict)
+    gradients: bool = False
+
+    def keep(self, name: str, weights: Tensor) -> None:
+        """Called by attention with its probabilities before dropout."""
+        if self.gradients and weights.requires_grad:
+            weights.retain_grad()
+        self.attention[name] = weights
+
+
+class Model(nn.Module):
+    """Base of every model.
+
+    A model says what it can do in ``capabilities`` (``text``, ``image``, ``fuse``, ``generate``, ``boxes``) and overrides the
+    methods that go with them; objectives and tasks are checked against it before anything is loaded.
+
+    Args:
+        facts: sizes that come from the data.
+    """
+
+    paper: ClassVar[str] = ""
+    capabilities: ClassVar[frozenset[str]] = frozenset()
+    fuse_takes: ClassVar[Literal["encodings", "embeddings"]] = "encodings"
+    """Whether :meth:`fuse` is fed by ``encode_*`` (LXMERT, ALBEF) or by ``embed_*`` (single-stream models)."""
+    many_images: ClassVar[bool] = False
+    """Whether :meth:`fuse` takes several pictures of one example as one sequence."""
+    heads: ClassVar[Mapping[str, str]] = {}
+    """The head (a name of ``vlcli.nn.heads``) this model's paper uses, by role: ``mlm``, ``matching``, ``answer``, ``pair``."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__()
+        self.facts = facts
+
+    @property
+    def dim(self) -> int:
+        """Width of the hidden states."""
+        raise self._cannot("dim")
+
+    def needs(self) -> Needs:
+        """What the data pipeline must load."""
+        raise self._cannot("needs")
+
+    def embed_text(self, text: Text) -> States:
+        """Texts as embeddings, before any layer."""
+        raise self._cannot("embed_text")
+
+    def embed_image(self, images: Images) -> States:
+        """Images as embeddings, before any layer."""
+        raise self._cannot("embed_image")
+
+    def encode_text(self, text: Text, record: Recorder | None = None) -> States:
+        """Texts alone."""
+        raise self._cannot("encode_text")
+
+    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+        """Images alone."""
+        raise self._cannot("encode_image")
+
+    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+        """Pairs, row by row: what ``fuse_takes`` says, already selected so that row i goes with row i."""
+        raise self._cannot("fuse")
+
+    def start(self, image: States, text: Text | None = None) -> Any:
+        """The cache that incremental decoding starts from."""
+        raise self._cannot("start")
+
+    def step(self, ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        """One word further: ``ids`` (P,) gives next-word scores (P, V) and the grown cache."""
+        raise self._cannot("step")
+
+    def word_table(self) -> nn.Embedding:
+        """The word embeddings, for heads tied to them."""
+        raise self._cannot("word_table")
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Reshape foreign or differently sized weights before loading; say what was done in ``report``."""
+        return state
+
+    def parameter_groups(self) -> Iterable[tuple[str, dict[str, float]]]:
+        """Proposals for the optimizer: (pattern, {"lr": factor, "decay": factor}) pairs; a recipe overrides them."""
+        return ()
+
+    def layer_of(self, name: str) -> int | None:
+        """Depth of a parameter for layer-wise decay: 0 for embeddings; None where depth has no meaning."""
+        return None
+
+    def _cannot(self, what: str) -> AttributeError:
+        return AttributeError(f"{type(self).__name__} has no {what}; its capabilities are {sorted(self.capabilities)}")
+
+
+def initialise(module: nn.Module, std: float = 0.02) -> None:
+    """BERT's initialisation of one module: normal weights, zero biases, unit norms (use with ``apply``)."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=std)
+    if isinstance(module, nn.LayerNorm):
+        nn.init.ones_(module.weight)
+    if isinstance(module, nn.Linear | nn.LayerNorm) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where a module's first parameter lives."""
+    return next(module.parameters()).device

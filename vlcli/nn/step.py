@@ -1,0 +1,122 @@
+"""One training or evaluation step as objectives see it: every forward is done once and shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vlcli.nn.batch import Batch, View
+from vlcli.nn.model import Fused, Model, Recorder, States
+
+
+class Step:
+    """Forward passes over one batch, computed on first demand and kept.
+
+    Objectives ask for ``step.text(view)``, ``step.image(view)``, ``step.fused(view)``; two views that hold the same
+    tensors share the pass.
+
+    Args:
+        model: what computes.
+        batch: on the model's device.
+        epoch: 0-based, may be fractional progress's integer part.
+        index: optimizer steps done.
+        training: whether this is a training step.
+        gather: differentiable gathering of (B, ...) tensors over processes, in rank order; identity where single.
+        teacher: the momentum copy, or None.
+        record: keeps attention probabilities of every pass where given.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        batch: Batch,
+        *,
+        epoch: int = 0,
+        index: int = 0,
+        training: bool = True,
+        gather: Callable[[Tensor], Tensor] | None = None,
+        teacher: Model | None = None,
+        record: Recorder | None = None,
+    ) -> None:
+        self.model, self.batch = model, batch
+        self.epoch, self.index, self.training = epoch, index, training
+        self.gather: Callable[[Tensor], Tensor] = gather or (lambda tensor: tensor)
+        self.record = record
+        self._teacher = teacher
+        self._done: dict[tuple[Any, ...], Any] = {}
+        self._teacher_step: Step | None = None
+
+    def view(self, name: str = "clean") -> View:
+        """A view of the batch; ``clean`` where no objective corrupted anything under that name."""
+        return self.batch.views.get(name, self.batch.clean)
+
+    def text(self, view: str = "clean") -> States:
+        """Unique texts of a view, alone: N rows."""
+        text = self.view(view).text
+        return self._once(("text", id(text)), lambda: self.model.encode_text(text, self.record))
+
+    def image(self, view: str = "clean") -> States:
+        """Unique images of a view, alone: M rows."""
+        images = self.view(view).images
+        return self._once(("image", id(images)), lambda: self.model.encode_image(images, self.record))
+
+    def fused(self, text_view: str = "clean", image_view: str | None = None) -> Fused:
+        """Every example of a view: its text with its image, or with each of its K images in turn."""
+        left, right = self.view(text_view), self.view(image_view or text_view)
+        key = ("fused", id(left.text), id(right.images), id(left.text_rows), id(right.image_rows))
+        return self._once(key, lambda: self._fuse_examples(left, right, text_view, image_view or text_view))
+
+    def fuse_rows(self, text_rows: Tensor, image_rows: Tensor, view: str = "clean") -> Fused:
+        """Any pairing of unique rows (hard negatives): ``text_rows`` and ``image_rows`` (P,)."""
+        text, image = self._fuse_inputs(view, view)
+        return self.model.fuse(text.select(text_rows), image.select(image_rows), self.record)
+
+    @property
+    def teacher(self) -> Step:
+        """The same batch seen by the momentum copy, without gradient."""
+        if self._teacher is None:
+            raise AttributeError("no momentum copy: an objective that reads step.teacher sets teacher_momentum")
+        if self._teacher_step is None:
+            facts = {"epoch": self.epoch, "index": self.index, "training": self.training, "gather": self.gather}
+            self._teacher_step = Step(self._teacher, self.batch, **facts)
+        return self._teacher_step
+
+    def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[States, States]:
+        if self.model.fuse_takes == "encodings":
+            return self.text(text_view), self.image(image_view)
+        text, images = self.view(text_view).text, self.view(image_view).images
+        return (
+            self._once(("embed", id(text)), lambda: self.model.embed_text(text)),
+            self._once(("embed", id(images)), lambda: self.model.embed_image(images)),
+        )
+
+    def _fuse_examples(self, left: View, right: View, text_view: str, image_view: str) -> Fused:
+        text, image = self._fuse_inputs(text_view, image_view)
+        if not (left.aligned and right.aligned):
+            count = 1 if self.model.many_images else right.image_rows.shape[1]
+            text = text.select(left.text_rows.repeat_interleave(count))
+            rows = right.image_rows if self.model.many_images else right.image_rows.reshape(-1)
+            image = image.select(rows) if rows.dim() == 1 else self._chain(image, rows)
+        fused = self.model.fuse(text, image, self.record)
+        fused.images = 1 if self.model.many_images else right.image_rows.shape[1]
+        return fused
+
+    @staticmethod
+    def _chain(image: States, rows: Tensor) -> States:
+        """K pictures of an example as one sequence, each its own source."""
+        parts = [image.select(column) for column in rows.unbind(1)]
+        layouts = [part.layout.expand(len(rows)) for part in parts]
+        whole = layouts[0]
+        for number, layout in enumerate(layouts[1:], 1):
+            layout = layout.map(torch.clone)  # noqa: PLW2901
+            layout.source = layout.source + number
+            whole = whole + layout
+        return States(torch.cat([part.hidden for part in parts], 1), whole)
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if key not in self._done:
+            self._done[key] = make()
+        return self._done[key]

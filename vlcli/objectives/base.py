@@ -1,0 +1,103 @@
+"""The objective seam: losses (and predictions) from shared forward passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.data.sample import Corruption
+from vlcli.nn.model import Facts, Model
+from vlcli.nn.step import Step
+
+
+@dataclass
+class Mean:
+    """A mean kept as its two halves, so that it is the same over one process, many, or a whole evaluation.
+
+    Attributes:
+        total: sum over the terms, a scalar tensor (with gradient for a loss).
+        count: how many terms; 0 makes the mean 0.
+    """
+
+    total: Tensor
+    count: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor, mask: Tensor | None = None) -> Mean:
+        """From terms of any shape; with ``mask`` only those that are True (or weighted sums over their number)."""
+        if mask is None:
+            return cls(values.sum(), torch.tensor(float(values.numel()), device=values.device))
+        return cls(values.masked_fill(~mask, 0).sum(), mask.sum().to(values.dtype))
+
+    def value(self) -> Tensor:
+        """The mean, 0 where there is no term."""
+        return self.total / self.count.clamp(min=1e-12) if self.count > 0 else self.total * 0
+
+
+@dataclass
+class Outcome:
+    """What an objective gives for a step.
+
+    Attributes:
+        losses: by name, unweighted; the recipe's weight multiplies their sum.
+        outputs: tensors other objectives may read (``reads``), e.g. similarities for hard negatives.
+        metrics: means worth logging, e.g. accuracy.
+    """
+
+    losses: dict[str, Mean]
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    metrics: dict[str, Mean] = field(default_factory=dict)
+
+
+class Objective(nn.Module):
+    """Base of every objective. It may own heads (parameters) and state (buffers): both travel with the checkpoint.
+
+    Do not keep ``model`` as a submodule: read sizes from it and ask the step for its passes.
+
+    Args:
+        model: the model it will train.
+        facts: sizes that come from the data.
+    """
+
+    paper: ClassVar[str] = ""
+    requires: ClassVar[frozenset[str]] = frozenset()
+    """Capabilities the model must have."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Objectives whose outcome this one reads; they run before it."""
+    teacher_momentum: float | None = None
+    """Set it to be given ``step.teacher``: the momentum copy keeps this share of itself a step."""
+
+    def __init__(self, model: Model, facts: Facts) -> None:
+        super().__init__()
+        self.dim = model.dim
+
+    def corruption(self) -> Corruption | None:
+        """How samples are changed for it; None for not at all."""
+        return None
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """The losses of one step.
+
+        Args:
+            step: shared passes over the batch.
+            others: outcomes of the objectives named in ``reads``.
+        """
+        raise AttributeError(f"{type(self).__name__} has no forward")
+
+    def predict(self, step: Step) -> dict[str, Tensor]:
+        """What a task decodes, by name, each (B, ...): usually ``logits``."""
+        raise AttributeError(f"{type(self).__name__} predicts nothing")
+
+    def before_step(self, step: Step) -> None:
+        """Called before the forward of every optimizer step (momentum updates)."""
+
+    def after_step(self, step: Step, outcome: Outcome) -> None:
+        """Called after the optimizer step (queues)."""
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Reshape its own part of a checkpoint before loading (answer rows); say what was done in ``report``."""
+        return state

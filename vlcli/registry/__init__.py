@@ -1,0 +1,64 @@
+"""Named components, found through entry points: the one way a paper gets into vlcli.
+
+    from vlcli import registry
+
+    registry.entries("models")                                    # metadata only, imports nothing
+    registry.load("models", "lxmert")                             # the class; ComponentError where it cannot be had
+    registry.check("positions", {"name": "irpe", "ratio": "x"})   # every fault of a recipe's choice
+    registry.build("objectives", {"name": "mlm", "probability": 0.2}, model, spec)
+
+A component is a class or function. Its positional parameters are what the toolkit hands it at run time; its
+keyword-only parameters, typed and defaulted, are what a recipe may set: they are its schema. The first line of its
+docstring is its summary, ``paper`` its source. Installed packages declare components as entry points in the group
+``vlcli.<kind>``; ``@registry.component(kind, name)`` does it for a file named by ``--plugin``.
+"""
+
+from vlcli.registry.entries import KINDS, Entry, component, entries, find, load_file, names, register
+from vlcli.registry.lookup import Broken, build, check, describe, load, status
+from vlcli.registry.schema import (
+    AttentionSpec,
+    DatasetSpec,
+    ExporterSpec,
+    ExtractorSpec,
+    Kind,
+    ModelSpec,
+    ObjectiveSpec,
+    Parameter,
+    PositionSpec,
+    Spec,
+    TaskSpec,
+    TrackerSpec,
+    as_spec,
+    parameters,
+)
+
+__all__ = [
+    "KINDS",
+    "AttentionSpec",
+    "Broken",
+    "DatasetSpec",
+    "Entry",
+    "ExporterSpec",
+    "ExtractorSpec",
+    "Kind",
+    "ModelSpec",
+    "ObjectiveSpec",
+    "Parameter",
+    "PositionSpec",
+    "Spec",
+    "TaskSpec",
+    "TrackerSpec",
+    "as_spec",
+    "build",
+    "check",
+    "component",
+    "describe",
+    "entries",
+    "find",
+    "load",
+    "load_file",
+    "names",
+    "parameters",
+    "register",
+    "status",
+]

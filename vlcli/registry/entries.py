@@ -1,0 +1,191 @@
+"""Which components are installed: entry-point metadata, read without importing anything."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vlcli.errors import ComponentError
+
+KINDS = (
+    "models",
+    "objectives",
+    "positions",
+    "attentions",
+    "extractors",
+    "datasets",
+    "tasks",
+    "exporters",
+    "trackers",
+    "recipes",
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One registered component.
+
+    Attributes:
+        kind: one of :data:`KINDS`.
+        name: its name in a recipe.
+        value: ``module:attribute`` (a recipe: ``package:file`` without ``.yaml``).
+        distribution: the package that declares it; ``file`` for ``--plugin`` and ``session`` for run-time registration.
+        version: that package's version.
+        loaded: the component itself where it was registered at run time.
+    """
+
+    kind: str
+    name: str
+    value: str
+    distribution: str
+    version: str = ""
+    loaded: Any = field(default=None, compare=False)
+
+
+_session: dict[tuple[str, str], Entry] = {}
+
+
+def entries(kind: str | None = None) -> list[Entry]:
+    """Every registered component of ``kind`` (None: of all kinds), sorted; duplicates are all listed."""
+    if kind is not None and kind not in KINDS:
+        raise ComponentError(f"There is no kind {kind!r}.", expected=", ".join(KINDS), hint=_did_you_mean(kind, KINDS))
+    found = [*_installed(), *_session.values()]
+    return sorted((e for e in found if kind in (None, e.kind)), key=lambda e: (e.kind, e.name, e.distribution))
+
+
+def names(kind: str) -> list[str]:
+    """The names of ``kind``, each once."""
+    return sorted({entry.name for entry in entries(kind)})
+
+
+def find(kind: str, name: str) -> Entry:
+    """The entry that ``name`` means: ``NAME``, or ``DISTRIBUTION:NAME`` where two packages use one name.
+
+    Raises:
+        ComponentError: unknown (with suggestions and the list), or ambiguous (naming the distributions).
+    """
+    distribution, _, plain = name.rpartition(":")
+    found = [e for e in entries(kind) if e.name == plain and distribution in ("", e.distribution)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise _ambiguous(kind, plain, found)
+    raise _unknown(kind, name)
+
+
+def register(kind: str, name: str, value: Any, distribution: str = "session") -> None:
+    """Register ``value`` for this process (tests, notebooks, ``--plugin`` files).
+
+    Raises:
+        ComponentError: the same distribution has registered another component under this name.
+    """
+    key = (kind, f"{distribution}:{name}")
+    place = f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', name)}"
+    if kind not in KINDS:
+        raise ComponentError(f"There is no kind {kind!r}.", expected=", ".join(KINDS))
+    if key in _session and _session[key].loaded is not value:
+        raise ComponentError(
+            f"Two components are called {name!r}.", where=f"vlcli.{kind}", got=f"{_session[key].value} and {place}"
+        )
+    _session[key] = Entry(kind, name, place, distribution, loaded=value)
+
+
+def component(kind: str, name: str) -> Callable[[T], T]:
+    """Decorator form of :func:`register`: ``@component("models", "mine")``."""
+
+    def add(value: T) -> T:
+        register(kind, name, value, _current_file or "session")
+        return value
+
+    return add
+
+
+_current_file = ""
+
+
+def load_file(path: str | Path) -> None:
+    """Run a Python file that registers components (``--plugin FILE``).
+
+    Raises:
+        ComponentError: there is no such file, or it raises.
+    """
+    global _current_file
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise ComponentError("There is no such plugin file.", where=str(path), hint="give a Python file")
+    name = f"vlcli_plugin_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    _current_file = file.name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ComponentError(
+            "The plugin file raises.", where=str(path), got=f"{type(error).__name__}: {error}"
+        ) from error
+    finally:
+        _current_file = ""
+
+
+@lru_cache(maxsize=1)
+def _installed() -> tuple[Entry, ...]:
+    """Entries of installed packages; one distribution met twice on the path counts once, the first."""
+    seen: set[str] = set()
+    found: list[Entry] = []
+    # A source tree's leftover egg-info may be stale, so an installed dist-info of the same name goes first.
+    for distribution in sorted(distributions(), key=lambda d: str(getattr(d, "_path", "")).endswith(".egg-info")):
+        name = _distribution_name(distribution)
+        if name in seen:
+            continue
+        points = [p for p in distribution.entry_points if p.group.startswith("vlcli.")]
+        if points or name == "vlcli":
+            seen.add(name)
+        version = distribution.version if points else ""
+        found += [Entry(p.group[6:], p.name, p.value, name, version) for p in points if p.group[6:] in KINDS]
+    return tuple(found)
+
+
+def _distribution_name(distribution: Distribution) -> str:
+    # The folder's name says it without parsing METADATA, which costs most of the start-up time.
+    path = getattr(distribution, "_path", None)
+    stem = Path(path).name if path is not None else distribution.metadata["Name"]
+    return stem.split("-")[0].removesuffix(".egg").removesuffix(".dist").lower().replace("_", "-")
+
+
+def _did_you_mean(name: str, known: list[str] | tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+
+
+def _unknown(kind: str, name: str) -> ComponentError:
+    known = names(kind)
+    return ComponentError(
+        f"There is no {kind[:-1]} called {name!r}.",
+        where=f"vlcli.{kind}",
+        expected=", ".join(known) or "(none is installed)",
+        hint=_did_you_mean(name, known) or f"list them: vlcli ls {kind}",
+    )
+
+
+def _ambiguous(kind: str, name: str, found: list[Entry]) -> ComponentError:
+    return ComponentError(
+        f"Two packages register the {kind[:-1]} {name!r}.",
+        where=f"vlcli.{kind}",
+        got=" and ".join(f"{e.distribution} ({e.value})" for e in found),
+        hint="name one: " + " or ".join(f"{e.distribution}:{e.name}" for e in found),
+    )

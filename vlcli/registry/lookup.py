@@ -1,0 +1,210 @@
+"""Loading, checking and building components; a broken plugin stops nobody else."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from vlcli.errors import ComponentError, Problem
+from vlcli.registry.entries import Entry, entries, find
+from vlcli.registry.schema import Parameter, as_spec, parameters, validator
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Why a component cannot be imported.
+
+    Attributes:
+        entry: which one.
+        cause: one line.
+    """
+
+    entry: Entry
+    cause: str
+
+
+def load(kind: str, name: str) -> Any:
+    """The component ``name`` of ``kind``.
+
+    Raises:
+        ComponentError: unknown, ambiguous, or its import fails (the cause in one line).
+    """
+    entry = find(kind, name)
+    if entry.loaded is not None:
+        return entry.loaded
+    try:
+        return _import(entry.value)
+    except ComponentError:
+        raise
+    except Exception as error:
+        raise ComponentError(
+            f"The {kind[:-1]} {name!r} cannot be imported.",
+            where=f"{entry.distribution} {entry.version} ({entry.value})",
+            got=_cause(error),
+            hint=getattr(error, "hint", "") or "see what is broken: vlcli ls --check",
+        ) from error
+
+
+def status(kind: str | None = None) -> list[Broken]:
+    """Import every component of ``kind`` and tell which are broken (``ls --check``, ``doctor``)."""
+    broken = []
+    for entry in entries(kind):
+        try:
+            if entry.kind != "recipes" and entry.loaded is None:
+                _import(entry.value)
+        except Exception as error:
+            broken.append(Broken(entry, _cause(error)))
+    return broken
+
+
+def check(kind: str, value: Any, key: str = "") -> list[Problem]:
+    """Every fault of a recipe's choice of a component: name, import, unknown keys, types, nested components.
+
+    Args:
+        kind: registry kind.
+        value: what the recipe says: a name or a mapping with ``name``.
+        key: where in the recipe it stands (dotted).
+    """
+    try:
+        spec = as_spec(value)
+        target = load(kind, spec["name"])
+        known = parameters(target)
+    except ComponentError as error:
+        return [Problem(key, error.what, got=error.got, expected=error.expected, hint=error.hint, code=4)]
+    given = {name: item for name, item in spec.items() if name != "name"}
+    problems = _value_problems(target, known, given, key)
+    for name, item in given.items():
+        if name in known and known[name].kind:
+            problems += _nested(known[name], item, f"{key}.{name}")
+    return problems
+
+
+def build(kind: str, value: Any, *context: Any, **extra: Any) -> Any:
+    """Make the component a recipe chose.
+
+    Args:
+        kind: registry kind.
+        value: a name or a mapping with ``name`` and parameters.
+        context: positional arguments, those the kind's base class documents.
+        extra: keyword arguments the toolkit adds.
+
+    Raises:
+        ComponentError: unknown name, unknown parameter or a value of a wrong type.
+    """
+    spec = as_spec(value)
+    target = load(kind, spec["name"])
+    problems = check(kind, spec, f"{kind[:-1]} {spec['name']}")
+    if problems:
+        raise ComponentError(str(problems[0]))
+    given = {name: item for name, item in spec.items() if name != "name"}
+    values = validator(target)(**given) if parameters(target) else None
+    chosen = {name: getattr(values, name) for name in given} if values is not None else {}
+    made = target(*context, **chosen, **extra)
+    if not inspect.isfunction(target):
+        _remember(made, spec)
+    return made
+
+
+def describe(kind: str, name: str) -> dict[str, Any]:
+    """What ``vlcli show`` tells of a component (imports it)."""
+    entry = find(kind, name)
+    target = load(kind, name)
+    text = inspect.getdoc(target) or ""
+    return {
+        "kind": kind,
+        "name": name,
+        "summary": text.split("\n", 1)[0],
+        "doc": text,
+        "paper": getattr(target, "paper", ""),
+        "distribution": entry.distribution,
+        "version": entry.version,
+        "origin": _origin(target),
+        "parameters": [_parameter_row(p) for p in parameters(target).values()],
+    }
+
+
+def _parameter_row(parameter: Parameter) -> dict[str, Any]:
+    default = None if parameter.required else parameter.default
+    return {
+        "name": parameter.name,
+        "type": parameter.type_text,
+        "required": parameter.required,
+        "default": default
+        if isinstance(default, str | int | float | bool | list | dict | type(None))
+        else str(default),
+    }
+
+
+def _origin(target: Any) -> str:
+    try:
+        return f"{inspect.getsourcefile(target)}:{inspect.getsourcelines(target)[1]}"
+    except (OSError, TypeError):
+        return ""
+
+
+def _remember(made: Any, spec: dict[str, Any]) -> None:
+    """Keep the recipe's words on the object, so that a checkpoint can say how to build it again."""
+    try:
+        made.spec_in_recipe = spec
+    except (AttributeError, TypeError):
+        return
+
+
+@cache
+def _import(value: str) -> Any:
+    module, _, attribute = value.partition(":")
+    target: Any = importlib.import_module(module)
+    for part in filter(None, attribute.split(".")):
+        target = getattr(target, part)
+    return target
+
+
+def _cause(error: BaseException) -> str:
+    first = str(error).strip().split("\n", 1)[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _value_problems(
+    target: Callable[..., Any], known: dict[str, Parameter], given: dict[str, Any], key: str
+) -> list[Problem]:
+    problems = [_unknown_key(name, list(known), f"{key}.{name}") for name in given if name not in known]
+    try:
+        validator(target)(**{name: item for name, item in given.items() if name in known})
+    except ValidationError as error:
+        places: set[str] = set()
+        for fault in error.errors():
+            name = str(fault["loc"][0]) if fault["loc"] else ""
+            if name in places:
+                continue
+            places.add(name)
+            problems.append(_type_problem(known.get(name), name, fault, f"{key}.{name}"))
+    return problems
+
+
+def _type_problem(parameter: Parameter | None, name: str, fault: Any, key: str) -> Problem:
+    wanted = parameter.type_text if parameter else ""
+    if fault["type"] == "missing":
+        return Problem(key, f"{name!r} must be given", expected=wanted)
+    return Problem(key, "this value does not fit", got=repr(fault["input"]), expected=wanted or fault["msg"])
+
+
+def _unknown_key(name: str, known: list[str], key: str) -> Problem:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else ""
+    return Problem(key, f"unknown key {name!r}", expected=", ".join(known) or "no parameters", hint=hint)
+
+
+def _nested(parameter: Parameter, value: Any, key: str) -> list[Problem]:
+    assert parameter.kind is not None
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [p for i, item in enumerate(value) for p in check(parameter.kind, item, f"{key}[{i}]")]
+    return check(parameter.kind, value, key)

@@ -1,0 +1,128 @@
+"""A component's signature is its schema: keyword-only parameters are what a recipe may set."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, PydanticUndefinedAnnotation, TypeAdapter, create_model
+
+from vlcli.errors import ComponentError
+
+Spec = dict[str, Any]
+"""A component as a recipe writes it: ``{"name": "irpe", "method": "product"}``."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Marks a parameter that is itself a component: ``position: Annotated[Spec | str | None, Kind("positions")]``."""
+
+    kind: str
+
+
+# What a component's signature writes for a parameter that is another component (or a list of them).
+AttentionSpec = Annotated[Spec | str, Kind("attentions")]
+DatasetSpec = Annotated[Spec | str, Kind("datasets")]
+ExporterSpec = Annotated[Spec | str, Kind("exporters")]
+ExtractorSpec = Annotated[Spec | str, Kind("extractors")]
+ModelSpec = Annotated[Spec | str, Kind("models")]
+ObjectiveSpec = Annotated[Spec | str, Kind("objectives")]
+PositionSpec = Annotated[Spec | str, Kind("positions")]
+TaskSpec = Annotated[Spec | str, Kind("tasks")]
+TrackerSpec = Annotated[Spec | str, Kind("trackers")]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One thing a recipe may set on a component.
+
+    Attributes:
+        name: the parameter.
+        annotation: its type.
+        default: its default; ``inspect.Parameter.empty`` where it must be given.
+        kind: the registry kind of the component(s) it holds, or None.
+    """
+
+    name: str
+    annotation: Any
+    default: Any
+    kind: str | None = None
+
+    @property
+    def required(self) -> bool:
+        """Whether a recipe must give it."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def type_text(self) -> str:
+        """The type as a person reads it."""
+        return _type_text(self.annotation)
+
+
+def as_spec(value: Any) -> Spec:
+    """``"irpe"`` and ``{"name": "irpe", ...}`` are the same choice; returns a new mapping with ``name``."""
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, dict) and isinstance(value.get("name"), str):
+        return dict(value)
+    raise ComponentError(
+        "This is not a component.", got=repr(value), expected="a name, or a mapping with the key 'name'"
+    )
+
+
+def parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
+    """The keyword-only parameters of a component, with resolved types."""
+    target = component.__init__ if inspect.isclass(component) else component
+    hints = _hints(target)
+    found = {}
+    for name, parameter in inspect.signature(target).parameters.items():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            annotation = hints.get(name, Any)
+            found[name] = Parameter(name, annotation, parameter.default, _kind_of(annotation))
+    return found
+
+
+def validator(component: Callable[..., Any]) -> Any:
+    """A pydantic model of the parameters: unknown keys refused, values coerced as YAML needs."""
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
+    fields: dict[str, Any] = {}
+    for parameter in parameters(component).values():
+        default = ... if parameter.required else parameter.default
+        fields[parameter.name] = (parameter.annotation, default)
+    try:
+        return create_model(getattr(component, "__name__", "component"), __config__=config, **fields)
+    except PydanticUndefinedAnnotation as error:
+        raise ComponentError("A parameter's type cannot be resolved.", got=str(error)) from error
+
+
+def coerce(annotation: Any, value: Any) -> Any:
+    """``value`` as ``annotation`` wants it (a pydantic ValidationError where it does not fit)."""
+    return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
+
+
+def _hints(target: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except NameError as error:
+        place = f"{target.__module__}:{target.__qualname__}"
+        raise ComponentError("A parameter's type cannot be resolved.", where=place, got=str(error)) from error
+
+
+def _kind_of(annotation: Any) -> str | None:
+    for item in getattr(annotation, "__metadata__", ()):
+        if isinstance(item, Kind):
+            return item.kind
+    return next((kind for kind in map(_kind_of, typing.get_args(annotation)) if kind), None)
+
+
+def _type_text(annotation: Any) -> str:
+    if kind := _kind_of(annotation):
+        return f"{kind[:-1]} (a component)"
+    if isinstance(annotation, type):
+        return annotation.__name__
+    if typing.get_origin(annotation) is typing.Literal:
+        return " | ".join(map(repr, typing.get_args(annotation)))
+    return str(annotation).replace("typing.", "").replace("NoneType", "None")

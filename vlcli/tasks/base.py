@@ -1,0 +1,93 @@
+"""The task seam: what a benchmark asks, how it is scored and what its server wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from vlcli.nn.batch import Batch
+from vlcli.nn.model import Facts, Model, Recorder
+from vlcli.nn.step import Step
+from vlcli.progress import Progress
+from vlcli.registry import Spec
+
+
+class Runner(Protocol):
+    """What a task's evaluation is given."""
+
+    model: Model
+    progress: Progress
+    facts: Facts
+    data: Any
+    """The assembled evaluation data (``vlcli.data.pipeline.Pipeline``), for a loop of one's own."""
+
+    def batches(self) -> Iterable[Batch]:
+        """The evaluation batches in order, on the model's device, this process's share."""
+        ...
+
+    def step(self, batch: Batch, record: Recorder | None = None) -> Step:
+        """Passes over one batch, no gradient (with gradient where ``record.gradients``)."""
+        ...
+
+    def predict(self, step: Step) -> dict[str, dict[str, Tensor]]:
+        """``predict`` of every objective that has one, by objective name."""
+        ...
+
+
+@dataclass
+class Result:
+    """What an evaluation found.
+
+    Attributes:
+        metrics: by name; fractions in [0, 1] unless the name says otherwise.
+        predictions: one mapping an example: ``key``, ``prediction``, ``score``, ``correct`` ... written to predictions.jsonl.
+    """
+
+    metrics: dict[str, float]
+    predictions: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Task:
+    """Base of every task: defaults, decoding, metric, submission. The usual one overrides ``decode`` and ``score``."""
+
+    paper: ClassVar[str] = ""
+    requires: ClassVar[frozenset[str]] = frozenset({"fuse"})
+    metric: ClassVar[str] = "accuracy"
+    """The metric that chooses the best checkpoint (higher is better)."""
+    eval_split: ClassVar[str] = "dev"
+    """The split that ``vlcli eval TASK`` reads unless told otherwise."""
+
+    def objectives(self) -> list[Spec]:
+        """What fine-tuning trains unless the recipe says otherwise."""
+        raise AttributeError(f"{type(self).__name__} has no default objectives")
+
+    def dataset(self) -> Spec:
+        """The reader fine-tuning and evaluation use unless the recipe says otherwise (without ``split``)."""
+        raise AttributeError(f"{type(self).__name__} has no default data set")
+
+    def labels(self, readers: list[Any]) -> tuple[str, ...]:
+        """The answer or label strings of the task's head, from the training readers; none by default."""
+        return ()
+
+    def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
+        """Predictions of one batch: one mapping an example, with ``key``."""
+        raise AttributeError(f"{type(self).__name__} has no decode")
+
+    def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
+        """Metrics over all predictions."""
+        raise AttributeError(f"{type(self).__name__} has no score")
+
+    def evaluate(self, runner: Runner) -> Result:
+        """The whole evaluation; tasks with a loop of their own (retrieval, grounding) override it."""
+        predictions: list[dict[str, Any]] = []
+        for batch in runner.batches():
+            predictions += self.decode(runner.predict(runner.step(batch)), batch)
+        return Result(self.score(predictions), predictions)
+
+    def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
+        """Write the evaluation server's file(s) into ``folder``; none by default."""
+        return []
