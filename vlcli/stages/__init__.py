@@ -1,1 +1,1 @@
-"""(to be described)"""
+"""Stages: one module per kind, each with ``run(context) -> StageResult``; ``runner`` chains them."""
