@@ -1,0 +1,240 @@
+"""What a recipe may say: one strict model per stage kind.
+
+Components (``model``, ``objectives`` ...) stay mappings here: their own signatures are their schema, checked by
+``vlcli.registry.check``. This module never imports torch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from vlcli.registry.schema import Kind, as_spec
+
+STAGE_KINDS = ("make", "extract", "pretrain", "finetune", "average", "evaluate", "export")
+
+
+class Section(BaseModel):
+    """A part of a recipe: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=(), frozen=True)
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list) or value is None else [value]
+
+
+def _specs(value: Any) -> Any:
+    return [as_spec(item) for item in _listed(value)] if value is not None else None
+
+
+SpecField = Annotated[dict[str, Any], BeforeValidator(as_spec)]
+DataField = Annotated[list[dict[str, Any]], BeforeValidator(_specs), Kind("datasets")]
+Names = Annotated[list[str], BeforeValidator(_listed)]
+
+
+class TrainVocabulary(Section):
+    """A WordPiece vocabulary to be trained on one's own texts."""
+
+    train: DataField
+    size: int = 1000
+    min_frequency: int = 1
+
+
+class TextOptions(Section):
+    """How sentences become ids: ``vocabulary`` is a folder, a file, a hub name, or ``{train: DATA, size: N}``."""
+
+    vocabulary: str | TrainVocabulary = "bert-base-uncased"
+    lowercase: bool = True
+    length: int = 20
+
+
+class GroupOptions(Section):
+    """Parameters whose name matches ``match`` (a regular expression, searched) train differently."""
+
+    match: str
+    lr: float = 1.0
+    decay: float | None = None
+
+
+class OptimizerOptions(Section):
+    """The optimizer; ``groups`` are tried in order, the first that matches wins."""
+
+    name: Literal["adamw", "adam", "sgd", "bert-adam"] = "adamw"
+    lr: float = 1e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    momentum: float = 0.9
+    no_decay: list[str] = ["bias$", "(^|[._])(norm|layer_norm|LayerNorm)[^.]*\\.weight$"]
+    groups: list[GroupOptions] = []
+    layer_decay: float = 1.0
+
+
+class ScheduleOptions(Section):
+    """The learning rate over time: warm-up (a share of all steps if below 1, else steps), then decay to ``end``."""
+
+    name: Literal["linear", "cosine", "constant", "polynomial"] = "linear"
+    warmup: float = 0.05
+    end: float = 0.0
+    power: float = 1.0
+
+
+class EmaOptions(Section):
+    """A moving average of the weights, used for evaluation and export."""
+
+    decay: float = 0.999
+    warmup: bool = True
+
+
+class ObjectiveOptions(Section):
+    """When and how much an objective counts: keys that stand beside its own parameters in a recipe."""
+
+    weight: float = 1.0
+    from_epoch: int = 0
+    until_epoch: int | None = None
+
+
+class Stage(Section):
+    """What every stage may say.
+
+    ``from`` names the stages (or folders) whose artifacts it starts from; ``if_missing: skip`` passes over a stage whose
+    data files are not there (and over those that build on it).
+    """
+
+    kind: str
+    about: str = ""
+    source: Annotated[list[str], BeforeValidator(_listed), Field(alias="from")] = []
+    root: str | None = None
+    if_missing: Literal["error", "skip"] = "error"
+    device: str | None = None
+    threads: int | None = None
+
+
+class Make(Stage):
+    """Make a data root."""
+
+    kind: Literal["make"]
+    world: Annotated[dict[str, Any], BeforeValidator(as_spec)] = {"name": "shapes"}
+
+
+class Extract(Stage):
+    """Turn images into region features: an HDF5 store.
+
+    ``boxes`` names box files; without it the data's own boxes are used where it has any, else the extractor's.
+    ``from`` gives the extractor the weights that a training stage made.
+    """
+
+    kind: Literal["extract"]
+    extractor: SpecField
+    data: DataField = []
+    images: str | None = None
+    boxes: Names = []
+    dtype: Literal["float16", "float32"] = "float16"
+    batch_size: int = 16
+    workers: int = 0
+    limit: int | None = None
+    strict: bool = False
+
+
+class Training(Stage):
+    """What pre-training and fine-tuning share."""
+
+    model: dict[str, Any] | None = None
+    text: TextOptions | None = None
+    features: Names = []
+    data: DataField = []
+    objectives: Annotated[list[dict[str, Any]] | None, BeforeValidator(_specs)] = None
+    task: Annotated[dict[str, Any] | None, BeforeValidator(lambda v: None if v is None else as_spec(v))] = None
+    validation: DataField = []
+    epochs: int | None = None
+    steps: int | None = None
+    batch_size: int = 32
+    accumulate: int = 1
+    optimizer: OptimizerOptions = OptimizerOptions()
+    schedule: ScheduleOptions = ScheduleOptions()
+    clip: float | None = 1.0
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    ema: EmaOptions | None = None
+    compile: bool = False
+    checkpointing: bool = False
+    trainable: list[str] | None = None
+    frozen: list[str] = []
+    evaluate_every: int | None = None
+    save_every: int | None = None
+    keep: int = 2
+    workers: int = 0
+    log_every: int = 10
+    trackers: Annotated[list[dict[str, Any]], BeforeValidator(_specs)] = [{"name": "jsonl"}]
+    missing: Literal["error", "drop"] = "error"
+    allow_unmatched: list[str] = []
+
+
+class Pretrain(Training):
+    """Train a model on objectives."""
+
+    kind: Literal["pretrain"]
+
+
+class Finetune(Training):
+    """Train a model on a task's objectives."""
+
+    kind: Literal["finetune"]
+
+
+class Average(Stage):
+    """Average the last checkpoints of a training stage."""
+
+    kind: Literal["average"]
+    last: int = 20
+
+
+class Evaluate(Stage):
+    """Score a trained model on a task."""
+
+    kind: Literal["evaluate"]
+    task: Annotated[dict[str, Any] | None, BeforeValidator(lambda v: None if v is None else as_spec(v))] = None
+    data: DataField = []
+    split: str | None = None
+    features: Names = []
+    batch_size: int = 64
+    workers: int = 0
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    missing: Literal["error", "drop"] = "error"
+
+
+class Export(Stage):
+    """Write a trained model in another format."""
+
+    kind: Literal["export"]
+    format: SpecField = {"name": "safetensors"}
+
+
+STAGES: dict[str, type[Stage]] = {
+    "make": Make,
+    "extract": Extract,
+    "pretrain": Pretrain,
+    "finetune": Finetune,
+    "average": Average,
+    "evaluate": Evaluate,
+    "export": Export,
+}
+
+
+class Recipe(Section):
+    """A whole recipe; ``stages`` holds one of :data:`STAGES` per name, in order."""
+
+    schema_version: Annotated[int, Field(alias="schema")] = 1
+    extends: str | None = None
+    name: str = ""
+    about: str = ""
+    paper: str = ""
+    seed: int = 9595
+    plugins: list[str] = []
+    root: str = "."
+    jobs: int = 1
+    model: SpecField | None = None
+    text: TextOptions = TextOptions()
+    stages: dict[str, Any]
+    table: dict[str, Any] | None = None

@@ -1,0 +1,125 @@
+"""Extract: the images of some data sets (or of a folder) become an HDF5 store of region features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vlcli import registry
+from vlcli.data.reader import Reader
+from vlcli.errors import DataError
+from vlcli.features.boxes import BoxList, read_boxes
+from vlcli.features.extraction import ExtractionReport, extract_images
+from vlcli.features.extractor import Extractor
+from vlcli.recipe.schema import Extract
+from vlcli.stages.base import StageContext, StageResult
+
+STORE = "features.h5"
+
+
+def run(context: StageContext) -> StageResult:
+    """Extract every image the stage's data name, each once, into ``features.h5``."""
+    config = context.config
+    assert isinstance(config, Extract)
+    readers = open_readers(context)
+    images = collect_images(readers)
+    boxes = collect_boxes(context, readers)
+    extractor = build_extractor(context)
+    for note in extractor.notes():
+        context.progress.info(note)
+    report = extract_images(
+        list(images.items())[: config.limit],
+        extractor,
+        context.folder / STORE,
+        boxes=boxes or None,
+        progress=context.progress,
+        workers=config.workers,
+        batch_size=config.batch_size,
+        device=context.device,
+        dtype=config.dtype,
+        resume=context.resume,
+        strict=config.strict,
+    )
+    return StageResult(
+        metrics={"images": float(report.images), "regions": float(report.regions), "errors": float(len(report.errors))},
+        files={"features": STORE} | ({"errors": "errors.jsonl"} if report.errors else {}),
+        notes=[*extractor.notes(), _summary(report, context.folder / STORE)],
+        facts={"provenance": extractor.provenance()},
+    )
+
+
+def open_readers(context: StageContext) -> list[Reader]:
+    """The stage's data sets; ``images: FOLDER`` alone stands for a folder of pictures."""
+    config = context.config
+    assert isinstance(config, Extract)
+    specs = list(config.data) or [{"name": "folder", "images": config.images or "."}]
+    readers = [registry.build("datasets", spec, context.root) for spec in specs]
+    for reader in readers:
+        reader.require()
+    return readers
+
+
+def collect_images(readers: list[Reader]) -> dict[str, Path]:
+    """Image id -> file over all data sets, in order.
+
+    Raises:
+        DataError: two different files share an id, or there is no image at all.
+    """
+    found: dict[str, Path] = {}
+    for reader in readers:
+        for name, path in reader.image_files().items():
+            if found.setdefault(name, path) != path:
+                raise DataError(f"Two pictures have the id {name!r}.", got=f"{found[name]} and {path}")
+    if not found:
+        raise DataError("The data name no picture.", where=", ".join(str(reader.image_folder) for reader in readers))
+    return found
+
+
+def collect_boxes(context: StageContext, readers: list[Reader]) -> dict[str, BoxList]:
+    """Given boxes by image: from the files the stage names, else the data sets' own."""
+    config = context.config
+    assert isinstance(config, Extract)
+    found: dict[str, BoxList] = {}
+    for name in config.boxes:
+        found |= read_boxes(under(context.root, name))
+    if not config.boxes:
+        for reader in readers:
+            found |= reader.boxes()
+    return found
+
+
+def build_extractor(context: StageContext) -> Extractor:
+    """The extractor, its ``weights`` taken from the stage that ``from`` names or found under the data root."""
+    config = context.config
+    assert isinstance(config, Extract)
+    spec: dict[str, Any] = dict(config.extractor)
+    sources = context.sources()
+    if sources and "weights" not in spec:
+        spec["weights"] = str(sources[0] / "model" / "model.safetensors")
+    elif spec.get("weights"):
+        spec["weights"] = str(under(context.root, spec["weights"]))
+    extractor: Extractor = registry.build("extractors", spec)
+    return extractor
+
+
+def under(root: Path, name: str) -> Path:
+    """``name`` under the data root; absolute paths are taken as they are.
+
+    Raises:
+        DataError: a relative path that leaves the root, or nothing there.
+    """
+    path = Path(name).expanduser()
+    if not path.is_absolute():
+        path = root / path
+        if not path.resolve().is_relative_to(root.resolve()):
+            raise DataError("A relative path must stay inside the data root.", where=str(root), got=name)
+    if not path.exists():
+        raise DataError("There is no such file.", where=str(path), hint="set `root` to the folder that holds the data")
+    return path
+
+
+def _summary(report: ExtractionReport, store: Path) -> str:
+    bad = f", {len(report.errors)} could not be read (errors.jsonl)" if report.errors else ""
+    return f"{report.images} images, {report.regions} regions in {store.name}{bad}"
+
+
