@@ -1,0 +1,148 @@
+"""What is said of a picture: COCO captions of many forms, and full descriptions that tell pictures apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+from vlcli.data.shapes.config import ShapesConfig
+from vlcli.data.shapes.world import Noun, Scene, number_word
+
+PHRASES = {"left": "left of", "right": "right of", "above": "above", "below": "below"}
+Form = Callable[[Scene, Random, ShapesConfig], str]
+
+
+def sentence(text: str) -> str:
+    """A capital and a full stop."""
+    return text[0].upper() + text[1:] + "."
+
+
+def listing(words: list[str]) -> str:
+    """``a, b and c``."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def described(scene: Scene, index: int, rng: Random) -> Noun:
+    """A description of one shape by colour and kind, often by size too."""
+    look = scene.shapes[index].look
+    return Noun(look.size if rng.random() < 0.45 else "", look.colour, look.kind)
+
+
+def main_relation(scene: Scene, first: int, second: int) -> str:
+    """The relation along the axis on which two shapes are farther apart; empty when they are too near."""
+    one, two = scene.shapes[first], scene.shapes[second]
+    across, down = abs(one.x - two.x), abs(one.y - two.y)
+    word = ("left" if one.x < two.x else "right") if across >= down else ("above" if one.y < two.y else "below")
+    return word if scene.stands(first, word, second) else ""
+
+
+def _list(scene: Scene, rng: Random, _: ShapesConfig) -> str:
+    order = list(range(len(scene.shapes)))
+    rng.shuffle(order)
+    kept = order[: rng.randint(2, len(order))] if len(order) > 1 else order
+    frame = rng.choice(("{}", "there is {}", "the picture shows {}", "a picture of {}", "the picture contains {}"))
+    return frame.format(listing([described(scene, index, rng).a for index in kept]))
+
+
+def _relation(scene: Scene, rng: Random, config: ShapesConfig) -> str:
+    pairs = [
+        (a, word, b)
+        for a in range(len(scene.shapes))
+        for b in range(len(scene.shapes))
+        if a != b and (word := main_relation(scene, a, b))
+    ]
+    if not pairs:
+        return _list(scene, rng, config)
+    first, word, second = rng.choice(pairs)
+    frame = rng.choice(("{} is {} {}", "{} {} {}", "there is {} {} {}"))
+    return frame.format(described(scene, first, rng).a, PHRASES[word], described(scene, second, rng).a)
+
+
+def _count(scene: Scene, rng: Random, config: ShapesConfig) -> str:
+    looks = scene.looks
+    noun = rng.choice([Noun(kind=rng.choice(config.kinds)), Noun(colour=rng.choice(config.colours)), Noun()])
+    if noun != Noun() and rng.random() < 0.75:
+        look = rng.choice(looks)
+        noun = Noun(kind=look.kind) if noun.kind else Noun(colour=look.colour)
+    count = noun.count(looks)
+    verb = "is" if count == 1 else "are"
+    return rng.choice(
+        (f"there {verb} {{}}", f"there {verb} exactly {{}}" if count else "there are {}", "the picture contains {}")
+    ).format(noun.number(count))
+
+
+def _groups(scene: Scene, rng: Random, _: ShapesConfig) -> str:
+    by_kind = rng.random() < 0.5
+    groups = Counter(look.kind if by_kind else look.colour for look in scene.looks)
+    nouns = [(Noun(kind=word) if by_kind else Noun(colour=word), count) for word, count in groups.items()]
+    rng.shuffle(nouns)
+    return rng.choice(("{}", "the picture shows {}")).format(listing([noun.number(count) for noun, count in nouns]))
+
+
+def _place(scene: Scene, rng: Random, _: ShapesConfig) -> str:
+    index = rng.randrange(len(scene.shapes))
+    place = f"{'in' if scene.region(index).count(' ') or scene.region(index) == 'middle' else 'at' if scene.region(index) in ('top', 'bottom') else 'on'} the {scene.region(index)}"
+    return rng.choice(("{} is {}", "there is {} {}", "{} {}")).format(described(scene, index, rng).a, place)
+
+
+def _compare(scene: Scene, rng: Random, config: ShapesConfig) -> str:
+    first, second = (Noun(kind=word) for word in rng.sample(config.kinds, 2))
+    one, two = first.count(scene.looks), second.count(scene.looks)
+    if one == two:
+        return _groups(scene, rng, config)
+    more, fewer = (first, second) if one > two else (second, first)
+    return rng.choice(
+        (f"there are more {more.many} than {fewer.many}", f"there are fewer {fewer.many} than {more.many}")
+    )
+
+
+FORMS: tuple[tuple[Form, int], ...] = (
+    (_list, 5),
+    (_relation, 4),
+    (_count, 3),
+    (_groups, 2),
+    (_place, 2),
+    (_compare, 1),
+)
+
+
+def captions(scene: Scene, rng: Random, config: ShapesConfig) -> list[str]:
+    """``config.captions`` true sentences on a picture, all different where its content allows."""
+    forms = [form for form, weight in FORMS for _ in range(weight)]
+    found: dict[str, None] = {}
+    for _ in range(6 * config.captions):
+        found.setdefault(sentence(rng.choice(forms)(scene, rng, config)))
+        if len(found) == config.captions:
+            return list(found)
+    return [*found, *(sentence(_list(scene, rng, config)) for _ in range(config.captions - len(found)))]
+
+
+def signature(scene: Scene) -> tuple[tuple[str, str], ...]:
+    """Colours and kinds of all shapes, sorted: what a full description tells."""
+    return tuple(sorted((look.colour, look.kind) for look in scene.looks))
+
+
+def full_description(scene: Scene, rng: Random) -> str:
+    """Every shape by colour and kind together with their number, so that only pictures of one signature fit."""
+    order = list(range(len(scene.shapes)))
+    rng.shuffle(order)
+    words = []
+    for index in order:
+        words.append(described(scene, index, rng).a)
+    count = number_word(len(order))
+    frames = (
+        f"{count} shapes: {{}}",
+        f"exactly {count} shapes, {{}}",
+        f"the {count} shapes are {{}}",
+        f"only {{}}, {count} shapes in all",
+    )
+    return sentence(rng.choice(frames).format(listing(words)))
+
+
+def full_descriptions(scene: Scene, rng: Random, count: int) -> list[str]:
+    """``count`` different full descriptions of one picture."""
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found.setdefault(full_description(scene, rng))
+    return list(found)

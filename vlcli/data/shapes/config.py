@@ -1,0 +1,124 @@
+"""What a shapes world holds: every knob of the generator, checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from vlcli.errors import UsageError
+
+VERSION = 1
+PARTS = ("coco", "vqa", "gqa", "nlvr2", "snli-ve", "refcoco", "vist", "imagenet", "ade20k", "karpathy")
+STATEMENTS = ("both", "one", "has", "more", "count", "relation", "any", "attribute")
+SPLITS = ("train", "val", "test")
+SIZES = ("small", "large")
+
+PALETTE: dict[str, tuple[int, int, int]] = {
+    "red": (214, 48, 49),
+    "green": (39, 160, 84),
+    "blue": (45, 99, 212),
+    "yellow": (241, 190, 30),
+    "purple": (137, 66, 180),
+    "orange": (236, 118, 28),
+    "black": (44, 46, 54),
+    "pink": (236, 110, 170),
+    "brown": (128, 84, 52),
+}
+KINDS = ("circle", "square", "triangle", "star", "cross", "ring", "hexagon", "heart")
+
+
+@dataclass(frozen=True)
+class ShapesConfig:
+    """How much of what a shapes world holds.
+
+    Attributes:
+        seed: the world is a pure function of it and of the other fields.
+        images: pictures shared by the caption, question, region and entailment sets; 80/10/10 train/val/test.
+        size: side of a picture in pixels.
+        captions: COCO captions per picture.
+        objects: fewest and most shapes in a picture.
+        colours: names out of ``PALETTE``.
+        kinds: names out of ``KINDS``.
+        parts: the benchmarks to write, out of ``PARTS``.
+        nlvr2_train: NLVR2 training examples; four (two statements, two picture pairs) belong together, so
+            counts are rounded up to a multiple of four.
+        nlvr2_dev: examples of NLVR2 dev.
+        nlvr2_test: examples of NLVR2 test1.
+        statements: kinds of NLVR2 statement, in equal shares.
+        more_gaps: differences in number that ``more`` statements show, drawn uniformly (repeat one to weigh it).
+        questions: VQA and GQA questions per picture.
+        entailments: SNLI-VE hypotheses per picture.
+        expressions: most referring expressions per object.
+        albums: VIST training albums; val and test hold an eighth each.
+        imagenet: pictures of each of the two classification sets; 80/20 train/val.
+        ade20k: segmentation pictures; 80/20 training/validation.
+    """
+
+    seed: int = 0
+    images: int = 2000
+    size: int = 112
+    captions: int = 5
+    objects: tuple[int, int] = (2, 5)
+    colours: tuple[str, ...] = ("red", "green", "blue", "yellow", "purple")
+    kinds: tuple[str, ...] = ("circle", "square", "triangle", "star")
+    parts: tuple[str, ...] = PARTS
+    nlvr2_train: int = 4000
+    nlvr2_dev: int = 800
+    nlvr2_test: int = 800
+    statements: tuple[str, ...] = ("both", "one", "has", "more", "count", "relation")
+    more_gaps: tuple[int, ...] = (1, 2)
+    questions: int = 4
+    entailments: int = 3
+    expressions: int = 3
+    albums: int = 160
+    imagenet: int = 1000
+    ade20k: int = 500
+
+    def __post_init__(self) -> None:
+        """Refuse what the generator could not draw or balance."""
+        for field in ("objects", "colours", "kinds", "parts", "statements", "more_gaps"):
+            object.__setattr__(self, field, tuple(getattr(self, field)))
+        self._check_names()
+        self._check_numbers()
+
+    def _check_names(self) -> None:
+        rows = [("parts", PARTS, 1), ("statements", STATEMENTS, 1), ("colours", tuple(PALETTE), 3), ("kinds", KINDS, 3)]
+        for field, allowed, least in rows:
+            given = getattr(self, field)
+            unknown = sorted(set(given) - set(allowed))
+            if unknown or len(given) < least or len(set(given)) != len(given):
+                got = ", ".join(unknown or given) or "nothing"
+                raise _bad(field, got, f"{least} or more different names out of {', '.join(allowed)}")
+
+    def _check_numbers(self) -> None:
+        low, high = self.objects
+        if not 2 <= low <= high <= 8 or high < 4:
+            raise _bad("objects", f"{low}-{high}", "fewest at least 2, most between 4 and 8")
+        if self.size < 64:
+            raise _bad("size", str(self.size), "64 pixels or more")
+        if self.images < 20:
+            raise _bad("images", str(self.images), "20 or more")
+        if not self.more_gaps or not all(1 <= gap < high for gap in self.more_gaps):
+            raise _bad("more_gaps", str(self.more_gaps), f"numbers from 1 to {high - 1}")
+        counts = ("captions", "questions", "entailments", "expressions", "albums", "imagenet", "ade20k")
+        for field in (*counts, "nlvr2_train", "nlvr2_dev", "nlvr2_test"):
+            if getattr(self, field) < 1:
+                raise _bad(field, str(getattr(self, field)), "1 or more")
+
+    def split_sizes(self) -> dict[str, int]:
+        """Pictures per split of the shared set."""
+        held = max(1, self.images // 10)
+        return {"train": self.images - 2 * held, "val": held, "test": held}
+
+    def as_dict(self) -> dict[str, object]:
+        """The fields as plain data for ``shapes.json``."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+
+def _bad(field: str, got: str, expected: str) -> UsageError:
+    return UsageError(
+        f"shapes cannot be made with this {field}",
+        where=f"shapes.{field}",
+        got=got,
+        expected=expected,
+        hint="vlcli data make shapes --help",
+    )

@@ -1,0 +1,92 @@
+"""Sets that are folders of pictures: ImageNet-style classification (what it is, where it is) and ADE20K-style masks."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from random import Random
+
+from vlcli.data.shapes.config import ShapesConfig
+from vlcli.data.shapes.render import Job, draw_all
+from vlcli.data.shapes.store import write_text
+from vlcli.data.shapes.world import RELATIONS, Look, Noun, Scene, Shape, compose, concrete, random_looks, stream
+from vlcli.progress import Progress
+
+
+def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
+    """imagenet/{train,val}/<class>/ (one big shape) and imagenet_relation/{train,val}/<relation>/ (two shapes)."""
+    classes = [f"{colour}_{kind}" for colour in config.colours for kind in config.kinds]
+    jobs = []
+    for folder, names in (("imagenet", classes), ("imagenet_relation", list(RELATIONS))):
+        for split, share in (("train", 0.8), ("val", 0.2)):
+            rng = stream(config, folder, split)
+            for number in range(max(len(names), round(config.imagenet * share))):
+                name = names[number % len(names)]
+                scene = _big(rng, config, name) if folder == "imagenet" else _related(rng, config, name)
+                jobs.append(Job(scene, root / folder / split / name / f"{name}_{number:06d}.png"))
+    for _ in draw_all(jobs, progress, "imagenet", workers):
+        pass
+    return {"imagenet pictures": len(jobs)}
+
+
+def _big(rng: Random, config: ShapesConfig, name: str) -> Scene:
+    """One shape of a quarter to two thirds of the side, anywhere."""
+    colour, kind = name.split("_")
+    scene = compose(rng, config, [Look("large", colour, kind)])
+    radius = round(config.size * rng.uniform(0.14, 0.32))
+    x, y = (rng.randint(radius + 2, config.size - radius - 3) for _ in range(2))
+    shape = scene.shapes[0]
+    big = Shape(shape.look, x, y, radius, shape.turn, shape.tint)
+    return Scene(scene.side, (big,), scene.ground, scene.slope, scene.grain)
+
+
+def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
+    """A first-kind shape beside a second-kind shape; the relation is where the first stands.
+
+    The middle between them is drawn from one square for all relations and their distance is short, so where either
+    shape stands in the picture says little of the label; colours and sizes say nothing.
+    """
+    side = config.size
+    looks = [concrete(rng, config, Noun("small", "", kind)) for kind in config.kinds[:2]]
+    scene = compose(rng, config, looks)
+    aims = {"left": math.pi, "right": 0.0, "above": -math.pi / 2, "below": math.pi / 2}
+    angle, half = aims[relation] + rng.uniform(-0.35, 0.35), side * rng.uniform(0.105, 0.13)
+    edge = math.ceil(0.13 * side + max(shape.radius for shape in scene.shapes) + 3)
+    x, y = (rng.randint(edge, side - 1 - edge) for _ in range(2))
+    across, down = round(half * math.cos(angle)), round(half * math.sin(angle))
+    spots = ((x + across, y + down), (x - across, y - down))
+    shapes = tuple(
+        Shape(shape.look, *spot, shape.radius, shape.turn, shape.tint)
+        for shape, spot in zip(scene.shapes, spots, strict=True)
+    )
+    return Scene(side, shapes, scene.ground, scene.slope, scene.grain)
+
+
+def write_ade20k(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
+    """ade20k/images and annotations: 0 unlabelled, 1 ground, then the kinds; a list in objectInfo150.txt's columns."""
+    jobs, scenes = [], []
+    for split, short, share in (("training", "train", 0.8), ("validation", "val", 0.2)):
+        rng = stream(config, "ade20k", split)
+        for number in range(1, max(1, round(config.ade20k * share)) + 1):
+            scene = compose(rng, config, random_looks(rng, config, rng.randint(*config.objects)))
+            name = f"ADE_{short}_{number:08d}"
+            classes = tuple(config.kinds.index(shape.look.kind) + 2 for shape in scene.shapes)
+            mask = root / "ade20k/annotations" / split / f"{name}.png"
+            jobs.append(Job(scene, root / "ade20k/images" / split / f"{name}.jpg", mask, classes))
+            scenes.append(f"{name} shapes\n")
+    kinds = dict.fromkeys(config.kinds, 0.0)
+    for job, drawn in zip(jobs, draw_all(jobs, progress, "ade20k", workers), strict=True):
+        for shape, piece in zip(job.scene.shapes, drawn, strict=True):
+            kinds[shape.look.kind] += piece.area / (len(jobs) * config.size**2)
+    train = sum(job.path.parent.name == "training" for job in jobs)
+    write_text(root / "ade20k/objectInfo150.txt", _object_info(kinds, train, len(jobs) - train))
+    write_text(root / "ade20k/sceneCategories.txt", "".join(scenes))
+    return {"ade20k pictures": len(jobs)}
+
+
+def _object_info(kinds: dict[str, float], train: int, val: int) -> str:
+    rows = [("ground", 1 - sum(kinds.values()), 1), *((kind, ratio, 0) for kind, ratio in kinds.items())]
+    lines = [
+        f"{place}\t{ratio:.4f}\t{train}\t{val}\t{stuff}\t{name}\n" for place, (name, ratio, stuff) in enumerate(rows, 1)
+    ]
+    return "Idx\tRatio\tTrain\tVal\tStuff\tName\n" + "".join(lines)

@@ -1,0 +1,149 @@
+"""Write a whole shapes world beside its target, then rename it into place."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from vlcli.data.shapes.coco import shared_pictures, write_coco, write_karpathy
+from vlcli.data.shapes.config import SPLITS, VERSION, ShapesConfig
+from vlcli.data.shapes.folders import write_ade20k, write_imagenet
+from vlcli.data.shapes.nlvr2 import write_nlvr2
+from vlcli.data.shapes.refcoco import write_refcoco
+from vlcli.data.shapes.render import draw_pictures
+from vlcli.data.shapes.snli_ve import write_snli_ve
+from vlcli.data.shapes.store import write_json
+from vlcli.data.shapes.vist import write_vist
+from vlcli.data.shapes.vqa import write_gqa, write_vqa
+from vlcli.errors import DataError, VlcliError
+from vlcli.progress import Progress
+
+MARK = "shapes.json"
+SHARED = {
+    "coco": write_coco,
+    "vqa": write_vqa,
+    "gqa": write_gqa,
+    "snli-ve": write_snli_ve,
+    "refcoco": write_refcoco,
+    "karpathy": write_karpathy,
+}
+OWN = {"nlvr2": write_nlvr2, "vist": write_vist, "imagenet": write_imagenet, "ade20k": write_ade20k}
+
+
+def make_shapes(folder: Path, config: ShapesConfig, progress: Progress, workers: int = 1) -> dict[str, int]:
+    """Generate a world; every byte follows from ``config``, whatever ``workers`` is.
+
+    Args:
+        folder: where it goes; absent, empty, or an earlier shapes world, which is replaced.
+        config: what to write.
+        progress: told how far the drawing is.
+        workers: processes that draw.
+
+    Returns:
+        How many pictures and annotations of each sort there are.
+
+    Raises:
+        DataError: ``folder`` holds something else.
+        VlcliError: it cannot be written.
+    """
+    folder = Path(folder)
+    _check_target(folder)
+    beside = folder.parent / f".{folder.name}.{os.getpid()}.partial"
+    try:
+        beside.mkdir(parents=True)
+        counts = _write(beside, config, progress, workers)
+        _replace(beside, folder)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise VlcliError(
+            "the shapes world could not be written",
+            where=str(folder),
+            got=reason,
+            hint="free some space or choose another folder",
+        ) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return counts
+
+
+def describe(folder: Path) -> dict[str, int]:
+    """The counts that ``make_shapes`` returned for a world.
+
+    Raises:
+        DataError: ``folder`` holds no finished world.
+    """
+    return dict(_read_mark(Path(folder))["counts"])
+
+
+def config_of(folder: Path) -> ShapesConfig:
+    """The configuration a world was made with.
+
+    Raises:
+        DataError: ``folder`` holds no finished world, or one of another version.
+    """
+    mark = _read_mark(Path(folder))
+    if mark["version"] != VERSION:
+        raise DataError(
+            "this shapes world is of another version",
+            where=str(folder),
+            got=f"version {mark['version']}",
+            expected=f"version {VERSION}",
+            hint=f"vlcli data make shapes {folder}",
+        )
+    return ShapesConfig(**mark["config"])
+
+
+def _read_mark(folder: Path) -> dict[str, dict[str, int]]:
+    try:
+        mark = json.loads((folder / MARK).read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(
+            "there is no finished shapes world here",
+            where=str(folder),
+            got=str(error),
+            expected=f"a folder with {MARK}",
+            hint=f"vlcli data make shapes {folder}",
+        ) from error
+    return dict(mark)
+
+
+def _check_target(folder: Path) -> None:
+    if not folder.exists() or (folder / MARK).is_file():
+        return
+    found = sorted(path.name for path in folder.iterdir())[:3] if folder.is_dir() else [folder.name]
+    if found:
+        raise DataError(
+            "the target holds something that is not a shapes world",
+            where=str(folder),
+            got=", ".join(found),
+            expected=f"an absent or empty folder, or one with {MARK}",
+            hint="choose another folder, or empty this one yourself",
+        )
+
+
+def _write(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    shared = [part for part in config.parts if part in SHARED]
+    if shared:
+        pictures = shared_pictures(config)
+        everything = [picture for split in SPLITS for picture in pictures[split]]
+        draw_pictures(root / "images", everything, progress, "images", workers)
+        counts["pictures"] = len(everything)
+        for part in shared:
+            counts |= SHARED[part](root, config, pictures)
+    for part in config.parts:
+        if part in OWN:
+            counts |= OWN[part](root, config, progress, workers)
+    write_json(root / MARK, {"version": VERSION, "config": config.as_dict(), "counts": counts})
+    return counts
+
+
+def _replace(beside: Path, folder: Path) -> None:
+    """Move the finished world into place; an earlier one steps aside first and goes last."""
+    old = beside.with_suffix(".old")
+    if folder.exists():
+        os.replace(folder, old)
+    os.replace(beside, folder)
+    shutil.rmtree(old, ignore_errors=True)

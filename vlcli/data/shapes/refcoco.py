@@ -1,0 +1,126 @@
+"""Referring expressions in the layout of the refer toolkit: refs(unc).p, the same as JSON, and instances.json."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from random import Random
+
+from vlcli.data.shapes.captions import PHRASES
+from vlcli.data.shapes.coco import Pictures, instances, tokens
+from vlcli.data.shapes.config import SPLITS, ShapesConfig
+from vlcli.data.shapes.store import write_json
+from vlcli.data.shapes.world import MARGIN, RELATIONS, Noun, Picture, Scene, stream
+
+EXTREMES = {
+    "left": ("leftmost {}", "{} farthest to the left"),
+    "right": ("rightmost {}", "{} farthest to the right"),
+    "above": ("topmost {}", "{} nearest to the top"),
+    "below": ("lowest {}", "{} nearest to the bottom"),
+}
+
+
+def write_refcoco(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:
+    """refcoco/: every shape that some expression picks out is one ref; ``place`` flags sentences with place words."""
+    everything = [picture for split in SPLITS for picture in pictures[split]]
+    document = instances(config, everything)
+    write_json(root / "refcoco/instances.json", document)
+    refs: list[dict[str, object]] = []
+    sentences, annotation = 0, 0
+    for split in SPLITS:
+        rng = stream(config, "refcoco", split)
+        for picture in pictures[split]:
+            for index in range(len(picture.scene.shapes)):
+                annotation += 1
+                texts = expressions(picture.scene, index, rng, config.expressions)
+                if texts:
+                    part = split if split != "test" else _test_part(picture, config)
+                    refs.append(_ref(config, picture, index, (len(refs), annotation, sentences), part, texts))
+                    sentences += len(texts)
+    write_json(root / "refcoco/refs(unc).json", refs)
+    buffer = io.BytesIO()
+    pickle.dump(refs, buffer, protocol=2)
+    (root / "refcoco/refs(unc).p").write_bytes(buffer.getvalue())
+    return {"refcoco expressions": sentences}
+
+
+def _test_part(picture: Picture, config: ShapesConfig) -> str:
+    """testA: pictures with the first kind of shape (people, in RefCOCO); testB: the others."""
+    return "testA" if picture.scene.having(Noun(kind=config.kinds[0])) else "testB"
+
+
+def _ref(
+    config: ShapesConfig,
+    picture: Picture,
+    index: int,
+    numbers: tuple[int, int, int],
+    split: str,
+    texts: list[tuple[str, bool]],
+) -> dict[str, object]:
+    ref_id, ann_id, sent = numbers
+    return {
+        "sent_ids": list(range(sent, sent + len(texts))),
+        "file_name": picture.file,
+        "ann_id": ann_id,
+        "ref_id": ref_id,
+        "image_id": picture.id,
+        "split": split,
+        "sentences": [
+            {
+                "tokens": tokens(text),
+                "raw": text,
+                "sent_id": sent + step,
+                "sent": " ".join(tokens(text)),
+                "place": place,
+            }
+            for step, (text, place) in enumerate(texts)
+        ],
+        "category_id": config.kinds.index(picture.scene.shapes[index].look.kind) + 1,
+    }
+
+
+def expressions(scene: Scene, index: int, rng: Random, most: int) -> list[tuple[str, bool]]:
+    """Expressions that hold of one shape only, each with whether it uses place words; without first."""
+    plain = [(noun.one, False) for noun in _nouns(scene, index) if scene.having(noun) == [index]]
+    placed = [(text, True) for text in dict.fromkeys(_placed(scene, index, rng))]
+    rng.shuffle(plain)
+    rng.shuffle(placed)
+    kept = plain[: max(1, most - 1)]
+    return (kept + placed)[:most]
+
+
+def _nouns(scene: Scene, index: int) -> Iterator[Noun]:
+    """Every description that holds of a shape, except the one that says nothing."""
+    look = scene.shapes[index].look
+    for size, colour, kind in product(("", look.size), ("", look.colour), ("", look.kind)):
+        if size or colour or kind:
+            yield Noun(size, colour, kind)
+
+
+def _placed(scene: Scene, index: int, rng: Random) -> Iterator[str]:
+    look = scene.shapes[index].look
+    for noun in (Noun(), Noun(kind=look.kind), Noun(colour=look.colour), Noun("", look.colour, look.kind)):
+        rivals = [other for other in scene.having(noun) if other != index]
+        for word in RELATIONS:
+            if rivals and all(scene.stands(index, word, other) for other in rivals):
+                yield rng.choice(EXTREMES[word]).format(noun.one)
+            yield from _beside(scene, index, noun, word)
+
+
+def _beside(scene: Scene, index: int, noun: Noun, word: str) -> Iterator[str]:
+    """Relations to a shape that colour and kind pick out, where no rival is nearly there too."""
+    rivals = [other for other in scene.having(noun) if other != index]
+    for anchor, shape in enumerate(scene.shapes):
+        if anchor == index or len(scene.having(shape.noun)) != 1 or not scene.stands(index, word, anchor):
+            continue
+        if all(other == anchor or _clearly_not(scene, other, word, anchor) for other in rivals):
+            yield f"{noun.one} {PHRASES[word]} the {shape.noun.one}"
+
+
+def _clearly_not(scene: Scene, first: int, word: str, second: int) -> bool:
+    one, two = scene.shapes[first], scene.shapes[second]
+    ahead = {"left": two.x - one.x, "right": one.x - two.x, "above": two.y - one.y, "below": one.y - two.y}[word]
+    return ahead <= -0.3 * MARGIN * scene.side

@@ -1,0 +1,225 @@
+"""Scenes to PNG files and exact masks: anti-aliased sprites, cached per size, pasted into small windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw
+
+from vlcli.data.shapes.config import PALETTE
+from vlcli.data.shapes.world import TURNS, Drawn, Picture, Scene, Shape
+from vlcli.progress import Progress
+
+Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+OVERSAMPLE = 6
+CHUNK = 64
+
+
+class Job(NamedTuple):
+    """One picture to write: its scene, its file, and the file of its class mask, if it has one."""
+
+    scene: Scene
+    path: Path
+    mask: Path | None = None
+    classes: tuple[int, ...] = ()
+
+
+def _star(radius: float, inner: float, points: int) -> list[tuple[float, float]]:
+    steps = [(radius if step % 2 == 0 else inner, math.pi * step / points) for step in range(2 * points)]
+    return [(length * math.sin(angle), -length * math.cos(angle)) for length, angle in steps]
+
+
+def _polygon(kind: str, r: float) -> list[tuple[float, float]]:
+    """Corners around (0, 0) of the kinds that are polygons."""
+    if kind == "square":
+        edge = 0.84 * r
+        return [(-edge, -edge), (edge, -edge), (edge, edge), (-edge, edge)]
+    if kind == "triangle":
+        return [(0, -0.95 * r), (0.87 * r, 0.68 * r), (-0.87 * r, 0.68 * r)]
+    if kind == "star":
+        return _star(r, 0.44 * r, 5)
+    if kind == "hexagon":
+        return [(r * math.cos(math.pi * step / 3), r * math.sin(math.pi * step / 3)) for step in range(6)]
+    if kind == "cross":
+        a, b = 0.33 * r, 0.95 * r
+        return [
+            (-a, -b),
+            (a, -b),
+            (a, -a),
+            (b, -a),
+            (b, a),
+            (a, a),
+            (a, b),
+            (-a, b),
+            (-a, a),
+            (-b, a),
+            (-b, -a),
+            (-a, -a),
+        ]
+    angles = [2 * math.pi * step / 48 for step in range(48)]  # heart: the classic sixteen-sine-cubed curve
+    curve = [
+        (16 * math.sin(t) ** 3, 13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t))
+        for t in angles
+    ]
+    return [(x * r / 17, -(y + 2) * r / 17) for x, y in curve]
+
+
+@lru_cache(maxsize=4096)
+def sprite(kind: str, radius: int, turn: int) -> Floats:
+    """Coverage of a shape in its window, in [0, 1].
+
+    Returns:
+        alpha: (2 * radius + 3, 2 * radius + 3)
+    """
+    side = 2 * radius + 3
+    canvas = Image.new("L", (side * OVERSAMPLE, side * OVERSAMPLE), 0)
+    draw = ImageDraw.Draw(canvas)
+    middle, r = side * OVERSAMPLE / 2, radius * OVERSAMPLE
+    if kind in ("circle", "ring"):
+        draw.ellipse((middle - 0.95 * r, middle - 0.95 * r, middle + 0.95 * r, middle + 0.95 * r), fill=255)
+        if kind == "ring":
+            draw.ellipse((middle - 0.5 * r, middle - 0.5 * r, middle + 0.5 * r, middle + 0.5 * r), fill=0)
+    else:
+        angle = math.radians(6 * (turn - TURNS // 2))
+        cos, sin = math.cos(angle), math.sin(angle)
+        corners = [(middle + x * cos - y * sin, middle + x * sin + y * cos) for x, y in _polygon(kind, r)]
+        draw.polygon(corners, fill=255)
+    return np.asarray(canvas.reduce(OVERSAMPLE), dtype=np.float32) / 255
+
+
+@lru_cache(maxsize=4)
+def _ramps(side: int) -> tuple[Floats, Floats, Floats]:
+    """Horizontal ramp (1, S, 1), vertical ramp (S, 1, 1), and a sparse grain (2S, 2S, 1) that PNG still packs."""
+    ramp = np.linspace(-0.5, 0.5, side, dtype=np.float32)
+    rng = np.random.default_rng(112)
+    shape = (2 * side, 2 * side, 1)
+    grain = rng.integers(-5, 6, shape) * (rng.random(shape) < 0.3)
+    return ramp[None, :, None], ramp[:, None, None], grain.astype(np.float32)
+
+
+def _paint(canvas: Floats, shape: Shape) -> tuple[slice, slice]:
+    alpha = sprite(shape.look.kind, shape.radius, shape.turn)[:, :, None]  # (h, w, 1)
+    y, x, half = shape.y, shape.x, shape.radius + 1
+    window = (slice(y - half, y + half + 1), slice(x - half, x + half + 1))
+    colour = np.asarray(PALETTE[shape.look.colour], np.float32) + np.asarray(shape.tint, np.float32)
+    patch = canvas[window]  # (h, w, 3), a view
+    patch += alpha * (colour - patch)
+    return window
+
+
+def pixels(scene: Scene) -> Bytes:
+    """Draw a scene.
+
+    Returns:
+        image: (S, S, 3)
+    """
+    side = scene.side
+    across, down, grain = _ramps(side)
+    canvas = np.asarray(scene.ground, np.float32) + (scene.slope[0] * across + scene.slope[1] * down)  # (S, S, 3)
+    for shape in scene.shapes:
+        _paint(canvas, shape)
+    top, left = scene.grain % side, (scene.grain // side) % side
+    canvas += grain[top : top + side, left : left + side]
+    return np.clip(canvas, 0, 255).astype(np.uint8)
+
+
+def visible(scene: Scene) -> Iterator[tuple[slice, slice, npt.NDArray[np.bool_]]]:
+    """Each shape's window and the pixels in it that the shape covers at least half and no later shape hides.
+
+    Yields:
+        rows, columns, mask: mask (h, w)
+    """
+    owner = np.full((scene.side, scene.side), -1, np.int8)
+    windows = []
+    for index, shape in enumerate(scene.shapes):
+        half = shape.radius + 1
+        window = (slice(shape.y - half, shape.y + half + 1), slice(shape.x - half, shape.x + half + 1))
+        owner[window][sprite(shape.look.kind, shape.radius, shape.turn) >= 0.5] = index
+        windows.append(window)
+    for index, (rows, columns) in enumerate(windows):
+        yield rows, columns, owner[rows, columns] == index
+
+
+def geometry(scene: Scene) -> list[Drawn]:
+    """Visible box, area and column-major run lengths (COCO's uncompressed RLE) of every shape."""
+    return [_measure(scene.side, rows.start, columns.start, mask) for rows, columns, mask in visible(scene)]
+
+
+def _measure(side: int, top: int, left: int, mask: npt.NDArray[np.bool_]) -> Drawn:
+    ys, xs = mask.any(1).nonzero()[0], mask.any(0).nonzero()[0]
+    box = (left + int(xs[0]), top + int(ys[0]), int(xs[-1] - xs[0]) + 1, int(ys[-1] - ys[0]) + 1)
+    padded = np.zeros((mask.shape[1], mask.shape[0] + 2), np.int8)
+    padded[:, 1:-1] = mask.T
+    columns, rows = np.diff(padded, axis=1).nonzero()  # starts and ends alternate inside each column
+    edges = (left + columns) * side + top + rows
+    counts = np.diff(edges, prepend=0, append=side * side)
+    return Drawn(box, int(mask.sum()), counts.tolist())
+
+
+def class_mask(scene: Scene, classes: tuple[int, ...], ground: int) -> Bytes:
+    """Class id of every pixel; 0 (unlabelled) where a shape covers a pixel only in part.
+
+    Returns:
+        mask: (S, S)
+    """
+    mask = np.full((scene.side, scene.side), ground, np.uint8)
+    for shape, label in zip(scene.shapes, classes, strict=True):
+        half = shape.radius + 1
+        view = mask[shape.y - half : shape.y + half + 1, shape.x - half : shape.x + half + 1]
+        alpha = sprite(shape.look.kind, shape.radius, shape.turn)
+        view[alpha > 0.1] = 0
+        view[alpha > 0.9] = label
+    return mask
+
+
+def _write(job: Job) -> list[Drawn]:
+    image = Image.fromarray(pixels(job.scene))
+    if job.path.suffix == ".jpg":
+        image.save(job.path, quality=95)
+    else:
+        image.save(job.path, compress_level=1)
+    if job.mask is not None:
+        Image.fromarray(class_mask(job.scene, job.classes, ground=1)).save(job.mask, compress_level=1)
+    return geometry(job.scene)
+
+
+def _write_all(jobs: list[Job]) -> list[list[Drawn]]:
+    return [_write(job) for job in jobs]
+
+
+def draw_all(jobs: list[Job], progress: Progress, label: str, workers: int = 1) -> Iterator[list[Drawn]]:
+    """Write every picture, in processes when ``workers`` > 1, and yield their geometry in order.
+
+    A picture depends on its scene only, so neither order nor worker count changes a byte.
+    """
+    for folder in dict.fromkeys(path.parent for job in jobs for path in (job.path, job.mask) if path is not None):
+        folder.mkdir(parents=True, exist_ok=True)
+    chunks = [jobs[start : start + CHUNK] for start in range(0, len(jobs), CHUNK)]
+    with progress.task(label, len(jobs), unit="img") as task:
+        for drawn in _mapped(chunks, workers):
+            task.advance(len(drawn))
+            yield from drawn
+
+
+def _mapped(chunks: list[list[Job]], workers: int) -> Iterable[list[list[Drawn]]]:
+    if workers <= 1 or len(chunks) <= 1:
+        yield from map(_write_all, chunks)
+        return
+    with ProcessPoolExecutor(min(workers, len(chunks)), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_write_all, chunks)
+
+
+def draw_pictures(root: Path, pictures: list[Picture], progress: Progress, label: str, workers: int) -> None:
+    """Write ``pictures`` below ``root`` and note their geometry in them."""
+    jobs = [Job(picture.scene, root / picture.file) for picture in pictures]
+    for picture, drawn in zip(pictures, draw_all(jobs, progress, label, workers), strict=True):
+        picture.drawn = drawn

@@ -1,0 +1,136 @@
+"""SNLI-VE: three-way entailment between a picture and a hypothesis, over the shared pictures.
+
+Two families in equal numbers. In `either`, one hypothesis meets three pictures and gets all three labels ("there is a
+red circle or a square made of wood": a red circle entails it; without one, a square leaves it open; without both it is
+contradicted), so the hypothesis alone is exactly at chance. In `plain`, existence is entailed or contradicted, and
+the invisible ("the red circle is made of wood") is open or contradicted: easier, and half guessable, as in the real set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from vlcli.data.shapes.captions import full_description, sentence
+from vlcli.data.shapes.coco import Pictures
+from vlcli.data.shapes.config import SPLITS, ShapesConfig
+from vlcli.data.shapes.store import write_lines
+from vlcli.data.shapes.world import Noun, Picture, concrete, stream
+
+STUFFS = ("made of wood", "made of paper", "made of glass", "very heavy", "as old as the picture")
+NAMES = {"train": "train", "val": "dev", "test": "test"}
+
+
+class Judged(NamedTuple):
+    """A hypothesis on a picture with its label."""
+
+    picture: Picture
+    text: str
+    label: str
+    family: str
+
+
+def write_snli_ve(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:
+    """snli_ve/snli_ve_{train,dev,test}.jsonl."""
+    count = 0
+    for split in SPLITS:
+        rng = stream(config, "snli-ve", split)
+        wanted = len(pictures[split]) * config.entailments // 12 + 1
+        rows = [
+            row
+            for _ in range(wanted)
+            for row in (*_either(rng, config, pictures[split], 2), *_plain(rng, config, pictures[split]))
+        ]
+        rng.shuffle(rows)
+        write_lines(root / f"snli_ve/snli_ve_{NAMES[split]}.jsonl", list(_documents(rng, rows)))
+        count += len(rows)
+    return {"snli-ve hypotheses": count}
+
+
+def _find(rng: Random, pictures: list[Picture], wanted: Callable[[Picture], bool]) -> Picture | None:
+    for _ in range(200):
+        picture = rng.choice(pictures)
+        if wanted(picture):
+            return picture
+    return next((picture for picture in pictures if wanted(picture)), None)
+
+
+def _judge(
+    rng: Random, pictures: list[Picture], text: str, family: str, cases: list[tuple[str, Callable[[Picture], bool]]]
+) -> list[Judged]:
+    """One hypothesis on one picture per case; nothing when some case occurs nowhere."""
+    found = [(label, _find(rng, pictures, wanted)) for label, wanted in cases]
+    if any(picture is None for _, picture in found):
+        return []
+    return [Judged(picture, sentence(text), label, family) for label, picture in found if picture is not None]
+
+
+def _either(rng: Random, config: ShapesConfig, pictures: list[Picture], count: int) -> Iterator[Judged]:
+    made = 0
+    while made < count:
+        seen = concrete(rng, config, Noun())
+        first = Noun("", seen.colour, seen.kind)
+        second = Noun(kind=rng.choice([kind for kind in config.kinds if kind != first.kind]))
+        rows = _judge(rng, pictures, _either_text(rng, first, second), "either", _either_cases(first, second))
+        made += bool(rows)
+        yield from rows
+
+
+def _either_text(rng: Random, first: Noun, second: Noun) -> str:
+    stuff = rng.choice(STUFFS)
+    frames = (
+        f"there is {first.a} or {second.a} that is {stuff}",
+        f"the picture has {first.a} or else {second.a} that is {stuff}",
+    )
+    return rng.choice(frames)
+
+
+def _either_cases(first: Noun, second: Noun) -> list[tuple[str, Callable[[Picture], bool]]]:
+    def holds(picture: Picture) -> tuple[bool, bool]:
+        looks = picture.scene.looks
+        return first.count(looks) > 0, second.count(looks) > 0
+
+    return [
+        ("entailment", lambda picture: holds(picture)[0]),
+        ("neutral", lambda picture: holds(picture) == (False, True)),
+        ("contradiction", lambda picture: holds(picture) == (False, False)),
+    ]
+
+
+def _plain(rng: Random, config: ShapesConfig, pictures: list[Picture]) -> Iterator[Judged]:
+    """Six rows, two of each label: a noun that is there, a noun that is not, and what cannot be seen of one that is."""
+    yes, no = "entailment", "contradiction"
+    plan = (("there is {}", yes), ("there is {}", yes), ("there is {}", no), ("{} is {stuff}", "neutral"))
+    for frame, label in (*plan, ("{} is {stuff}", "neutral"), ("{} is {stuff}", no)):
+        rows: list[Judged] = []
+        while not rows:
+            look = concrete(rng, config, Noun())
+            noun = Noun("", look.colour, look.kind)
+            text = frame.format(noun.a, stuff=rng.choice(STUFFS))
+            rows = _judge(rng, pictures, text, "plain", [(label, _presence(noun, label != no))])
+        yield from rows
+
+
+def _presence(noun: Noun, wanted: bool) -> Callable[[Picture], bool]:
+    return lambda picture: (noun.count(picture.scene.looks) > 0) == wanted
+
+
+def _documents(rng: Random, rows: list[Judged]) -> Iterator[dict[str, object]]:
+    used: dict[str, int] = {}
+    for row in rows:
+        name = f"{row.picture.id:012d}"
+        caption = f"{name}.png#0"
+        pair = f"{caption}r{used.setdefault(name, 0)}{row.label[0]}"
+        used[name] += 1
+        yield {
+            "annotator_labels": [row.label],
+            "captionID": caption,
+            "gold_label": row.label,
+            "pairID": pair,
+            "sentence1": full_description(row.picture.scene, rng),
+            "sentence2": row.text,
+            "Flickr30K_ID": name,
+            "family": row.family,
+        }

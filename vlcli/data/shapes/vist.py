@@ -1,0 +1,148 @@
+"""VIST: albums of six pictures that tell what happens to one shape, and stories of five sentences in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from vlcli.data.shapes.captions import PHRASES, sentence
+from vlcli.data.shapes.coco import tokens
+from vlcli.data.shapes.config import SPLITS, ShapesConfig
+from vlcli.data.shapes.render import draw_pictures
+from vlcli.data.shapes.store import write_json
+from vlcli.data.shapes.world import RELATIONS, Look, Noun, Picture, Scene, compose, concrete, fill, stream
+from vlcli.progress import Progress
+
+PHOTOS = 6
+LENGTH = 5
+STORIES = 2
+OPENINGS = ("once", "one day", "at first", "in the beginning")
+MIDDLES = ("then", "next", "after that", "soon", "later")
+ENDS = ("in the end", "finally", "at last")
+
+
+class Event(NamedTuple):
+    """One picture of an album and the facts that a sentence on it may use."""
+
+    picture: Picture
+    guest: Noun
+    relation: str
+
+
+def write_vist(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
+    """vist/{split}.story-in-sequence.json and vist/images/{split}/<photo id>.png."""
+    album = stories = photos = 0
+    for split in SPLITS:
+        rng = stream(config, "vist", split)
+        count = config.albums if split == "train" else max(1, config.albums // 8)
+        albums: list[dict[str, object]] = []
+        images: list[dict[str, object]] = []
+        annotations: list[list[dict[str, object]]] = []
+        pictures: list[Picture] = []
+        for _ in range(count):
+            album += 1
+            hero, events = _album(rng, config, album, split)
+            pictures += [event.picture for event in events]
+            images += [_image_row(event.picture, album) for event in events]
+            albums.append(_album_row(album, hero))
+            for _ in range(STORIES):
+                annotations += _story(rng, hero, events, album, stories)
+                stories += 1
+        photos += len(pictures)
+        draw_pictures(root / "vist/images", pictures, progress, f"vist {split}", workers)
+        document = {"type": "Visual Storytelling", "albums": albums, "images": images, "annotations": annotations}
+        write_json(root / f"vist/{split}.story-in-sequence.json", document)
+    return {"vist photos": photos, "vist stories": stories}
+
+
+def _album(rng: Random, config: ShapesConfig, album: int, split: str) -> tuple[Noun, list[Event]]:
+    """A hero who is in every picture, with one guest at a time somewhere beside it."""
+    look = concrete(rng, config, Noun())
+    hero = Noun("", look.colour, look.kind)
+    events = []
+    for step in range(PHOTOS):
+        visitor = fill(rng, config, [], 1, [Noun(kind=hero.kind)])[0]
+        guest, relation = Noun("", visitor.colour, visitor.kind), rng.choice(RELATIONS)
+        scene = _scene(rng, config, look, visitor, relation)
+        number = 100 * album + step
+        events.append(Event(Picture(number, f"{split}/{number}.png", scene), guest, relation))
+    return hero, events
+
+
+def _scene(rng: Random, config: ShapesConfig, hero: Look, guest: Look, relation: str) -> Scene:
+    """Hero first, ``relation`` (of) its guest; bystanders are of other kinds and colours than both."""
+    others = [
+        look
+        for look in fill(rng, config, [], rng.randint(0, config.objects[1] - 3), [Noun(kind=hero.kind)])
+        if look.kind != guest.kind
+    ]
+    return compose(rng, config, [hero, guest, *others], lambda scene: scene.stands(0, relation, 1))
+
+
+def _story(rng: Random, hero: Noun, events: list[Event], album: int, story: int) -> list[list[dict[str, object]]]:
+    chosen = sorted(rng.sample(range(len(events)), LENGTH))
+    rows = []
+    for order, index in enumerate(chosen):
+        text = sentence(_told(rng, hero, events[index], order))
+        rows.append(
+            [
+                {
+                    "original_text": text,
+                    "album_id": str(album),
+                    "photo_flickr_id": str(events[index].picture.id),
+                    "setting": "first-2-pick-and-tell",
+                    "worker_id": "shapes",
+                    "story_id": str(story),
+                    "tier": "story-in-sequence",
+                    "worker_arranged_photo_order": order,
+                    "text": " ".join(tokens(text)) + " .",
+                    "storylet_id": str(LENGTH * story + order),
+                }
+            ]
+        )
+    return rows
+
+
+def _told(rng: Random, hero: Noun, event: Event, order: int) -> str:
+    where = f"{PHRASES[event.relation]} {event.guest.a}"
+    if order == 0:
+        return f"{rng.choice(OPENINGS)} {rng.choice((f'there was {hero.a} {where}', f'{hero.a} stood {where}'))}"
+    if order == LENGTH - 1:
+        return f"{rng.choice(ENDS)} the {hero.one} {rng.choice(('came to rest', 'stayed', 'slept'))} {where}"
+    deed = rng.choice(("went", "moved", "jumped", "was"))
+    return f"{rng.choice(MIDDLES)} {rng.choice(('it', f'the {hero.one}'))} {deed} {where}"
+
+
+def _image_row(picture: Picture, album: int) -> dict[str, object]:
+    return {
+        "datetaken": f"2026-01-01 00:00:{picture.id % 100:02d}",
+        "license": "0",
+        "title": "",
+        "text": "",
+        "album_id": str(album),
+        "longitude": "0",
+        "url_o": f"images/{picture.file}",
+        "secret": "",
+        "media": "photo",
+        "latitude": "0",
+        "id": str(picture.id),
+        "tags": "",
+    }
+
+
+def _album_row(album: int, hero: Noun) -> dict[str, object]:
+    return {
+        "description": "",
+        "title": f"a day of {hero.a}",
+        "farm": "0",
+        "date_update": "0",
+        "primary": str(100 * album),
+        "server": "0",
+        "date_create": "0",
+        "photos": str(PHOTOS),
+        "secret": "",
+        "owner": "shapes",
+        "vist_label": hero.kind,
+        "id": str(album),
+    }

@@ -1,0 +1,251 @@
+"""Shapes, scenes and what is true of them: sampling, placing, nouns, relations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from vlcli.data.shapes.config import SIZES, ShapesConfig
+
+RELATIONS = ("left", "right", "above", "below")
+OPPOSITE = {"left": "right", "right": "left", "above": "below", "below": "above"}
+RADII = {"small": (8.5, 10.5), "large": (15.5, 18.5)}  # pixels of a 112-pixel picture
+MARGIN = 0.1  # of the picture's side: nearer centres stand in no relation that a text may name
+TURNS = 5
+
+
+class Look(NamedTuple):
+    """What a shape looks like, before it has a place."""
+
+    size: str
+    colour: str
+    kind: str
+
+
+class Noun(NamedTuple):
+    """A description of shapes; an empty attribute matches every value."""
+
+    size: str = ""
+    colour: str = ""
+    kind: str = ""
+
+    def matches(self, look: Look) -> bool:
+        """Whether the description holds for ``look``."""
+        return all(not mine or mine == other for mine, other in zip(self, look, strict=True))
+
+    def count(self, looks: Sequence[Look]) -> int:
+        """How many of ``looks`` it describes."""
+        return sum(self.matches(look) for look in looks)
+
+    @property
+    def one(self) -> str:
+        """Singular without article: ``small red circle``."""
+        return " ".join(word for word in (self.size, self.colour, self.kind or "shape") if word)
+
+    @property
+    def many(self) -> str:
+        """Plural: ``small red circles``."""
+        return self.one + ("es" if self.one.endswith("s") else "s")
+
+    @property
+    def a(self) -> str:
+        """Singular with its indefinite article."""
+        return ("an " if self.one[0] in "aeiou" else "a ") + self.one
+
+    def number(self, count: int) -> str:
+        """With a number in words: ``three red circles``."""
+        return f"{number_word(count)} {self.one if count == 1 else self.many}"
+
+
+def number_word(count: int) -> str:
+    """Numbers as the statements write them."""
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    return words[count] if count < len(words) else str(count)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One shape in its place; ``x``, ``y`` is its centre and ``radius`` half its extent, in pixels."""
+
+    look: Look
+    x: int
+    y: int
+    radius: int
+    turn: int
+    tint: tuple[int, int, int]
+
+    @property
+    def noun(self) -> Noun:
+        """The description by colour and kind."""
+        return Noun("", self.look.colour, self.look.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A picture's content: its shapes in painting order and its background."""
+
+    side: int
+    shapes: tuple[Shape, ...]
+    ground: tuple[int, int, int]
+    slope: tuple[int, int]
+    grain: int
+
+    @property
+    def looks(self) -> list[Look]:
+        """What its shapes look like, in painting order."""
+        return [shape.look for shape in self.shapes]
+
+    def having(self, noun: Noun) -> list[int]:
+        """Indices of the shapes that ``noun`` describes."""
+        return [index for index, shape in enumerate(self.shapes) if noun.matches(shape.look)]
+
+    def stands(self, first: int, relation: str, second: int) -> bool:
+        """Whether the first shape is ``relation`` (of) the second by more than the margin."""
+        one, two = self.shapes[first], self.shapes[second]
+        ahead = {"left": two.x - one.x, "right": one.x - two.x, "above": two.y - one.y, "below": one.y - two.y}
+        return ahead[relation] >= MARGIN * self.side
+
+    def relations(self) -> Iterator[tuple[int, str, int]]:
+        """Every (shape, relation, shape) that holds."""
+        for first in range(len(self.shapes)):
+            for second in range(len(self.shapes)):
+                yield from (
+                    (first, word, second) for word in RELATIONS if first != second and self.stands(first, word, second)
+                )
+
+    def region(self, index: int) -> str:
+        """The ninth of the picture that a shape's centre lies in: ``top left``, ``left``, ``middle``."""
+        shape = self.shapes[index]
+        column = "left" if shape.x < 0.38 * self.side else "right" if shape.x > 0.62 * self.side else ""
+        row = "top" if shape.y < 0.38 * self.side else "bottom" if shape.y > 0.62 * self.side else ""
+        return " ".join(word for word in (row, column) if word) or "middle"
+
+
+@dataclass(slots=True)
+class Picture:
+    """A scene, where it is written, and (once drawn) the exact geometry of its shapes."""
+
+    id: int
+    file: str
+    scene: Scene
+    drawn: list[Drawn] = field(default_factory=list)
+
+
+class Drawn(NamedTuple):
+    """One drawn shape: visible box (x, y, width, height), area in pixels, run lengths of its mask by columns."""
+
+    box: tuple[int, int, int, int]
+    area: int
+    counts: list[int]
+
+
+def stream(config: ShapesConfig, *names: str) -> Random:
+    """The generator of one part and split: parts do not disturb one another's draws."""
+    return Random("/".join((str(config.seed), *names)))
+
+
+def random_look(rng: Random, config: ShapesConfig) -> Look:
+    """One of all looks, uniformly."""
+    return Look(rng.choice(SIZES), rng.choice(config.colours), rng.choice(config.kinds))
+
+
+def random_looks(rng: Random, config: ShapesConfig, count: int) -> list[Look]:
+    """Looks that sometimes share a kind or a colour, so that there is something to count and to tell apart."""
+    looks: list[Look] = []
+    for _ in range(count):
+        look = random_look(rng, config)
+        draw = rng.random()
+        if looks and draw < 0.2:
+            look = look._replace(kind=rng.choice(looks).kind)
+        elif looks and draw < 0.4:
+            look = look._replace(colour=rng.choice(looks).colour)
+        looks.append(look)
+    return looks
+
+
+def fill(
+    rng: Random, config: ShapesConfig, required: Sequence[Look], total: int, without: Sequence[Noun] = ()
+) -> list[Look]:
+    """``required`` and random others up to ``total``, none of the others described by ``without``; shuffled."""
+    looks = list(required)
+    while len(looks) < total:
+        look = random_look(rng, config)
+        if not any(noun.matches(look) for noun in without):
+            looks.append(look)
+    rng.shuffle(looks)
+    return looks
+
+
+def concrete(rng: Random, config: ShapesConfig, noun: Noun) -> Look:
+    """A random look that ``noun`` describes."""
+    look = random_look(rng, config)
+    return Look(noun.size or look.size, noun.colour or look.colour, noun.kind or look.kind)
+
+
+def compose(
+    rng: Random, config: ShapesConfig, looks: Sequence[Look], accept: Callable[[Scene], bool] | None = None
+) -> Scene:
+    """Place ``looks`` at random, overlapping little, until ``accept`` holds.
+
+    Args:
+        rng: generator of the part.
+        config: gives the side.
+        looks: in painting order.
+        accept: a condition on the places; it must be one that random places meet now and then.
+    """
+    while True:
+        scene = Scene(
+            side=config.size,
+            shapes=_place(rng, config.size, looks),
+            ground=_ground(rng),
+            slope=(rng.randint(-14, 14), rng.randint(-14, 14)),
+            grain=rng.randrange(1 << 30),
+        )
+        if accept is None or accept(scene):
+            return scene
+
+
+def _ground(rng: Random) -> tuple[int, int, int]:
+    light = rng.randint(212, 236)
+    red, green, blue = (min(248, light + rng.randint(-14, 14)) for _ in range(3))
+    return red, green, blue
+
+
+def _place(rng: Random, side: int, looks: Sequence[Look]) -> tuple[Shape, ...]:
+    """Rejection sampling; radii shrink a little every time a crowded picture does not work out."""
+    scale = side / 112
+    while True:
+        taken: list[tuple[int, int, int]] = []
+        for look in looks:
+            low, high = RADII[look.size]
+            radius = max(4, round(scale * rng.uniform(low, high)))
+            spot = _spot(rng, side, radius, taken)
+            if spot is None:
+                break
+            taken.append((*spot, radius))
+        else:
+            return tuple(
+                Shape(
+                    look,
+                    x,
+                    y,
+                    radius,
+                    rng.randrange(TURNS),
+                    (rng.randint(-12, 12), rng.randint(-12, 12), rng.randint(-12, 12)),
+                )
+                for look, (x, y, radius) in zip(looks, taken, strict=True)
+            )
+        scale *= 0.985
+
+
+def _spot(rng: Random, side: int, radius: int, taken: list[tuple[int, int, int]]) -> tuple[int, int] | None:
+    edge = radius + 2
+    span = side - 2 * edge
+    for _ in range(30):
+        x, y = edge + int(rng.random() * span), edge + int(rng.random() * span)
+        if all(math.hypot(x - other_x, y - other_y) >= 0.92 * (radius + other) for other_x, other_y, other in taken):
+            return x, y
+    return None
