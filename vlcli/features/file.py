@@ -1,0 +1,167 @@
+"""One HDF5 file of the store, opened for reading: its metadata once, its rows by memory map.
+
+HDF5 keeps an uncompressed, contiguous data set as one run of bytes. Mapping the file at that place
+reads rows as fast as a raw numpy memory map; compressed data sets go through h5py.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from vlcli.errors import DataError
+from vlcli.features.schema import DEFAULT_SET, FIELDS, FORMAT, SCHEMA_VERSION, Record, decode_strings
+
+
+def open_hdf5(path: Path) -> h5py.File:
+    """Open a store's file for reading, or say why that cannot be done.
+
+    Raises:
+        DataError: missing, truncated, not HDF5, or HDF5 of another kind or of a newer schema.
+    """
+    if not path.is_file():
+        raise DataError("the feature store does not exist", where=str(path), hint="make it with: vlcli extract")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        what = "is truncated" if "truncated" in str(error) else "is not a readable HDF5 file"
+        hint = "delete it and run the extraction again"
+        raise DataError(f"the feature store {what}", where=str(path), got=str(error), hint=hint) from None
+    found = (_text(file.attrs.get("format")), int(file.attrs.get("schema", 0)))
+    if found[0] != FORMAT or found[1] > SCHEMA_VERSION:
+        file.close()
+        raise DataError(
+            "this HDF5 file is not a feature store that this version reads",
+            where=str(path),
+            got=f"format {found[0]!r}, schema {found[1]}",
+            expected=f"format {FORMAT!r}, schema up to {SCHEMA_VERSION}",
+        )
+    return file
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value or "")
+
+
+def pick_set(file: h5py.File, name: str | None, path: Path) -> str:
+    """The box set asked for; by default the only one, else the one called ``boxes``.
+
+    Raises:
+        DataError: there is no such set.
+    """
+    there = list(file["sets"])
+    wanted = name or (there[0] if len(there) == 1 else DEFAULT_SET)
+    if wanted not in there:
+        raise DataError(
+            "the feature store has no such box set",
+            where=str(path),
+            got=repr(name) if name else "no name",
+            expected=f"one of: {', '.join(there)}",
+        )
+    return wanted
+
+
+class SetFile:
+    """One box set of one file: ids, sizes and offsets in memory, rows mapped.
+
+    Args:
+        path: the HDF5 file.
+        name: the box set; None for the only one.
+    """
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        self.path = path
+        self._h5: h5py.File | None = None
+        self._pid = -1
+        with open_hdf5(path) as file:
+            try:
+                self.name = pick_set(file, name, path)
+                self._read_index(file["sets"][self.name])
+            except (KeyError, OSError, ValueError) as error:
+                raise self._damaged(error) from None
+
+    def _read_index(self, group: h5py.Group) -> None:
+        self.ids = decode_strings(group["ids"][()])
+        self.sizes = group["sizes"][()]  # (n, 2)
+        self.offsets = group["offsets"][()]  # (n + 1,)
+        self.checksums = group["checksums"][()]  # (n,)
+        self.provenance: dict[str, Any] = json.loads(_text(group["provenance"][()]))
+        self.attributes = {key: _plain(value) for key, value in group.attrs.items()}
+        self.shapes = {name: group[name].shape for name in FIELDS if name in group}
+        self.dtypes = {name: group[name].dtype for name in self.shapes}
+        if len(self.offsets) != len(self.ids) + 1:
+            raise ValueError(f"{len(self.offsets)} offsets for {len(self.ids)} images")
+        self.rows = self._map({name: group[name] for name in self.shapes})
+
+    def _map(self, sets: dict[str, h5py.Dataset]) -> dict[str, np.ndarray | None]:
+        """Each field as an array over the mapped file, or None where it must be read through h5py."""
+        places = {name: data.id.get_offset() for name, data in sets.items() if data.chunks is None}
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            # The map outlives the descriptor, and a finished store is only ever replaced, never rewritten.
+            self._bytes = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(handle)
+        rows: dict[str, np.ndarray | None] = {}
+        for name, data in sets.items():
+            if data.size == 0:
+                rows[name] = np.empty(data.shape, data.dtype)
+            elif places.get(name) is not None:
+                flat = np.frombuffer(self._bytes, data.dtype, data.size, places[name])
+                rows[name] = flat.reshape(data.shape)
+            else:
+                rows[name] = None
+        return rows
+
+    def _damaged(self, error: Exception) -> DataError:
+        hint = "delete it and run the extraction again"
+        return DataError("the feature store is damaged", where=str(self.path), got=str(error), hint=hint)
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.ids)
+
+    def block(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Rows ``start:stop`` of a field; a read-only view where the file is mapped."""
+        mapped = self.rows[name]
+        if mapped is not None:
+            return mapped[start:stop]
+        try:
+            return self._group()[name][start:stop]
+        except OSError as error:
+            raise self._damaged(error) from None
+
+    def _group(self) -> h5py.Group:
+        # An HDF5 handle must not cross a fork: each process opens its own.
+        if self._h5 is None or self._pid != os.getpid():
+            self._h5, self._pid = open_hdf5(self.path), os.getpid()
+        return self._h5["sets"][self.name]
+
+    def record(self, index: int, names: tuple[str, ...] | None = None, copy: bool = True) -> Record:
+        """The record of image number ``index``.
+
+        Args:
+            index: place in ``ids``.
+            names: fields to read besides ``features`` and ``boxes``; None for all there are.
+            copy: own memory instead of views on the file.
+        """
+        start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
+        wanted = self.shapes if names is None else [n for n in self.shapes if n in names or n in ("features", "boxes")]
+        arrays: dict[str, Any] = {}
+        for name in wanted:
+            block = self.block(name, start, stop)
+            arrays[name] = block.copy() if copy and not block.flags.writeable else block
+        height, width = self.sizes[index].tolist()
+        return Record(id=self.ids[index], size=(height, width), **arrays)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,148 @@
+"""What is in a store, and whether it is sound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vlcli.errors import DataError
+from vlcli.features.file import SetFile, open_hdf5
+from vlcli.features.reader import FeatureStore
+from vlcli.features.schema import checksum, record_problems
+from vlcli.progress import Progress, Silent
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing wrong with a store.
+
+    Attributes:
+        image: the image concerned; empty where it is the whole file.
+        what: what is wrong.
+        where: the file and box set.
+    """
+
+    image: str
+    what: str
+    where: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.where}: {self.image + ': ' if self.image else ''}{self.what}"
+
+
+def info(path: str | Path) -> dict[str, Any]:
+    """The facts of a store: its files and, for each box set, counts, widths and provenance.
+
+    Args:
+        path: a file, or a folder of shards or segments.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    files = FeatureStore(path).paths
+    sets: dict[str, list[SetFile]] = {}
+    for file in files:
+        for name in set_names(file):
+            sets.setdefault(name, []).append(SetFile(file, name))
+    size = sum(file.stat().st_size for file in files)
+    facts = {name: _set_facts(parts) for name, parts in sets.items()}
+    return {"path": str(path), "files": len(files), "bytes": size, "sets": facts}
+
+
+def set_names(path: Path) -> list[str]:
+    """The box sets of a file."""
+    with open_hdf5(path) as file:
+        return list(file["sets"])
+
+
+def _set_facts(parts: list[SetFile]) -> dict[str, Any]:
+    counts = np.concatenate([np.diff(part.offsets) for part in parts])
+    first = parts[0]
+    return {
+        "images": len(counts),
+        "regions": int(counts.sum()),
+        "regions_min": int(counts.min(initial=counts[0] if len(counts) else 0)),
+        "regions_max": int(counts.max(initial=0)),
+        "dim": int(first.shapes["features"][1]),
+        "dtype": str(first.dtypes["features"]),
+        "fields": {n: list(s[1:]) for n, s in first.shapes.items()},
+        "mapped": all(rows is not None for part in parts for rows in part.rows.values()),
+        "provenance": first.provenance,
+    }
+
+
+def verify(path: str | Path, progress: Progress | None = None, limit: int = 1000) -> list[Fault]:
+    """Read every record and check it.
+
+    Checked: offsets rise from 0 to the number of rows, ids are unique, every value is finite, boxes lie
+    inside their image, shapes agree, checksums match.
+
+    Args:
+        path: a file, or a folder of shards or segments.
+        progress: where to report.
+        limit: stop listing after this many faults.
+
+    Returns:
+        The faults found; empty for a sound store.
+
+    Raises:
+        DataError: the store cannot be opened at all.
+    """
+    faults: list[Fault] = []
+    owners: dict[tuple[str, str], Path] = {}
+    for file in FeatureStore(path).paths:
+        for name in set_names(file):
+            part = SetFile(file, name)
+            where = f"{file} [{name}]"
+            structural = [Fault("", what, where) for what in _index_faults(part)]
+            faults += structural + _repeated(part, name, owners, where)
+            if not structural:
+                faults += _record_faults(part, where, progress or Silent(), limit - len(faults))
+            if len(faults) >= limit:
+                return faults[:limit]
+    return faults
+
+
+def _repeated(part: SetFile, name: str, owners: dict[tuple[str, str], Path], where: str) -> list[Fault]:
+    faults = []
+    for image in part.ids:
+        if (name, image) in owners:
+            faults.append(Fault(image, f"is there twice, also in {owners[name, image]}", where))
+        owners[name, image] = part.path
+    return faults
+
+
+def _index_faults(part: SetFile) -> list[str]:
+    faults = []
+    steps = np.diff(part.offsets)
+    if part.offsets[0] != 0 or (steps < 0).any():
+        faults.append(f"the offsets do not rise from 0 (at image {int(np.argmax(steps < 0))})")
+    for name, shape in part.shapes.items():
+        if shape[0] != part.offsets[-1]:
+            faults.append(f"{name} has {shape[0]} rows, the offsets end at {int(part.offsets[-1])}")
+    for name, count in (("sizes", len(part.sizes)), ("checksums", len(part.checksums))):
+        if count != len(part.ids):
+            faults.append(f"{count} {name} for {len(part.ids)} images")
+    return faults
+
+
+def _record_faults(part: SetFile, where: str, progress: Progress, limit: int) -> list[Fault]:
+    faults: list[Fault] = []
+    with progress.task(f"verifying {part.name}", len(part), "image") as task:
+        for index, image in enumerate(part.ids):
+            if len(faults) >= limit:
+                break
+            try:
+                record = part.record(index, copy=False)
+            except DataError as error:
+                faults.append(Fault(image, f"cannot be read: {error.got}", where))
+                continue
+            faults += [Fault(image, what, where) for what in record_problems(record)]
+            if checksum(record) != int(part.checksums[index]):
+                faults.append(Fault(image, "its checksum does not match: the file was changed or damaged", where))
+            task.advance()
+    return faults[:limit]

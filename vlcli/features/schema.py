@@ -1,0 +1,218 @@
+"""What a feature store holds: the layout of the file, one image's record, and the checks on it.
+
+A store is one HDF5 file. Every *box set* (detected boxes, ground truth, a grid ...) is a group
+``/sets/<name>`` of flat data sets in which the rows of all images follow one another::
+
+    /                       attributes: format, schema, vlcli
+    /sets/boxes             attributes: extractor, weights_sha256, boxes, dtype, dim
+        ids        (n,)     fixed-length UTF-8
+        sizes      (n, 2)   int32, height and width in pixels
+        offsets    (n + 1,) int64, rows of image i are offsets[i] : offsets[i + 1]
+        checksums  (n,)     uint32, CRC-32 of the record
+        provenance ()       JSON: the extractor's name and parameters, versions, anything else
+        features   (total, D)  float16 or float32
+        boxes      (total, 4)  float32, pixels, x1 y1 x2 y2
+        ...                    the optional fields of :data:`FIELDS`
+
+Uncompressed data sets are contiguous, so that a reader maps them without going through HDF5.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from vlcli.errors import DataError
+
+FORMAT = "vlcli-features"
+SCHEMA_VERSION = 1
+DEFAULT_SET = "boxes"
+EDGE = 0.5
+"""How far (pixels) a box may leave its image: published detections round their corners."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One per-row data set.
+
+    Attributes:
+        dtype: type on disk; empty means the store's own float type.
+        width: columns; None where the extractor decides, 0 for a plain vector.
+    """
+
+    dtype: str
+    width: int | None
+
+
+FIELDS: dict[str, Field] = {
+    "features": Field("", None),
+    "boxes": Field("float32", 4),
+    "scores": Field("float32", 0),
+    "classes": Field("int32", 0),
+    "class_scores": Field("float32", 0),
+    "attributes": Field("int32", 0),
+    "attribute_scores": Field("float32", 0),
+    "class_probs": Field("", None),
+    "attribute_probs": Field("", None),
+    "box_ids": Field("S", 0),
+}
+"""Every per-row field by name; ``features`` and ``boxes`` are always there."""
+
+
+@dataclass
+class Record:
+    """One image's regions.
+
+    Attributes:
+        id: the image, see :func:`vlcli.features.image_id`.
+        features: region features (N, D).
+        boxes: pixels x1 y1 x2 y2 (N, 4).
+        size: height and width of the image in pixels.
+        scores: confidence of each box (N,).
+        classes: class id of each box (N,).
+        class_scores: confidence of that class (N,).
+        attributes: attribute id of each box (N,).
+        attribute_scores: confidence of that attribute (N,).
+        class_probs: distribution over classes (N, C).
+        attribute_probs: distribution over attributes (N, A).
+        box_ids: the boxes' own names (N,), strings.
+    """
+
+    id: str
+    features: np.ndarray
+    boxes: np.ndarray
+    size: tuple[int, int]
+    scores: np.ndarray | None = None
+    classes: np.ndarray | None = None
+    class_scores: np.ndarray | None = None
+    attributes: np.ndarray | None = None
+    attribute_scores: np.ndarray | None = None
+    class_probs: np.ndarray | None = None
+    attribute_probs: np.ndarray | None = None
+    box_ids: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        """Number of boxes."""
+        return int(self.boxes.shape[0])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The per-row fields that are present, in the order of :data:`FIELDS`."""
+        return {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
+
+
+RECORD_FIELDS = tuple(field.name for field in fields(Record))
+
+
+def encode_strings(values: Iterable[Any]) -> np.ndarray:
+    """Strings as fixed-length UTF-8 bytes, at least one byte wide."""
+    encoded = [value if isinstance(value, bytes) else str(value).encode() for value in values]
+    width = max([len(value) for value in encoded], default=1) or 1
+    return np.array(encoded, dtype=f"S{width}")
+
+
+def decode_strings(values: np.ndarray) -> list[str]:
+    """Fixed-length UTF-8 bytes as strings."""
+    return [value.decode() for value in values.tolist()]
+
+
+def normalise(record: Record, dtype: str) -> Record:
+    """The record in the types the store keeps.
+
+    Args:
+        record: what an extractor returned.
+        dtype: float type of the store, ``float16`` or ``float32``.
+    """
+    changed: dict[str, Any] = {}
+    for name, value in record.arrays().items():
+        if FIELDS[name].dtype == "S":
+            changed[name] = encode_strings(np.asarray(value).tolist())
+        else:
+            with np.errstate(over="ignore"):  # an overflow to inf is refused, with its cause, by check_record
+                changed[name] = np.ascontiguousarray(value, dtype=FIELDS[name].dtype or dtype)
+    size = (int(record.size[0]), int(record.size[1]))
+    return Record(id=record.id, size=size, **changed)
+
+
+def record_problems(record: Record) -> list[str]:
+    """Everything wrong with a record in itself, one sentence each."""
+    rows = record.boxes.shape[0] if record.boxes.ndim else -1
+    problems = [] if record.id else ["the record has no id"]
+    if min(record.size) < 1:
+        problems.append(f"the image size {record.size} is not positive")
+    for name, value in record.arrays().items():
+        problems += _field_problems(name, value, rows)
+    if not problems and rows:
+        problems += _box_problems(record)
+    return problems
+
+
+def _field_problems(name: str, value: np.ndarray, rows: int) -> list[str]:
+    width = FIELDS[name].width
+    rank = 1 if width == 0 else 2
+    if value.ndim != rank or (width and value.shape[1] != width) or value.shape[0] != rows:
+        wanted = (rows,) if width == 0 else (rows, width or "D")
+        return [f"{name} has shape {value.shape}, expected {wanted}"]
+    if value.dtype.kind == "f" and not np.isfinite(value).all():
+        bad = int(np.count_nonzero(~np.isfinite(value)))
+        cause = (
+            "; a float16 store ends at 65504, use float32"
+            if value.dtype == np.float16 and np.isinf(value).any()
+            else ""
+        )
+        return [f"{name} holds {bad} values that are not finite{cause}"]
+    return []
+
+
+def _box_problems(record: Record) -> list[str]:
+    height, width = record.size
+    boxes = record.boxes
+    limit = np.array([width, height, width, height], dtype=np.float32)
+    outside = ((boxes < -EDGE) | (boxes > limit + EDGE)).any(axis=1)
+    crossed = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
+    problems = []
+    for rows, what in ((outside, "leaves"), (crossed, "has its corners crossed in")):
+        if rows.any():
+            row = int(np.flatnonzero(rows)[0])
+            problems.append(f"box {row} {boxes[row].tolist()} {what} the image of {width} x {height} pixels")
+    return problems
+
+
+def check_record(record: Record, where: str = "") -> None:
+    """Refuse a record that the store must not keep.
+
+    Raises:
+        DataError: a value is not finite, a box leaves the image, or shapes disagree.
+    """
+    problems = record_problems(record)
+    if problems:
+        raise DataError(
+            f"the record of image {record.id!r} cannot be stored",
+            where=where,
+            got="; ".join(problems),
+            expected="finite values, boxes inside the image as x1 y1 x2 y2 pixels, one row per box in every field",
+        )
+
+
+def checksum(record: Record) -> int:
+    """CRC-32 over the id, the size and every field of a normalised record."""
+    height, width = record.size
+    value = zlib.crc32(f"{record.id}\0{height}\0{width}".encode())
+    for name, array in record.arrays().items():
+        # Fixed-length strings are padded to the widest of the file; their checksum must not depend on it.
+        data = b"\0".join(array.tolist()) if array.dtype.kind == "S" else np.ascontiguousarray(array).data
+        value = zlib.crc32(data, zlib.crc32(name.encode(), value))
+    return value
+
+
+def layout(record: Record) -> dict[str, int]:
+    """The fields of a record and their widths (0: a vector): all records of one box set share it."""
+    return {name: value.shape[1] if value.ndim == 2 else 0 for name, value in record.arrays().items()}
+
+
+def same_extraction(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Whether two provenances describe the same extraction (versions may differ)."""
+    return {**ours, "versions": None} == {**theirs, "versions": None}

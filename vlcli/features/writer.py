@@ -1,0 +1,252 @@
+"""Write a feature store so that a kill at any moment loses only the records of the last seconds.
+
+HDF5 gives no promise about a file whose writer dies inside a flush. So an unfinished store is not one
+growing file: it is a folder ``features.h5.part`` of small, complete stores (segments), each written
+beside, synced and renamed into place. Whatever is there opens and is intact. ``finish`` copies the
+segments into one contiguous file and renames that to ``features.h5``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+import h5py
+
+from vlcli.errors import DataError, VlcliError
+from vlcli.features.assemble import Source, copy_sets, write_records, write_root, write_sources
+from vlcli.features.file import SetFile, open_hdf5
+from vlcli.features.schema import DEFAULT_SET, Record, check_record, layout, normalise, same_extraction
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A path to write to that becomes ``path`` only when the block ends well.
+
+    Raises:
+        VlcliError: the disk is full or cannot be written; nothing is left behind.
+    """
+    draft = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield draft
+        _sync(draft)
+        os.replace(draft, path)  # noqa: PTH105
+        _sync(path.parent)
+    except OSError as error:
+        raise _disk_error(error, path) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _disk_error(error: OSError, path: Path) -> VlcliError:
+    # HDF5 wraps the system's error in its own text, so the number alone does not tell.
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error) or "errno = 28" in str(error)
+    what = "the disk is full" if full else "the feature store cannot be written"
+    free = shutil.disk_usage(path.parent).free if path.parent.exists() else 0
+    hint = "free some space and run the same command again: it continues where it stopped"
+    return VlcliError(what, where=str(path), got=f"{error} ({free / 1e9:.1f} GB free)", hint=hint)
+
+
+class FeatureWriter:
+    """Append records; killed and started again, it goes on after the last flushed one.
+
+    Args:
+        path: the finished file, e.g. ``features.h5``.
+        provenance: what makes these records; continuing needs the same (``versions`` may differ).
+        set: box set to write; other sets of an existing file are kept.
+        dtype: float type of features and distributions, ``float16`` or ``float32``.
+        flush_every: most records held in memory before a segment is written.
+        flush_seconds: longest time between segments.
+        compression: ``gzip`` or ``lzf`` for smaller files that read more slowly; None for mapped reading.
+        resume: continue an interrupted or finished store; False starts anew (the old file stays until ``finish``).
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        provenance: dict[str, Any] | None = None,
+        *,
+        set: str = DEFAULT_SET,
+        dtype: str = "float16",
+        flush_every: int = 128,
+        flush_seconds: float = 30.0,
+        compression: str | None = None,
+        resume: bool = True,
+    ) -> None:
+        _check_options(set, dtype, compression, flush_every)
+        self.path = Path(path)
+        self.part = self.path.with_name(self.path.name + ".part")
+        self.provenance = dict(provenance or {})
+        self.set, self.dtype, self.compression = set, dtype, compression
+        self._flush_every, self._flush_seconds = flush_every, flush_seconds
+        self._pending: list[Record] = []
+        self._since = monotonic()
+        self._layout: dict[str, int] | None = None
+        if not resume:
+            shutil.rmtree(self.part, ignore_errors=True)
+        self._kept = self._open_kept() if resume else None
+        self._segments = self._open_segments()
+        self.done = {name for source in self._sources() for name in source.ids}
+
+    def _open_kept(self) -> SetFile | None:
+        """The finished file's box set, where it has one already."""
+        if not self.path.exists():
+            return None
+        with open_hdf5(self.path) as file:
+            if self.set not in file["sets"]:
+                return None
+        return self._checked(SetFile(self.path, self.set))
+
+    def _open_segments(self) -> list[SetFile]:
+        if not self.part.is_dir():
+            return []
+        for draft in self.part.glob("*.tmp"):
+            draft.unlink()
+        kept = {} if self._kept is None else dict.fromkeys(self._kept.ids)
+        found = [self._checked(SetFile(path, self.set)) for path in sorted(self.part.glob("*.h5"))]
+        # Killed between the final rename and the clean-up: everything is in the file already.
+        return [segment for segment in found if not all(name in kept for name in segment.ids)]
+
+    def _checked(self, source: SetFile) -> SetFile:
+        stored = str(source.dtypes["features"])
+        if stored != self.dtype or not same_extraction(source.provenance, self.provenance):
+            raise DataError(
+                "the store there was made by another extraction",
+                where=str(source.path),
+                got=f"{stored} {_without_versions(source.provenance)}",
+                expected=f"{self.dtype} {_without_versions(self.provenance)}",
+                hint="use --force to start anew, or another output",
+            )
+        self._layout = self._layout or {n: s[1] if len(s) > 1 else 0 for n, s in source.shapes.items()}
+        return source
+
+    def _sources(self) -> list[SetFile]:
+        return [*([self._kept] if self._kept else []), *self._segments]
+
+    def __enter__(self) -> FeatureWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.finish()
+        elif kind is not VlcliError:
+            self.flush()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.done
+
+    def __len__(self) -> int:
+        """Images written so far, earlier runs included."""
+        return len(self.done)
+
+    def append(self, record: Record) -> None:
+        """Add one image.
+
+        Raises:
+            DataError: values are not finite, a box leaves the image, the fields differ from the other
+                records', or the image is there already.
+            VlcliError: the disk is full.
+        """
+        record = normalise(record, self.dtype)
+        check_record(record, where=str(self.path))
+        if record.id in self.done:
+            raise DataError("the image is in the store already", where=str(self.path), got=repr(record.id))
+        if self._layout is None:
+            self._layout = layout(record)
+        if layout(record) != self._layout:
+            raise DataError(
+                f"the record of image {record.id!r} has other fields or widths than those before it",
+                where=str(self.path),
+                got=str(layout(record)),
+                expected=str(self._layout),
+            )
+        self._pending.append(record)
+        self.done.add(record.id)
+        if len(self._pending) >= self._flush_every or monotonic() - self._since > self._flush_seconds:
+            self.flush()
+
+    def flush(self) -> None:
+        """Put what is held in memory on disk, as one more segment.
+
+        Raises:
+            VlcliError: the disk is full.
+        """
+        if self._pending:
+            number = max([-1, *(int(path.stem) for path in self.part.glob("*.h5"))]) + 1
+            path = self.part / f"{number:08d}.h5"
+            with written_whole(path) as draft, h5py.File(draft, "w") as file:
+                write_root(file)
+                write_records(file, self.set, self._pending, self.provenance)
+            self._segments.append(SetFile(path, self.set))
+            self._pending = []
+        self._since = monotonic()
+
+    def finish(self, order: Sequence[str] | None = None, tick: Callable[[int], None] | None = None) -> Path:
+        """Join the segments into the finished file.
+
+        Args:
+            order: ids in the order the file shall have them (others follow); by default as appended.
+            tick: called with the number of images copied since the last call.
+
+        Returns:
+            The finished file.
+
+        Raises:
+            VlcliError: the disk is full; the segments stay.
+        """
+        self.flush()
+        if self._segments or not self.path.exists() or (self._kept is None):
+            others = _other_sets(self.path, self.set)
+            sources = [Source.whole(source) for source in self._sources()]
+            draft = self.part / "finished"
+            with written_whole(draft) as target, h5py.File(target, "w") as file:
+                write_root(file)
+                copy_sets(file, self.path, others)
+                write_sources(
+                    file, self.set, sources, self.provenance, order, self.compression, self._layout, self.dtype, tick
+                )
+            os.replace(draft, self.path)  # noqa: PTH105
+            _sync(self.path.parent)
+        self._segments, self._kept = [], SetFile(self.path, self.set)
+        shutil.rmtree(self.part, ignore_errors=True)
+        return self.path
+
+
+def _check_options(name: str, dtype: str, compression: str | None, flush_every: int) -> None:
+    if dtype not in ("float16", "float32"):
+        raise DataError("unknown type of features", got=dtype, expected="float16 or float32")
+    if compression not in (None, "gzip", "lzf"):
+        raise DataError("unknown compression", got=compression, expected="gzip, lzf or none")
+    if not name or "/" in name or name.startswith("."):
+        raise DataError("unusable name of a box set", got=repr(name), expected="a name without a slash")
+    if flush_every < 1:
+        raise DataError("flush_every must be positive", got=str(flush_every), expected="1 or more")
+
+
+def _without_versions(provenance: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in provenance.items() if key != "versions"}
+
+
+def _other_sets(path: Path, name: str) -> list[str]:
+    if not path.exists():
+        return []
+    with open_hdf5(path) as file:
+        return [other for other in file["sets"] if other != name]
