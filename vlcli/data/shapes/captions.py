@@ -82,7 +82,9 @@ def _groups(scene: Scene, rng: Random, _: ShapesConfig) -> str:
 
 def _place(scene: Scene, rng: Random, _: ShapesConfig) -> str:
     index = rng.randrange(len(scene.shapes))
-    place = f"{'in' if scene.region(index).count(' ') or scene.region(index) == 'middle' else 'at' if scene.region(index) in ('top', 'bottom') else 'on'} the {scene.region(index)}"
+    region = scene.region(index)
+    before = {"top": "at", "bottom": "at", "left": "on", "right": "on"}.get(region, "in")
+    place = f"{before} the {region}"
     return rng.choice(("{} is {}", "there is {} {}", "{} {}")).format(described(scene, index, rng).a, place)
 
 
@@ -127,9 +129,7 @@ def full_description(scene: Scene, rng: Random) -> str:
     """Every shape by colour and kind together with their number, so that only pictures of one signature fit."""
     order = list(range(len(scene.shapes)))
     rng.shuffle(order)
-    words = []
-    for index in order:
-        words.append(described(scene, index, rng).a)
+    words = [described(scene, index, rng).a for index in order]
     count = number_word(len(order))
     frames = (
         f"{count} shapes: {{}}",

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from vlcli.data.shapes.coco import shared_pictures, write_coco, write_karpathy
 from vlcli.data.shapes.config import SPLITS, VERSION, ShapesConfig
@@ -95,7 +96,7 @@ def config_of(folder: Path) -> ShapesConfig:
     return ShapesConfig(**mark["config"])
 
 
-def _read_mark(folder: Path) -> dict[str, dict[str, int]]:
+def _read_mark(folder: Path) -> dict[str, Any]:
     try:
         mark = json.loads((folder / MARK).read_text())
     except (OSError, ValueError) as error:
@@ -137,6 +138,8 @@ def _write(root: Path, config: ShapesConfig, progress: Progress, workers: int) -
         if part in OWN:
             counts |= OWN[part](root, config, progress, workers)
     write_json(root / MARK, {"version": VERSION, "config": config.as_dict(), "counts": counts})
+    with (root / MARK).open("rb") as mark:
+        os.fsync(mark.fileno())
     return counts
 
 
@@ -145,5 +148,10 @@ def _replace(beside: Path, folder: Path) -> None:
     old = beside.with_suffix(".old")
     if folder.exists():
         os.replace(folder, old)
-    os.replace(beside, folder)
+    try:
+        os.replace(beside, folder)
+    except OSError:
+        if old.exists():
+            os.replace(old, folder)
+        raise
     shutil.rmtree(old, ignore_errors=True)

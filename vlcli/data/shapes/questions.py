@@ -26,7 +26,7 @@ class Question(NamedTuple):
         types: GQA's (detailed, semantic, structural).
         program: GQA's semantic steps as (operation, argument).
         objects: indices of the shapes the question speaks of.
-        entails: texts of questions on the same picture that the answer settles, with their answers.
+        settles: the yes/no question on the same picture that the answer settles, if there is one.
     """
 
     text: str
@@ -37,7 +37,7 @@ class Question(NamedTuple):
     types: tuple[str, str, str]
     program: tuple[tuple[str, str], ...]
     objects: tuple[int, ...]
-    entails: tuple[tuple[str, str], ...] = ()
+    settles: str = ""
 
 
 def questions(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
@@ -101,20 +101,18 @@ def _colours_and_kinds(scene: Scene, config: ShapesConfig) -> Iterator[Question]
             kind = scene.shapes[found[0]].look.kind
             program = (("select", "shape"), ("filter color", colour), ("query", "name"))
             text, full = f"What is the {colour} shape?", f"The {colour} shape is a {kind}."
-            entails = ((f"Is there {Noun('', colour, kind).a} in the picture?", "yes"),)
+            settles = f"Is there {Noun('', colour, kind).a} in the picture?"
             types = ("categoryThat", "cat", "query")
-            yield Question(text, kind, "other", "what is the", full, types, program, (found[0],), entails)
+            yield Question(text, kind, "other", "what is the", full, types, program, (found[0],), settles)
 
 
 def _colour(kind: str, colour: str, config: ShapesConfig, index: int) -> Iterator[Question]:
     program = (("select", kind), ("query", "color"))
     full = f"The {kind} is {colour}."
-    entails = (
-        (f"Is the {kind} {colour}?", "yes"),
-        (f"Is there {Noun('', colour, kind).a} in the picture?", "yes"),
-    )
     text, types = f"What color is the {kind}?", ("attr", "attr", "query")
-    yield Question(text, colour, "other", "what color is the", full, types, program, (index,), entails)
+    yield Question(
+        text, colour, "other", "what color is the", full, types, program, (index,), f"Is the {kind} {colour}?"
+    )
     for other in config.colours:
         answer = _yes(other == colour)
         verify = (("select", kind), ("verify color", other))
@@ -177,29 +175,52 @@ class Asked(NamedTuple):
     question: Question
 
 
-def balanced(pictures: Sequence[Picture], rng: Random, config: ShapesConfig) -> list[tuple[Asked, Asked]]:
+Pair = tuple[Asked, Asked]
+Answers = dict[str, list[Asked]]
+
+
+def balanced(pictures: Sequence[Picture], rng: Random, config: ShapesConfig) -> list[Pair]:
     """Complementary pairs: one question, two pictures, two answers (Goyal et al. 2017, section 3).
 
     Every pair has one yes and one no, or two numbers or words drawn evenly from those that occur, so a question's
     string does not tell its answer. No picture is asked the same question twice.
     """
     table = _answers(pictures, config)
-    pairs: list[tuple[Asked, Asked]] = []
+    sort = {text: next(iter(answers.values()))[0].question for text, answers in table.items()}
+    pairs: list[Pair] = []
     total = max(1, len(pictures) * config.questions // 2)
     for answer_type, share in SHARES.items():
-        texts = sorted(text for text, kinds in table.items() if _type_of(kinds) == answer_type)
-        pairs += _draw_pairs(rng, {text: table[text] for text in texts}, max(1, round(total * share)))
+        groups: dict[str, list[str]] = defaultdict(list)
+        for text, question in sorted(sort.items()):
+            if question.answer_type == answer_type:
+                groups[question.types[0]].append(text)
+        pairs += _draw_pairs(rng, table, list(groups.values()), max(1, round(total * share)))
     return pairs
 
 
-Answers = dict[str, list[Asked]]
+def companions(pictures: Sequence[Picture], pairs: Sequence[Pair], config: ShapesConfig) -> list[tuple[Pair, Pair]]:
+    """Each pair whose answers settle a yes/no question on its two pictures, with that question's pair.
+
+    "What color is the circle?" (red here, blue there) settles "Is the circle red?" (yes here, no there).
+    """
+    asked = {(one.picture, one.question.text) for pair in pairs for one in pair}
+    found = []
+    for pair in pairs:
+        text = pair[0].question.settles
+        keys = [(one.picture, text) for one in pair]
+        if text and not asked.intersection(keys):
+            asked.update(keys)
+            one, two = (_question(pictures[index].scene, config, wanted, index) for index, wanted in keys)
+            found.append((pair, (one, two)))
+    return found
 
 
-def _type_of(answers: Answers) -> str:
-    return next(iter(answers.values()))[0].question.answer_type
+def _question(scene: Scene, config: ShapesConfig, text: str, index: int) -> Asked:
+    return Asked(index, next(question for question in questions(scene, config) if question.text == text))
 
 
 def _answers(pictures: Sequence[Picture], config: ShapesConfig) -> dict[str, Answers]:
+    """Question text to answer to everything asked so, without the questions that have one answer only."""
     table: dict[str, Answers] = defaultdict(lambda: defaultdict(list))
     for index, picture in enumerate(pictures):
         for question in questions(picture.scene, config):
@@ -207,17 +228,16 @@ def _answers(pictures: Sequence[Picture], config: ShapesConfig) -> dict[str, Ans
     return {text: dict(answers) for text, answers in table.items() if len(answers) > 1}
 
 
-def _draw_pairs(rng: Random, table: dict[str, Answers], wanted: int) -> list[tuple[Asked, Asked]]:
-    """Take pairs from the questions in turn until there are enough or nothing is left to pair."""
-    for answers in table.values():
-        for rows in answers.values():
-            rng.shuffle(rows)
-    pairs: list[tuple[Asked, Asked]] = []
-    texts = list(table)
-    while texts and len(pairs) < wanted:
-        rng.shuffle(texts)
-        for text in texts[: wanted - len(pairs)]:
+def _draw_pairs(rng: Random, table: dict[str, Answers], groups: list[list[str]], wanted: int) -> list[Pair]:
+    """Take pairs from each group of questions in turn until there are enough or nothing is left to pair."""
+    for rows in (rows for texts in groups for text in texts for rows in table[text].values()):
+        rng.shuffle(rows)
+    pairs: list[Pair] = []
+    while any(groups) and len(pairs) < wanted:
+        for texts in [texts for texts in groups if texts][: wanted - len(pairs)]:
+            text = rng.choice(texts)
             one, two = rng.sample(sorted(answer for answer, rows in table[text].items() if rows), 2)
             pairs.append((table[text][one].pop(), table[text][two].pop()))
-        texts = [text for text in texts if sum(map(bool, table[text].values())) > 1]
+            if sum(map(bool, table[text].values())) < 2:
+                texts.remove(text)
     return pairs

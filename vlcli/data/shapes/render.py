@@ -93,7 +93,7 @@ def sprite(kind: str, radius: int, turn: int) -> Floats:
         cos, sin = math.cos(angle), math.sin(angle)
         corners = [(middle + x * cos - y * sin, middle + x * sin + y * cos) for x, y in _polygon(kind, r)]
         draw.polygon(corners, fill=255)
-    return np.asarray(canvas.reduce(OVERSAMPLE), dtype=np.float32) / 255
+    return np.asarray(canvas.reduce(OVERSAMPLE), dtype=np.float32) / np.float32(255)
 
 
 @lru_cache(maxsize=4)
@@ -155,7 +155,7 @@ def geometry(scene: Scene) -> list[Drawn]:
 
 
 def _measure(side: int, top: int, left: int, mask: npt.NDArray[np.bool_]) -> Drawn:
-    ys, xs = mask.any(1).nonzero()[0], mask.any(0).nonzero()[0]
+    ys, xs = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     box = (left + int(xs[0]), top + int(ys[0]), int(xs[-1] - xs[0]) + 1, int(ys[-1] - ys[0]) + 1)
     padded = np.zeros((mask.shape[1], mask.shape[0] + 2), np.int8)
     padded[:, 1:-1] = mask.T

@@ -7,7 +7,7 @@ from random import Random
 
 from vlcli.data.shapes.coco import Pictures
 from vlcli.data.shapes.config import SPLITS, ShapesConfig
-from vlcli.data.shapes.questions import Asked, balanced
+from vlcli.data.shapes.questions import Asked, balanced, companions
 from vlcli.data.shapes.store import INFO, write_json
 from vlcli.data.shapes.world import Picture, stream
 
@@ -98,25 +98,34 @@ def write_gqa(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str,
 
 
 def _gqa_rows(rng: Random, config: ShapesConfig, pictures: list[Picture], first: int) -> dict[str, dict[str, object]]:
-    asked = [one for pair in balanced(pictures, rng, config) for one in pair]
+    pairs = balanced(pictures, rng, config)
+    followed = companions(pictures, pairs, config)
+    asked = [one for pair in (*pairs, *(extra for _, extra in followed)) for one in pair]
     ids = {(one.picture, one.question.text): f"{first + place:08d}" for place, one in enumerate(asked)}
-    return {ids[one.picture, one.question.text]: _gqa_row(one, pictures[one.picture], ids) for one in asked}
+    settled = {_key(one): ids[_key(two)] for pair, extra in followed for one, two in zip(pair, extra, strict=True)}
+    rows = {}
+    for one in asked:
+        entailed = [settled[_key(one)]] if _key(one) in settled else []
+        rows[ids[_key(one)]] = _gqa_row(one, pictures[one.picture], ids[_key(one)], entailed)
+    return rows
 
 
-def _gqa_row(one: Asked, picture: Picture, ids: dict[tuple[int, str], str]) -> dict[str, object]:
-    """One entry; ``entailed`` lists asked questions on the same picture that this one's answer settles."""
+def _key(one: Asked) -> tuple[int, str]:
+    return one.picture, one.question.text
+
+
+def _gqa_row(one: Asked, picture: Picture, mine: str, entailed: list[str]) -> dict[str, object]:
+    """One entry; ``entailed`` lists the questions on the same picture that this one's answer settles."""
     question = one.question
-    mine = ids[one.picture, question.text]
-    entailed = [ids[one.picture, text] for text, _ in question.entails if (one.picture, text) in ids]
     steps = [
-        {"operation": operation, "dependencies": [place - 1] if place else [], "argument": argument}
+        {"operation": operation, "dependencies": _dependencies(operation, place), "argument": argument}
         for place, (operation, argument) in enumerate(question.program)
     ]
     objects = {str(place): _object_id(picture, index) for place, index in enumerate(question.objects)}
     detailed, semantic, structural = question.types
     return {
         "semantic": steps,
-        "entailed": [mine, *entailed] if entailed else [],
+        "entailed": entailed,
         "equivalent": [mine],
         "question": question.text,
         "imageId": f"{picture.id:012d}",
@@ -128,6 +137,13 @@ def _gqa_row(one: Asked, picture: Picture, ids: dict[tuple[int, str], str]) -> d
         "types": {"detailed": detailed, "semantic": semantic, "structural": structural},
         "fullAnswer": question.full,
     }
+
+
+def _dependencies(operation: str, place: int) -> list[int]:
+    """Steps that a step reads: none for a selection, both selections for a comparison, else the one before."""
+    if operation == "select":
+        return []
+    return [place - 2, place - 1] if operation == "compare count" else [place - 1]
 
 
 def _object_id(picture: Picture, index: int) -> str:

@@ -34,7 +34,11 @@ class Noun(NamedTuple):
 
     def matches(self, look: Look) -> bool:
         """Whether the description holds for ``look``."""
-        return all(not mine or mine == other for mine, other in zip(self, look, strict=True))
+        return (
+            (not self.kind or self.kind == look.kind)
+            and (not self.colour or self.colour == look.colour)
+            and (not self.size or self.size == look.size)
+        )
 
     def count(self, looks: Sequence[Look]) -> int:
         """How many of ``looks`` it describes."""
