@@ -84,6 +84,7 @@ def write_sources(
     name: str,
     sources: Sequence[Source],
     provenance: dict[str, Any],
+    *,
     order: Sequence[str] | None = None,
     compression: str | None = None,
     widths: dict[str, int] | None = None,

@@ -87,9 +87,10 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
     """Read a file of boxes.
 
     Args:
-        path: a JSON file (COCO instances, COCO results, or a list of one object per image with ``file_name``,
-            ``width``, ``height``, ``boxes`` as x1 y1 x2 y2 and optionally ``scores``, ``category_ids``, ``attribute_ids``,
-            ``box_ids``) or an ``.npz`` with one array (N, 4 to 6) per image: x1 y1 x2 y2 [score [class]].
+        path: a JSON file or an ``.npz``. JSON: COCO instances, COCO results, or a list of one object per image with
+            ``file_name``, ``width``, ``height``, ``boxes`` as x1 y1 x2 y2 and optionally ``scores``,
+            ``category_ids``, ``attribute_ids``, ``box_ids``. An npz has one array (N, 4 to 6) per image:
+            x1 y1 x2 y2 [score [class]].
         format: one of :data:`FORMATS`; by default it is recognised from the content.
         crowds: keep COCO's crowd boxes.
 

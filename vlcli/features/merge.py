@@ -52,7 +52,9 @@ def merge(
                     raise _differ(name, parts[0].path, part.path)
             with (progress or Silent()).task(f"merging {name}", len(store), "image") as task:
                 sources = [Source.whole(part) for part in parts]
-                write_sources(file, name, sources, store.provenance, order, compression, tick=task.advance)
+                write_sources(
+                    file, name, sources, store.provenance, order=order, compression=compression, tick=task.advance
+                )
     return out
 
 

@@ -12,10 +12,9 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import Any
 
 import h5py
@@ -40,7 +39,7 @@ def written_whole(path: Path) -> Iterator[Path]:
         _sync(draft)
         os.replace(draft, path)  # noqa: PTH105
         _sync(path.parent)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # HDF5 reports a failed close as the latter
         raise _disk_error(error, path) from None
     finally:
         draft.unlink(missing_ok=True)
@@ -54,9 +53,13 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _disk_error(error: OSError, path: Path) -> VlcliError:
+def _disk_error(error: OSError | RuntimeError, path: Path) -> VlcliError:
     # HDF5 wraps the system's error in its own text, so the number alone does not tell.
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error) or "errno = 28" in str(error)
+    full = (
+        getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        or "No space left" in str(error)
+        or "errno = 28" in str(error)
+    )
     what = "the disk is full" if full else "the feature store cannot be written"
     free = shutil.disk_usage(path.parent).free if path.parent.exists() else 0
     hint = "free some space and run the same command again: it continues where it stopped"
@@ -142,12 +145,11 @@ class FeatureWriter:
     def __enter__(self) -> FeatureWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.finish()
-        elif kind is not VlcliError:
+            return
+        with suppress(VlcliError):  # the first error is the one to show
             self.flush()
 
     def __contains__(self, name: object) -> bool:
@@ -221,7 +223,15 @@ class FeatureWriter:
                 write_root(file)
                 copy_sets(file, self.path, others)
                 write_sources(
-                    file, self.set, sources, self.provenance, order, self.compression, self._layout, self.dtype, tick
+                    file,
+                    self.set,
+                    sources,
+                    self.provenance,
+                    order=order,
+                    compression=self.compression,
+                    widths=self._layout,
+                    dtype=self.dtype,
+                    tick=tick,
                 )
             os.replace(draft, self.path)  # noqa: PTH105
             _sync(self.path.parent)
