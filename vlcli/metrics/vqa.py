@@ -1,0 +1,97 @@
+"""VQA v2: the official answer normalisation, accuracy and soft scores (Antol et al. 2015, section 3; Goyal et al. 2017).
+
+The rules are those of the official evaluation, oddities included, since scores must agree with the server's: they are
+named where they stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+PUNCTUATION = ";/[]\"{}()=+\\_-><@`,?!"
+ARTICLES = frozenset({"a", "an", "the"})
+_NUMBERS = "zero one two three four five six seven eight nine ten".split()
+NUMBERS = {"none": "0", **{word: str(number) for number, word in enumerate(_NUMBERS)}}
+_COMMA_IN_NUMBER = re.compile(r"\d,\d")
+_PERIOD = re.compile(r"\.(?!\d)")
+_MOST_PERIODS = 32  # the official call passes a flag (whose value is 32) where a count belongs
+
+_FORMS = """
+ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd he'd've he's
+how'd how'll how's isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've o'clock
+oughtn't 'ow's'at shan't she'd've should've shouldn't shouldn't've somebody'd've somebody'll somebody's someone'd
+someone'd've someone'll someone's something'd something'd've something'll that's there'd there'd've there're there's
+they'd they'd've they'll they're they've 'twas wasn't we'd've we've weren't what'll what're what's what've when's
+where'd where's where've who'd who'd've who'll who's who've why'll why're why's won't would've wouldn't wouldn't've
+y'all y'all'll y'all'd've you'd you'd've you'll you're you've
+"""
+
+
+def _misspellings(form: str) -> list[str]:
+    """A contraction with any one of its apostrophes left out."""
+    return [form[:place] + form[place + 1 :] for place, sign in enumerate(form) if sign == "'"]
+
+
+# The official table also turns "somebody'd" round; "someone'd" it leaves alone.
+CONTRACTIONS = {wrong: form for form in _FORMS.split() for wrong in _misspellings(form)} | {"somebody'd": "somebodyd"}
+
+
+def strip_punctuation(text: str) -> str:
+    """Drop signs beside a space (all signs where a number has a comma), turn others into spaces, drop full stops."""
+    numeric = _COMMA_IN_NUMBER.search(text) is not None
+    made = text
+    for sign in PUNCTUATION:
+        beside_space = f"{sign} " in text or f" {sign}" in text
+        made = made.replace(sign, "" if beside_space or numeric else " ")
+    return _PERIOD.sub("", made, count=_MOST_PERIODS)
+
+
+def strip_words(text: str) -> str:
+    """Lower case, digits for number words, no articles, apostrophes put back into contractions."""
+    words = [NUMBERS.get(word, word) for word in text.lower().split()]
+    return " ".join(CONTRACTIONS.get(word, word) for word in words if word not in ARTICLES)
+
+
+def trim(answer: str) -> str:
+    """Line breaks and tabs as spaces, none at the ends."""
+    return answer.replace("\n", " ").replace("\t", " ").strip()
+
+
+def normalise(answer: str) -> str:
+    """An answer as the official evaluation compares it."""
+    return strip_words(strip_punctuation(trim(answer)))
+
+
+def accuracy(answer: str, given: Sequence[str]) -> float:
+    """The official accuracy of one answer against the (ten) ``given`` by people.
+
+    For each person: min(1, matches among the others / 3); then the mean over people. As in the official code, answers
+    are normalised only where people disagree.
+    """
+    answer, people = trim(answer), [trim(item) for item in given]
+    if not people:
+        return 0.0
+    if len(set(people)) > 1:
+        answer = strip_words(strip_punctuation(answer))
+        people = [strip_words(strip_punctuation(item)) for item in people]
+    matches = sum(item == answer for item in people)
+    left_out = [min(1.0, (matches - (item == answer)) / 3) for item in people]
+    return sum(left_out) / len(left_out)
+
+
+def occurrence_score(count: int) -> float:
+    """The training target of an answer that ``count`` people gave: 0, .3, .6, .9, 1 (the accuracy over ten people)."""
+    return min(1.0, round(0.3 * count, 1))
+
+
+def soft_scores(given: Sequence[str]) -> dict[str, float]:
+    """Normalised answers and their training targets, most frequent first."""
+    counts = Counter(normalise(answer) for answer in given)
+    return {answer: occurrence_score(count) for answer, count in counts.most_common()}
+
+
+def answer_vocabulary(answers: Mapping[str, int], least: int = 9) -> tuple[str, ...]:
+    """The answers of a classifier: those that occur ``least`` times or more, in alphabetical order."""
+    return tuple(sorted(answer for answer, count in answers.items() if count >= least))

@@ -1,0 +1,118 @@
+"""Question answering as classification over an answer table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from vlcli.errors import ComponentError
+from vlcli.nn.heads import build_head
+from vlcli.nn.model import Facts, Model
+from vlcli.nn.step import Step
+from vlcli.objectives.answers import AnswerTable
+from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.objectives.blanking import Only, seen
+
+
+class Answering(Objective):
+    """Answer a question about a picture, by classification over the answer table.
+
+    The target is ``answers``: a mapping from answer to score. ``bce`` is a sigmoid per answer against its score, summed
+    over answers (LXMERT multiplies the mean by their number, the same); ``ce`` is a softmax against one answer: the best,
+    or one drawn in proportion to the scores. Sentences that matching replaced are left out, their answer is not theirs.
+
+    Args:
+        model: the model it trains.
+        facts: ``answers`` is the table.
+        loss: which loss.
+        sample: with ``ce``: draw the answer (pre-training) instead of taking the best.
+        head: a head of ``vlcli.nn.heads``; None takes the model's own for the role ``answer``.
+        only: what the model sees; ``text`` and ``images`` are controls.
+        view: the view that is answered.
+    """
+
+    paper = "LXMERT, Tan and Bansal 2019, sections 3.1.3 and 4.2; Teney et al. 2018 (soft targets)"
+    requires = frozenset({"fuse"})
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        loss: Literal["bce", "ce"] = "bce",
+        sample: bool = False,
+        head: str | None = None,
+        only: Only = "both",
+        view: str = "clean",
+    ) -> None:
+        super().__init__(model, facts)
+        if not facts.answers:
+            raise ComponentError(
+                "There is no answer to choose from.",
+                where="objective answering",
+                expected="data whose examples have answers, or an answer table",
+                hint="check `min_count` of the task against the size of the data",
+            )
+        self.loss, self.sample, self.only, self.view = loss, sample, only, view
+        self.head = build_head(model, "answer", self.dim, len(facts.answers), head)
+        self.table = AnswerTable(facts.answers)
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """The loss over the examples that are questions, and the mean score of the answers chosen."""
+        name = seen(step, self.view, self.only)
+        given = step.batch.targets.get("answers") or [None] * len(step.batch)
+        rows = self._rows(given, step.view(name).marks.get("matched"))
+        fused = step.fused(name)
+        logits = self.head(fused.by_example()[rows.to(fused.pooled.device)])  # (Q, A)
+        target = self.targets([given[row] for row in rows.tolist()]).to(logits.device)
+        score = target.gather(1, logits.argmax(1, keepdim=True))
+        loss = self._bce(logits, target) if self.loss == "bce" else self._ce(logits, target, step.batch.seeds[rows])
+        return Outcome({"loss": loss}, metrics={"score": Mean.of(score)})
+
+    def predict(self, step: Step) -> dict[str, Tensor]:
+        """``logits`` (B, A)."""
+        return {"logits": self.head(step.fused(seen(step, self.view, self.only)).by_example())}
+
+    def targets(self, given: Sequence[Mapping[str, float]]) -> Tensor:
+        """(Q, A) the score of every answer of the table."""
+        made = torch.zeros(len(given), len(self.table.answers))
+        for row, answers in enumerate(given):
+            for answer, score in answers.items():
+                if (place := self.table.index.get(answer)) is not None:
+                    made[row, place] = score
+        return made
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Take over the rows of answers that both tables have."""
+        return self.table.adapt(state, self.state_dict(), report)
+
+    @staticmethod
+    def _rows(given: Sequence[Any], matched: Tensor | None) -> Tensor:
+        """Examples that are questions and still have their own sentence."""
+        asked = torch.tensor([isinstance(item, Mapping) for item in given], dtype=torch.bool)
+        if matched is not None:
+            asked &= matched.cpu() == 1
+        return asked.nonzero()[:, 0]
+
+    @staticmethod
+    def _bce(logits: Tensor, target: Tensor) -> Mean:
+        terms = functional.binary_cross_entropy_with_logits(logits.float(), target, reduction="none")
+        return Mean.of(terms.sum(1))
+
+    def _ce(self, logits: Tensor, target: Tensor, seeds: Tensor) -> Mean:
+        known = target.sum(1) > 0
+        chosen = self._draw(target, seeds) if self.sample else target.argmax(1)
+        return Mean.of(functional.cross_entropy(logits.float(), chosen, reduction="none"), known)
+
+    @staticmethod
+    def _draw(target: Tensor, seeds: Tensor) -> Tensor:
+        """(Q,) an answer drawn in proportion to its score, the same for the same seed."""
+        numbers = [np.random.default_rng(seed & 0xFFFFFFFFFFFF).random() for seed in seeds.tolist()]
+        running = target.double().cumsum(1)  # (Q, A)
+        mark = torch.tensor(numbers, dtype=torch.float64, device=target.device)[:, None] * running[:, -1:]
+        return (running <= mark).sum(1).clamp(max=target.shape[1] - 1)

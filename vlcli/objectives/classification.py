@@ -1,0 +1,116 @@
+"""Softmax classification of an example: its sentence with its picture, or with several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn.heads import build_head
+from vlcli.nn.model import Facts, Model
+from vlcli.nn.step import Step
+from vlcli.objectives.answers import AnswerTable
+from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.objectives.blanking import Only, seen
+
+
+class Classification(Objective):
+    """Classify an example (sentence with one picture or several) into labels.
+
+    The target is ``label``: an integer below ``classes``, or one of the label strings of the data where ``classes`` is
+    left out. An example without a label counts for nothing.
+
+    Args:
+        model: the model it trains.
+        facts: ``answers`` are the label strings.
+        classes: number of labels; None takes the strings of the data.
+        images: pictures an example has (two for NLVR2), whose vectors are put side by side.
+        head: a head of ``vlcli.nn.heads``; None takes the model's own (role ``pair`` for two pictures, else ``label``).
+        only: what the model sees; ``text`` and ``images`` are controls.
+        view: the view that is classified.
+        smoothing: label smoothing.
+    """
+
+    paper = "Suhr et al. 2019 (NLVR2); LXMERT, Tan and Bansal 2019, section 4.2"
+    requires = frozenset({"fuse"})
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        classes: int | None = None,
+        images: int = 1,
+        head: str | None = None,
+        only: Only = "both",
+        view: str = "clean",
+        smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(model, facts)
+        self.names, self.count = facts.answers, classes or len(facts.answers)
+        if not self.count:
+            raise ComponentError(
+                "The number of labels is not known.",
+                where="objective classification",
+                expected="`classes: N`, or data whose examples have a label",
+            )
+        self.numbered, self.only, self.view, self.smoothing = classes is not None, only, view, smoothing
+        parts = 1 if model.many_images else images
+        self.head = build_head(model, "pair" if images == 2 else "label", self.dim * parts, self.count, head)
+        self.table = AnswerTable(() if self.numbered else facts.answers)
+
+    def logits(self, step: Step) -> Tensor:
+        """(B, C)."""
+        return self.head(step.fused(seen(step, self.view, self.only)).by_example())
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropy and accuracy over the examples that have a label."""
+        logits = self.logits(step)
+        labels = self.labels(step.batch.targets.get("label"), logits)
+        known = labels >= 0
+        terms = functional.cross_entropy(
+            logits.float(), labels, ignore_index=-1, reduction="none", label_smoothing=self.smoothing
+        )
+        right = (logits.argmax(1) == labels).float()
+        return Outcome({"loss": Mean.of(terms, known)}, {"logits": logits}, {"accuracy": Mean.of(right, known)})
+
+    def predict(self, step: Step) -> dict[str, Tensor]:
+        """``logits`` (B, C)."""
+        return {"logits": self.logits(step)}
+
+    def labels(self, given: Any, logits: Tensor) -> Tensor:
+        """(B,) class ids, -1 where an example has no label.
+
+        Raises:
+            DataError: a label that is none of the classes.
+        """
+        if given is None:
+            return torch.full((len(logits),), -1, dtype=torch.long, device=logits.device)
+        if isinstance(given, Tensor) and self.numbered:
+            labels = given.to(logits.device).long()
+        else:
+            values = given.tolist() if isinstance(given, Tensor) else given
+            labels = torch.tensor([self._label(value) for value in values], device=logits.device)
+        if len(labels) and (int(labels.max()) >= self.count or int(labels.min()) < -1):
+            self._refuse(int(labels.max()))
+        return labels
+
+    def _label(self, value: Any) -> int:
+        if value is None or value == "":
+            return -1
+        if self.numbered:
+            return int(value)
+        found = self.table.index.get(str(value))
+        return self._refuse(value) if found is None else found
+
+    def _refuse(self, value: Any) -> int:
+        known = f"0 to {self.count - 1}" if self.numbered else ", ".join(self.names[:8])
+        raise DataError("A label is none of the classes.", where="target label", got=repr(value), expected=known)
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Take over the rows of labels that both sets have."""
+        return self.table.adapt(state, self.state_dict(), report)

@@ -1,0 +1,73 @@
+"""Class and attribute of given boxes: what trains a region backbone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vlcli.errors import DataError
+from vlcli.nn.batch import Pixels
+from vlcli.nn.model import Facts, Model, initialise
+from vlcli.nn.step import Step
+from vlcli.objectives.base import Mean, Objective, Outcome
+
+
+class RegionLabels(Objective):
+    """Classify given boxes: an object class each, and an attribute.
+
+    Args:
+        model: a model that encodes the boxes of a picture.
+        facts: ``region_classes`` and ``region_attributes``.
+        attributes: how much the attribute loss counts beside the class loss; 0 leaves the head out.
+        view: the view whose boxes are classified.
+    """
+
+    paper = "Anderson et al. 2018 (Bottom-Up and Top-Down Attention), section 3.1"
+    requires = frozenset({"boxes"})
+
+    def __init__(self, model: Model, facts: Facts, *, attributes: float = 1.0, view: str = "clean") -> None:
+        super().__init__(model, facts)
+        self.attributes, self.view = attributes, view
+        self.class_head = nn.Linear(self.dim, facts.region_classes)
+        self.attribute_head = nn.Linear(self.dim, facts.region_attributes) if attributes else None
+        self.apply(initialise)
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropies and accuracies over the boxes whose label is known."""
+        pixels, hidden = self._pixels(step), step.image(self.view).hidden
+        losses, metrics = {}, {}
+        losses["class"], metrics["class_accuracy"] = _score(self.class_head(hidden), pixels.classes, pixels.box_mask)
+        if self.attribute_head is not None and pixels.attributes is not None:
+            logits = self.attribute_head(hidden)
+            loss, metrics["attribute_accuracy"] = _score(logits, pixels.attributes, pixels.box_mask)
+            losses["attribute"] = Mean(loss.total * self.attributes, loss.count)
+        return Outcome(losses, metrics=metrics)
+
+    def predict(self, step: Step) -> dict[str, Tensor]:
+        """``class_logits`` (B, R, C) and ``attribute_logits`` (B, R, A) of each example's first picture."""
+        rows = step.view(self.view).image_rows[:, 0]
+        hidden = step.image(self.view).hidden[rows]
+        found = {"class_logits": self.class_head(hidden)}
+        if self.attribute_head is not None:
+            found["attribute_logits"] = self.attribute_head(hidden)
+        return found
+
+    def _pixels(self, step: Step) -> Pixels:
+        images = step.view(self.view).images
+        if images is None or images.pixels is None or images.pixels.classes is None:
+            raise DataError(
+                "The pictures come without labelled boxes.",
+                where="objective region-labels",
+                expected="a data set that gives boxes with classes, e.g. coco-instances",
+            )
+        return images.pixels
+
+
+def _score(logits: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Mean, Mean]:
+    """Loss and accuracy of ``logits`` (M, R, C) where ``labels`` (M, R) are known."""
+    known = labels >= 0 if mask is None else (labels >= 0) & mask
+    chosen, truth = logits[known], labels[known].long()
+    loss = functional.cross_entropy(chosen.float(), truth, reduction="none")
+    return Mean.of(loss), Mean.of((chosen.argmax(-1) == truth).float())
