@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from vlcli.errors import ComponentError
 from vlcli.registry.schema import Kind, as_spec
 
 STAGE_KINDS = ("make", "extract", "pretrain", "finetune", "average", "evaluate", "export")
@@ -25,11 +26,23 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, list) or value is None else [value]
 
 
+def _spec(value: Any) -> Any:
+    """A component's spec; a ValueError where it is none, so that pydantic reports it with every other fault."""
+    try:
+        return as_spec(value)
+    except ComponentError as error:
+        raise ValueError(error.expected) from error
+
+
+def _spec_or_none(value: Any) -> Any:
+    return None if value is None else _spec(value)
+
+
 def _specs(value: Any) -> Any:
-    return [as_spec(item) for item in _listed(value)] if value is not None else None
+    return [_spec(item) for item in _listed(value)] if value is not None else None
 
 
-SpecField = Annotated[dict[str, Any], BeforeValidator(as_spec)]
+SpecField = Annotated[dict[str, Any], BeforeValidator(_spec)]
 DataField = Annotated[list[dict[str, Any]], BeforeValidator(_specs), Kind("datasets")]
 Names = Annotated[list[str], BeforeValidator(_listed)]
 
@@ -100,13 +113,14 @@ class Stage(Section):
     """What every stage may say.
 
     ``from`` names the stages (or folders) whose artifacts it starts from; ``if_missing: skip`` passes over a stage whose
-    data files are not there (and over those that build on it).
+    data files are not there (and over those that build on it). ``seed`` fixes this stage's own, whatever the run's is.
     """
 
     kind: str
     about: str = ""
     source: Annotated[list[str], BeforeValidator(_listed), Field(alias="from")] = []
     root: str | None = None
+    seed: int | None = None
     if_missing: Literal["error", "skip"] = "error"
     device: str | None = None
     threads: int | None = None
@@ -116,7 +130,7 @@ class Make(Stage):
     """Make a data root."""
 
     kind: Literal["make"]
-    world: Annotated[dict[str, Any], BeforeValidator(as_spec)] = {"name": "shapes"}
+    world: Annotated[dict[str, Any], BeforeValidator(_spec)] = {"name": "shapes"}
 
 
 class Extract(Stage):
@@ -146,7 +160,7 @@ class Training(Stage):
     features: Names = []
     data: DataField = []
     objectives: Annotated[list[dict[str, Any]] | None, BeforeValidator(_specs)] = None
-    task: Annotated[dict[str, Any] | None, BeforeValidator(lambda v: None if v is None else as_spec(v))] = None
+    task: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     validation: DataField = []
     epochs: int | None = None
     steps: int | None = None
@@ -194,7 +208,7 @@ class Evaluate(Stage):
     """Score a trained model on a task."""
 
     kind: Literal["evaluate"]
-    task: Annotated[dict[str, Any] | None, BeforeValidator(lambda v: None if v is None else as_spec(v))] = None
+    task: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     data: DataField = []
     split: str | None = None
     features: Names = []
@@ -234,7 +248,7 @@ class Recipe(Section):
     plugins: list[str] = []
     root: str = "."
     jobs: int = 1
-    model: SpecField | None = None
+    model: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     text: TextOptions = TextOptions()
     stages: dict[str, Any]
     table: dict[str, Any] | None = None

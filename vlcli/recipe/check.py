@@ -1,0 +1,165 @@
+"""A recipe against its schema: every fault at once, each with its line."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from vlcli.errors import Problem
+from vlcli.recipe.components import dotted
+from vlcli.recipe.schema import STAGE_KINDS, STAGES, Recipe, Stage
+from vlcli.recipe.yaml import Document, Path_
+
+_STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
+_NEEDS_SOURCE = ("average", "evaluate", "export")
+
+
+def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:
+    """The typed recipe (its ``stages`` typed by kind) and every fault of structure and wiring."""
+    stages = document.value.get("stages")
+    raw = {**document.value, "stages": stages if isinstance(stages, dict) else {}}
+    recipe, problems = _validate(Recipe, raw, (), document)
+    if not isinstance(stages, dict):
+        place = document.place(("stages",))
+        got = "nothing" if stages is None else type(stages).__name__
+        problems.append(Problem("stages", "a mapping of stages must be given", place, got, "name: {kind: ...}"))
+    typed: dict[str, Stage] = {}
+    for name, stage in raw["stages"].items():
+        typed_stage, faults = _stage(name, stage, document)
+        problems += faults
+        if typed_stage is not None:
+            typed[name] = typed_stage
+    problems += _wiring(raw["stages"], typed, document)
+    if recipe is None or problems:
+        return None, sorted(problems, key=_order)
+    return recipe.model_copy(update={"stages": typed}), []
+
+
+def _stage(name: str, raw: Any, document: Document) -> tuple[Stage | None, list[Problem]]:
+    from vlcli.recipe.load import kind_of
+
+    path: Path_ = ("stages", name)
+    place = document.place(path)
+    if not isinstance(raw, dict):
+        return None, [Problem(dotted(path), "a stage is a mapping", place, repr(raw), "keys such as kind, data, from")]
+    if not _STAGE_NAME.match(name):
+        return None, [Problem(dotted(path), "this name cannot be a folder", place, repr(name), "letters, digits, _ and -")]
+    kind = kind_of(name, raw)
+    if kind not in STAGES:
+        said = str(raw.get("kind", ""))
+        close = difflib.get_close_matches(said or name, STAGE_KINDS, n=1)
+        what = f"there is no stage kind {said!r}" if said else f"'kind' must be given: {name!r} is not one"
+        hint = f"did you mean {close[0]!r}?" if close else ""
+        where = document.place((*path, "kind")) if said else place
+        return None, [Problem(f"{dotted(path)}.kind", what, where, said, ", ".join(STAGE_KINDS), hint)]
+    return _validate(STAGES[kind], {**raw, "kind": kind}, path, document)
+
+
+def _validate(model: type[BaseModel], raw: Any, path: Path_, document: Document) -> tuple[Any, list[Problem]]:
+    try:
+        return model.model_validate(raw), []
+    except ValidationError as error:
+        faults = [(_walk(raw, fault), fault) for fault in error.errors()]
+    # A choice such as `str | mapping` fails once per branch: what lies deepest is what the writer meant.
+    deepest = [(at, f) for at, f in faults if not any(o != at and o[: len(at)] == at for o, _ in faults)]
+    seen: set[Path_] = set()
+    problems = []
+    for at, fault in deepest:
+        if at not in seen:
+            seen.add(at)
+            problems.append(_problem(model, at, fault, path, document))
+    return None, problems
+
+
+def _walk(raw: Any, fault: Any) -> Path_:
+    """The parts of a pydantic location that are keys of the recipe; labels of union branches are passed over."""
+    at: list[str | int] = []
+    value, loc = raw, fault["loc"]
+    names_key = fault["type"] in ("missing", "extra_forbidden")
+    for index, part in enumerate(loc):
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        elif index < len(loc) - 1 or not names_key:
+            continue
+        at.append(part)
+    return tuple(at)
+
+
+def _problem(model: type[BaseModel], at: Path_, fault: Any, path: Path_, document: Document) -> Problem:
+    full = (*path, *at)
+    key, place = dotted(full), document.place(full)
+    if fault["type"] == "extra_forbidden":
+        known = _keys(model, at[:-1])
+        close = difflib.get_close_matches(str(at[-1]), known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else ""
+        return Problem(key, f"unknown key {at[-1]!r}", place, expected=", ".join(known), hint=hint)
+    if fault["type"] == "missing":
+        return Problem(key, f"{at[-1]!r} must be given" if at else "must be given", place)
+    message = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return Problem(key, "this value does not fit", place, repr(fault["input"]), message)
+
+
+def _keys(model: Any, at: Path_) -> list[str]:
+    """What a recipe may write inside ``model`` at ``at``."""
+    for part in at:
+        if isinstance(part, int):
+            continue
+        info = next((f for n, f in model.model_fields.items() if part in (n, f.alias)), None)
+        model = _section(info.annotation) if info else None
+        if model is None:
+            return []
+    return sorted(info.alias or name for name, info in model.model_fields.items())
+
+
+def _section(annotation: Any) -> Any:
+    """The section model inside an annotation such as ``list[Section] | None``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for arg in getattr(annotation, "__args__", ()) if (found := _section(arg))), None)
+
+
+def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) -> list[Problem]:
+    """``from`` and ``features`` name earlier stages or what exists on disk."""
+    from vlcli.recipe.wiring import names_a_folder
+
+    problems, earlier = [], []
+    for name in raw:
+        stage = typed.get(name)
+        for field, values in _references(stage):
+            path: Path_ = ("stages", name, field)
+            for value in values:
+                if value not in earlier and not names_a_folder(value):
+                    problems.append(_unwired(path, value, earlier, list(raw), document))
+        if stage is not None and stage.kind in _NEEDS_SOURCE and not stage.source:
+            what = f"{stage.kind} needs 'from': the stage (or folder) whose model it takes"
+            place = document.place(("stages", name))
+            problems.append(Problem(f"stages.{name}.from", what, place, expected=", ".join(earlier) or "an earlier stage"))
+        earlier.append(name)
+    return problems
+
+
+def _references(stage: Stage | None) -> list[tuple[str, list[str]]]:
+    if stage is None:
+        return []
+    return [("from", stage.source), ("features", getattr(stage, "features", []))]
+
+
+def _unwired(path: Path_, value: str, earlier: list[str], every: list[str], document: Document) -> Problem:
+    place, expected = document.place(path), ", ".join(earlier) or "there is no earlier stage"
+    if value in every:
+        return Problem(dotted(path), f"the stage {value!r} does not come before this one", place, value, expected)
+    close = difflib.get_close_matches(value, earlier, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else ""
+    # A path that is not there is missing data (5), a word that is no stage is a fault of the recipe (3).
+    code = 5 if "/" in value or "\\" in value else 3
+    return Problem(dotted(path), "there is no such stage, file or folder", place, value, expected, hint, code)
+
+
+def _order(problem: Problem) -> tuple[str, int, str]:
+    file, _, line = problem.where.rpartition(":")
+    return file, int(line) if line.isdigit() else 0, problem.key

@@ -1,0 +1,104 @@
+"""Which components a recipe names, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from vlcli.recipe.schema import ObjectiveOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
+from vlcli.registry.schema import Spec
+
+READER_OPTIONS = ("weight",)
+"""Keys of a ``data`` entry that belong to the mixture, not to the reader."""
+OBJECTIVE_OPTIONS = ("as", *ObjectiveOptions.model_fields)
+"""Keys of an ``objectives`` entry that belong to the training, not to the objective."""
+
+_FIELDS = {
+    "extractor": "extractors",
+    "data": "datasets",
+    "validation": "datasets",
+    "objectives": "objectives",
+    "task": "tasks",
+    "trackers": "trackers",
+    "format": "exporters",
+    "model": "models",
+}
+_OPTIONS = {"datasets": READER_OPTIONS, "objectives": OBJECTIVE_OPTIONS}
+
+
+@dataclass(frozen=True)
+class Use:
+    """One component that a recipe names.
+
+    Attributes:
+        kind: registry kind.
+        spec: name and parameters, the toolkit's own keys taken off.
+        path: where it stands in the recipe.
+        options: the toolkit's own keys that stood beside the parameters.
+    """
+
+    kind: str
+    spec: Spec
+    path: tuple[str | int, ...]
+    options: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The path, dotted."""
+        return dotted(self.path)
+
+
+def dotted(path: tuple[str | int, ...]) -> str:
+    """``("stages", "a", "data", 0)`` as ``stages.a.data[0]``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def split_options(kind: str, spec: Spec) -> tuple[Spec, dict[str, Any]]:
+    """A recipe's entry as (what the component gets, what the toolkit keeps)."""
+    kept = _OPTIONS.get(kind, ())
+    return {k: v for k, v in spec.items() if k not in kept}, {k: v for k, v in spec.items() if k in kept}
+
+
+def of_recipe(recipe: Recipe) -> Iterator[Use]:
+    """Components named at the recipe's root."""
+    if recipe.model is not None:
+        yield _use("models", recipe.model, ("model",))
+    yield from _of_text(recipe.text, ("text",))
+
+
+def of_stage(name: str, stage: Stage) -> Iterator[Use]:
+    """Components that one stage names."""
+    for field, kind in _FIELDS.items():
+        value = getattr(stage, field, None)
+        path = ("stages", name, field)
+        if isinstance(value, dict) and "name" in value:  # a model override without a name adds to the recipe's model
+            yield _use(kind, value, path)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                yield _use(kind, item, (*path, index))
+    if isinstance(stage, Training) and stage.text is not None:
+        yield from _of_text(stage.text, ("stages", name, "text"))
+
+
+def merged_model(recipe: Recipe, stage: Stage) -> Spec | None:
+    """The model a training stage names: the recipe's, changed by the stage; None where neither names one."""
+    own = getattr(stage, "model", None)
+    base = recipe.model
+    if own is None or base is None or own.get("name", base["name"]) != base["name"]:
+        return own if own is not None else base
+    return {**base, **own}
+
+
+def _of_text(text: TextOptions, path: tuple[str | int, ...]) -> Iterator[Use]:
+    if isinstance(text.vocabulary, TrainVocabulary):
+        for index, item in enumerate(text.vocabulary.train):
+            yield _use("datasets", item, (*path, "vocabulary", "train", index))
+
+
+def _use(kind: str, value: Spec, path: tuple[str | int, ...]) -> Use:
+    spec, options = split_options(kind, value)
+    return Use(kind, spec, path, options)

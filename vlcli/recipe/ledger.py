@@ -1,0 +1,236 @@
+"""``stage.json``: what a stage folder says about itself, and who is working in it.
+
+A stage is done when its ``stage.json`` says so, written last and atomically. Its *fingerprint* is its key (kind, config,
+inputs) together with the content of the data files it read, so that what builds on it notices when either changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vlcli.errors import DataError, VlcliError
+
+FILE = "stage.json"
+_WHOLE = 16 * 2**20
+_ENDS = 4 * 2**20
+_MANY = 5000
+
+
+@dataclass
+class Record:
+    """The content of a ``stage.json``.
+
+    Attributes:
+        stage: its name in the recipe.
+        kind: its kind.
+        status: ``running``, ``done``, ``failed`` or ``skipped``.
+        key: hash of kind, config and inputs.
+        config: the resolved section.
+        inputs: fingerprint and path of every input stage, by name.
+        data: digests of the data files it read outside its inputs.
+        root: the data root.
+        features: the feature stores it read.
+        recipe: the recipe's name.
+        seed: the seed it ran with; None where it draws nothing.
+        versions: of Python, torch, vlcli and the packages of its components.
+        started: when, ISO 8601 UTC.
+        finished: when.
+        seconds: time spent.
+        metrics: numbers worth comparing.
+        files: what it made, by role.
+        notes: lines for the user.
+        facts: anything else worth keeping.
+        error: what went wrong.
+        artifact: where the artifact lies if another run made it (relative to this folder).
+    """
+
+    stage: str
+    kind: str
+    status: str
+    key: str
+    config: dict[str, Any] = field(default_factory=dict)
+    inputs: dict[str, dict[str, str]] = field(default_factory=dict)
+    data: list[dict[str, Any]] = field(default_factory=list)
+    root: str = ""
+    features: list[str] = field(default_factory=list)
+    recipe: str = ""
+    seed: int | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    started: str = ""
+    finished: str = ""
+    seconds: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    artifact: str = ""
+    schema_version: int = 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Key and data content in one."""
+        content = [(row["path"], row["digest"]) for row in self.data]
+        return digest([self.key, content])
+
+
+def digest(value: Any) -> str:
+    """Hash of plain data."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read(folder: Path) -> Record | None:
+    """The record of a stage folder; None where there is none that can be read."""
+    try:
+        raw = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        known = Record.__dataclass_fields__
+        return Record(**{name: value for name, value in raw.items() if name in known})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def write(folder: Path, record: Record) -> None:
+    """Write ``stage.json`` so that it is either the old one or the new one, whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / f".{FILE}.{os.getpid()}"
+    with beside.open("w", encoding="utf-8") as file:
+        json.dump(asdict(record), file, indent=1, default=str)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(folder / FILE)
+
+
+def artifact(folder: Path, record: Record) -> Path:
+    """Where the stage's files lie: its folder, or that of the run that made them."""
+    return Path(os.path.normpath(folder / record.artifact)) if record.artifact else folder
+
+
+def finished(folder: Path) -> tuple[Path, Record] | None:
+    """The artifact folder and its record where the stage in ``folder`` is done (reuse followed)."""
+    record = read(folder)
+    if record is None or record.status != "done":
+        return None
+    if not record.artifact:
+        return folder, record
+    made = artifact(folder, record)
+    original = read(made)
+    if original is None or original.status != "done" or original.fingerprint != record.fingerprint:
+        return None
+    return made, original
+
+
+def data_digests(paths: list[Path]) -> list[dict[str, Any]]:
+    """What ``paths`` hold, for ``Record.data``.
+
+    Raises:
+        DataError: one is not there.
+    """
+    return [_digest_row(path) for path in dict.fromkeys(p.absolute() for p in paths)]
+
+
+def data_unchanged(rows: list[dict[str, Any]]) -> bool:
+    """Whether the recorded files still hold the same; size and time decide, content where the time differs."""
+    return all(_row_holds(row) for row in rows)
+
+
+def _row_holds(row: dict[str, Any]) -> bool:
+    path = Path(row["path"])
+    try:
+        stat = path.stat()
+        if path.is_file() and stat.st_size != row["size"]:
+            return False
+        if path.is_file() and stat.st_mtime_ns == row["mtime"]:
+            return True
+        return bool(_digest_row(path)["digest"] == row["digest"])
+    except (OSError, DataError):
+        return False
+
+
+def _digest_row(path: Path) -> dict[str, Any]:
+    try:
+        stat = path.stat()
+        content = _folder_digest(path) if path.is_dir() else _file_digest(path, stat.st_size)
+    except OSError as error:
+        raise DataError("A data file cannot be read.", where=str(path), got=str(error)) from error
+    return {"path": str(path), "size": stat.st_size, "mtime": stat.st_mtime_ns, "digest": content}
+
+
+def _file_digest(path: Path, size: int) -> str:
+    """Hash of a file; of its size, first and last part where it is large."""
+    hashed = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        hashed.update(file.read(_WHOLE if size <= _WHOLE else _ENDS))
+        if size > _WHOLE:
+            file.seek(-_ENDS, os.SEEK_END)
+            hashed.update(file.read())
+    return hashed.hexdigest()
+
+
+def _folder_digest(path: Path) -> str:
+    """Hash of a folder's listing: names, and sizes where there are not too many. A stage's folder: its fingerprint."""
+    if done := finished(path):
+        return done[1].fingerprint
+    with os.scandir(path) as found:
+        items = sorted(found, key=lambda item: item.name)
+    sizes = len(items) <= _MANY
+    return digest([(item.name, item.stat().st_size if sizes and item.is_file() else 0) for item in items])
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the stage folder alone; the operating system lets go when the process ends, however it ends.
+
+    Raises:
+        VlcliError: another process works in it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # no such lock on this system: go on without
+        yield
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            who = file.read().strip()
+            raise VlcliError(
+                "Another vlcli is working on this stage.",
+                where=str(folder),
+                got=f"process {who}" if who else "",
+                hint="wait for it, or give this run another folder: --output DIR",
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def aside(folder: Path) -> Path | None:
+    """Move a stage folder out of the way as ``<name>.old-N``; None where there was none."""
+    if not folder.exists():
+        return None
+    number = 1
+    while (target := folder.with_name(f"{folder.name}.old-{number}")).exists():
+        number += 1
+    folder.rename(target)
+    return target
+
+
+def finished_stages(output: Path) -> Iterator[tuple[Path, Record]]:
+    """Every finished stage made under an output folder, newest first (reused ones are met where they were made)."""
+    found = []
+    for file in output.glob(f"*/*/{FILE}"):
+        record = read(file.parent)
+        if record is not None and record.status == "done" and not record.artifact and ".old-" not in file.parent.name:
+            found.append((record.finished, file.parent, record))
+    yield from ((folder, record) for _, folder, record in sorted(found, key=lambda row: row[0], reverse=True))

@@ -1,0 +1,222 @@
+"""From a name and the command line to a resolved recipe: find, ``extends``, overrides, schema.
+
+    resolved = load("quickstart", ["stages.pretrain.epochs=3"])
+    resolved.recipe.stages["pretrain"].epochs      # 3
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vlcli.errors import Problem, RecipeError, UsageError
+from vlcli.recipe import merge, overrides, yaml
+from vlcli.recipe.check import check_structure
+from vlcli.recipe.schema import Recipe, Stage
+from vlcli.recipe.yaml import Document
+from vlcli.registry import find, load_file, names
+
+KIND_ALIASES = {"eval": "evaluate"}
+"""Other spellings of a stage's kind."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recipe's file.
+
+    Attributes:
+        name: as it was called.
+        file: where it lies.
+        tree: the folder that relative ``extends`` must not leave (a package's data); None: any.
+    """
+
+    name: str
+    file: Path
+    tree: Path | None = None
+
+
+@dataclass
+class Resolved:
+    """A recipe with its parents, the overrides applied, checked against the schema.
+
+    Attributes:
+        name: what its run folder is called.
+        reference: the name or path it was loaded by.
+        recipe: the recipe; ``stages`` holds typed stages.
+        document: the merged document, with the place of every key.
+        sources: its file, then its parents'.
+        words: the overrides, as typed.
+    """
+
+    name: str
+    reference: str
+    recipe: Recipe
+    document: Document
+    sources: list[Source] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+
+    @property
+    def stages(self) -> dict[str, Stage]:
+        """The stages by name, in order."""
+        return self.recipe.stages
+
+    def of_kind(self, kind: str) -> list[str]:
+        """Names of the stages of ``kind``."""
+        return [name for name, stage in self.stages.items() if stage.kind == kind]
+
+
+def locate(reference: str, beside: Source | None = None) -> Source:
+    """The file of a recipe: a registered name, or a path (relative to the recipe ``beside`` it, else to here).
+
+    Raises:
+        ComponentError: no recipe has this name (with suggestions).
+        UsageError: the path names no file, or leaves its package.
+    """
+    is_path = reference.endswith((".yaml", ".yml"))
+    if not is_path and reference.rpartition(":")[2] in names("recipes"):
+        return _registered(reference)
+    folder = beside.file.parent if beside else Path()
+    file = folder / Path(reference).expanduser()
+    if beside and beside.tree and not file.resolve().is_relative_to(beside.tree.resolve()):
+        raise UsageError("A recipe's parent lies outside its package.", where=str(beside.file), got=reference)
+    if file.is_file():
+        return Source(reference, file, beside.tree if beside else None)
+    if is_path:
+        raise UsageError("There is no such recipe file.", where=str(file), hint="list recipes: vlcli ls recipes")
+    return _registered(reference)
+
+
+def _registered(reference: str) -> Source:
+    entry = find("recipes", reference)
+    if isinstance(entry.loaded, str | Path):
+        return Source(reference, Path(entry.loaded))
+    package, _, stem = entry.value.partition(":")
+    top, *rest = package.split(".")
+    spec = importlib.util.find_spec(top)  # a top-level package is found without being imported
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    tree = Path(folders[0]) if folders else Path(top)
+    file = tree.joinpath(*rest, f"{stem}.yaml")
+    if not file.is_file():
+        hint = f"reinstall {entry.distribution}: its data files are missing"
+        raise UsageError("A registered recipe's file is missing.", where=str(file), got=entry.value, hint=hint)
+    return Source(reference, file, tree)
+
+
+def read_chain(source: Source) -> tuple[Document, list[Source]]:
+    """A recipe's document merged upon its parents', and all files, itself first.
+
+    Raises:
+        RecipeError: a parent is missing, parents form a circle, or a file is not a mapping.
+    """
+    chain, documents = [source], [_mapping(source)]
+    while parent := documents[-1].value.get("extends"):
+        place = documents[-1].place(("extends",))
+        if not isinstance(parent, str):
+            problem = Problem("extends", "a parent is a name or a path", where=place, got=repr(parent))
+            raise RecipeError([problem], source.name)
+        following = locate(parent, chain[-1])
+        if any(following.file.resolve() == known.file.resolve() for known in chain):
+            circle = " -> ".join([s.name for s in chain] + [following.name])
+            raise RecipeError([Problem("extends", "recipes extend one another in a circle", where=place, got=circle)])
+        chain.append(following)
+        documents.append(_mapping(following))
+    document = documents.pop()
+    while documents:
+        document = merge.merge(document, documents.pop())
+    merge.drop_null_stages(document)
+    return document, chain
+
+
+def _mapping(source: Source) -> Document:
+    document = yaml.read(source.file)
+    if not isinstance(document.value, dict):
+        got = type(document.value).__name__
+        problem = Problem("", "a recipe is a mapping with the key 'stages'", where=str(source.file), got=got)
+        raise RecipeError([problem], source.name)
+    return document
+
+
+def load(reference: str, words: list[str] | None = None, *, verb: str | None = None, only: str | None = None) -> Resolved:
+    """The resolved recipe.
+
+    Args:
+        reference: registered name or path.
+        words: overrides, as typed.
+        verb: the stage kind of the verb, where it is one: its only stage takes relative overrides.
+        only: the stage of ``--only``: takes them too.
+
+    Raises:
+        RecipeError: every fault of structure at once.
+        UsageError: an override is off.
+    """
+    words = list(words or [])
+    source = locate(reference)
+    document, chain = read_chain(source)
+    changed = _change(document, words, verb, only)
+    _load_plugins(document, chain)
+    recipe, problems = check_structure(document)
+    if problems or recipe is None:
+        raise RecipeError(problems, reference)
+    return Resolved(slug(recipe.name or Path(reference).stem if source.tree is None else reference), reference, recipe,
+                    document, chain, changed)
+
+
+def from_mapping(name: str, value: dict[str, Any]) -> Resolved:
+    """A recipe made by the toolkit itself (``vlcli eval TASK``)."""
+    document = Document(value, {(): "command line"})
+    recipe, problems = check_structure(document)
+    if problems or recipe is None:
+        raise RecipeError(problems, name)
+    return Resolved(slug(name), name, recipe, document)
+
+
+def slug(name: str) -> str:
+    """A name fit for a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "recipe"
+
+
+def kind_of(name: str, stage: Any) -> str:
+    """A stage's kind: what it says, else its name where that is a kind; empty where neither."""
+    from vlcli.recipe.schema import STAGE_KINDS
+
+    said = stage.get("kind", name) if isinstance(stage, dict) else name
+    kind = KIND_ALIASES.get(str(said), str(said))
+    return kind if kind in STAGE_KINDS or (isinstance(stage, dict) and "kind" in stage) else ""
+
+
+def _change(document: Document, words: list[str], verb: str | None, only: str | None) -> list[str]:
+    """Apply the overrides; returns them with absolute paths."""
+    changed = []
+    roots = [info.alias or name for name, info in Recipe.model_fields.items()]
+    for override in overrides.collect(words):
+        stages = document.value.get("stages")
+        stages = stages if isinstance(stages, dict) else {}
+        keys = overrides.absolute(override, roots, list(stages), _verb_stage(stages, verb, only))
+        overrides.apply(document, override, keys)
+        changed.append(("~" if override.remove else "") + ".".join(keys) + override.text[len(_path_text(override)) :])
+    return changed
+
+
+def _path_text(override: overrides.Override) -> str:
+    return ("~" if override.remove else "") + ".".join(override.keys)
+
+
+def _verb_stage(stages: dict[str, Any], verb: str | None, only: str | None) -> str | None:
+    if only is not None:
+        return only
+    wanted = [name for name, stage in stages.items() if verb is None or kind_of(name, stage) == verb]
+    return wanted[0] if len(wanted) == 1 else None
+
+
+def _load_plugins(document: Document, chain: list[Source]) -> None:
+    """Load the files of ``plugins:``, each relative to the recipe file that names it."""
+    plugins = document.value.get("plugins")
+    if not isinstance(plugins, list):
+        return
+    folders = {str(source.file): source.file.parent for source in chain}
+    for index, item in enumerate(plugins):
+        file = document.place(("plugins", index)).rpartition(":")[0]
+        load_file(folders.get(file, Path()) / Path(str(item)).expanduser())

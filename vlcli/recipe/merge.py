@@ -1,0 +1,73 @@
+"""One recipe upon another: what ``extends`` means.
+
+Mappings merge key by key; everything else (lists too) is replaced. A component whose ``name`` changes is replaced whole,
+since its parameters belong to its name. ``key: ~`` sets a key to null; a stage set to null is taken out. A new stage goes
+before the next stage its file names that the parent has, else to the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vlcli.recipe.yaml import Document, Path_
+
+
+def merge(parent: Document, child: Document) -> Document:
+    """``child`` upon ``parent``; both stay as they are."""
+    places: dict[Path_, str] = {}
+    value = _merge(parent, child, (), places)
+    return Document(value, places)
+
+
+def drop_null_stages(document: Document) -> None:
+    """Take out the stages that an heir set to null."""
+    stages = document.value.get("stages")
+    if isinstance(stages, dict):
+        document.value["stages"] = {name: stage for name, stage in stages.items() if stage is not None}
+
+
+def _merge(parent: Document, child: Document, path: Path_, places: dict[Path_, str]) -> Any:
+    old, new = _at(parent.value, path), _at(child.value, path)
+    if isinstance(old, str) and isinstance(new, dict) and "name" not in new and path and path[-1] != "stages":
+        _take(child, path, places)
+        return {"name": old, **new}
+    if not (isinstance(old, dict) and isinstance(new, dict)) or _renamed(old, new):
+        _take(child, path, places)
+        return new
+    places[path] = child.places.get(path, parent.places.get(path, ""))
+    merged: dict[str, Any] = {}
+    for key in _order(list(old), list(new)):
+        inner: Path_ = (*path, key)
+        if key in old and key in new:
+            merged[key] = _merge(parent, child, inner, places)
+        else:
+            source = child if key in new else parent
+            _take(source, inner, places)
+            merged[key] = new[key] if key in new else old[key]
+    return merged
+
+
+def _renamed(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    return "name" in old and "name" in new and old["name"] != new["name"]
+
+
+def _order(old: list[str], new: list[str]) -> list[str]:
+    """The parent's keys in order, each new one before the next key of the child that the parent has."""
+    order = list(old)
+    for index, key in enumerate(new):
+        if key in old:
+            continue
+        following = next((later for later in new[index + 1 :] if later in old), None)
+        order.insert(order.index(following) if following is not None else len(order), key)
+    return order
+
+
+def _take(source: Document, path: Path_, places: dict[Path_, str]) -> None:
+    """Keep the places of a part that comes whole from ``source``."""
+    places.update({p: where for p, where in source.places.items() if p[: len(path)] == path})
+
+
+def _at(value: Any, path: Path_) -> Any:
+    for key in path:
+        value = value[key]
+    return value

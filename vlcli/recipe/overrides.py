@@ -1,0 +1,192 @@
+"""What the command line changes in a recipe: ``a.b=v``, ``~a.b``, ``a=@file.yaml``.
+
+A first key that is a key of the recipe's root is absolute (``stages.pretrain.epochs=3``, ``seed=1``); any other is inside
+the verb's stage (``epochs=3``). A list item is named by its position or by its ``as`` or ``name``
+(``objectives.mlm.probability=0.2``). The environment variable ``VLCLI_SET`` holds overrides too; those typed win.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vlcli.errors import UsageError
+from vlcli.recipe import yaml
+from vlcli.recipe.yaml import Document, Path_
+
+
+@dataclass(frozen=True)
+class Override:
+    """One change.
+
+    Attributes:
+        text: as typed.
+        keys: the dotted path, split.
+        value: what to set; unused where ``remove``.
+        remove: whether the path is taken out.
+        origin: ``command line`` or ``VLCLI_SET``.
+        file: the file that ``@file`` named.
+    """
+
+    text: str
+    keys: tuple[str, ...]
+    value: Any = None
+    remove: bool = False
+    origin: str = "command line"
+    file: Path | None = None
+
+
+def is_override(word: str) -> bool:
+    """Whether a positional word is an override rather than a name."""
+    return "=" in word or word.startswith("~")
+
+
+def collect(words: list[str]) -> list[Override]:
+    """Overrides of ``VLCLI_SET``, then those typed."""
+    try:
+        inherited = shlex.split(os.environ.get("VLCLI_SET", ""))
+    except ValueError as error:
+        raise UsageError("VLCLI_SET cannot be split into words.", got=str(error), hint="check its quotes") from error
+    return [parse(w, "VLCLI_SET") for w in inherited] + [parse(w) for w in words]
+
+
+def parse(text: str, origin: str = "command line") -> Override:
+    """One override from its text.
+
+    Raises:
+        UsageError: neither ``key=value`` nor ``~key``, or the value is not YAML.
+    """
+    path, equals, written = text.partition("=")
+    remove = path.startswith("~") and not equals
+    keys = tuple(path.removeprefix("~").split(".")) if remove else tuple(path.split("."))
+    if not (equals or remove) or not all(keys):
+        raise UsageError("This override cannot be read.", where=origin, got=text, expected="key.path=value or ~key.path")
+    if remove:
+        return Override(text, keys, remove=True, origin=origin)
+    if written.startswith("@"):
+        file = Path(written[1:]).expanduser()
+        return Override(text, keys, yaml.read(file).value, origin=origin, file=file)
+    try:
+        return Override(text, keys, yaml.scalar(written), origin=origin)
+    except ValueError as error:
+        raise UsageError("An override's value is not YAML.", where=origin, got=text, expected=str(error),
+                         hint="quote it, e.g. 'key=\"text\"'") from error
+
+
+def absolute(override: Override, roots: list[str], stages: list[str], verb_stage: str | None) -> tuple[str, ...]:
+    """The override's path from the recipe's root.
+
+    Args:
+        override: what was typed.
+        roots: the keys of the recipe's root.
+        stages: the recipe's stages, in order.
+        verb_stage: the stage that the verb (or ``--only``) means; None where it is not one stage.
+
+    Raises:
+        UsageError: a relative path where no single stage is meant.
+    """
+    if override.keys[0] in roots:
+        return override.keys
+    if verb_stage is not None:
+        return ("stages", verb_stage, *override.keys)
+    first = override.keys[0]
+    tail = ".".join(override.keys[1:]) if first in stages else ".".join(override.keys)
+    stage = first if first in stages else (stages[0] if stages else "STAGE")
+    close = difflib.get_close_matches(first, roots, n=1)
+    raise UsageError(
+        f"{first!r} is no key of the recipe's root, and it is not clear which stage is meant.",
+        where=override.origin,
+        got=override.text,
+        expected=f"stages are {', '.join(stages) or 'none'}; root keys are {', '.join(roots)}",
+        hint=f"did you mean {close[0]!r}?" if close else f"name the stage: stages.{stage}.{tail}=..., or --only STAGE",
+    )
+
+
+def apply(document: Document, override: Override, keys: tuple[str, ...]) -> Path_:
+    """Change ``document`` in place; returns the path that was changed.
+
+    Raises:
+        UsageError: the path leads through a value that has no keys, or what is to be removed is not there.
+    """
+    holder, path = document.value, ()
+    for key in keys[:-1]:
+        holder, path = _descend(holder, path, key, override)
+    last = _key_in(holder, keys[-1], override, path)
+    target: Path_ = (*path, last)
+    if override.remove:
+        _remove(document, holder, last, target, override)
+        return target
+    _set(holder, last, override.value)
+    _forget(document, target)
+    document.places[target] = f"{override.origin} ({override.text})"
+    return target
+
+
+def _descend(holder: Any, path: Path_, key: str, override: Override) -> tuple[Any, Path_]:
+    last = _key_in(holder, key, override, path)
+    if isinstance(holder, dict):
+        inner = holder.get(last)
+        if inner is None and not override.remove:
+            inner = holder[last] = {}
+        elif isinstance(inner, str):  # a component written as its name alone
+            inner = holder[last] = {"name": inner}
+    else:
+        inner = holder[last]
+        if isinstance(inner, str):
+            inner = holder[last] = {"name": inner}
+    return inner, (*path, last)
+
+
+def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
+    """The key or list position that ``key`` means inside ``holder``."""
+    if isinstance(holder, dict):
+        return key
+    if isinstance(holder, list):
+        if key.lstrip("-").isdigit() and -len(holder) <= int(key) < len(holder):
+            return int(key) % len(holder)
+        for index, item in enumerate(holder):
+            names = (item.get("as"), item.get("name")) if isinstance(item, dict) else (item,)
+            if key in names:
+                return index
+    known = ", ".join(_names(holder))
+    raise UsageError(
+        f"The override's path does not exist at {key!r}.",
+        where=override.origin,
+        got=override.text,
+        expected=f"below {'.'.join(map(str, path)) or 'the root'}: {known or 'a single value, without keys'}",
+    )
+
+
+def _names(holder: Any) -> list[str]:
+    if not isinstance(holder, list):
+        return []
+    return [str(item.get("as") or item.get("name") or i) if isinstance(item, dict) else str(item)
+            for i, item in enumerate(holder)]
+
+
+def _set(holder: Any, key: Any, value: Any) -> None:
+    holder[key] = value
+
+
+def _remove(document: Document, holder: Any, key: Any, target: Path_, override: Override) -> None:
+    if isinstance(holder, dict) and key not in holder:
+        close = difflib.get_close_matches(str(key), list(holder), n=1)
+        raise UsageError(
+            "There is nothing to remove.",
+            where=override.origin,
+            got=override.text,
+            expected=", ".join(map(str, holder)) or "no keys here",
+            hint=f"did you mean {close[0]!r}?" if close else "",
+        )
+    del holder[key]
+    _forget(document, target)
+
+
+def _forget(document: Document, target: Path_) -> None:
+    """Drop the places of everything at and below ``target``."""
+    for path in [p for p in document.places if p[: len(target)] == target]:
+        del document.places[path]

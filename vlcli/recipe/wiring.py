@@ -1,0 +1,77 @@
+"""Who waits for whom: the inputs of every stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlcli.recipe.schema import Evaluate, Recipe, Stage, Training
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What one stage builds on.
+
+    Attributes:
+        named: stages it names in ``from``, ``features`` or ``root``: without them it cannot run.
+        implied: extract stages before it whose stores it reads because it names none; skipped ones are done without.
+        paths: files and folders it names outside the recipe.
+    """
+
+    named: tuple[str, ...] = ()
+    implied: tuple[str, ...] = ()
+    paths: tuple[Path, ...] = ()
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Every stage it waits for."""
+        return tuple(dict.fromkeys((*self.named, *self.implied)))
+
+
+def names_a_folder(value: str) -> bool:
+    """Whether a word of ``from`` or ``features`` is there on disk."""
+    return Path(value).expanduser().exists()
+
+
+def inputs(recipe: Recipe) -> dict[str, Inputs]:
+    """The inputs of every stage of a checked recipe, in the recipe's order."""
+    found: dict[str, Inputs] = {}
+    for name, stage in recipe.stages.items():
+        found[name] = _inputs(recipe, stage, list(found))
+    return found
+
+
+def root_stage(recipe: Recipe, stage: Stage, earlier: list[str] | Mapping[str, object]) -> str | None:
+    """The stage whose artifact is this stage's data root, where ``root`` names one."""
+    root = stage.root or recipe.root
+    return root if root in earlier else None
+
+
+def root_folder(recipe: Recipe, stage: Stage, artifacts: Mapping[str, Path]) -> Path:
+    """The data root of a stage: the artifact of the stage that ``root`` names, else a folder relative to here."""
+    root = stage.root or recipe.root
+    return artifacts[root] if root in artifacts else Path(root).expanduser()
+
+
+def ancestors(graph: Mapping[str, Inputs], names: list[str]) -> set[str]:
+    """``names`` and every stage they build on."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += graph[name].stages
+    return found
+
+
+def _inputs(recipe: Recipe, stage: Stage, earlier: list[str]) -> Inputs:
+    features: list[str] = getattr(stage, "features", [])
+    root = root_stage(recipe, stage, earlier)
+    named = [n for n in [*stage.source, *features] if n in earlier] + ([root] if root else [])
+    paths = [Path(n).expanduser() for n in [*stage.source, *features] if n not in earlier]
+    implied = []
+    if isinstance(stage, Training | Evaluate) and not features:
+        implied = [n for n in earlier if recipe.stages[n].kind == "extract" and n not in named]
+    return Inputs(tuple(dict.fromkeys(named)), tuple(implied), tuple(paths))

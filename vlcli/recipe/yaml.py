@@ -1,0 +1,150 @@
+"""YAML 1.2 (core schema) with the line of every key; safe: a document can only make plain values.
+
+``on`` and ``no`` are strings, ``1e-4`` is a float, ``1:2:8`` is a string. Tags other than the core ones are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vlcli.errors import Problem, RecipeError
+
+Path_ = tuple[str | int, ...]
+"""Where a value stands: keys and list positions from the root."""
+
+_INT = re.compile(r"[-+]?[0-9]+\Z|0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_SPECIAL = re.compile(r"([-+]?)\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
+_WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
+_TAG = "tag:yaml.org,2002:"
+_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq", "merge", "value")}
+_MOST_NODES = 100_000
+
+
+@dataclass
+class Document:
+    """A value and where each part of it was written.
+
+    Attributes:
+        value: plain Python data.
+        places: ``file:line`` (or ``command line``) by path.
+    """
+
+    value: Any
+    places: dict[Path_, str] = field(default_factory=dict)
+
+    def place(self, path: Path_) -> str:
+        """Where ``path`` was written; the nearest part above it where it was not written itself."""
+        while path not in self.places and path:
+            path = path[:-1]
+        return self.places.get(path, "")
+
+
+class _Fault(Exception):
+    """A fault and its line (1-based)."""
+
+    def __init__(self, what: str, line: int) -> None:
+        super().__init__(what)
+        self.what, self.line = what, line
+
+
+def read(file: Path) -> Document:
+    """The document in ``file``.
+
+    Raises:
+        RecipeError: it cannot be read, is not YAML, repeats a key, or uses a tag that makes objects.
+    """
+    try:
+        return parse(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        problem = Problem("", "the file cannot be read", where=str(file), got=str(error))
+        raise RecipeError([problem], str(file)) from error
+    except _Fault as fault:
+        problem = Problem("", fault.what, where=f"{file}:{fault.line}", hint="see the YAML near this line")
+        raise RecipeError([problem], str(file)) from fault
+
+
+def parse(text: str, name: str = "") -> Document:
+    """``text`` as a document whose places are ``name:line`` (``name`` alone without lines where it holds a space)."""
+    builder = _Builder(name)
+    value = builder.value(_compose(text), ())
+    return Document(value, builder.places)
+
+
+def scalar(text: str) -> Any:
+    """The value of an override: YAML 1.2, one line; ValueError where it is not YAML."""
+    try:
+        return parse(text).value
+    except _Fault as fault:
+        raise ValueError(fault.what) from fault
+
+
+def plain_scalar(text: str) -> Any:
+    """An unquoted scalar by the core schema's rules."""
+    lowered = text.lower()
+    if lowered in _WORDS and text in (lowered, lowered.capitalize(), lowered.upper()):
+        return _WORDS[lowered]
+    if _INT.match(text):
+        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+    if _FLOAT.match(text) or _SPECIAL.match(text):
+        return float(text.replace(".inf", "inf").replace(".Inf", "inf").replace(".INF", "inf").lower().lstrip(".")
+                     if _SPECIAL.match(text) else text)
+    return text
+
+
+def _compose(text: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).compose(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise _Fault(f"not YAML: {error.problem or error}", mark.line + 1 if mark else 1) from error
+    except YAMLError as error:
+        raise _Fault(f"not YAML: {str(error).splitlines()[0]}", 1) from error
+
+
+class _Builder:
+    """Turns composed nodes into values, noting places; counts nodes, since aliases can blow a document up."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.places, self.nodes = name, {}, 0
+        self.places: dict[Path_, str]
+
+    def value(self, node: Any, path: Path_) -> Any:
+        """The plain value of ``node``."""
+        if node is None:
+            return None
+        self.nodes += 1
+        line = node.start_mark.line + 1
+        if self.nodes > _MOST_NODES:
+            raise _Fault("the document is too large once its aliases are expanded", line)
+        if node.tag not in _TAGS:
+            raise _Fault(f"the tag {node.tag.removeprefix(_TAG)!r} is not allowed: only plain values are", line)
+        self.places.setdefault(path, self._place(line))
+        if node.id == "mapping":
+            return self._mapping(node, path)
+        if node.id == "sequence":
+            return [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
+        quoted = node.style is not None or node.tag == _TAG + "str"
+        return node.value if quoted else plain_scalar(node.value)
+
+    def _mapping(self, node: Any, path: Path_) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if key_node.id != "scalar":
+                raise _Fault("a key must be a plain word", line)
+            key = str(key_node.value)
+            if key in found:
+                raise _Fault(f"the key {key!r} stands here twice", line)
+            self.places[(*path, key)] = self._place(line)
+            found[key] = self.value(value_node, (*path, key))
+        return found
+
+    def _place(self, line: int) -> str:
+        return f"{self.name}:{line}" if self.name and " " not in self.name.rsplit("/", 1)[-1] else self.name
