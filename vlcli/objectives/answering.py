@@ -72,7 +72,7 @@ class Answering(Objective):
         target = self.targets([given[row] for row in rows.tolist()]).to(logits.device)
         score = target.gather(1, logits.argmax(1, keepdim=True))
         loss = self._bce(logits, target) if self.loss == "bce" else self._ce(logits, target, step.batch.seeds[rows])
-        return Outcome({"loss": loss}, metrics={"score": Mean.of(score)})
+        return Outcome({"answering": loss}, metrics={"score": Mean.of(score)})
 
     def predict(self, step: Step) -> dict[str, Tensor]:
         """``logits`` (B, A)."""

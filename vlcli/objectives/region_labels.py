@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -38,10 +39,11 @@ class RegionLabels(Objective):
         """Cross-entropies and accuracies over the boxes whose label is known."""
         pixels, hidden = self._pixels(step), step.image(self.view).hidden
         losses, metrics = {}, {}
+        assert pixels.classes is not None
         losses["class"], metrics["class_accuracy"] = _score(self.class_head(hidden), pixels.classes, pixels.box_mask)
-        if self.attribute_head is not None and pixels.attributes is not None:
-            logits = self.attribute_head(hidden)
-            loss, metrics["attribute_accuracy"] = _score(logits, pixels.attributes, pixels.box_mask)
+        if self.attribute_head is not None:
+            labels = torch.full_like(pixels.classes, -1) if pixels.attributes is None else pixels.attributes
+            loss, metrics["attribute_accuracy"] = _score(self.attribute_head(hidden), labels, pixels.box_mask)
             losses["attribute"] = Mean(loss.total * self.attributes, loss.count)
         return Outcome(losses, metrics=metrics)
 

@@ -1,0 +1,69 @@
+"""NLVR2: is the sentence true of the two pictures?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vlcli.metrics.nlvr2 import accuracy, by_kind, consistency
+from vlcli.nn.batch import Batch
+from vlcli.objectives.blanking import Only
+from vlcli.registry import Spec
+from vlcli.tasks.base import Task
+from vlcli.tasks.outputs import logits_of, target, write_csv
+
+
+class NLVR2(Task):
+    """Whether a sentence is true of a pair of pictures; accuracy and consistency.
+
+    Args:
+        only: ``text`` or ``images`` make the control that sees one modality, in training and in evaluation.
+        head: a head of ``vlcli.nn.heads``; None takes the model's own for pairs.
+    """
+
+    paper = "Suhr et al. 2019, A Corpus for Reasoning about Natural Language Grounded in Photographs"
+    metric = "accuracy"
+    eval_split = "dev"
+
+    def __init__(self, *, only: Only = "both", head: str | None = None) -> None:
+        self.only, self.head = only, head
+
+    def objectives(self) -> list[Spec]:
+        """Two-way classification of the sentence with both pictures."""
+        spec: Spec = {"name": "classification", "classes": 2, "images": 2}
+        if self.only != "both":
+            spec["only"] = self.only
+        return [spec if self.head is None else {**spec, "head": self.head}]
+
+    def dataset(self) -> Spec:
+        """The published JSON lines."""
+        return {"name": "nlvr2"}
+
+    def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
+        """``prediction`` (bool) and ``score``, the probability of True; ``correct`` where the label is known."""
+        chances = logits_of(outputs, "classification").float().softmax(-1)[:, 1].tolist()
+        names = [given or key for given, key in zip(target(batch, "identifier"), batch.keys, strict=True)]
+        labels, kinds = target(batch, "label"), target(batch, "kind")
+        return [_row(*facts) for facts in zip(names, chances, labels, kinds, strict=True)]
+
+    def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
+        """Accuracy, consistency and accuracy by kind of statement, over the labelled examples."""
+        rows = [row for row in predictions if "correct" in row]
+        if not rows:
+            return {}
+        right = [row["correct"] for row in rows]
+        found = {"accuracy": accuracy(right), "consistency": consistency((row["key"] for row in rows), right)}
+        return found | {f"accuracy/{kind}": value for kind, value in by_kind(rows, "kind").items()}
+
+    def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
+        """``nlvr2.csv``: a line ``identifier,True`` or ``identifier,False`` each."""
+        return [write_csv(folder / "nlvr2.csv", [(row["key"], row["prediction"]) for row in predictions])]
+
+
+def _row(name: str, chance: float, label: Any, kind: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"key": name, "prediction": chance > 0.5, "score": chance}
+    if label is not None and label != -1:
+        row |= {"label": bool(label), "correct": row["prediction"] == bool(label)}
+    return row if kind in (None, "") else {**row, "kind": kind}

@@ -1,0 +1,71 @@
+"""What tasks share: finding an objective's output, reading targets, writing files whole."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vlcli.errors import ComponentError
+from vlcli.nn.batch import Batch
+
+
+def logits_of(outputs: Mapping[str, Mapping[str, Tensor]], objective: str, key: str = "logits") -> Tensor:
+    """The output ``key`` of the objective named, else of the only one that has it.
+
+    Raises:
+        ComponentError: none, or more than one, gives it.
+    """
+    if key in outputs.get(objective, {}):
+        return outputs[objective][key]
+    others = [name for name, found in outputs.items() if key in found]
+    if len(others) == 1:
+        return outputs[others[0]][key]
+    raise ComponentError(
+        f"The model has no objective {objective!r} to predict with.",
+        got=", ".join(others) or "no objective that predicts",
+        expected=objective,
+        hint="finetune it on this task first: vlcli finetune --recipe RECIPE",
+    )
+
+
+def target(batch: Batch, name: str) -> list[Any]:
+    """A target of every example as plain values; None where there is none."""
+    values = batch.targets.get(name)
+    if values is None:
+        return [None] * len(batch)
+    return values.tolist() if isinstance(values, Tensor) else list(values)
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write beside, then rename, so that a half-written file never carries the name."""
+    beside = path.with_name(f".{path.name}.part")
+    with beside.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    return path
+
+
+def write_json(path: Path, value: Any) -> Path:
+    """One JSON document."""
+    return write_whole(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """One JSON object a line."""
+    return write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> Path:
+    """Comma-separated rows without a header."""
+    page = io.StringIO()
+    csv.writer(page, lineterminator="\n").writerows(rows)
+    return write_whole(path, page.getvalue())
