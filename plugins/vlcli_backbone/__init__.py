@@ -1,1 +1,8 @@
-"""Backbones."""
+"""Image classifiers as region extractors: any torchvision ResNet or timm backbone with RoIAlign."""
+
+from __future__ import annotations
+
+from vlcli_backbone.extractor import BackboneExtractor
+from vlcli_backbone.network import RegionBackbone
+
+__all__ = ["BackboneExtractor", "RegionBackbone"]

@@ -98,7 +98,6 @@ class _Batches(Dataset[list[Prepared | Failure]]):
         return len(self.batches)
 
     def __getitem__(self, index: int) -> list[Prepared | Failure]:
-        torch.set_num_threads(1)
         return [_prepare(job, self.preparation) for job in self.batches[index]]
 
 

@@ -8,7 +8,7 @@ extracts from a batch of prepared images on the device. Files, resuming and shar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -38,6 +38,10 @@ class Prepared:
     scale: tuple[float, float]
     boxes: BoxList | None = None
     id: str = ""
+
+    def pin_memory(self) -> Prepared:
+        """With pixels in page-locked memory, as a loader asks for on a GPU machine."""
+        return replace(self, pixels=self.pixels.pin_memory())
 
     def scaled_boxes(self) -> Tensor:
         """The boxes in resized pixels (N, 4), float32."""

@@ -87,18 +87,25 @@ def _load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def load_weights(module: nn.Module, path: str | Path, unneeded: Sequence[str] = ()) -> WeightsReport:
-    """Load local weights into a module, completely.
+    """Read a file and load it into a module, completely; see :func:`load_tensors`."""
+    return load_tensors(module, read_weights(path), path, unneeded)
+
+
+def load_tensors(
+    module: nn.Module, tensors: dict[str, Tensor], path: str | Path, unneeded: Sequence[str] = ()
+) -> WeightsReport:
+    """Load tensors into a module, completely.
 
     Args:
         module: where to; its own types are kept.
-        path: the file.
+        tensors: by the module's names.
+        path: the file they came from.
         unneeded: patterns of tensors in the file that may have no place (a classifier's).
 
     Raises:
         DataError: a tensor is missing, left over, or of another shape; all of them are named.
     """
     path = Path(path)
-    tensors = read_weights(path)
     own = module.state_dict()
     missing = [name for name in own if name not in tensors and not fnmatch.fnmatch(name, COUNTERS)]
     extra = [name for name in tensors if name not in own]

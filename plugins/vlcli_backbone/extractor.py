@@ -1,0 +1,124 @@
+"""The extractor ``backbone``: features of given boxes, or of a grid, from any image classifier."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import timm
+import torch
+import torchvision
+
+from vlcli import __version__
+from vlcli.features.extractor import Extractor, Preparation, Prepared, to_record
+from vlcli.features.schema import Record
+from vlcli_backbone.network import RegionBackbone
+
+
+class BackboneExtractor(Extractor):
+    """Region features at given boxes or on a grid, from a ResNet or any timm backbone with RoIAlign.
+
+    Args:
+        arch: ``resnet50`` and other torchvision ResNets, a timm model, or ``tiny-conv``.
+        weights: local safetensors file or tensors-only checkpoint; None for random weights from ``seed``.
+        layout: of a ResNet, ``torchvision`` or ``caffe``.
+        head: ``c5`` (RoIAlign on the last map) or ``c4-res5`` (last stage on each region).
+        short: pixels of the resized image's shorter side; 0 keeps the size.
+        long: most pixels of its longer side; 0 for no limit.
+        boxes: ``given``, ``grid`` or ``given-or-grid``.
+        grid: rows and columns of the grid.
+        limit: most boxes of an image, by score; 0 for all.
+        resolution: RoIAlign's cells per side; 0 for the head's own (7 or 14).
+        sampling: RoIAlign's samples per cell side; 0 adapts.
+        precision: ``float32``, or ``bf16`` and ``fp16`` autocast.
+        batch_size: images at a time where the stage does not say.
+        seed: of random weights.
+    """
+
+    paper = "He et al. 2016, Deep Residual Learning; He et al. 2017, Mask R-CNN (RoIAlign)"
+
+    def __init__(
+        self,
+        *,
+        arch: str = "resnet50",
+        weights: str | None = None,
+        layout: Literal["torchvision", "caffe"] = "torchvision",
+        head: Literal["c5", "c4-res5"] = "c5",
+        short: int = 600,
+        long: int = 1000,
+        boxes: Literal["given", "grid", "given-or-grid"] = "given",
+        grid: tuple[int, int] = (6, 6),
+        limit: int = 36,
+        resolution: int = 0,
+        sampling: int = 2,
+        precision: Literal["float32", "bf16", "fp16"] = "float32",
+        batch_size: int = 4,
+        seed: int = 0,
+    ) -> None:
+        self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
+        self.precision, self.batch_size = precision, batch_size
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.network = RegionBackbone(arch=arch, layout=layout, head=head, resolution=resolution, sampling=sampling)
+        self.network.eval().requires_grad_(False)
+        self.report = self.network.load(weights) if weights else None
+        self.trained_on = Path(weights).name if weights else "untrained"
+        self.dim = self.network.dim
+        fixed = self.network.fixed_size
+        multiple = self.network.stride if self.network.kind == "timm" else 1
+        self.preparation = Preparation(
+            fixed or short, long, boxes, tuple(grid), limit or None, 1 if fixed else multiple, square=bool(fixed)
+        )
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the network."""
+        super().to(device)
+        layout = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
+        self.network.to(self.device, memory_format=layout)
+        return self
+
+    def notes(self) -> list[str]:
+        """How the weights loaded."""
+        if self.report is None:
+            return [f"{self._parameters['arch']}: untrained, random weights from seed {self._parameters['seed']}"]
+        return [str(self.report)]
+
+    def provenance(self) -> dict[str, Any]:
+        """Name, parameters, hash of the weights, versions."""
+        # Neither where the file lies nor how many images go at a time changes a feature; its hash does.
+        hidden = ("weights", "batch_size")
+        return {
+            "extractor": "backbone",
+            "parameters": {key: _plain(value) for key, value in self._parameters.items() if key not in hidden},
+            "weights": self.trained_on,
+            "weights_sha256": self.report.sha256 if self.report else "",
+            "trained_on": self.trained_on,
+            "boxes": self.preparation.boxes,
+            "versions": {
+                "vlcli": __version__,
+                "torch": torch.__version__,
+                "torchvision": torchvision.__version__,
+                "timm": timm.__version__,
+            },
+        }
+
+    def extract(self, batch: list[Prepared]) -> list[Record]:
+        """Features of each image's boxes; the images share one size."""
+        pixels = torch.stack([item.pixels for item in batch]).to(self.device, non_blocking=True).float()
+        boxes = [item.scaled_boxes().to(self.device, non_blocking=True) for item in batch]
+        with self._autocast():
+            rows = self.network(pixels, boxes)  # (sum N, D)
+        features: np.ndarray = rows.float().cpu().numpy()
+        ends = np.cumsum([len(box) for box in boxes])[:-1]
+        return [to_record(item, part) for item, part in zip(batch, np.split(features, ends), strict=True)]
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16 if self.precision == "bf16" else torch.float16)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

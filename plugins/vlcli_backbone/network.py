@@ -1,0 +1,204 @@
+"""A convolutional (or patch) backbone with RoIAlign: images and boxes in, one vector per box out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import timm
+import torch
+import torchvision
+from torch import Tensor, nn
+from torchvision.ops import roi_align
+
+from vlcli.errors import ComponentError, UsageError
+from vlcli.features.weights import WeightsReport, load_tensors, read_weights
+
+TINY = "tiny-conv"
+TINY_WIDTHS = (24, 48, 96, 160, 192)
+TINY_STRIDES = (2, 2, 1, 2, 1)
+CAFFE_MEAN = (123.68, 116.779, 103.939)  # RGB order
+IMAGENET_MEAN = (123.675, 116.28, 103.53)
+IMAGENET_STD = (58.395, 57.12, 57.375)
+CLASSIFIERS = ("fc.*", "head.*", "classifier.*", "head_dist.*", "norm_pre.*")
+"""Tensors of published classifiers that a region feature does not need."""
+
+
+class RegionBackbone(nn.Module):
+    """Region features of a backbone.
+
+    Args:
+        arch: a torchvision ResNet (``resnet18`` ... ``resnext101_64x4d``), any timm model with feature maps, or
+            ``tiny-conv``, five small convolutions that a CPU trains in a minute.
+        layout: of a ResNet. ``torchvision``: stride in the 3x3 convolutions, RGB scaled by mean and deviation;
+            ``caffe``: stride in the first 1x1 convolutions, BGR in 0..255 minus the mean (He et al. 2016).
+        head: ``c5``: RoIAlign on the last map, mean over its cells; ``c4-res5``: RoIAlign on the map before the
+            last stage, that stage on each region, mean (Ren et al. 2015 as in ResNet detectors; ResNets only).
+        resolution: cells per side that RoIAlign makes; 0 for 7 with ``c5`` and 14 with ``c4-res5``.
+        sampling: RoIAlign's samples per side of a cell; 0 adapts to the box.
+
+    Attributes:
+        body: the backbone, under the names that its published weights use.
+        dim: width D of the features.
+        stride: pixels per cell of the map that regions are cut from.
+    """
+
+    def __init__(
+        self,
+        *,
+        arch: str = "resnet50",
+        layout: Literal["torchvision", "caffe"] = "torchvision",
+        head: Literal["c5", "c4-res5"] = "c5",
+        resolution: int = 0,
+        sampling: int = 2,
+    ) -> None:
+        super().__init__()
+        self.arch, self.layout, self.head, self.sampling = arch, layout, head, sampling
+        self.resolution = resolution or (14 if head == "c4-res5" else 7)
+        self.kind = _kind(arch)
+        if self.kind != "resnet" and (head != "c5" or layout != "torchvision"):
+            raise UsageError(f"{arch} has neither the head c4-res5 nor the layout caffe", expected="a ResNet for these")
+        self.fixed_size = 0
+        self.body, self.dim, self.stride = self._build()
+        mean, std = _normalisation(self.kind, layout, self.body)
+        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
+
+    def _build(self) -> tuple[nn.Module, int, int]:
+        if self.kind == "tiny":
+            return tiny_conv(), TINY_WIDTHS[-1], 8
+        if self.kind == "resnet":
+            body = resnet(self.arch, self.layout)
+            return body, _out_channels(body.layer4), 16 if self.head == "c4-res5" else 32
+        body, self.fixed_size = _timm(self.arch)
+        return body, *_probe(body, self.fixed_size)
+
+    def forward(self, images: Tensor, boxes: Sequence[Tensor]) -> Tensor:
+        """Features of every box.
+
+        Args:
+            images: RGB in 0..255 (B, 3, H, W).
+            boxes: per image x1 y1 x2 y2 in pixels of ``images`` (N_i, 4).
+
+        Returns:
+            One row per box, image after image (sum N_i, D).
+        """
+        maps = self.feature_map(images)  # (B, C, H / stride, W / stride)
+        scale = maps.shape[-1] / images.shape[-1] if self.kind == "timm" else 1.0 / self.stride
+        rois = [box.to(maps.dtype) for box in boxes]
+        regions = roi_align(maps, rois, self.resolution, scale, self.sampling, aligned=True)  # (N, C, r, r)
+        if self.head == "c4-res5":
+            regions = self.body.layer4(regions)  # (N, D, r / 2, r / 2)
+        return regions.mean(dim=(2, 3))
+
+    def feature_map(self, images: Tensor) -> Tensor:
+        """The map that regions are cut from (B, C, h, w)."""
+        x = (images.to(self.mean.dtype) - self.mean) / self.std
+        if self.kind == "tiny":
+            return self.body(x)
+        if self.kind == "timm":
+            return _last_map(self.body, x)
+        return resnet_stages(self.body, x.flip(1) if self.layout == "caffe" else x, last=self.head == "c5")
+
+    def load(self, path: str | Path) -> WeightsReport:
+        """Load local weights completely; see :func:`vlcli.features.weights.load_tensors`.
+
+        Takes a backbone's published file and the file of any trained model that holds a ``RegionBackbone``.
+        """
+        tensors = read_weights(path)
+        held = {name: name.split("body.", 1)[1] for name in tensors if name.startswith("body.") or ".body." in name}
+        renamed = {held.get(name, name): value for name, value in tensors.items()}
+        unneeded = [name for name in tensors if name not in held] if held else CLASSIFIERS
+        return load_tensors(self.body, renamed, path, unneeded)
+
+
+def _kind(arch: str) -> str:
+    if arch == TINY:
+        return "tiny"
+    if arch in torchvision.models.list_models() and arch.startswith(("resnet", "resnext", "wide_resnet")):
+        return "resnet"
+    if arch in timm.list_models() or arch.split(".", maxsplit=1)[0] in timm.list_models():
+        return "timm"
+    close = timm.list_models(f"*{arch[:6]}*")[:5]
+    hint = f"close by: {', '.join(close)}" if close else "see timm.list_models()"
+    raise ComponentError(
+        f"there is no backbone {arch!r}", expected="a torchvision ResNet, timm model or tiny-conv", hint=hint
+    )
+
+
+def tiny_conv() -> nn.Sequential:
+    """Five 3x3 convolutions with group normalisation (no batch statistics), stride 8, 192 channels."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for width, stride in zip(TINY_WIDTHS, TINY_STRIDES, strict=True):
+        conv = nn.Conv2d(channels, width, 3, stride, 1, bias=False)
+        layers += [nn.Sequential(conv, nn.GroupNorm(8, width), nn.ReLU(inplace=True))]
+        channels = width
+    return nn.Sequential(*layers)
+
+
+def resnet(arch: str, layout: str) -> nn.Module:
+    """A torchvision ResNet without its classifier, its stride where ``layout`` wants it."""
+    body = torchvision.models.get_model(arch, weights=None)
+    del body.fc
+    if layout == "caffe":
+        stride_in_1x1(body)
+    return body
+
+
+def stride_in_1x1(body: nn.Module) -> None:
+    """Move the stride of every bottleneck from its 3x3 to its first 1x1 convolution (the original, Caffe layout)."""
+    for block in body.modules():
+        if hasattr(block, "conv3") and hasattr(block, "downsample"):
+            block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride
+
+
+def resnet_stages(body: nn.Module, x: Tensor, last: bool = True) -> Tensor:
+    """A torchvision ResNet's map after its last stage (stride 32), or before it (stride 16)."""
+    x = body.maxpool(body.relu(body.bn1(body.conv1(x))))
+    x = body.layer3(body.layer2(body.layer1(x)))
+    return body.layer4(x) if last else x
+
+
+def _out_channels(stage: nn.Module) -> int:
+    return next(m.num_features for m in reversed(list(stage[-1].children())) if isinstance(m, nn.BatchNorm2d))
+
+
+def _timm(arch: str) -> tuple[nn.Module, int]:
+    """A timm model and the side it insists on (0: any)."""
+    try:
+        return timm.create_model(arch, pretrained=False, num_classes=0, dynamic_img_size=True), 0
+    except TypeError:  # only patch models know that option
+        body = timm.create_model(arch, pretrained=False, num_classes=0)
+    config = body.pretrained_cfg
+    return body, int(config["input_size"][-1]) if config.get("fixed_input_size") else 0
+
+
+@torch.no_grad()
+def _probe(body: nn.Module, side: int) -> tuple[int, int]:
+    """Channels and stride of a model's last map, by asking it."""
+    side = side or int(body.pretrained_cfg["input_size"][-1])
+    training = body.training
+    shape = _last_map(body.eval(), torch.zeros(1, 3, side, side)).shape
+    body.train(training)
+    return int(shape[1]), side // int(shape[-1])
+
+
+def _last_map(body: nn.Module, x: Tensor) -> Tensor:
+    if hasattr(body, "forward_intermediates"):
+        return body.forward_intermediates(x, indices=1, norm=True, output_fmt="NCHW", intermediates_only=True)[-1]
+    maps = body.forward_features(x)
+    if maps.ndim != 4:
+        raise ComponentError(f"{type(body).__name__} gives no feature map", got=f"shape {tuple(maps.shape)}")
+    return maps
+
+
+def _normalisation(kind: str, layout: str, body: nn.Module) -> tuple[Sequence[float], Sequence[float]]:
+    """Mean and deviation of RGB in 0..255."""
+    if kind == "tiny":
+        return (127.5,) * 3, (127.5,) * 3
+    if kind == "resnet":
+        return (CAFFE_MEAN, (1.0,) * 3) if layout == "caffe" else (IMAGENET_MEAN, IMAGENET_STD)
+    config = body.pretrained_cfg
+    return [255 * value for value in config["mean"]], [255 * value for value in config["std"]]
