@@ -147,11 +147,11 @@ def _replace(beside: Path, folder: Path) -> None:
     """Move the finished world into place; an earlier one steps aside first and goes last."""
     old = beside.with_suffix(".old")
     if folder.exists():
-        os.replace(folder, old)
+        folder.replace(old)
     try:
-        os.replace(beside, folder)
+        beside.replace(folder)
     except OSError:
         if old.exists():
-            os.replace(old, folder)
+            old.replace(folder)
         raise
     shutil.rmtree(old, ignore_errors=True)

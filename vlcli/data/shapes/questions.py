@@ -128,19 +128,12 @@ def _relations(scene: Scene) -> Iterator[Question]:
         noun = scene.shapes[anchor].noun
         for word in RELATIONS:
             there = [index for index in range(len(scene.shapes)) if scene.stands(index, word, anchor)]
-            unclear = [
-                i for i in range(len(scene.shapes)) if i not in (*there, anchor) and _ahead(scene, i, word, anchor)
-            ]
-            if len(there) == 1 and not unclear:
+            others = set(range(len(scene.shapes))) - {anchor, *there}
+            if len(there) == 1 and all(scene.clearly_not(index, word, anchor) for index in others):
                 yield from _beside(scene, noun, word, there[0], anchor)
         for other in single:
             if other != anchor:
                 yield from _is_beside(scene, other, anchor)
-
-
-def _ahead(scene: Scene, index: int, word: str, anchor: int) -> bool:
-    one, two = scene.shapes[index], scene.shapes[anchor]
-    return {"left": one.x < two.x, "right": one.x > two.x, "above": one.y < two.y, "below": one.y > two.y}[word]
 
 
 def _beside(scene: Scene, noun: Noun, word: str, index: int, anchor: int) -> Iterator[Question]:

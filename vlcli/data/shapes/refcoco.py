@@ -13,7 +13,7 @@ from vlcli.data.shapes.captions import PHRASES
 from vlcli.data.shapes.coco import Pictures, instances, tokens
 from vlcli.data.shapes.config import SPLITS, ShapesConfig
 from vlcli.data.shapes.store import write_json
-from vlcli.data.shapes.world import MARGIN, RELATIONS, Noun, Picture, Scene, stream
+from vlcli.data.shapes.world import RELATIONS, Noun, Picture, Scene, stream
 
 EXTREMES = {
     "left": ("leftmost {}", "{} farthest to the left"),
@@ -38,7 +38,8 @@ def write_refcoco(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[
                 texts = expressions(picture.scene, index, rng, config.expressions)
                 if texts:
                     part = split if split != "test" else _test_part(picture, config)
-                    refs.append(_ref(config, picture, index, (len(refs), annotation, sentences), part, texts))
+                    numbers = (len(refs), annotation, sentences)
+                    refs.append(_ref(config, picture, index, numbers=numbers, split=part, texts=texts))
                     sentences += len(texts)
     write_json(root / "refcoco/refs(unc).json", refs)
     buffer = io.BytesIO()
@@ -56,6 +57,7 @@ def _ref(
     config: ShapesConfig,
     picture: Picture,
     index: int,
+    *,
     numbers: tuple[int, int, int],
     split: str,
     texts: list[tuple[str, bool]],
@@ -116,11 +118,5 @@ def _beside(scene: Scene, index: int, noun: Noun, word: str) -> Iterator[str]:
     for anchor, shape in enumerate(scene.shapes):
         if anchor == index or len(scene.having(shape.noun)) != 1 or not scene.stands(index, word, anchor):
             continue
-        if all(other == anchor or _clearly_not(scene, other, word, anchor) for other in rivals):
+        if all(other == anchor or scene.clearly_not(other, word, anchor) for other in rivals):
             yield f"{noun.one} {PHRASES[word]} the {shape.noun.one}"
-
-
-def _clearly_not(scene: Scene, first: int, word: str, second: int) -> bool:
-    one, two = scene.shapes[first], scene.shapes[second]
-    ahead = {"left": two.x - one.x, "right": one.x - two.x, "above": two.y - one.y, "below": one.y - two.y}[word]
-    return ahead <= -0.3 * MARGIN * scene.side

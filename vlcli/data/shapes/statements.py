@@ -1,8 +1,8 @@
 """NLVR2 statements: cells of two sentences and two picture pairs in which each sentence is true of one pair only.
 
-    sentence   pair 0   pair 1
-       0        True    False
-       1       False     True
+            pair 0  pair 1
+    first   True    False
+    second  False   True
 
 So every sentence string is as often true as false, and so is every pair: neither language alone nor pictures alone
 say anything. What one picture of a pair gives away together with the sentence is kept as small as each kind allows.
@@ -92,7 +92,7 @@ def _table(
 
 def _both(rng: Random, config: ShapesConfig) -> Plain:
     nouns = _nouns(rng, config)
-    one, two = (rng.choice(((1, 0), (0, 1))) for _ in range(2))
+    one, two = rng.sample(((1, 0), (0, 1)), 2)
     frame = rng.choice(
         (
             "each picture contains {}",
@@ -110,8 +110,8 @@ def _both(rng: Random, config: ShapesConfig) -> Plain:
 def _one(rng: Random, config: ShapesConfig) -> Plain:
     """True: in one picture; false: in both or in neither. One picture says nothing."""
     nouns = _nouns(rng, config)
-    single = [rng.choice(((1, 0), (0, 1))) for _ in range(2)]
-    other = [rng.choice(((1, 1), (0, 0))) for _ in range(2)]
+    single = rng.sample(((1, 0), (0, 1)), 2)
+    other = rng.sample(((1, 1), (0, 0)), 2)
     frame = rng.choice(
         (
             "exactly one of the pictures contains {}",
@@ -126,7 +126,7 @@ def _one(rng: Random, config: ShapesConfig) -> Plain:
 
 def _any(rng: Random, config: ShapesConfig) -> Plain:
     nouns = _nouns(rng, config)
-    one, two = (rng.choice(((1, 0), (0, 1))) for _ in range(2))
+    one, two = rng.sample(((1, 0), (0, 1)), 2)
     frame = rng.choice(
         (
             "at least one of the pictures contains {}",

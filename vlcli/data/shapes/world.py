@@ -108,9 +108,16 @@ class Scene:
 
     def stands(self, first: int, relation: str, second: int) -> bool:
         """Whether the first shape is ``relation`` (of) the second by more than the margin."""
+        return self._ahead(first, relation, second) >= MARGIN * self.side
+
+    def clearly_not(self, first: int, relation: str, second: int) -> bool:
+        """Whether the first shape stands on the other side, so that the exact meaning of a place does not matter."""
+        return self._ahead(first, relation, second) <= -0.3 * MARGIN * self.side
+
+    def _ahead(self, first: int, relation: str, second: int) -> int:
         one, two = self.shapes[first], self.shapes[second]
-        ahead = {"left": two.x - one.x, "right": one.x - two.x, "above": two.y - one.y, "below": one.y - two.y}
-        return ahead[relation] >= MARGIN * self.side
+        across, down = two.x - one.x, two.y - one.y
+        return {"left": across, "right": -across, "above": down, "below": -down}[relation]
 
     def relations(self) -> Iterator[tuple[int, str, int]]:
         """Every (shape, relation, shape) that holds."""
