@@ -1,1 +1,90 @@
-"""(to be described)"""
+"""Transformer parts that models, objectives and position encodings are built from: pure torch, no files.
+
+The public names, by module:
+
+    batch       Batch, View, Text, Images, Regions, Pixels, Concepts: what a model is fed
+    layout      Layout: where each token stands
+    mask        AttentionMask: who may look at whom
+    position    AttentionShape, TokenPosition, PairwisePosition: the seam of position encodings
+    positions   build_positions, and the encodings none, learned, sinusoid, box
+    attention   Attention (override ``project``), StandardAttention
+    cache       KeyValueCache: incremental decoding
+    blocks      AttentionBlock, FeedForward, TransformerLayer, Stack, BlockStyle
+    embeddings  TextEmbeddings, FeatureEmbeddings, Pooler
+    heads       build_head, register_head, HEADS
+    model       Model, Facts, Needs, States, Fused, Recorder, initialise
+    step        Step: passes over a batch, computed once and shared
+    count       count_model: parameters and multiply-accumulates
+"""
+
+from vlcli.nn.attention import Attention, StandardAttention
+from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
+from vlcli.nn.blocks import (
+    BERT_STYLE,
+    VIT_STYLE,
+    AttentionBlock,
+    BlockStyle,
+    FeedForward,
+    Residual,
+    Stack,
+    TransformerLayer,
+    run_layer,
+)
+from vlcli.nn.cache import KeyValueCache
+from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, text_layout
+from vlcli.nn.heads import HEADS, HeadTransform, build_head, register_head
+from vlcli.nn.layout import CONCEPT, IMAGE, TEXT, Layout
+from vlcli.nn.mask import AttentionMask
+from vlcli.nn.model import Facts, Fused, Model, Needs, Recorder, States, initialise
+from vlcli.nn.position import AttentionShape, PairwisePosition, TokenPosition
+from vlcli.nn.positions import PositionChoice, build_positions, geometry
+from vlcli.nn.step import Step
+
+__all__ = [
+    "BERT_STYLE",
+    "CONCEPT",
+    "HEADS",
+    "IMAGE",
+    "TEXT",
+    "VIT_STYLE",
+    "Attention",
+    "AttentionBlock",
+    "AttentionMask",
+    "AttentionShape",
+    "Batch",
+    "BlockStyle",
+    "Concepts",
+    "Facts",
+    "FeatureEmbeddings",
+    "FeedForward",
+    "Fused",
+    "HeadTransform",
+    "Images",
+    "KeyValueCache",
+    "Layout",
+    "Model",
+    "Needs",
+    "PairwisePosition",
+    "Pixels",
+    "Pooler",
+    "PositionChoice",
+    "Recorder",
+    "Regions",
+    "Residual",
+    "Stack",
+    "StandardAttention",
+    "States",
+    "Step",
+    "Text",
+    "TextEmbeddings",
+    "TokenPosition",
+    "TransformerLayer",
+    "View",
+    "build_head",
+    "build_positions",
+    "geometry",
+    "initialise",
+    "register_head",
+    "run_layer",
+    "text_layout",
+]

@@ -1,0 +1,178 @@
+"""Masked object prediction: the features, detected labels and attributes of regions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlcli.data.sample import Corruption, Donor, Sample
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn import Facts, HeadTransform, Model, Step, initialise
+from vlcli.nn.batch import Regions
+from vlcli.objectives import Mean, Objective, Outcome
+
+Target = Literal["label", "attribute", "feature"]
+MARK = "masked_regions"
+
+
+class MaskRegions(Corruption):
+    """Hides the features of some regions of an example's first picture; boxes and labels stay.
+
+    Args:
+        probability: of hiding a region.
+        zero: share of the hidden that become zeros.
+        swap: share that become a region of another picture; the rest stay as they are.
+        view: the view it belongs to.
+    """
+
+    phase = "regions"
+
+    def __init__(self, probability: float, zero: float, swap: float, view: str) -> None:
+        self.name, self.view = "masked-object", view
+        self.probability, self.zero, self.swap = probability, zero, swap
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
+        """Replace the features of ``sample``'s first picture, and mark which."""
+        if not sample.images or sample.images[0].features is None:
+            return
+        image = sample.images[0]
+        assert image.features is not None
+        count = len(image.features)
+        hidden = rng.random(count) < self.probability
+        how = rng.random(count)
+        features = image.features.copy()
+        features[hidden & (how < self.zero)] = 0
+        for row in np.flatnonzero(hidden & (how >= self.zero) & (how < self.zero + self.swap)):
+            features[row] = self._other(rng, donor, features[row])
+        sample.images[0] = replace(image, features=features)
+        sample.marks.regions[MARK] = hidden
+
+    @staticmethod
+    def _other(rng: np.random.Generator, donor: Donor, own: np.ndarray) -> np.ndarray:
+        images = donor().images
+        features = images[0].features if images else None
+        return own if features is None or not len(features) else features[rng.integers(len(features))]
+
+
+class MaskedObject(Objective):
+    """Masked object prediction: region features, detected labels and attributes (LXMERT).
+
+    ``as_released``: labels and attributes are asked of every region, weighted by the detector's confidence, features of hidden
+    regions by SmoothL1; each loss is a mean over all regions times 1 / 0.15; hidden features are zeroed 80 %, swapped 10 %,
+    kept 10 %. ``as_published``: hidden regions only, equal weights, squared error, always zeros; no attributes in the paper, so
+    leave ``attribute`` out of ``targets`` for its setting.
+
+    Args:
+        model: gives the width.
+        facts: numbers of labels, attributes and feature channels.
+        mode: whose details.
+        targets: what is predicted.
+        probability: of hiding a region.
+        factor: what the mean over all regions is multiplied by in ``as_released`` (transformers: 6.67).
+        view: the view it shares.
+    """
+
+    paper = "LXMERT, Tan and Bansal 2019, section 3.1.2; airsplay/lxmert for as_released"
+    requires = frozenset({"fuse"})
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        mode: Literal["as_released", "as_published"] = "as_released",
+        targets: tuple[Target, ...] = ("label", "attribute", "feature"),
+        probability: float = 0.15,
+        factor: float = 1 / 0.15,
+        view: str = "corrupted",
+    ) -> None:
+        super().__init__(model, facts)
+        self.released, self.targets, self.view = mode == "as_released", targets, view
+        self.probability, self.factor = probability, factor
+        sizes = {"label": facts.region_classes, "attribute": facts.region_attributes, "feature": facts.region_dim}
+        empty = [name for name in targets if sizes[name] < 1]
+        if empty or not targets:
+            raise ComponentError(
+                "The feature store has nothing to predict for a target of masked-object.",
+                where="masked-object.targets",
+                got=", ".join(empty) or "no target",
+                hint="name only targets that the store holds, e.g. targets: [feature]",
+            )
+        self.transform = HeadTransform(self.dim)
+        self.decoders = nn.ModuleDict({name: nn.Linear(self.dim, sizes[name]) for name in targets})
+        self.apply(initialise)
+
+    def corruption(self) -> MaskRegions:
+        """Hide regions."""
+        zero, swap = (0.8, 0.1) if self.released else (1.0, 0.0)
+        return MaskRegions(self.probability, zero, swap, self.view)
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:  # noqa: ARG002
+        """One loss per target."""
+        view, clean = step.view(self.view), step.batch.clean
+        fused = step.fused(self.view)
+        assert view.images is not None and clean.images is not None
+        regions, mark = clean.images.regions, view.marks.get(MARK)
+        if regions is None or mark is None:
+            return Outcome({})
+        rows, clean_rows = view.image_rows[:, 0], clean.image_rows[:, 0]
+        hidden = fused.image.hidden.unflatten(0, (-1, fused.images))[:, 0]  # (B, R, D)
+        masked = mark.index_select(0, rows).bool() & regions.mask.index_select(0, clean_rows)  # (B, R)
+        return self._losses(hidden, masked, regions, clean_rows)
+
+    def _losses(self, hidden: Tensor, masked: Tensor, regions: Regions, rows: Tensor) -> Outcome:
+        """Heads see only the regions that count: all real ones, or the hidden ones."""
+        real = regions.mask.index_select(0, rows)
+        labels = [name for name in self.targets if name != "feature"]
+        asked = real if self.released and labels else masked
+        places = asked.flatten().nonzero()[:, 0]  # (K,) of B * R
+        states = self.transform(hidden.flatten(0, 1).index_select(0, places))  # (K, D)
+        count = real.sum().to(states.dtype) if self.released else masked.sum().to(states.dtype)
+        losses, metrics = {}, {}
+        for name in labels:
+            truth, score = self._truth(name, regions, rows)
+            truth, score = truth.flatten()[places], score.flatten()[places].to(states.dtype)
+            logits = self.decoders[name](states)
+            losses[name] = self._label_loss(logits, truth, score, count)
+            metrics[f"{name}_accuracy"] = Mean.of((logits.argmax(-1) == truth).float(), truth >= 0)
+        if "feature" in self.targets:
+            losses["feature"] = self._feature_loss(states, places, masked, regions, rows, count)
+        return Outcome(losses, metrics=metrics)
+
+    def _truth(self, name: str, regions: Regions, rows: Tensor) -> tuple[Tensor, Tensor]:
+        truth, score = regions.classes, regions.class_scores
+        if name == "attribute":
+            truth, score = regions.attributes, regions.attribute_scores
+        if truth is None:
+            raise DataError(
+                f"The feature store holds no {name} of its regions.",
+                where="masked-object.targets",
+                hint="leave it out: targets: [feature]",
+            )
+        truth = truth.index_select(0, rows)
+        return truth, torch.ones_like(truth, dtype=torch.float) if score is None else score.index_select(0, rows)
+
+    def _label_loss(self, logits: Tensor, truth: Tensor, score: Tensor, count: Tensor) -> Mean:
+        known = truth >= 0
+        loss = F.cross_entropy(logits.float(), truth.clamp(min=0), reduction="none").masked_fill(~known, 0)
+        if self.released:
+            return Mean((loss * score).sum() * self.factor, count)
+        return Mean(loss.sum(), known.sum().to(loss.dtype))
+
+    def _feature_loss(
+        self, states: Tensor, places: Tensor, masked: Tensor, regions: Regions, rows: Tensor, count: Tensor
+    ) -> Mean:
+        chosen = masked.flatten()[places].nonzero()[:, 0]
+        spots = places[chosen]  # of B * R
+        flat = rows[spots // masked.shape[1]] * masked.shape[1] + spots % masked.shape[1]
+        wanted = regions.features.flatten(0, 1).index_select(0, flat).float()
+        guess = self.decoders["feature"](states.index_select(0, chosen)).float()
+        if self.released:
+            return Mean(F.smooth_l1_loss(guess, wanted, reduction="none").mean(-1).sum() * self.factor, count)
+        return Mean((guess - wanted).square().mean(-1).sum(), count)

@@ -1,0 +1,243 @@
+"""LXMERT's model: a language encoder, an object-relationship encoder and a cross-modality encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from vlcli.errors import DataError
+from vlcli.nn import (
+    AttentionBlock,
+    AttentionMask,
+    AttentionShape,
+    BlockStyle,
+    Facts,
+    FeatureEmbeddings,
+    FeedForward,
+    Fused,
+    Layout,
+    Model,
+    Needs,
+    PairwisePosition,
+    Pooler,
+    Recorder,
+    Stack,
+    States,
+    TextEmbeddings,
+    build_positions,
+    initialise,
+    run_layer,
+)
+from vlcli.nn.batch import Images, Text
+from vlcli.nn.positions import LearnedPosition
+from vlcli.registry import AttentionSpec, PositionSpec, Spec
+
+from vlcli_lxmert.names import from_public
+
+
+class CrossLayer(nn.Module):
+    """One cross-modality layer: look at the other modality, then at one's own, then feed forward.
+
+    The cross-attention, its output and its norm are one module used in both directions, as in the released code
+    (``visual_attention`` there); both directions read what the previous layer left.
+    """
+
+    def __init__(self, shape: AttentionShape, hidden: int | None, style: BlockStyle, attention: Spec | str) -> None:
+        super().__init__()
+        self.cross = AttentionBlock(replace(shape, cross=True), style, attention)
+        self.language_self = AttentionBlock(shape, style, attention)
+        self.object_self = AttentionBlock(shape, style, attention)
+        self.language_feed = FeedForward(shape.dim, hidden, style)
+        self.object_feed = FeedForward(shape.dim, hidden, style)
+
+    def forward(
+        self,
+        words: Tensor,
+        objects: Tensor,
+        *,
+        layouts: tuple[Layout, Layout],
+        masks: tuple[AttentionMask, AttentionMask],
+        position: PairwisePosition | None,
+        states: tuple[Any, Any],
+        layer: int,
+        record: Recorder | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Words (P, T, D) and objects (P, R, D) after one layer."""
+        (of_words, of_objects), (word_mask, object_mask) = layouts, masks
+        shared = {"position": position, "layer": layer, "record": record}
+        forth = {"x_layout": of_words, "y_layout": of_objects, "mask": object_mask, "state": states[0]}
+        back = {"x_layout": of_objects, "y_layout": of_words, "mask": word_mask, "state": states[1]}
+        seen = self.cross(words, objects, name=f"cross.{layer}.text_to_image", **shared, **forth)
+        read = self.cross(objects, words, name=f"cross.{layer}.image_to_text", **shared, **back)
+        own = {"layer": layer, "record": record}
+        seen = self.language_self(seen, x_layout=of_words, mask=word_mask, name=f"cross.{layer}.text", **own)
+        read = self.object_self(read, x_layout=of_objects, mask=object_mask, name=f"cross.{layer}.image", **own)
+        return self.language_feed(seen), self.object_feed(read)
+
+
+class CrossEncoder(nn.Module):
+    """The cross-modality layers, with one pairwise encoding prepared once for each direction.
+
+    Args:
+        layers: the layers.
+        position: a pairwise encoding of words against objects, shared by both directions as the attention is.
+    """
+
+    def __init__(self, layers: list[CrossLayer], position: PairwisePosition | None) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.position = position
+        self.checkpointing = False
+
+    def forward(self, text: States, image: States, record: Recorder | None) -> tuple[Tensor, Tensor]:
+        """Words (P, T, D) and objects (P, R, D) that have seen each other."""
+        words, objects, layouts = text.hidden, image.hidden, (text.layout, image.layout)
+        masks = (AttentionMask(text.layout.valid), AttentionMask(image.layout.valid))
+        states: tuple[Any, Any] = (None, None)
+        if self.position is not None:
+            forth = self.position.prepare(words, objects, *layouts)
+            states = (forth, self.position.prepare(objects, words, *layouts[::-1]))
+        shared = {"layouts": layouts, "masks": masks, "position": self.position, "states": states, "record": record}
+        for number, layer in enumerate(self.layers):
+            active = self.checkpointing and record is None
+            words, objects = run_layer(layer, words, objects, active=active, layer=number, **shared)
+        return words, objects
+
+
+class LXMERT(Model):
+    """LXMERT: language, object-relationship and cross-modality encoders over region features.
+
+    The defaults are the published 9/5/5 layers of 768. Attention recorded under ``language.N``, ``objects.N``,
+    ``cross.N.text_to_image``, ``cross.N.image_to_text``, ``cross.N.text`` and ``cross.N.image``. Set ``keep`` to layer numbers
+    (0: the embeddings) to have the unimodal encoders return these hidden states.
+
+    Args:
+        facts: vocabulary and feature sizes.
+        hidden: width.
+        heads: attention heads.
+        intermediate: width inside the feed-forward; None: four times ``hidden``.
+        language_layers: of the language encoder.
+        object_layers: of the object-relationship encoder.
+        cross_layers: of the cross-modality encoder.
+        dropout: of embeddings, blocks and attention probabilities.
+        attention: any registered attention, used in every block.
+        language_position: positions of words, token-wise or pairwise, one or several.
+        object_position: positions of objects, likewise.
+        cross_position: pairwise positions between words and objects.
+        frozen_padding: row 0 of the word, position and segment tables is never trained, as in the released code.
+    """
+
+    paper = "LXMERT, Tan and Bansal, EMNLP 2019, arXiv:1908.07490"
+    capabilities = frozenset({"text", "image", "fuse"})
+    heads = {"mlm": "bert-mlm", "matching": "bert-matching", "answer": "lxmert-answer", "pair": "lxmert-pair"}
+
+    def __init__(
+        self,
+        facts: Facts,
+        *,
+        hidden: int = 768,
+        heads: int = 12,
+        intermediate: int | None = None,
+        language_layers: int = 9,
+        object_layers: int = 5,
+        cross_layers: int = 5,
+        dropout: float = 0.1,
+        attention: AttentionSpec = "standard",
+        language_position: PositionSpec | list[PositionSpec] | None = "learned",
+        object_position: PositionSpec | list[PositionSpec] | None = "box",
+        cross_position: PositionSpec | list[PositionSpec] | None = None,
+        frozen_padding: bool = False,
+    ) -> None:
+        super().__init__(facts)
+        shape = AttentionShape(hidden, heads, dropout=dropout)
+        style = BlockStyle(dropout=dropout)
+        self.keep: Collection[int] = ()
+        of_words, pairs_of_words = build_positions(language_position, replace(shape, layers=language_layers))
+        of_objects, pairs_of_objects = build_positions(object_position, replace(shape, layers=object_layers))
+        across = build_positions(cross_position, replace(shape, layers=cross_layers, cross=True))[1]
+        options = {"eps": style.eps, "dropout": dropout}
+        self.text = TextEmbeddings(facts, hidden, of_words, frozen_padding=frozen_padding, **options)
+        self.image = FeatureEmbeddings(facts.region_dim, hidden, of_objects, **options)
+        self.language = Stack.of(language_layers, shape, intermediate, style, attention, pairs_of_words)
+        self.objects = Stack.of(object_layers, shape, intermediate, style, attention, pairs_of_objects)
+        deep = replace(shape, layers=cross_layers)
+        layers = [CrossLayer(deep, intermediate, style, attention) for _ in range(cross_layers)]
+        self.cross = CrossEncoder(layers, across)
+        self.pooler = Pooler(hidden)
+        self._initialise(frozen_padding)
+
+    def _initialise(self, frozen_padding: bool) -> None:
+        encodings = {id(part) for part in (self.language.position, self.objects.position, self.cross.position)}
+        own = [part for part in self._outside(self, encodings)]
+        for module in own:
+            initialise(module)
+        for position in self.text.positions:
+            if frozen_padding and isinstance(position, LearnedPosition):
+                position.table.padding_idx = 0
+
+    def _outside(self, module: nn.Module, skipped: set[int]) -> list[nn.Module]:
+        """Every module but pairwise encodings, which initialise themselves (iRPE's tables start at 0)."""
+        children = [child for child in module.children() if id(child) not in skipped]
+        return [module, *(part for child in children for part in self._outside(child, skipped))]
+
+    @property
+    def dim(self) -> int:
+        """Width of the hidden states."""
+        return self.pooler.dense.out_features
+
+    def needs(self) -> Needs:
+        """Texts and region features."""
+        return Needs(text=True, regions=True)
+
+    def word_table(self) -> nn.Embedding:
+        """The word embeddings."""
+        return self.text.words
+
+    def encode_text(self, text: Text, record: Recorder | None = None) -> States:
+        """The language encoder: (N, T, D)."""
+        tokens, layout = self.text(text)
+        mask = AttentionMask(layout.valid)
+        hidden, kept = self.language(tokens, layout, mask, record=record, name="language", keep=self.keep)
+        return States(hidden, layout, layers=kept)
+
+    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+        """The object-relationship encoder: (M, R, D)."""
+        regions = images.regions
+        if regions is None:
+            raise DataError("LXMERT reads region features, and the batch has none.", hint="name a store in `features`")
+        layout = Layout.for_boxes(regions.boxes, regions.mask)
+        tokens = self.image(regions.features, layout)
+        mask = AttentionMask(layout.valid)
+        hidden, kept = self.objects(tokens, layout, mask, record=record, name="objects", keep=self.keep)
+        return States(hidden, layout, layers=kept)
+
+    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+        """The cross-modality encoder: row i of the text with row i of the image."""
+        words, objects = self.cross(text, image, record)
+        return Fused(States(words, text.layout), States(objects, image.layout), self.pooler(words))
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Weights of the authors' release or of transformers under our names; longer position tables are cut."""
+        own = dict(self.named_parameters())
+        made = from_public(state, own, report)
+        for name, value in made.items():
+            wanted = own[name].shape if name in own else value.shape
+            if "positions" in name and value.shape[1:] == wanted[1:] and len(value) > wanted[0]:
+                report.append(f"{name}: the first {wanted[0]} of {len(value)} rows")
+                made[name] = value[: wanted[0]]
+        return made
+
+    def layer_of(self, name: str) -> int | None:
+        """Depth: both encoders end at the same depth, the cross layers follow."""
+        top = max(len(self.language.layers), len(self.objects.layers))
+        part, _, rest = name.partition(".layers.")
+        if part in ("text", "image") or name.startswith(("text.", "image.")):
+            return 0
+        if not rest:
+            return top + len(self.cross.layers) + (name.startswith("pooler"))
+        number = int(rest.split(".", 1)[0])
+        starts = {"language": top - len(self.language.layers), "objects": top - len(self.objects.layers), "cross": top}
+        return starts[part] + number + 1

@@ -1,0 +1,241 @@
+"""Multi-head attention: the base every registered attention shares, and the standard one.
+
+The flow, with an optional pairwise encoding (``vlcli.nn.position``), is
+
+    inputs -> project -> cache -> rotate -> scores + logits + mask -> softmax -> dropout -> values -> output
+
+A new kind of projection (one set per modality, for instance) overrides :meth:`Attention.project`, and
+:meth:`Attention.output` where the output has several sets too; everything else is shared. Without a recorder, and where
+the encoding needs no probabilities, the middle runs on ``scaled_dot_product_attention``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.nn.cache import KeyValueCache
+from vlcli.nn.layout import Layout
+from vlcli.nn.mask import AttentionMask
+from vlcli.nn.model import Recorder
+from vlcli.nn.position import AttentionShape, PairwisePosition
+
+Projected = tuple[Tensor, Tensor | None, Tensor | None]
+
+
+class Attention(nn.Module):
+    """Base of every attention: all but the projections.
+
+    Args:
+        shape: widths, heads, dropout and routes of the stack it stands in.
+        float32_softmax: compute scores and softmax in float32 whatever the precision around (VLMo does).
+
+    Raises:
+        ComponentError: the width is no multiple of the heads.
+    """
+
+    paper: ClassVar[str] = ""
+
+    def __init__(self, shape: AttentionShape, *, float32_softmax: bool = False) -> None:
+        super().__init__()
+        if shape.heads < 1 or shape.dim % shape.heads:
+            raise ComponentError(
+                "The width is no multiple of the number of attention heads.",
+                where=type(self).__name__,
+                got=f"width {shape.dim}, {shape.heads} heads",
+                hint="choose heads that divide the width, e.g. 64 channels a head",
+            )
+        self.shape, self.heads = shape, shape.heads
+        self.dropout, self.float32_softmax = shape.dropout, float32_softmax
+
+    def project(
+        self,
+        q_in: Tensor,
+        k_in: Tensor | None,
+        v_in: Tensor | None,
+        x_layout: Layout | None,
+        y_layout: Layout | None,
+    ) -> Projected:
+        """Queries, keys and values, by head.
+
+        Args:
+            q_in: (B, Tq, dim) what queries are made from.
+            k_in: (B, Tk, key_dim) what keys are made from; None where keys and values are cached.
+            v_in: (B, Tk, key_dim) what values are made from.
+            x_layout: places of the asking tokens.
+            y_layout: places of the tokens in ``k_in``.
+
+        Returns:
+            (B, H, Tq, d), (B, H, Tk, d), (B, H, Tk, d); keys and values None where ``k_in`` is.
+        """
+        raise AttributeError(f"{type(self).__name__} does not project")
+
+    def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
+        """The context (B, Tq, dim), mixed over heads."""
+        return context
+
+    def forward(
+        self,
+        x: Tensor,
+        y: Tensor | None = None,
+        *,
+        mask: AttentionMask | None = None,
+        x_layout: Layout | None = None,
+        y_layout: Layout | None = None,
+        position: PairwisePosition | None = None,
+        state: Any = None,
+        layer: int = 0,
+        cache: KeyValueCache | None = None,
+        record: Recorder | None = None,
+        name: str = "",
+    ) -> Tensor:
+        """Tokens ``x`` looking at ``y``, or at themselves.
+
+        Args:
+            x: (B, Tq, dim).
+            y: (B, Tk, key_dim); None in self-attention.
+            mask: who may look at whom.
+            x_layout: places of ``x``.
+            y_layout: places of ``y``; that of ``x`` in self-attention.
+            position: a pairwise encoding.
+            state: what its ``prepare`` gave.
+            layer: which layer this is, for the encoding and the cache.
+            cache: keys and values of earlier calls. In self-attention those of ``x`` are appended; in cross-attention
+                those of ``y`` are computed once and kept.
+            record: keeps the probabilities.
+            name: what they are called there.
+
+        Returns:
+            (B, Tq, dim).
+        """
+        source, places = (x, x_layout) if y is None else (y, y_layout)
+        q_in, k_in, v_in = x, source, source
+        if position is not None:
+            q_in, k_in, v_in = position.inputs(q_in, k_in, v_in, state, layer)
+        q, k, v = self._projected(q_in, k_in, v_in, x_layout, places, cache, (layer, y is not None))
+        context = self.attend(q, k, v, mask=mask, position=position, state=state, layer=layer, record=record, name=name)
+        return self.output(context.transpose(1, 2).flatten(2), x_layout)
+
+    def _projected(
+        self,
+        q_in: Tensor,
+        k_in: Tensor,
+        v_in: Tensor,
+        x_layout: Layout | None,
+        y_layout: Layout | None,
+        cache: KeyValueCache | None,
+        place: tuple[int, bool],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        crossing = place[1]
+        if cache is not None and crossing and cache.has(place):
+            q = self.project(q_in, None, None, x_layout, y_layout)[0]
+            return q, *cache.get(place)
+        q, k, v = self.project(q_in, k_in, v_in, x_layout, y_layout)
+        assert k is not None and v is not None
+        if cache is not None:
+            k, v = cache.extend(place, k, v)
+        return q, k, v
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        mask: AttentionMask | None = None,
+        position: PairwisePosition | None = None,
+        state: Any = None,
+        layer: int = 0,
+        record: Recorder | None = None,
+        name: str = "",
+    ) -> Tensor:
+        """The context (B, H, Tq, d) of queries (B, H, Tq, d) over keys and values (B, H, Tk, d)."""
+        added: Tensor | None = None
+        if position is not None:
+            q, k = position.rotate(q, k, state, layer)
+            added = position.logits(q, k, state, layer)
+        bias = None if mask is None else mask.bias(q.shape[2], k.shape[2], q.device, self._score_dtype(q))
+        keeps = record is not None or (position is not None and position.uses_weights)
+        if not keeps and self._score_dtype(q) == q.dtype:
+            return self._fused(q, k, v, _add(added, bias))
+        weights = self._weights(q, k, added, bias)
+        if record is not None:
+            record.keep(name, weights)
+        weights = F.dropout(weights, self.dropout, self.training).to(v.dtype)
+        context = weights @ v  # (B, H, Tq, d)
+        more = None if position is None else position.values(weights, state, layer)
+        return context if more is None else context + more
+
+    def _fused(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        rate = self.dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype), rate)
+
+    def _weights(self, q: Tensor, k: Tensor, added: Tensor | None, bias: Tensor | None) -> Tensor:
+        dtype = self._score_dtype(q)
+        scores = (q.to(dtype) * self.shape.head_dim**-0.5) @ k.to(dtype).transpose(-1, -2)  # (B, H, Tq, Tk)
+        extra = _add(added, bias)
+        scores = scores if extra is None else scores + extra
+        return scores.softmax(-1)
+
+    def _score_dtype(self, q: Tensor) -> torch.dtype:
+        return torch.float32 if self.float32_softmax and q.dtype in (torch.float16, torch.bfloat16) else q.dtype
+
+    def split(self, tokens: Tensor) -> Tensor:
+        """(B, T, dim) by head: (B, H, T, d)."""
+        return tokens.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class StandardAttention(Attention):
+    """Multi-head attention with one set of projections for all tokens.
+
+    Args:
+        shape: widths, heads, dropout.
+        bias: which projections have a bias: all, queries and values only (BEiT, VLMo), or none.
+        dense: whether heads are mixed by an output projection.
+        float32_softmax: scores and softmax in float32 whatever the precision around.
+    """
+
+    paper = "Vaswani et al. 2017, Attention Is All You Need, Eq. 1"
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        bias: Literal["all", "query_value", "none"] = "all",
+        dense: bool = True,
+        float32_softmax: bool = False,
+    ) -> None:
+        super().__init__(shape, float32_softmax=float32_softmax)
+        width = shape.key_dim or shape.dim
+        self.query = nn.Linear(shape.dim, shape.dim, bias=bias != "none")
+        self.key = nn.Linear(width, shape.dim, bias=bias == "all")
+        self.value = nn.Linear(width, shape.dim, bias=bias != "none")
+        self.dense = nn.Linear(shape.dim, shape.dim) if dense else nn.Identity()
+
+    def project(
+        self,
+        q_in: Tensor,
+        k_in: Tensor | None,
+        v_in: Tensor | None,
+        x_layout: Layout | None,  # noqa: ARG002
+        y_layout: Layout | None,  # noqa: ARG002
+    ) -> Projected:
+        """One set of weights, wherever a token stands."""
+        q = self.split(self.query(q_in))
+        if k_in is None or v_in is None:
+            return q, None, None
+        return q, self.split(self.key(k_in)), self.split(self.value(v_in))
+
+    def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:  # noqa: ARG002
+        """The output projection."""
+        return self.dense(context)
+
+
+def _add(left: Tensor | None, right: Tensor | None) -> Tensor | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left + right

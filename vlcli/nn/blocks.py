@@ -1,0 +1,256 @@
+"""Transformer blocks: attention and feed-forward with their residuals, layers, and the stack that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from vlcli import registry
+from vlcli.errors import ComponentError
+from vlcli.nn.cache import KeyValueCache
+from vlcli.nn.layout import Layout
+from vlcli.nn.mask import AttentionMask
+from vlcli.nn.model import Recorder
+from vlcli.nn.position import AttentionShape, PairwisePosition
+from vlcli.registry import Spec
+
+Activation = Literal["gelu", "gelu_tanh", "relu"]
+
+
+@dataclass(frozen=True)
+class BlockStyle:
+    """What the blocks of one paper have in common; the defaults are BERT's.
+
+    Attributes:
+        norm: normalise after the residual (``post``: BERT) or before the block (``pre``: ViT).
+        eps: of every layer norm.
+        dropout: after each block, before the residual.
+        activation: of the feed-forward; ``gelu`` is the exact one.
+        layer_scale: initial value of a learned factor per channel on each block's output (BEiT, CaiT); None: none.
+        drop_path: probability of leaving a block out for an example (stochastic depth).
+    """
+
+    norm: Literal["post", "pre"] = "post"
+    eps: float = 1e-12
+    dropout: float = 0.1
+    activation: Activation = "gelu"
+    layer_scale: float | None = None
+    drop_path: float = 0.0
+
+
+BERT_STYLE = BlockStyle()
+VIT_STYLE = BlockStyle(norm="pre", eps=1e-6, dropout=0.0)
+
+
+def activation(name: str) -> nn.Module:
+    """An activation by name.
+
+    Raises:
+        ComponentError: unknown.
+    """
+    known: dict[str, Callable[[], nn.Module]] = {
+        "gelu": nn.GELU,
+        "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
+        "relu": nn.ReLU,
+    }
+    if name not in known:
+        raise ComponentError("There is no such activation.", got=repr(name), expected=", ".join(known))
+    return known[name]()
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: leaves a block's output out for whole examples (Huang et al. 2016)."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` (B, ...), some rows 0 and the rest scaled up, in training."""
+        if not self.training or self.rate == 0:
+            return x
+        keep = x.new_empty(len(x), *[1] * (x.dim() - 1)).bernoulli_(1 - self.rate)
+        return x * keep / (1 - self.rate)
+
+
+class Residual(nn.Module):
+    """A block's way back into the stream: dropout, layer scale, drop path, and the norm before or after.
+
+    Args:
+        dim: width of the tokens.
+        style: which of these there are.
+    """
+
+    def __init__(self, dim: int, style: BlockStyle) -> None:
+        super().__init__()
+        self.pre = style.norm == "pre"
+        self.norm = nn.LayerNorm(dim, eps=style.eps)
+        self.drop = nn.Dropout(style.dropout)
+        self.path = DropPath(style.drop_path)
+        self.scale = None if style.layer_scale is None else nn.Parameter(torch.full((dim,), style.layer_scale))
+
+    def enter(self, x: Tensor) -> Tensor:
+        """What the block reads."""
+        return self.norm(x) if self.pre else x
+
+    def leave(self, x: Tensor, out: Tensor) -> Tensor:
+        """The stream ``x`` with the block's ``out`` added."""
+        out = self.drop(out)
+        out = out if self.scale is None else out * self.scale
+        summed = x + self.path(out)
+        return summed if self.pre else self.norm(summed)
+
+
+class AttentionBlock(Residual):
+    """Attention with its residual: self-attention, or cross-attention where ``y`` is given.
+
+    Args:
+        shape: of the attention.
+        style: of the residual.
+        attention: a registered attention.
+    """
+
+    def __init__(
+        self, shape: AttentionShape, style: BlockStyle = BERT_STYLE, attention: Spec | str = "standard"
+    ) -> None:
+        super().__init__(shape.dim, style)
+        self.attention = registry.build("attentions", attention, shape)
+
+    def forward(self, x: Tensor, y: Tensor | None = None, **options: Any) -> Tensor:
+        """``x`` (B, Tq, D) after looking at ``y`` (B, Tk, key_dim) or itself; ``options`` are the attention's."""
+        return self.leave(x, self.attention(self.enter(x), y, **options))
+
+
+class FeedForward(Residual):
+    """Two linear layers with an activation between, and their residual.
+
+    Args:
+        dim: width of the tokens.
+        hidden: width between; None: four times ``dim``.
+        style: of the residual.
+    """
+
+    def __init__(self, dim: int, hidden: int | None = None, style: BlockStyle = BERT_STYLE) -> None:
+        super().__init__(dim, style)
+        self.inner = nn.Linear(dim, hidden or 4 * dim)
+        self.activation = activation(style.activation)
+        self.outer = nn.Linear(hidden or 4 * dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` (B, T, D), each token by itself."""
+        return self.leave(x, self.outer(self.activation(self.inner(self.enter(x)))))
+
+
+class TransformerLayer(nn.Module):
+    """Self-attention and feed-forward: a BERT layer (post-norm) or a ViT one (pre-norm).
+
+    Args:
+        shape: of the attention.
+        hidden: width inside the feed-forward; None: four times the tokens'.
+        style: norms, dropout and the rest.
+        attention: a registered attention.
+    """
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        hidden: int | None = None,
+        style: BlockStyle = BERT_STYLE,
+        attention: Spec | str = "standard",
+    ) -> None:
+        super().__init__()
+        self.self_attention = AttentionBlock(shape, style, attention)
+        self.feed_forward = FeedForward(shape.dim, hidden, style)
+
+    def forward(self, x: Tensor, **options: Any) -> Tensor:
+        """``x`` (B, T, D); ``options`` are the attention's."""
+        return self.feed_forward(self.self_attention(x, **options))
+
+
+class Stack(nn.Module):
+    """Layers in a row, with one pairwise encoding prepared once for all of them.
+
+    Set ``checkpointing`` to trade time for memory: each layer is computed again in the backward pass.
+
+    Args:
+        layers: modules called as ``layer(x, **options)`` with the options of an attention.
+        position: a pairwise encoding, or None.
+        final_norm: applied after the last layer (pre-norm stacks), or None.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[nn.Module],
+        position: PairwisePosition | None = None,
+        final_norm: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.position = position
+        self.norm = final_norm
+        self.checkpointing = False
+
+    @classmethod
+    def of(
+        cls,
+        count: int,
+        shape: AttentionShape,
+        hidden: int | None = None,
+        style: BlockStyle = BERT_STYLE,
+        attention: Spec | str = "standard",
+        position: PairwisePosition | None = None,
+    ) -> Stack:
+        """``count`` equal layers; drop path grows linearly with depth; pre-norm stacks end in a norm."""
+        shape = replace(shape, layers=count)
+        rates = [style.drop_path * place / max(count - 1, 1) for place in range(count)]
+        layers = [TransformerLayer(shape, hidden, replace(style, drop_path=rate), attention) for rate in rates]
+        return cls(layers, position, nn.LayerNorm(shape.dim, eps=style.eps) if style.norm == "pre" else None)
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        mask: AttentionMask | None = None,
+        *,
+        cache: KeyValueCache | None = None,
+        record: Recorder | None = None,
+        name: str = "",
+        keep: Collection[int] = (),
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Run every layer.
+
+        Args:
+            x: (B, T, D); with a cache only the new tokens.
+            layout: where they stand.
+            mask: who may look at whom, over cached tokens too.
+            cache: grown by the new tokens. ``PairwisePosition.inputs`` then sees the new tokens alone, while the state
+                it was prepared with knows all keys: the new ones are the last.
+            record: keeps ``{name}.{layer}`` probabilities.
+            name: how they are called there.
+            keep: layers whose output is returned too: 0 is the input, n the output of the n-th layer.
+
+        Returns:
+            (B, T, D), and the hidden states asked for.
+        """
+        kept = {0: x} if 0 in keep else {}
+        keys = layout if cache is None else cache.grow(layout)
+        state = None if self.position is None else self.position.prepare(x, x, layout, keys)
+        shared = {"mask": mask, "x_layout": layout, "position": self.position, "state": state, "cache": cache}
+        for number, layer in enumerate(self.layers):
+            options = {**shared, "layer": number, "record": record, "name": f"{name}.{number}"}
+            x = run_layer(layer, x, active=self.checkpointing and cache is None and record is None, **options)
+            if number + 1 in keep:
+                kept[number + 1] = x
+        return x if self.norm is None else self.norm(x), kept
+
+
+def run_layer(layer: nn.Module, *inputs: Any, active: bool, **options: Any) -> Any:
+    """A layer, computed again in the backward pass where ``active`` and gradients are asked for."""
+    if active and layer.training and torch.is_grad_enabled():
+        return checkpoint(layer, *inputs, use_reentrant=False, **options)
+    return layer(*inputs, **options)

@@ -1,0 +1,112 @@
+"""Tokens before the first layer: words with their positions and segments, and projected features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.nn.batch import Text
+from vlcli.nn.layout import Layout
+from vlcli.nn.model import Facts
+from vlcli.nn.position import TokenPosition
+
+
+class TextEmbeddings(nn.Module):
+    """BERT's: word + segment + position, normalised.
+
+    Args:
+        facts: vocabulary size and padding.
+        dim: width of the tokens.
+        positions: token encodings, applied to the sum before the norm.
+        segments: rows of the segment table; 0 for none.
+        eps: of the norm.
+        dropout: after the norm.
+        frozen_padding: row 0 of the word and segment tables (and of a learned position table) gets no gradient, as in
+            LXMERT's code, where all three tables are made with a padding index.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        dim: int,
+        positions: Iterable[TokenPosition] = (),
+        *,
+        segments: int = 2,
+        eps: float = 1e-12,
+        dropout: float = 0.1,
+        frozen_padding: bool = False,
+    ) -> None:
+        super().__init__()
+        padding = facts.pad_id if frozen_padding else None
+        self.words = nn.Embedding(facts.vocab_size, dim, padding_idx=padding)
+        self.segments = nn.Embedding(segments, dim, padding_idx=0 if frozen_padding else None) if segments else None
+        self.positions = nn.ModuleList(positions)
+        self.norm = nn.LayerNorm(dim, eps=eps)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, text: Text, layout: Layout | None = None) -> tuple[Tensor, Layout]:
+        """(N, T, D) tokens, and where they stand; ``layout`` where the caller has made one."""
+        layout = text_layout(text) if layout is None else layout
+        x = self.words(text.ids)  # (N, T, D)
+        if self.segments is not None:
+            which = torch.zeros_like(text.ids) if text.segments is None else text.segments
+            x = x + self.segments(which)
+        for position in self.positions:
+            x = position(x, layout)
+        return self.drop(self.norm(x)), layout
+
+
+def text_layout(text: Text, *, source: int = 0) -> Layout:
+    """Places of a text's pieces, its own position ids included."""
+    layout = Layout.for_text(text.mask, text.special, source=source)
+    if text.positions is not None:
+        layout.index = text.positions
+    return layout
+
+
+class FeatureEmbeddings(nn.Module):
+    """Projected and normalised features with their positions: LXMERT's object embedding with the encoding ``box``.
+
+    Args:
+        features: width of a feature.
+        dim: width of the tokens.
+        positions: token encodings, applied after the norm.
+        eps: of the norm.
+        dropout: at the end.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        dim: int,
+        positions: Iterable[TokenPosition] = (),
+        *,
+        eps: float = 1e-12,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.project = nn.Linear(features, dim)
+        self.norm = nn.LayerNorm(dim, eps=eps)
+        self.positions = nn.ModuleList(positions)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, features: Tensor, layout: Layout) -> Tensor:
+        """Features (M, R, F) as tokens (M, R, D)."""
+        x = self.norm(self.project(features.to(self.project.weight.dtype)))
+        for position in self.positions:
+            x = position(x, layout)
+        return self.drop(x)
+
+
+class Pooler(nn.Module):
+    """The first token as one vector: tanh of a linear layer (BERT)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(dim, dim)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(N, D) of tokens (N, T, D)."""
+        return torch.tanh(self.dense(hidden[:, 0]))

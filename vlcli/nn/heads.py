@@ -1,0 +1,131 @@
+"""Heads by name. Papers differ in their heads, so a model names its own per role and a recipe may choose another.
+
+A masked-word head is called with the model's word table (``head(hidden, table)``): a tied decoder stays the model's and
+is stored once; a head with a decoder of its own leaves the table alone. All others are called ``head(x)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.nn.model import Model, initialise
+
+Builder = Callable[[int, int], nn.Module]
+
+ROLES = {"mlm": "bert-mlm", "matching": "linear", "answer": "lxmert-answer", "pair": "lxmert-pair", "label": "linear"}
+"""Roles, and the head each takes where neither the model nor the recipe names one."""
+
+
+class HeadTransform(nn.Module):
+    """Linear, GELU, norm: what BERT puts before a decoder."""
+
+    def __init__(self, dim: int, eps: float = 1e-12) -> None:
+        super().__init__()
+        self.dense, self.norm = nn.Linear(dim, dim), nn.LayerNorm(dim, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) of (..., D)."""
+        return self.norm(F.gelu(self.dense(x)))
+
+
+class TwoLayerHead(nn.Module):
+    """Two linear layers with GELU and a norm between them.
+
+    Args:
+        dim: width of what comes in.
+        wide: width between.
+        outputs: how many scores.
+        eps: of the norm.
+        norm_first: norm before GELU (VLMo, ViLT) or after it (LXMERT).
+    """
+
+    def __init__(self, dim: int, wide: int, outputs: int, eps: float, norm_first: bool = False) -> None:
+        super().__init__()
+        self.inner, self.norm, self.outer = nn.Linear(dim, wide), nn.LayerNorm(wide, eps=eps), nn.Linear(wide, outputs)
+        self.norm_first = norm_first
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores (..., outputs) of (..., dim)."""
+        x = self.inner(x)
+        return self.outer(F.gelu(self.norm(x)) if self.norm_first else self.norm(F.gelu(x)))
+
+
+class TiedWordHead(nn.Module):
+    """BERT's masked-word head: transform, then the word table itself as decoder, and a bias.
+
+    Args:
+        dim: width of the hidden states.
+        outputs: vocabulary size.
+    """
+
+    def __init__(self, dim: int, outputs: int) -> None:
+        super().__init__()
+        self.transform = HeadTransform(dim)
+        self.bias = nn.Parameter(torch.zeros(outputs))
+        self.tied = (dim, outputs)
+
+    def forward(self, hidden: Tensor, table: Tensor) -> Tensor:
+        """Scores (K, V) of hidden states (K, D) with the word table (V, D)."""
+        return F.linear(self.transform(hidden), table, self.bias)
+
+
+class OwnWordHead(nn.Module):
+    """A masked-word head with a decoder of its own (VLMo, ViLT)."""
+
+    def __init__(self, dim: int, outputs: int) -> None:
+        super().__init__()
+        self.transform = HeadTransform(dim)
+        self.decoder = nn.Linear(dim, outputs)
+
+    def forward(self, hidden: Tensor, table: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """Scores (K, V) of hidden states (K, D)."""
+        return self.decoder(self.transform(hidden))
+
+
+HEADS: dict[str, Builder] = {
+    "linear": nn.Linear,
+    "bert-mlm": TiedWordHead,
+    "bert-matching": nn.Linear,
+    "lxmert-answer": lambda dim, outputs: TwoLayerHead(dim, 2 * dim, outputs, 1e-12),
+    "lxmert-pair": lambda dim, outputs: TwoLayerHead(dim, dim, outputs, 1e-12),
+    "vlmo-mlm": OwnWordHead,
+    "vlmo-answer": lambda dim, outputs: TwoLayerHead(dim, 2 * dim, outputs, 1e-5, True),
+    "vlmo-pair": lambda dim, outputs: TwoLayerHead(dim, dim, outputs, 1e-5, True),
+}
+
+
+def register_head(name: str, builder: Builder) -> None:
+    """Add a head: ``builder(width_in, outputs)``; a plugin calls it when it is imported.
+
+    Raises:
+        ComponentError: another head has this name.
+    """
+    if HEADS.get(name, builder) is not builder:
+        raise ComponentError("Two heads have one name.", got=repr(name))
+    HEADS[name] = builder
+
+
+def build_head(model: Model, role: str, dim_in: int, outputs: int, choice: str | None = None) -> nn.Module:
+    """The head of a role, freshly initialised.
+
+    Args:
+        model: names its own heads in ``heads``.
+        role: ``mlm``, ``matching``, ``answer``, ``pair`` (two pictures), ``label`` or a model's own.
+        dim_in: width of what the head is given (twice the model's for two pictures).
+        outputs: how many scores.
+        choice: a recipe's choice, before the model's.
+
+    Raises:
+        ComponentError: there is no such head.
+    """
+    name = choice or model.heads.get(role) or ROLES.get(role, "linear")
+    if name not in HEADS:
+        raise ComponentError("There is no such head.", where=role, got=repr(name), expected=", ".join(sorted(HEADS)))
+    head = HEADS[name](dim_in, outputs)
+    head.apply(initialise)
+    return head

@@ -1,0 +1,264 @@
+"""Absolute positions (learned, sinusoid, box, none), and putting several encodings together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlcli import registry
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn.layout import Layout
+from vlcli.nn.position import AttentionShape, PairwisePosition, TokenPosition
+from vlcli.registry import Spec
+
+PositionChoice = Spec | str | list[Spec | str] | None
+"""What a recipe may say where positions go: a component, several, or nothing."""
+
+
+def build_positions(choice: Any, shape: AttentionShape) -> tuple[nn.ModuleList, PairwisePosition | None]:
+    """The encodings a recipe chose for one stack.
+
+    Args:
+        choice: a name, a mapping with ``name``, a list of these, or None.
+        shape: of the stack.
+
+    Returns:
+        Token encodings in order, and the pairwise ones as one module (None where there is none).
+    """
+    listed = [] if choice is None else choice if isinstance(choice, list) else [choice]
+    made = [registry.build("positions", item, shape) for item in listed]
+    pairwise = [module for module in made if isinstance(module, PairwisePosition)]
+    tokens = [module for module in made if not isinstance(module, PairwisePosition | NoPosition)]
+    joined = pairwise[0] if len(pairwise) == 1 else CombinedPairwise(shape, pairwise) if pairwise else None
+    return nn.ModuleList(tokens), joined
+
+
+class CombinedPairwise(PairwisePosition):
+    """Several pairwise encodings as one: logits and values add up, inputs and rotations follow one another.
+
+    Args:
+        shape: of the stack.
+        parts: the encodings.
+    """
+
+    def __init__(self, shape: AttentionShape, parts: Sequence[PairwisePosition]) -> None:
+        super().__init__(shape)
+        self.parts = nn.ModuleList(parts)
+        self.uses_weights = any(part.uses_weights for part in parts)
+
+    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
+        """Each part's state."""
+        return [part.prepare(x, y, x_layout, y_layout) for part in self.parts]
+
+    def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Shifted by each in turn."""
+        for part, own in zip(self.parts, state, strict=True):
+            q_in, k_in, v_in = part.inputs(q_in, k_in, v_in, own, layer)
+        return q_in, k_in, v_in
+
+    def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
+        """Turned by each in turn."""
+        for part, own in zip(self.parts, state, strict=True):
+            q, k = part.rotate(q, k, own, layer)
+        return q, k
+
+    def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
+        """The sum."""
+        return _total([part.logits(q, k, own, layer) for part, own in zip(self.parts, state, strict=True)])
+
+    def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
+        """The sum over parts that read the probabilities."""
+        pairs = zip(self.parts, state, strict=True)
+        return _total([part.values(weights, own, layer) for part, own in pairs if part.uses_weights])
+
+    def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
+        """Each part reshapes its own."""
+        made = dict(state)
+        for number, part in enumerate(self.parts):
+            prefix = f"parts.{number}."
+            own = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
+            made.update({prefix + key: value for key, value in part.resize_state(own, old, new).items()})
+        return made
+
+
+class NoPosition(TokenPosition):
+    """No position at all: tokens are a set."""
+
+
+class LearnedPosition(TokenPosition):
+    """A learned vector per place: by index in a sentence, or by cell of a grid.
+
+    Tokens that have no such place (regions, concepts) stay as they are.
+
+    Args:
+        shape: of the stack that follows.
+        length: rows of a sentence's table.
+        grid: rows and columns of an image's table, instead of a sentence's.
+        specials: class tokens before a grid that have a row of their own.
+        frozen_first: row 0 keeps its initial value (a padding index, as in LXMERT's code).
+    """
+
+    paper = "Gehring et al. 2017; BERT, Devlin et al. 2019; ViT, Dosovitskiy et al. 2021"
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        length: int = 512,
+        grid: tuple[int, int] | None = None,
+        specials: int = 1,
+        frozen_first: bool = False,
+    ) -> None:
+        super().__init__(shape)
+        self.grid, self.specials = grid, specials
+        rows = length if grid is None else specials + grid[0] * grid[1]
+        self.table = nn.Embedding(rows, shape.dim, padding_idx=0 if frozen_first else None)
+        nn.init.normal_(self.table.weight, std=0.02)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """``x`` (B, T, dim) plus the vectors of its places."""
+        place = self._by_index(layout) if self.grid is None else self._by_cell(layout)
+        added = self.table(place.clamp(min=0))  # (B or 1, T, dim)
+        return x + added.masked_fill((place < 0)[..., None], 0)
+
+    def _by_index(self, layout: Layout) -> Tensor:
+        if len(layout) > len(self.table.weight) and layout.grid is None and layout.boxes is None:
+            raise DataError(
+                "A text is longer than the position table.",
+                got=f"{len(layout)} pieces",
+                expected=f"at most {len(self.table.weight)}",
+                hint="lower text.length, or raise the position's length",
+            )
+        return layout.index
+
+    def _by_cell(self, layout: Layout) -> Tensor:
+        if layout.grid != self.grid:
+            raise ComponentError(
+                "The image's grid is not the one that positions were made for.",
+                where="position learned",
+                got=str(layout.grid),
+                expected=str(self.grid),
+                hint="set the position's grid, or load the weights through the model, which resizes them",
+            )
+        assert self.grid is not None
+        cell = layout.centre.nan_to_num(-1.0).long()
+        place = self.specials + cell[..., 0] * self.grid[1] + cell[..., 1]
+        # Class tokens of the image are numbered in their order; specials of a sentence in the same sequence are not ours.
+        own = layout.special & (layout.index < 0)
+        order = own.long().cumsum(1) - 1
+        place = torch.where(cell[..., 0] < 0, torch.full_like(place, -1), place)
+        return torch.where(own & (order < self.specials), order, place)
+
+    def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
+        """Bicubic interpolation of a grid's table; class rows are kept."""
+        if self.grid is None or old == new:
+            return state
+        table = state["table.weight"]
+        front, cells = table[: self.specials], table[self.specials :]
+        image = cells.T.reshape(1, -1, *old).float()
+        wide = F.interpolate(image, size=new, mode="bicubic", align_corners=False)
+        grown = wide.flatten(2)[0].T.to(table.dtype)
+        return {**state, "table.weight": torch.cat([front, grown])}
+
+
+class SinusoidPosition(TokenPosition):
+    """Fixed sines and cosines: 1-D of the index in a sentence, 2-D of the place on an image.
+
+    Args:
+        shape: of the stack that follows.
+        temperature: the longest wavelength is 2 pi times this.
+        normalise: measure a grid in shares of its size, times 2 pi, as DETR does; places of boxes, which are shares
+            already, are always measured so.
+    """
+
+    paper = "Vaswani et al. 2017, section 3.5; DETR, Carion et al. 2020, appendix A.4 (2-D)"
+
+    def __init__(self, shape: AttentionShape, *, temperature: float = 10000.0, normalise: bool = False) -> None:
+        super().__init__(shape)
+        if shape.dim % 4:
+            raise ComponentError("Sinusoid positions need a width that 4 divides.", got=str(shape.dim))
+        self.temperature, self.normalise = temperature, normalise
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """``x`` (B, T, dim) plus the waves of its places."""
+        line = self._waves(layout.index.float(), self.shape.dim)
+        centre = self._measured(layout)
+        half = self.shape.dim // 2
+        plane = torch.cat([self._waves(centre[..., 0], half), self._waves(centre[..., 1], half)], -1)
+        added = torch.where((layout.index >= 0)[..., None], line, plane.nan_to_num(0.0))
+        return x + added.to(x.dtype)
+
+    def _measured(self, layout: Layout) -> Tensor:
+        if layout.boxes is not None:
+            return layout.centre * (2 * math.pi)
+        if self.normalise and layout.grid is not None:
+            return (layout.centre + 1) / layout.centre.new_tensor(layout.grid) * (2 * math.pi)
+        return layout.centre
+
+    def _waves(self, place: Tensor, width: int) -> Tensor:
+        exponent = torch.arange(0, width, 2, device=place.device, dtype=torch.float32) / width
+        angle = place[..., None] / self.temperature**exponent  # (B, T, width / 2)
+        return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
+
+
+class BoxPosition(TokenPosition):
+    """Where a box lies, projected, normalised and averaged with its token (LXMERT).
+
+    Args:
+        shape: of the stack that follows.
+        numbers: 4: x1, y1, x2, y2 (LXMERT); 5: and area (DiMBERT); 7: and width, height, area (UNITER).
+        combine: ``mean`` of token and box (LXMERT), or ``add``.
+        norm: whether the projected box is normalised.
+        eps: of the norm.
+    """
+
+    paper = "LXMERT, Tan and Bansal 2019, Eq. 1 (W_P p_j)"
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        numbers: Literal[4, 5, 7] = 4,
+        combine: Literal["mean", "add"] = "mean",
+        norm: bool = True,
+        eps: float = 1e-12,
+    ) -> None:
+        super().__init__(shape)
+        self.numbers, self.combine = numbers, combine
+        self.project = nn.Linear(numbers, shape.dim)
+        self.norm = nn.LayerNorm(shape.dim, eps=eps) if norm else nn.Identity()
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """``x`` (B, R, dim) with its boxes; tokens that are no boxes stay as they are."""
+        if layout.boxes is None:
+            raise ComponentError(
+                "The position encoding 'box' needs tokens that are boxes.",
+                where="position box",
+                hint="use learned or sinusoid for grids and sentences",
+            )
+        place = self.norm(self.project(geometry(layout.boxes, self.numbers).to(self.project.weight.dtype)))
+        joined = (x + place) / 2 if self.combine == "mean" else x + place
+        boxed = ~layout.centre[..., :1].isnan()
+        return torch.where(boxed, joined, x)
+
+
+def geometry(boxes: Tensor, numbers: int = 4) -> Tensor:
+    """Boxes (..., 4) in [0, 1] as 4, 5 (and area) or 7 numbers (and width, height, area)."""
+    if numbers == 4:
+        return boxes
+    sides = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0)  # (..., 2): width, height
+    area = sides.prod(-1, keepdim=True)
+    return torch.cat([boxes, area] if numbers == 5 else [boxes, sides, area], -1)
+
+
+def _total(terms: Sequence[Tensor | None]) -> Tensor | None:
+    total: Tensor | None = None
+    for term in terms:
+        if term is not None:
+            total = term if total is None else total + term
+    return total

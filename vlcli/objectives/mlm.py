@@ -1,0 +1,183 @@
+"""Masked language modelling: guess hidden words from the rest of the sentence, and from the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from vlcli.data.sample import Corruption, Donor, Sample, TextSample
+from vlcli.errors import ComponentError
+from vlcli.nn.heads import build_head
+from vlcli.nn.model import Facts, Model
+from vlcli.nn.step import Step
+from vlcli.objectives.base import Mean, Objective, Outcome
+
+MARK = "masked_words"
+"""Per piece: the id that was hidden, -1 where none was."""
+
+
+class MaskWords(Corruption):
+    """Hides pieces of the sentence and marks what they were.
+
+    Args:
+        facts: the mask's id and the vocabulary's size.
+        probability: of hiding a piece, or the share of pieces to hide.
+        shares: of the hidden that become the mask and that become a random piece; the rest stay as they are.
+        whole_word: hide all pieces of a word or none.
+        rule: each by its own coin (``bernoulli``), or a number of them (``count``): round(share * pieces), at least 1.
+        limit: at most so many (``count``).
+        end: whether the last separator may be hidden too, so that a generator learns to stop.
+        view: the view it belongs to.
+    """
+
+    phase = "tokens"
+
+    def __init__(
+        self,
+        facts: Facts,
+        probability: float,
+        shares: tuple[float, float],
+        *,
+        whole_word: bool = False,
+        rule: Literal["bernoulli", "count"] = "bernoulli",
+        limit: int | None = None,
+        end: bool = False,
+        view: str = "corrupted",
+    ) -> None:
+        self.name, self.view = "mlm", view
+        self.mask_id, self.vocab_size = facts.mask_id, facts.vocab_size
+        self.probability, self.shares = probability, shares
+        self.whole_word, self.rule, self.limit, self.end = whole_word, rule, limit, end
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
+        """Replace the ids of ``sample``'s sentence."""
+        if sample.text is None:
+            return
+        chosen = self.choose(sample.text, rng)
+        ids, labels = list(sample.text.ids), [-1] * len(sample.text.ids)
+        for place in chosen:
+            labels[place] = ids[place]
+            draw = rng.random()
+            if draw < self.shares[0]:
+                ids[place] = self.mask_id
+            elif draw < sum(self.shares):
+                ids[place] = int(rng.integers(self.vocab_size))
+        sample.text = replace(sample.text, ids=ids)
+        sample.marks.text[MARK] = labels
+
+    def choose(self, text: TextSample, rng: np.random.Generator) -> list[int]:
+        """The places to hide, in order."""
+        groups = self._groups(text)
+        if self.rule == "bernoulli":
+            draws = rng.random(len(groups))
+            return [
+                place for group, draw in zip(groups, draws, strict=True) if draw < self.probability for place in group
+            ]
+        pieces = sum(len(group) for group in groups)
+        budget = min(max(1, round(self.probability * pieces)), self.limit or pieces) if pieces else 0
+        chosen: list[int] = []
+        for number in rng.permutation(len(groups)):  # a word that would exceed the budget is passed over
+            if len(chosen) + len(groups[number]) <= budget:
+                chosen += groups[number]
+        return sorted(chosen)
+
+    def _groups(self, text: TextSample) -> list[list[int]]:
+        """Places that are hidden together: single pieces, or the pieces of a word; specials never."""
+        last = len(text.ids) - 1
+        open_places = [i for i, special in enumerate(text.special) if not special or (self.end and i == last)]
+        if not self.whole_word:
+            return [[place] for place in open_places]
+        words: dict[tuple[int, int], list[int]] = {}
+        for place in open_places:
+            word = text.words[place]
+            words.setdefault((word, place if word < 0 else 0), []).append(place)
+        return list(words.values())
+
+
+class MaskedLanguageModelling(Objective):
+    """Masked language modelling over text, with the picture where the model fuses one.
+
+    The head sees the hidden places alone, and its decoder is the model's word table unless the head has its own.
+
+    Args:
+        model: gives width, word table and head.
+        facts: vocabulary.
+        probability: of hiding a piece.
+        mask_share: of the hidden that become [MASK].
+        random_share: of the hidden that become a random piece of the whole vocabulary; the rest stay.
+        whole_word: hide all pieces of a word or none.
+        rule: ``bernoulli``: each piece (word) by its own coin; ``count``: round(probability * pieces), at least one.
+        limit: at most so many a sentence, with ``count``.
+        mask_end: the last separator may be hidden too (sequence-to-sequence training).
+        on: states to guess from: ``fused`` with the picture, ``text`` alone, ``auto``: fused where model and batch allow.
+        view: the view whose words are hidden; objectives that name one view share its passes.
+        head: a named head instead of the model's own.
+    """
+
+    paper = "BERT, Devlin et al. 2019, section 3.1; cross-modal: LXMERT, Tan and Bansal 2019, section 3.1.1"
+    requires = frozenset()
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        probability: float = 0.15,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
+        whole_word: bool = False,
+        rule: Literal["bernoulli", "count"] = "bernoulli",
+        limit: int | None = None,
+        mask_end: bool = False,
+        on: Literal["auto", "fused", "text"] = "auto",
+        view: str = "corrupted",
+        head: str | None = None,
+    ) -> None:
+        super().__init__(model, facts)
+        self._check(model, probability, mask_share, random_share, on)
+        self.on, self.view, self.fuses = on, view, "fuse" in model.capabilities
+        options = {"whole_word": whole_word, "rule": rule, "limit": limit, "end": mask_end, "view": view}
+        self._corruption = MaskWords(facts, probability, (mask_share, random_share), **options)
+        self.head = build_head(model, "mlm", self.dim, facts.vocab_size, head)
+
+    @staticmethod
+    def _check(model: Model, probability: float, mask_share: float, random_share: float, on: str) -> None:
+        if not 0 <= probability <= 1 or mask_share < 0 or random_share < 0 or mask_share + random_share > 1:
+            got = f"probability {probability}, mask_share {mask_share}, random_share {random_share}"
+            raise ComponentError("Shares of hidden words must be in [0, 1] and sum to 1 at most.", where="mlm", got=got)
+        needed = "fuse" if on == "fused" else "text" if on == "text" else ""
+        if needed and needed not in model.capabilities:
+            got = f"{type(model).__name__}: {', '.join(sorted(model.capabilities))}"
+            raise ComponentError(f"mlm with on: {on} needs a model that can {needed!r}.", where="mlm.on", got=got)
+
+    def corruption(self) -> MaskWords:
+        """Hide words."""
+        return self._corruption
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:  # noqa: ARG002
+        """Cross-entropy at the hidden places, a mean over them."""
+        view = step.view(self.view)
+        if view.text is None or MARK not in view.marks:
+            return Outcome({})
+        hidden, labels = self._states(step, view.marks[MARK])
+        places = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
+        truth = labels.flatten().index_select(0, places)
+        states = hidden.flatten(0, 1).index_select(0, places)  # (K, D)
+        logits = self.head(states, step.model.word_table().weight).float()  # (K, V)
+        loss = Mean.of(F.cross_entropy(logits, truth, reduction="none"))
+        return Outcome({"mlm": loss}, metrics={"accuracy": Mean.of((logits.argmax(-1) == truth).float())})
+
+    def _states(self, step: Step, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden states (P, T, D) and what was hidden (P, T), by example where fused, else by unique text."""
+        view = step.view(self.view)
+        fused = self.on == "fused" or (self.on == "auto" and self.fuses and view.images is not None)
+        if not fused:
+            return step.text(self.view).hidden, labels
+        pairs = step.fused(self.view)
+        rows = view.text_rows.repeat_interleave(len(pairs.pooled) // len(view.text_rows))
+        return pairs.text.hidden, labels.index_select(0, rows)
