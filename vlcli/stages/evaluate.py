@@ -1,0 +1,216 @@
+"""Evaluate: a trained model on a task, its metrics, every example's prediction, and the server's files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vlcli import registry
+from vlcli.data.pipeline import Pipeline
+from vlcli.data.reader import Reader
+from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
+from vlcli.engine.learner import Learner
+from vlcli.engine.processes import resolve_device, use_threads
+from vlcli.errors import DataError, Problem, RecipeError, UsageError
+from vlcli.features import FeatureStore
+from vlcli.nn.batch import Batch
+from vlcli.nn.model import Recorder
+from vlcli.nn.step import Step
+from vlcli.progress import Progress
+from vlcli.recipe.schema import Evaluate
+from vlcli.registry import Spec, as_spec
+from vlcli.stages.base import StageContext, StageResult
+from vlcli.tasks.base import Result, Task
+from vlcli.tasks.outputs import write_json, write_json_lines
+
+PREDICTIONS = "predictions.jsonl"
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Evaluation:
+    """What a task's evaluation is given: batches of one data set, passes, predictions (a ``vlcli.tasks.base.Runner``).
+
+    Args:
+        learner: model and objectives, in evaluation mode.
+        data: the assembled data.
+        facts: sizes and answers the model was trained with.
+        progress: where to report.
+        batch_size: examples a batch.
+        workers: loader processes.
+        precision: ``float32``, ``bf16`` or ``fp16``.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        data: Any,
+        facts: Any,
+        progress: Progress,
+        *,
+        batch_size: int = 64,
+        workers: int = 0,
+        precision: str = "float32",
+    ) -> None:
+        self.learner, self.model, self.data, self.facts, self.progress = learner, learner.model, data, facts, progress
+        self.batch_size, self.workers, self.half = batch_size, workers, HALVES.get(precision)
+        self.device = next(learner.parameters()).device
+
+    def batches(self) -> Iterable[Batch]:
+        """Every batch in the file's order, on the model's device."""
+        loader = self.data.loader(self.batch_size, shuffle=False, workers=self.workers)
+        with self.progress.task("evaluate", len(self.data), "example") as bar:
+            for batch in loader:
+                yield batch.to(self.device)
+                bar.advance(len(batch))
+
+    def step(self, batch: Batch, record: Recorder | None = None) -> Step:
+        """Passes over one batch; with gradient only where the recorder keeps gradients."""
+        return self.learner.step(batch, record=record)
+
+    def predict(self, step: Step) -> dict[str, dict[str, Tensor]]:
+        """``predict`` of every objective that has one, by objective name."""
+        wanted = step.record is not None and step.record.gradients
+        with torch.set_grad_enabled(wanted), torch.autocast(self.device.type, self.half, enabled=self.half is not None):
+            return self.learner.predict(step)
+
+
+def run(context: StageContext) -> StageResult:
+    """Score the model that ``from`` names on its task, or on the task the stage names."""
+    config = context.config
+    assert isinstance(config, Evaluate)
+    use_threads(config.threads)
+    bundle = open_bundle(context)
+    task = choose_task(config, bundle)
+    check_capabilities(task, bundle, context.name)
+    readers = open_readers(context, config, task)
+    data = assemble(context, bundle, readers)
+    options = {"batch_size": config.batch_size, "workers": config.workers, "precision": config.precision}
+    assert bundle.learner is not None
+    result = evaluate(task, Evaluation(bundle.learner, data, bundle.facts, context.progress, **options))
+    files = write_result(context, task, result)
+    return StageResult(result.metrics, files, _notes(result, data), {"examples": len(data), "model": str(bundle.folder)})
+
+
+def open_bundle(context: StageContext) -> Bundle:
+    """The first trained model among what ``from`` names.
+
+    Raises:
+        UsageError: ``from`` names nothing.
+        DataError: nothing there is a trained model.
+    """
+    sources = context.sources()
+    if not sources:
+        raise UsageError(
+            "This stage does not say which model to take.",
+            where=f"stages.{context.name}",
+            expected="from: STAGE, or --checkpoint FOLDER",
+        )
+    found = next((source for source in sources if find_bundle(source) is not None), sources[0])
+    return load_bundle(found, resolve_device(context.device))
+
+
+def choose_task(config: Evaluate, bundle: Bundle) -> Task:
+    """The task the stage names, else the one the model was fine-tuned on.
+
+    Raises:
+        UsageError: neither says.
+    """
+    spec = config.task or bundle.task_spec
+    if config.task and bundle.task_spec and set(config.task) == {"name"}:
+        same = as_spec(bundle.task_spec)["name"] == config.task["name"]
+        spec = bundle.task_spec if same else config.task
+    if spec is None:
+        raise UsageError("The model was trained on no task.", where=str(bundle.folder), expected="task: NAME in the stage")
+    made: Task = registry.build("tasks", spec)
+    return made
+
+
+def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
+    """Refuse a task that asks for what the model cannot do.
+
+    Raises:
+        RecipeError: what it lacks.
+    """
+    lacking = sorted(task.requires - bundle.model.capabilities)
+    if lacking:
+        name = as_spec(bundle.model_spec)["name"]
+        can = ", ".join(sorted(bundle.model.capabilities))
+        what = f"the task needs a model that can: {', '.join(lacking)}"
+        raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{name}, which can: {can}")])
+
+
+def open_readers(context: StageContext, config: Evaluate, task: Task) -> list[Reader]:
+    """The stage's data sets, or the task's own; ``split`` stands in for the split they name."""
+    specs: list[Spec] = [dict(as_spec(spec)) for spec in config.data or [task.dataset()]]
+    readers = []
+    for spec in specs:
+        spec.pop("weight", None)
+        if config.split is not None:
+            spec["split"] = config.split
+        elif "split" not in spec and "split" in registry.parameters(registry.load("datasets", spec["name"])):
+            spec["split"] = task.eval_split
+        reader: Reader = registry.build("datasets", spec, context.root)
+        reader.require()
+        readers.append(reader)
+    return readers
+
+
+def assemble(context: StageContext, bundle: Bundle, readers: list[Reader]) -> Pipeline:
+    """The evaluation data as the model wants them."""
+    config = context.config
+    assert isinstance(config, Evaluate)
+    needs = bundle.model.needs()
+    store = None
+    if needs.regions or needs.concepts:
+        files = context.feature_files(config.features)
+        if not files:
+            raise DataError(
+                "The model reads region features, and there is no store of them.",
+                where=f"stages.{context.name}",
+                expected="features: STAGE or a file, or an extract stage before this one",
+                hint="make one: vlcli extract",
+            )
+        store = FeatureStore.open(files)
+    return Pipeline(
+        readers,
+        needs=needs,
+        tokenizer=bundle.tokenizer,
+        facts=bundle.facts,
+        store=store,
+        corruptions=[],
+        seed=context.seed,
+        missing=config.missing,
+    )
+
+
+def evaluate(task: Task, runner: Evaluation) -> Result:
+    """The task's evaluation without gradient (a task that reads gradients turns them on for its own passes)."""
+    training = runner.learner.training
+    runner.learner.eval()
+    try:
+        with torch.no_grad():
+            return task.evaluate(runner)
+    finally:
+        runner.learner.train(training)
+
+
+def write_result(context: StageContext, task: Task, result: Result) -> dict[str, str]:
+    """``metrics.json``, ``predictions.jsonl`` and the submission's files, by role."""
+    write_json(context.folder / "metrics.json", result.metrics)
+    files = {"metrics": "metrics.json"}
+    if result.predictions:
+        write_json_lines(context.folder / PREDICTIONS, result.predictions)
+        files["predictions"] = PREDICTIONS
+    written = task.submission(result.predictions, context.folder) if result.predictions else []
+    for number, path in enumerate(written):
+        files["submission" if not number else f"submission_{number + 1}"] = path.name
+    return files
+
+
+def _notes(result: Result, data: Any) -> list[str]:
+    notes = [] if result.metrics else ["the data have no labels: predictions were written, nothing was scored"]
+    dropped = getattr(data, "dropped", 0)
+    return notes + ([f"{dropped} examples were left out: features of their images are missing"] if dropped else [])
