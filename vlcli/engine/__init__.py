@@ -1,1 +1,1 @@
-"""(to be described)"""
+"""The training step and loop, optimizers, schedules, checkpoints, bundles, processes; built on accelerate."""

@@ -1,0 +1,193 @@
+"""The artifact of a training stage: weights, what builds the model again, and the tokenizer.
+
+    model/  config.json          components, facts, text options, versions
+            model.safetensors    model.* and objectives.NAME.* (weights and buffers)
+            vocab/               tokenizer files, where the model reads text
+            load_report.json     what the weights started from, where they did
+
+The momentum copy is no part of it: it starts again from the weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+import vlcli
+from vlcli.engine.files import new_folder, write_json
+from vlcli.engine.learner import Learner, build_learner
+from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, save_tensors
+from vlcli.errors import DataError
+from vlcli.nn.model import Facts, Model
+from vlcli.registry import Spec
+
+FORMAT = "vlcli-bundle"
+VERSION = 1
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+
+
+@dataclass
+class Bundle:
+    """A trained model, ready to use.
+
+    Attributes:
+        learner: model and objectives in evaluation mode; None where only the config was asked for.
+        tokenizer: a ``vlcli.data.vocabulary.Tokenizer``, or None where the model reads no text.
+        facts: sizes and answers.
+        task_spec: the task it was fine-tuned on, or None.
+        model_spec: what builds the model.
+        objectives_specs: the recipe's entries.
+        text_options: ``lowercase``, ``length`` ...
+        folder: where it lies.
+        info: stage, step, metrics, version of vlcli.
+    """
+
+    learner: Learner | None
+    tokenizer: Any
+    facts: Facts
+    task_spec: Spec | None
+    model_spec: Spec
+    objectives_specs: list[Spec]
+    text_options: dict[str, Any]
+    folder: Path
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        """The model alone."""
+        assert self.learner is not None, "only the config of this bundle was read"
+        return self.learner.model
+
+
+def save_bundle(
+    folder: Path,
+    learner: Learner,
+    *,
+    tokenizer: Any,
+    facts: Facts,
+    model_spec: Spec,
+    objectives_specs: list[Spec],
+    task_spec: Spec | None = None,
+    text_options: Mapping[str, Any] | None = None,
+    info: Mapping[str, Any] | None = None,
+    report: LoadReport | None = None,
+    state: dict[str, Tensor] | None = None,
+) -> None:
+    """Write a bundle as ``folder``, whole or not at all; ``state`` stands in for the learner's weights where given.
+
+    Raises:
+        VlcliError: the disk is full; a bundle that was there is intact.
+    """
+    config = {
+        "format": FORMAT,
+        "version": VERSION,
+        "vlcli": vlcli.__version__,
+        "model": model_spec,
+        "objectives": objectives_specs,
+        "task": task_spec,
+        "facts": asdict(facts),
+        "text": dict(text_options or {}),
+        "info": dict(info or {}),
+    }
+    tensors = {n: v for n, v in (state or learner.state_dict()).items() if not n.startswith("teacher.")}
+    with new_folder(folder) as beside:
+        save_tensors(beside / WEIGHTS, tensors, {"format": "pt"})
+        if tokenizer is not None:
+            tokenizer.save(beside / "vocab")
+        if report is not None:
+            write_json(beside / "load_report.json", report.as_dict())
+        write_json(beside / CONFIG, config)
+
+
+def find_bundle(path: str | Path) -> Path | None:
+    """The bundle at ``path``: the folder itself, or the ``model`` folder of a stage; None where there is none."""
+    for folder in (Path(path), Path(path) / "model"):
+        if (folder / CONFIG).is_file() and _config(folder).get("format") == FORMAT:
+            return folder
+    return None
+
+
+def load_bundle(folder: str | Path, device: str = "cpu") -> Bundle:
+    """Build the model of a bundle (or of the stage folder that holds one) and load its weights.
+
+    Raises:
+        DataError: there is none, it is damaged, or a newer vlcli wrote it.
+        ComponentError: a component it needs is not installed.
+    """
+    bundle = read_bundle(folder)
+    learner = build_learner(bundle.model_spec, bundle.objectives_specs, bundle.facts)
+    state = read_tensors(bundle.folder / WEIGHTS)
+    own = {n: v for n, v in learner.state_dict(keep_vars=True).items() if n.startswith("teacher.")}
+    teacher = {n: state.get(n.replace("teacher.", "model.", 1), v.detach()) for n, v in own.items()}
+    load_exactly(learner, state | teacher, str(bundle.folder / WEIGHTS))
+    bundle.learner = learner.to(device).eval()
+    return bundle
+
+
+def read_bundle(folder: str | Path) -> Bundle:
+    """A bundle's config and tokenizer, without its weights.
+
+    Raises:
+        DataError: there is none, or a newer vlcli wrote it.
+    """
+    path = find_bundle(folder)
+    if path is None:
+        raise DataError(
+            "There is no trained model here.",
+            where=str(folder),
+            expected=f"a folder with {CONFIG} and {WEIGHTS}, or a stage's folder that holds one as model/",
+            hint="make one: vlcli run RECIPE",
+        )
+    config = _config(path)
+    if config.get("version", 0) > VERSION:
+        got, hint = f"version {config['version']} (vlcli {config.get('vlcli', '?')})", "pip install -U vlcli"
+        raise DataError("A newer vlcli wrote this model.", where=str(path), got=got, expected=str(VERSION), hint=hint)
+    try:
+        return _bundle(path, config)
+    except (KeyError, TypeError) as error:
+        raise DataError("The model's config is damaged.", where=str(path / CONFIG), got=repr(error)) from error
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a bundle."""
+    return read_tensors(folder / WEIGHTS)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        value = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError("The model's config cannot be read.", where=str(folder / CONFIG), got=str(error)) from error
+    return value if isinstance(value, dict) else {}
+
+
+def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
+    known = {item.name for item in fields(Facts)}
+    facts = {name: value for name, value in config["facts"].items() if name in known}
+    facts["answers"] = tuple(facts.get("answers", ()))
+    text = config["text"]
+    return Bundle(
+        learner=None,
+        tokenizer=_tokenizer(path, text),
+        facts=Facts(**facts),
+        task_spec=config["task"],
+        model_spec=config["model"],
+        objectives_specs=config["objectives"],
+        text_options=text,
+        folder=path,
+        info={**config["info"], "vlcli": config["vlcli"]},
+    )
+
+
+def _tokenizer(path: Path, text: Mapping[str, Any]) -> Any:
+    if not (path / "vocab").is_dir():
+        return None
+    from vlcli.data.vocabulary import Tokenizer
+
+    return Tokenizer.load(path / "vocab", lowercase=bool(text.get("lowercase", True)))

@@ -1,0 +1,59 @@
+"""A moving average of the weights, kept beside them and put in their place for evaluation and export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.recipe.schema import EmaOptions
+
+
+class Ema:
+    """Averages of every trained parameter; buffers and frozen weights are the module's own.
+
+    Args:
+        module: whose weights.
+        options: decay, and whether it grows from 0.1 at first (``min(decay, (1 + n) / (10 + n))``).
+    """
+
+    def __init__(self, module: nn.Module, options: EmaOptions) -> None:
+        self.options, self.updates = options, 0
+        self.shadow = {name: p.detach().clone() for name, p in self._live(module)}
+
+    @staticmethod
+    def _live(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+        yield from ((name, p) for name, p in module.named_parameters() if p.requires_grad)
+
+    @torch.no_grad()
+    def update(self, module: nn.Module) -> None:
+        """After an optimizer step."""
+        self.updates += 1
+        keep = self.options.decay
+        if self.options.warmup:
+            keep = min(keep, (1 + self.updates) / (10 + self.updates))
+        for name, parameter in self._live(module):
+            self.shadow[name].lerp_(parameter.detach(), 1 - keep)
+
+    @contextmanager
+    def applied(self, module: nn.Module) -> Iterator[None]:
+        """The averages in place of the weights."""
+        kept = {name: p.detach().clone() for name, p in self._live(module)}
+        self._put(module, self.shadow)
+        try:
+            yield
+        finally:
+            self._put(module, kept)
+
+    @torch.no_grad()
+    def _put(self, module: nn.Module, values: dict[str, Tensor]) -> None:
+        for name, parameter in self._live(module):
+            parameter.copy_(values[name])
+
+    def load(self, values: dict[str, Tensor], updates: int) -> None:
+        """Go on from a checkpoint."""
+        for name, value in values.items():
+            self.shadow[name].copy_(value)
+        self.updates = updates

@@ -1,0 +1,307 @@
+"""The one module that is trained: a model and its objectives, run in order on one shared step."""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vlcli import registry
+from vlcli.engine import processes
+from vlcli.errors import Problem, RecipeError, VlcliError
+from vlcli.nn.batch import Batch
+from vlcli.nn.model import Facts, Model, Recorder
+from vlcli.nn.step import Step
+from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.recipe.schema import ObjectiveOptions
+from vlcli.registry import Spec, as_spec
+
+OPTION_KEYS = frozenset(ObjectiveOptions.model_fields)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One entry of a recipe's ``objectives``, taken apart.
+
+    Attributes:
+        name: what it is called here (``as``, else its registered name).
+        spec: the component and its own parameters.
+        options: weight and epochs.
+    """
+
+    name: str
+    spec: Spec
+    options: ObjectiveOptions = field(default_factory=ObjectiveOptions)
+
+    @classmethod
+    def of(cls, entry: Any) -> Part:
+        """From what a recipe writes: own parameters, ``weight``, ``from_epoch``, ``until_epoch`` and ``as`` mixed."""
+        spec = as_spec(entry)
+        name = str(spec.pop("as", spec["name"]))
+        options = ObjectiveOptions(**{key: spec.pop(key) for key in list(spec) if key in OPTION_KEYS})
+        return cls(name, spec, options)
+
+    def active(self, epoch: int) -> bool:
+        """Whether it counts in this epoch (``until_epoch`` is the first epoch without it)."""
+        until = self.options.until_epoch
+        return epoch >= self.options.from_epoch and (until is None or epoch < until)
+
+
+@dataclass
+class StepResult:
+    """What one forward gives.
+
+    Attributes:
+        total: the scalar to call backward on.
+        losses: unweighted means over all processes by name, detached.
+        metrics: means over all processes by name, detached.
+    """
+
+    total: Tensor
+    losses: dict[str, Mean]
+    metrics: dict[str, Mean] = field(default_factory=dict)
+
+
+class Learner(nn.Module):
+    """A model, its objectives and, where one asks for it, the momentum copy (``teacher``).
+
+    The loss is a mean over the rows of all processes: counts are added up and each process scales its own sum, so that
+    the averaged gradient of data-parallel training is the whole batch's gradient, whatever each process holds.
+
+    Args:
+        model: what is trained.
+        objectives: by name.
+        parts: the recipe's words on each, in the recipe's order.
+    """
+
+    def __init__(self, model: Model, objectives: Mapping[str, Objective], parts: list[Part]) -> None:
+        super().__init__()
+        self.model = model
+        self.objectives = nn.ModuleDict(objectives)
+        self.parts = {part.name: part for part in parts}
+        self.order, self._reads = _order(self.objectives, self.parts)
+        momenta = [o.teacher_momentum for o in self.objectives.values() if o.teacher_momentum is not None]
+        self.momentum = max(momenta, default=None)
+        self.teacher = None if self.momentum is None else copy.deepcopy(model).requires_grad_(False)
+        self._done: list[tuple[Step, dict[str, Outcome]]] = []
+
+    def forward(self, batch: Batch, *, epoch: int = 0, index: int = 0, first: bool = True) -> StepResult:
+        """The loss of one batch.
+
+        Args:
+            batch: on the model's device.
+            epoch: 0-based.
+            index: optimizer steps done.
+            first: whether the batch opens an optimizer step (the momentum copy moves then).
+        """
+        step = self.step(batch, epoch=epoch, index=index)
+        if self.training and first:
+            self._open(step)
+        outcomes = self._outcomes(step, epoch)
+        if self.training:
+            self._done.append((step, outcomes))
+        return self._result(outcomes, epoch)
+
+    def step(self, batch: Batch, *, epoch: int = 0, index: int = 0, record: Recorder | None = None) -> Step:
+        """Shared passes over a batch; gathers over processes in training mode only."""
+        gather = processes.gather if self.training else None
+        facts = {"epoch": epoch, "index": index, "training": self.training, "record": record}
+        return Step(self.model, batch, gather=gather, teacher=self.teacher, **facts)
+
+    def predict(self, step: Step) -> dict[str, dict[str, Tensor]]:
+        """``predict`` of every objective that has one, by name."""
+        able = {name: part for name, part in self.objectives.items() if type(part).predict is not Objective.predict}
+        return {name: part.predict(step) for name, part in able.items()}
+
+    def weight(self, loss: str, epoch: int) -> float:
+        """What multiplies the loss called ``loss`` in this epoch."""
+        part = self.parts[loss.split("/", maxsplit=1)[0]]
+        return part.options.weight if part.active(epoch) else 0.0
+
+    def close_step(self) -> None:
+        """Tell the objectives that the optimizer has stepped (queues move)."""
+        with torch.no_grad():
+            for step, outcomes in self._done:
+                for name, outcome in outcomes.items():
+                    self.objectives[name].after_step(step, outcome)
+        self._done.clear()
+
+    def drop_step(self) -> None:
+        """Forget a step that was not taken (an overflow in half precision)."""
+        self._done.clear()
+
+    def _open(self, step: Step) -> None:
+        self._done.clear()
+        with torch.no_grad():
+            if self.teacher is not None and self.momentum is not None:
+                follow(self.teacher, self.model, self.momentum)
+            for objective in self.objectives.values():
+                objective.before_step(step)
+
+    def _outcomes(self, step: Step, epoch: int) -> dict[str, Outcome]:
+        wanted = self._wanted(epoch)
+        outcomes: dict[str, Outcome] = {}
+        for name in self.order:
+            if name in wanted:
+                others = {word: outcomes[source] for word, source in self._reads[name].items()}
+                outcomes[name] = self.objectives[name](step, others)
+        return outcomes
+
+    def _wanted(self, epoch: int) -> set[str]:
+        """Active objectives and, weightless, those they read."""
+        wanted = {name for name, part in self.parts.items() if part.active(epoch)}
+        for name in reversed(self.order):
+            if name in wanted:
+                wanted |= set(self._reads[name].values())
+        return wanted
+
+    def _result(self, outcomes: dict[str, Outcome], epoch: int) -> StepResult:
+        losses, metrics = _named(outcomes, "losses"), _named(outcomes, "metrics")
+        everywhere = self._everywhere({**losses, **{f"\0{name}": mean for name, mean in metrics.items()}})
+        total = torch.zeros((), device=_device(losses, self.model))
+        for name, mean in losses.items():
+            weight = self.weight(name, epoch)
+            count = everywhere[name].count.clamp(min=1e-12).to(mean.total.dtype)
+            scale = processes.world() if self.training else 1
+            total = total + weight * scale * mean.total / count
+        return StepResult(total, {n: everywhere[n] for n in losses}, {n: everywhere[f"\0{n}"] for n in metrics})
+
+    def _everywhere(self, means: dict[str, Mean]) -> dict[str, Mean]:
+        """The same means over all processes, detached; in evaluation mode over this process alone."""
+        if not means:
+            return {}
+        device = _device(means, self.model)
+        kind = torch.float32 if device.type == "mps" else torch.float64
+        pairs = [(mean.total.detach(), torch.as_tensor(mean.count).detach()) for mean in means.values()]
+        values = torch.stack([torch.stack([t.to(device, kind), c.to(device, kind)]) for t, c in pairs])  # (L, 2)
+        if self.training and processes.world() > 1:
+            values = _agreed(values, list(means))
+        return {name: Mean(*values[row].unbind()) for row, name in enumerate(means)}
+
+
+def build_learner(model: Any, objectives: list[Any], facts: Facts, *, seed: int = 0) -> Learner:
+    """A learner from the recipe's words, its weights drawn from ``seed``.
+
+    Raises:
+        RecipeError: an objective asks for what the model cannot do, or reads one that is not there.
+        ComponentError: a component is unknown or a parameter does not fit.
+    """
+    parts = [Part.of(entry) for entry in objectives]
+    _check_names(parts)
+    check_capabilities(registry.load("models", as_spec(model)["name"]), parts)
+    torch.manual_seed(seed)
+    made = registry.build("models", model, facts)
+    check_capabilities(made, parts)
+    heads: dict[str, Objective] = {}
+    for part in parts:
+        torch.manual_seed(seed ^ zlib.crc32(part.name.encode()))  # heads do not depend on one another's order
+        heads[part.name] = registry.build("objectives", part.spec, made, facts)
+        heads[part.name].name_in_recipe = part.name  # type: ignore[assignment]
+    return Learner(made, heads, parts)
+
+
+def check_capabilities(model: Any, parts: list[Part]) -> None:
+    """Refuse objectives that ask for more than the model (class or instance) can do.
+
+    Raises:
+        RecipeError: every one that does.
+    """
+    problems = []
+    for number, part in enumerate(parts):
+        lacking = registry.load("objectives", part.spec["name"]).requires - model.capabilities
+        if lacking:
+            name = getattr(model, "__name__", type(model).__name__)
+            problems.append(
+                Problem(
+                    f"objectives[{number}]",
+                    f"{part.name!r} needs a model that can: {', '.join(sorted(lacking))}",
+                    got=f"{name}, which can: {', '.join(sorted(model.capabilities)) or 'nothing'}",
+                    hint="choose another model or drop the objective (vlcli show NAME tells what each can)",
+                )
+            )
+    if problems:
+        raise RecipeError(problems)
+
+
+@torch.no_grad()
+def follow(teacher: nn.Module, model: nn.Module, momentum: float) -> None:
+    """Move ``teacher``: it keeps ``momentum`` of itself and takes the rest from ``model``; buffers are copied."""
+    for own, other in zip(teacher.parameters(), model.parameters(), strict=True):
+        own.mul_(momentum).add_(other.detach(), alpha=1 - momentum)
+    for own, other in zip(teacher.buffers(), model.buffers(), strict=True):
+        own.copy_(other)
+
+
+def _check_names(parts: list[Part]) -> None:
+    names = [part.name for part in parts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        text = f"two objectives are called {', '.join(map(repr, twice))}"
+        raise RecipeError([Problem("objectives", text, hint="tell them apart with `as: NAME`")])
+    bad = [name for name in names if "/" in name or "." in name]
+    if bad:
+        raise RecipeError([Problem("objectives", "a name holds '/' or '.'", got=bad[0], hint="use `as: NAME`")])
+
+
+def _order(objectives: nn.ModuleDict, parts: Mapping[str, Part]) -> tuple[list[str], dict[str, dict[str, str]]]:
+    """Objectives so that each follows those it reads, and for each the name behind every word it reads by."""
+    reads = {name: _sources(name, objective, parts) for name, objective in objectives.items()}
+    order: list[str] = []
+    while len(order) < len(reads):
+        ready = [n for n in reads if n not in order and set(reads[n].values()) <= set(order)]
+        if not ready:
+            circle = ", ".join(name for name in reads if name not in order)
+            raise RecipeError([Problem("objectives", "objectives read one another in a circle", got=circle)])
+        order.append(ready[0])
+    return order, reads
+
+
+def _sources(name: str, objective: Any, parts: Mapping[str, Part]) -> dict[str, str]:
+    found = {}
+    for word in objective.reads:
+        by_kind = [part.name for part in parts.values() if part.spec["name"] == word]
+        source = word if word in parts else by_kind[0] if len(by_kind) == 1 else None
+        if source is None:
+            text = (
+                f"{name!r} reads the objective {word!r}, which is not there"
+                if not by_kind
+                else (f"{name!r} reads {word!r}, and there are several")
+            )
+            raise RecipeError([Problem("objectives", text, got=", ".join(parts), hint=f"add {word!r}, once")])
+        found[word] = source
+    return found
+
+
+def _named(outcomes: dict[str, Outcome], what: str) -> dict[str, Mean]:
+    """Means of all objectives by name: ``mlm`` for an objective's only loss, else ``masked-object/feature``."""
+    found: dict[str, Mean] = {}
+    for name, outcome in outcomes.items():
+        means: dict[str, Mean] = getattr(outcome, what)
+        alone = what == "losses" and len(means) == 1
+        found |= {name if alone or key == name else f"{name}/{key}": mean for key, mean in means.items()}
+    return found
+
+
+def _device(means: dict[str, Mean], model: nn.Module) -> torch.device:
+    first = next(iter(means.values()), None)
+    return next(model.parameters()).device if first is None else first.total.device
+
+
+def _agreed(values: Tensor, names: list[str]) -> Tensor:
+    """Sums over processes, which must hold the same names."""
+    mark = float(zlib.crc32("\n".join(names).encode()) & 0xFFFF)
+    size = torch.tensor([len(names) * 65536 + mark], dtype=values.dtype, device=values.device)
+    low = torch.cat([size, -size])
+    torch.distributed.all_reduce(low, op=torch.distributed.ReduceOp.MIN)
+    if low[0] != -low[1]:
+        raise VlcliError(
+            "Processes disagree about which losses a step has.",
+            got=", ".join(names),
+            hint="an objective must give the same losses on every process: one without terms has count 0",
+        )
+    return processes.summed(values)

@@ -1,0 +1,200 @@
+"""Optimizers and their parameter groups."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.engine.learner import Learner
+from vlcli.errors import Problem, RecipeError
+from vlcli.recipe.schema import OptimizerOptions
+
+
+class BertAdam(torch.optim.Optimizer):
+    """Adam as BERT's and LXMERT's released code have it: no bias correction, decay added to the update.
+
+    update = m / (sqrt(v) + eps) + weight_decay * p;  p <- p - lr * update
+
+    Args:
+        params: parameters or groups.
+        lr: learning rate.
+        betas: decay of the two moments.
+        eps: added outside the square root.
+        weight_decay: decoupled, scaled by the learning rate.
+    """
+
+    paper = "Devlin et al. 2019, released code; reference numbers of LXMERT (Tan and Bansal 2019)"
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:  # type: ignore[override]
+        """One update of every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            used = [p for p in group["params"] if p.grad is not None]
+            if used:
+                self._update(group, used)
+        return loss
+
+    def _update(self, group: dict[str, Any], used: list[Tensor]) -> None:
+        (first, second), grads = group["betas"], [p.grad for p in used]
+        for p in used:
+            if not self.state[p]:
+                self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        m, v = ([self.state[p][key] for p in used] for key in ("exp_avg", "exp_avg_sq"))
+        torch._foreach_lerp_(m, grads, 1 - first)
+        torch._foreach_mul_(v, second)
+        torch._foreach_addcmul_(v, grads, grads, 1 - second)
+        update = torch._foreach_sqrt(v)
+        torch._foreach_add_(update, group["eps"])
+        update = torch._foreach_div(m, update)
+        torch._foreach_add_(update, used, alpha=group["weight_decay"])
+        torch._foreach_add_(used, update, alpha=-group["lr"])
+
+
+def build_optimizer(learner: Learner, options: OptimizerOptions) -> torch.optim.Optimizer:
+    """The optimizer over ``learner``'s trainable parameters.
+
+    Every group holds ``names`` (its parameters' names) and ``peak`` (its highest learning rate).
+    """
+    groups = parameter_groups(learner, options)
+    if options.name == "bert-adam":
+        eps = options.eps if "eps" in options.model_fields_set else 1e-6
+        return BertAdam(groups, lr=options.lr, betas=options.betas, eps=eps)
+    if options.name == "sgd":
+        return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum)
+    kind = torch.optim.AdamW if options.name == "adamw" else torch.optim.Adam
+    fused = all(p.device.type in ("cpu", "cuda", "mps") and p.is_floating_point() for g in groups for p in g["params"])
+    return kind(groups, lr=options.lr, betas=options.betas, eps=options.eps, fused=fused)
+
+
+def parameter_groups(learner: Learner, options: OptimizerOptions) -> list[dict[str, Any]]:
+    """Trainable parameters by (learning rate, decay), tied weights once.
+
+    The recipe's ``groups`` go first, then what the model or one of its parts proposes (``parameter_groups``);
+    layer-wise decay multiplies the rate by ``layer_decay ** (depth of the deepest layer + 1 - depth)``.
+
+    Raises:
+        RecipeError: nothing is trainable, or a pattern of the recipe matches nothing.
+    """
+    wanted, proposals = _patterns(options), list(_proposals(learner))
+    layers, matched = _layer_factors(learner, options.layer_decay), set[int]()
+    found: dict[tuple[float, float], dict[str, Any]] = {}
+    for name, parameter in learner.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        number, rate, decay = _choice(name, options, wanted, proposals)
+        matched.add(number)
+        peak = options.lr * rate * layers(name)
+        group = found.setdefault((peak, decay), {"lr": peak, "peak": peak, "weight_decay": decay})
+        group.setdefault("params", []).append(parameter)
+        group.setdefault("names", []).append(name)
+    _check_groups(found, wanted, learner)
+    return list(found.values())
+
+
+Choice = tuple[int, float, float]
+
+
+def _choice(
+    name: str, options: OptimizerOptions, wanted: list[re.Pattern[str]], proposals: list[tuple[Any, ...]]
+) -> Choice:
+    """Which of the recipe's groups (-1: none) a parameter is in, its rate factor and its decay."""
+    decay = 0.0 if any(re.search(pattern, name) for pattern in _no_decay(options)) else options.weight_decay
+    for number, pattern in enumerate(wanted):
+        if pattern.search(name):
+            group = options.groups[number]
+            return number, group.lr, decay if group.decay is None else group.decay
+    for prefix, pattern, change in proposals:
+        if name.startswith(prefix) and re.search(pattern, name[len(prefix) :]):
+            return -1, change.get("lr", 1.0), decay * change.get("decay", 1.0)
+    return -1, 1.0, decay
+
+
+def _no_decay(options: OptimizerOptions) -> list[str]:
+    # BertAdam decays every parameter, biases and norms included, unless a recipe says otherwise.
+    if options.name == "bert-adam" and "no_decay" not in options.model_fields_set:
+        return []
+    return options.no_decay
+
+
+def _patterns(options: OptimizerOptions) -> list[re.Pattern[str]]:
+    return [compiled(group.match, f"optimizer.groups[{i}].match") for i, group in enumerate(options.groups)]
+
+
+def compiled(pattern: str, key: str) -> re.Pattern[str]:
+    """A recipe's regular expression.
+
+    Raises:
+        RecipeError: it is none.
+    """
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise RecipeError([Problem(key, "not a regular expression", got=pattern, expected=str(error))]) from error
+
+
+def _proposals(learner: Learner) -> Iterator[tuple[str, str, dict[str, float]]]:
+    for prefix, module in learner.named_modules():
+        if callable(getattr(module, "parameter_groups", None)) and not prefix.startswith("teacher"):
+            for pattern, change in module.parameter_groups():
+                yield f"{prefix}." if prefix else "", pattern, change
+
+
+def _layer_factors(learner: Learner, decay: float) -> Callable[[str], float]:
+    if decay == 1.0:
+        return lambda _: 1.0
+    names = [name for name, _ in learner.model.named_parameters()]
+    depths = {f"model.{name}": learner.model.layer_of(name) for name in names}
+    top = max((depth for depth in depths.values() if depth is not None), default=0) + 1
+    return lambda name: 1.0 if depths.get(name) is None else math.pow(decay, top - depths[name])  # type: ignore[operator]
+
+
+def _check_groups(found: Any, wanted: list[re.Pattern[str]], learner: nn.Module) -> None:
+    names = [name for name, _ in learner.named_parameters()]
+    problems = [
+        Problem(f"optimizer.groups[{i}].match", "matches no parameter", got=p.pattern, expected=f"e.g. {names[0]}")
+        for i, p in enumerate(wanted)
+        if not any(p.search(name) for name in names)
+    ]
+    if not found:
+        problems.append(Problem("trainable", "nothing is left to train", hint="loosen `trainable` or `frozen`"))
+    if problems:
+        raise RecipeError(problems)
+
+
+def freeze(learner: Learner, trainable: list[str] | None, frozen: list[str]) -> dict[str, int]:
+    """Choose what is trained, by patterns searched in ``model.*`` and ``objectives.*`` names; ``frozen`` wins.
+
+    Returns:
+        Parameters by ``trained`` and ``total``.
+    """
+    open_patterns = [compiled(p, "trainable") for p in trainable or []]
+    shut_patterns = [compiled(p, "frozen") for p in frozen]
+    counts = {"trained": 0, "total": 0}
+    for name, parameter in learner.named_parameters():
+        if name.startswith("teacher."):
+            continue
+        is_open = trainable is None or any(p.search(name) for p in open_patterns)
+        if not is_open or any(p.search(name) for p in shut_patterns):
+            parameter.requires_grad_(False)
+        counts["total"] += parameter.numel()
+        counts["trained"] += parameter.numel() if parameter.requires_grad else 0
+    return counts

@@ -1,0 +1,180 @@
+"""Device, processes, threads and precision: the one place that talks to accelerate and torch.distributed."""
+
+from __future__ import annotations
+
+import os
+import random
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
+from accelerate.state import AcceleratorState, GradientState
+from torch import Tensor
+
+from vlcli.errors import UsageError
+
+PRECISIONS = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
+
+
+def resolve_device(name: str | None) -> str:
+    """``auto`` (or None) as the best device that is there.
+
+    Raises:
+        UsageError: there is no such device.
+    """
+    if name in (None, "auto"):
+        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    kind = name.split(":")[0]
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(kind, False):
+        known = ", ".join(kind for kind, is_there in there.items() if is_there)
+        raise UsageError("This device is not there.", got=name, expected=known, hint="--device auto")
+    return name
+
+
+def start(device: str, precision: str = "float32") -> Accelerator:
+    """An Accelerator for this stage; process group and ranks come from torchrun or accelerate's launcher.
+
+    Raises:
+        UsageError: fp16 on a CPU.
+    """
+    chosen = resolve_device(device)
+    if chosen == "cpu" and precision == "fp16":
+        raise UsageError("Half precision (fp16) needs a GPU.", got="device cpu", hint="precision=bf16 or float32")
+    # accelerate keeps one state per process; a recipe's stages may differ in precision and device.
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+    AcceleratorState._reset_state(reset_partial_state=alone)
+    GradientState._reset_state()
+    if chosen.startswith("cuda:") and alone:
+        torch.cuda.set_device(int(chosen.split(":")[1]))
+    # An objective may be off, or a batch may hold nothing for a head: its parameters are unused in that step.
+    wrap = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
+    patience = InitProcessGroupKwargs(timeout=timedelta(hours=6))  # ranks wait while rank 0 evaluates
+    return Accelerator(
+        mixed_precision=PRECISIONS[precision],
+        cpu=chosen == "cpu",
+        kwargs_handlers=[wrap, patience],
+        step_scheduler_with_optimizer=False,
+    )
+
+
+def world() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if _grouped() else 1
+
+
+def rank() -> int:
+    """This process's number."""
+    return dist.get_rank() if _grouped() else 0
+
+
+def _grouped() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def summed(values: Tensor) -> Tensor:
+    """``values`` added up over all processes, without gradient; the input is left alone."""
+    if world() == 1:
+        return values
+    values = values.detach().clone()
+    dist.all_reduce(values)
+    return values
+
+
+def share(value: Any) -> Any:
+    """Rank 0's ``value`` on every process."""
+    if world() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def wait() -> None:
+    """Wait for every process."""
+    if world() > 1:
+        dist.barrier()
+
+
+def gather(tensor: Tensor) -> Tensor:
+    """Rows of all processes in rank order: (B, ...) to (sum of B, ...), with gradient to every process.
+
+    The backward pass adds up what all processes send back, so that a loss over gathered rows has the gradient that one
+    process holding all rows would compute. Processes may hold different numbers of rows.
+    """
+    if world() == 1:
+        return tensor
+    if tensor.is_floating_point():
+        return _Gather.apply(tensor)  # type: ignore[no-any-return]
+    return _collect(tensor)[0]
+
+
+def _collect(tensor: Tensor) -> tuple[Tensor, list[int]]:
+    counts = torch.zeros(world(), dtype=torch.long, device=tensor.device)
+    counts[rank()] = len(tensor)
+    dist.all_reduce(counts)
+    rows = counts.tolist()
+    sent = tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor
+    padded = sent.new_zeros(max(rows), *sent.shape[1:])
+    padded[: len(sent)] = sent
+    parts = [torch.empty_like(padded) for _ in rows]
+    dist.all_gather(parts, padded)
+    whole = torch.cat([part[:count] for part, count in zip(parts, rows, strict=True)])
+    return whole.to(tensor.dtype), rows
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        whole, rows = _collect(tensor.contiguous())
+        ctx.start, ctx.count = sum(rows[: rank()]), rows[rank()]
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        grad = grads[0].contiguous().clone()
+        dist.all_reduce(grad)
+        return grad[ctx.start : ctx.start + ctx.count]
+
+
+def seed_step(seed: int, step: int, part: int = 0) -> None:
+    """Seed every generator for one step of one process.
+
+    What a step draws (dropout, anything an objective samples) depends on (seed, step, part of the step, rank) alone, so
+    a resumed run draws what the undisturbed one did and no generator state need be stored.
+    """
+    word = int(np.random.SeedSequence([seed & 0xFFFFFFFF, step, part, rank()]).generate_state(1, np.uint64)[0])
+    torch.manual_seed(word & 0x7FFFFFFFFFFFFFFF)
+    random.seed(word)
+    np.random.seed(word & 0xFFFFFFFF)
+
+
+def use_threads(wanted: int | None) -> int:
+    """Set and return torch's threads: ``wanted``, else OMP_NUM_THREADS, else the cores nobody uses now.
+
+    Threads spin at every barrier, so two threads beside one busy neighbour are many times slower than one.
+    """
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    count = wanted or (int(said) if said.isdigit() and int(said) > 0 else _free_cores())
+    torch.set_num_threads(count)
+    return count
+
+
+def _free_cores() -> int:
+    cores = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, _quota())
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, int(cores - busy + 0.25) // local)
+
+
+def _quota() -> int:
+    """Cores a container may use (cgroup v2), rounded down, at least one; unlimited: very many."""
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, int(limit) // int(period))
+    except (OSError, ValueError):
+        return 1 << 16

@@ -1,0 +1,35 @@
+"""The learning rate over time, as a factor of the peak."""
+
+from __future__ import annotations
+
+import math
+
+from vlcli.recipe.schema import ScheduleOptions
+
+
+def factor(index: int, total: int, options: ScheduleOptions, *, count_after: bool = False) -> float:
+    """The factor for the update number ``index`` (0-based) of ``total``.
+
+    ``warmup`` below 1 is a share of ``total``, else a number of steps; ``end`` is a share of the peak.
+
+    Args:
+        index: updates done.
+        total: updates of the whole run.
+        options: shape.
+        count_after: the step is counted after it is used, so that the first update of a warm-up has factor 0
+            (BertAdam); else the warm-up ends with the full rate and the decay starts from it.
+    """
+    warm = options.warmup * total if options.warmup < 1 else options.warmup
+    if index < warm:
+        return min(1.0, (index if count_after else index + 1) / warm)
+    left = min(1.0, (index - warm) / max(total - warm, 1e-9))
+    return options.end + (1 - options.end) * _shape(options, left)
+
+
+def _shape(options: ScheduleOptions, done: float) -> float:
+    """1 at the start of the decay, 0 at its end."""
+    if options.name == "constant":
+        return 1.0
+    if options.name == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * done))
+    return (1 - done) ** (options.power if options.name == "polynomial" else 1.0)

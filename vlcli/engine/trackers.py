@@ -1,0 +1,106 @@
+"""Where the numbers of a run go while it trains: a tracker gets every log line and, at a resume, forgets the future."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vlcli.errors import ComponentError
+
+
+class Tracker:
+    """Base of every tracker; only rank 0 makes one.
+
+    Args:
+        folder: the stage's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def resume(self, step: int) -> None:
+        """The run goes on from ``step`` (0: anew): later lines will come again."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """``values`` after ``step`` optimizer steps."""
+        raise AttributeError(f"{type(self).__name__} does not log")
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class JsonLines(Tracker):
+    """One JSON object a line: losses, metrics, gradient norm, learning rate, rate, share of time spent waiting for data.
+
+    Args:
+        folder: the stage's folder.
+        file: the file in it.
+    """
+
+    def __init__(self, folder: Path, *, file: str = "log.jsonl") -> None:
+        super().__init__(folder)
+        self.path = folder / file
+
+    def resume(self, step: int) -> None:
+        """Keep the lines up to ``step``; a line cut short by a kill goes too."""
+        kept = [line for line in self._lines() if line["step"] <= step] if step else []
+        self.path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Append a line."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")
+
+    def _lines(self) -> list[dict[str, Any]]:
+        return read_log(self.path)
+
+
+class TensorBoard(Tracker):
+    """TensorBoard event files.
+
+    Args:
+        folder: the stage's folder.
+        directory: the folder in it.
+    """
+
+    def __init__(self, folder: Path, *, directory: str = "tensorboard") -> None:
+        super().__init__(folder)
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ComponentError(
+                "The tracker 'tensorboard' needs TensorBoard, which is not installed.",
+                hint="pip install 'vlcli[tensorboard]'",
+            ) from error
+        self._make, self.directory, self._writer = SummaryWriter, folder / directory, None
+
+    def resume(self, step: int) -> None:
+        """Open the log; TensorBoard hides what an older one says of later steps."""
+        self._writer = self._make(str(self.directory), purge_step=step + 1 if step else None)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """One scalar each."""
+        if self._writer is None:
+            self.resume(0)
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Write what is pending."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a JSON-lines log; what a kill cut short is left out."""
+    lines: list[dict[str, Any]] = []
+    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("step"), int):
+            lines.append(line)
+    return lines

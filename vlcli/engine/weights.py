@@ -1,0 +1,216 @@
+"""Weights on disk as safetensors (tied tensors once), and loading that says what went where."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from vlcli.engine.learner import Learner
+from vlcli.errors import DataError, Problem, RecipeError
+
+TIED = "tied"
+"""Key of the file's metadata: JSON, name of each tied tensor -> name it is stored under."""
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, str] | None = None) -> None:
+    """Write ``tensors``; those that are one and the same are stored once."""
+    stored: dict[str, Tensor] = {}
+    tied: dict[str, str] = {}
+    seen: dict[tuple[Any, ...], str] = {}
+    for name, tensor in tensors.items():
+        value = tensor.detach()
+        place = (value.data_ptr(), value.dtype, value.shape, value.stride(), value.device)
+        if value.numel() and place in seen:
+            tied[name] = seen[place]
+            continue
+        seen[place] = name
+        stored[name] = value.cpu().contiguous()
+    # Views of one storage that are not the same tensor must be told apart before safetensors takes them.
+    save_file(_unshared(stored), path, {TIED: json.dumps(tied), **(facts or {})})
+
+
+def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    storages = [value.untyped_storage().data_ptr() for value in tensors.values()]
+    twice = {place for place in storages if storages.count(place) > 1} if len(set(storages)) < len(storages) else set()
+    return {n: v.clone() if v.untyped_storage().data_ptr() in twice else v for n, v in tensors.items()}
+
+
+def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
+    """What :func:`save_tensors` wrote, tied names included.
+
+    Raises:
+        DataError: missing, truncated or not safetensors.
+    """
+    try:
+        with safe_open(path, framework="pt", device=device) as file:
+            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            tied = json.loads((file.metadata() or {}).get(TIED, "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DataError("These weights cannot be read.", where=str(path), got=str(error).split("\n")[0]) from error
+    return found | {name: found[source] for name, source in tied.items()}
+
+
+@dataclass
+class LoadReport:
+    """What a load did; names are the learner's.
+
+    Attributes:
+        sources: where the weights came from.
+        matched: names loaded.
+        new: names that no source holds: freshly drawn.
+        reshaped: what ``adapt`` said it did.
+        mismatched: names whose shape differs, with both shapes: freshly drawn.
+        left_over: names a source holds that have no place.
+        allowed: backbone names left unloaded because ``allow_unmatched`` says so.
+    """
+
+    sources: list[str] = field(default_factory=list)
+    matched: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    reshaped: list[str] = field(default_factory=list)
+    mismatched: list[str] = field(default_factory=list)
+    left_over: list[str] = field(default_factory=list)
+    allowed: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """For a person: counts, and the first names of each kind."""
+        told = [f"weights from {', '.join(self.sources)}: {len(self.matched)} tensors matched"]
+        words = {"new": "new, freshly drawn", "mismatched": "of another shape, freshly drawn"}
+        words |= {"left_over": "left over, not used", "reshaped": "adapted"}
+        for key, text in words.items():
+            names: list[str] = getattr(self, key)
+            if names:
+                rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
+                told.append(f"{len(names)} {text}: {', '.join(names[:4])}{rest}")
+        return told
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``load_report.json``."""
+        return asdict(self)
+
+    def summary(self) -> dict[str, Any]:
+        """For ``stage.json``: counts instead of the matched names."""
+        return {**self.as_dict(), "matched": len(self.matched)}
+
+
+class Loader:
+    """Fills a learner from one or more sources and keeps the report.
+
+    Args:
+        learner: to be filled.
+        allow_unmatched: patterns (searched) of backbone names that may stay new.
+    """
+
+    def __init__(self, learner: Learner, allow_unmatched: Iterable[str] = ()) -> None:
+        self.learner, self.allow = learner, list(allow_unmatched)
+        self.report = LoadReport()
+        self.own = {n: v for n, v in learner.state_dict(keep_vars=True).items() if not n.startswith("teacher.")}
+
+    def add(self, state: dict[str, Tensor], source: str, *, ours: bool) -> None:
+        """Take what fits of ``state``; later sources win where two hold one name.
+
+        Args:
+            state: tensors by name.
+            source: where they came from, for the report.
+            ours: names are a bundle's (``model.*``, ``objectives.*``), else whatever the model's ``adapt`` knows.
+        """
+        self.report.sources.append(source)
+        for name, value in self._adapted(state, ours).items():
+            self._put(name, value)
+
+    def finish(self) -> LoadReport:
+        """Check that the backbone is complete, start the momentum copy from it, and hand over the report.
+
+        Raises:
+            DataError: backbone weights are unmatched and not allowed to be.
+        """
+        filled = {id(self.own[name]) for name in self.report.matched}
+        shapes = {text.split(" ")[0] for text in self.report.mismatched}
+        self.report.new = [n for n, v in self.own.items() if id(v) not in filled and n not in shapes]
+        self._check_backbone([n for n in [*self.report.new, *shapes] if n.startswith("model.")])
+        if self.learner.teacher is not None:
+            self.learner.teacher.load_state_dict(self.learner.model.state_dict())
+        return self.report
+
+    def _adapted(self, state: dict[str, Tensor], ours: bool) -> dict[str, Tensor]:
+        """Names as the learner has them, shapes as ``adapt`` makes them."""
+        if not ours:
+            state = self._from_model(state)
+        else:
+            inner = {n.removeprefix("model."): v for n, v in state.items() if n.startswith("model.")}
+            state = {n: v for n, v in state.items() if not n.startswith("model.")} | self._from_model(inner)
+        for name, objective in self.learner.objectives.items():
+            prefix = f"objectives.{name}."
+            inner = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+            if inner:
+                state = {n: v for n, v in state.items() if not n.startswith(prefix)}
+                state |= {prefix + n: v for n, v in objective.adapt(inner, self.report.reshaped).items()}
+        return state
+
+    def _from_model(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        adapted = self.learner.model.adapt(state, self.report.reshaped)
+        return {n if n.startswith("objectives.") else f"model.{n}": v for n, v in adapted.items()}
+
+    def _put(self, name: str, value: Tensor) -> None:
+        own = self.own.get(name)
+        if own is None:
+            self.report.left_over.append(name)
+        elif own.shape != value.shape:
+            self.report.mismatched.append(f"{name} {tuple(value.shape)} for {tuple(own.shape)}")
+        else:
+            with torch.no_grad():
+                own.copy_(value)
+            self.report.matched.append(name)
+
+    def _check_backbone(self, names: list[str]) -> None:
+        self.report.allowed = [n for n in names if any(_compile(p).search(n) for p in self.allow)]
+        wrong = [n for n in names if n not in self.report.allowed]
+        if wrong:
+            raise DataError(
+                f"{len(wrong)} weights of the model are not in what it starts from.",
+                where=", ".join(self.report.sources),
+                got="; ".join(wrong[:6]) + (" ..." if len(wrong) > 6 else "") + self._spare(),
+                expected="every weight of the model",
+                hint="make the model as it was trained, or let them be new: allow_unmatched: ['PATTERN']",
+            )
+
+    def _spare(self) -> str:
+        spare = [n for n in self.report.left_over if n.startswith("model.")]
+        return f" (without a place there: {', '.join(spare[:4])})" if spare else ""
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        problem = Problem("allow_unmatched", "not a regular expression", got=pattern, expected=str(error))
+        raise RecipeError([problem]) from error
+
+
+def load_exactly(module: nn.Module, state: dict[str, Tensor], where: str) -> None:
+    """Fill ``module`` with its own saved state; nothing may differ.
+
+    Raises:
+        DataError: a name or a shape differs.
+    """
+    own = module.state_dict(keep_vars=True)
+    wrong = sorted(set(own) ^ set(state)) or [n for n, v in own.items() if v.shape != state[n].shape]
+    if wrong:
+        raise DataError(
+            "These weights are of another model.",
+            where=where,
+            got=f"{len(wrong)} names or shapes differ: {', '.join(wrong[:4])}",
+            hint="the recipe has changed since: run with --force to start anew",
+        )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(state[name])
