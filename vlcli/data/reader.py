@@ -2,46 +2,136 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from vlcli.data.files import index_images, inside
 from vlcli.data.sample import Example
+from vlcli.data.take import select
 from vlcli.errors import DataError
+from vlcli.features.boxes import BoxList, image_id
 
 
 class Reader:
     """Base of every data set. Nothing is read before :meth:`examples`; ``files`` tells what would be.
 
+    A data set of one's own overrides :meth:`files` and :meth:`read`; ``read`` may call :meth:`picture` with the file
+    names it meets. Names it does not meet are looked for by image id under ``images``.
+
     Args:
         root: the recipe's data root; relative paths in a recipe are under it.
-        split: which part.
+        split: which part, or several that are read one after another.
         images: folder of the pictures, under ``root``.
+        take: which images of the split, see :mod:`vlcli.data.take`: ``first:1161`` and ``after:1161`` hold out.
         limit: read only so many examples (None: all).
     """
 
     paper: ClassVar[str] = ""
     splits: ClassVar[tuple[str, ...]] = ()
     """The splits its files come in, for messages; empty: any."""
+    weight: float = 1.0
+    """How often a training epoch passes over it: ``weight`` beside a reader's own keys in a recipe."""
 
-    def __init__(self, root: Path, *, split: str = "train", images: str = "images", limit: int | None = None) -> None:
-        self.root, self.split, self.limit = Path(root), split, limit
-        self.image_folder = self.root / images
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        images: str = "images",
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        self.root, self.take, self.limit = Path(root), take, limit
+        self.split_names = [split] if isinstance(split, str) else list(split)
+        self.split = "+".join(self.split_names)
+        self.image_folder = inside(self.root, images)
+        self._paths: dict[str, Path] = {}
+        self._examples: list[Example] | None = None
+        self._index: dict[str, list[Path]] | None = None
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        spec = getattr(self, "spec_in_recipe", None) or {}
+        return f"{spec.get('name', type(self).__name__)} ({self.split})"
 
     def files(self) -> list[Path]:
         """The annotation files it will read: checked before a run starts, hashed into the stage's key."""
         raise AttributeError(f"{type(self).__name__} does not name its files")
 
-    def examples(self) -> list[Example]:
-        """Every example, in the file's order."""
+    def read(self) -> list[Example]:
+        """Every example of the split, in the file's order."""
         raise AttributeError(f"{type(self).__name__} has no examples")
 
-    def image_files(self) -> dict[str, Path]:
-        """Where each image lies, by image id, in the order of first use."""
-        raise AttributeError(f"{type(self).__name__} has no images")
+    def examples(self) -> list[Example]:
+        """The chosen examples (``take``, ``limit``), in the file's order; read once and kept.
 
-    def boxes(self) -> dict[str, Any]:
-        """Given boxes by image id (``vlcli.features.BoxList``); none by default."""
+        Raises:
+            DataError: a file is missing or malformed, or nothing is left.
+        """
+        if self._examples is None:
+            self.require()
+            found = self.read()
+            chosen = found if self.take is None else select(found, self.take, self.root)
+            chosen = chosen[: self.limit]
+            if not chosen:
+                raise self._empty(len(found))
+            self._examples = chosen
+        return self._examples
+
+    def image_files(self) -> dict[str, Path]:
+        """Where each image lies, by image id, in the order of first use (existence is not checked).
+
+        Raises:
+            DataError: two files answer to one id.
+        """
+        names = dict.fromkeys(name for example in self.examples() for name in example.images)
+        return {name: self.locate(name) for name in names}
+
+    def locate(self, name: str) -> Path:
+        """Where the image with this id lies; where nothing is found, where it was expected.
+
+        Raises:
+            DataError: two files answer to the id.
+        """
+        if name in self._paths:
+            return self._paths[name]
+        if self._index is None:
+            self._index = index_images(self.image_folder)
+        found = self._index.get(name, [])
+        if len(found) > 1:
+            raise _twice(name, found[0], found[1], self.label)
+        return found[0] if found else self.image_folder / f"{name}.jpg"
+
+    def picture(self, file: str, folder: Path | None = None) -> str:
+        """Note a picture's file (relative to ``images``, or absolute) and return its id.
+
+        Raises:
+            DataError: another file has the same id, or the path leaves its folder.
+        """
+        path = inside(folder or self.image_folder, file)
+        name = image_id(file)
+        known = self._paths.setdefault(name, path)
+        if known != path:
+            raise _twice(name, known, path, self.label)
+        return name
+
+    def boxes(self) -> dict[str, BoxList]:
+        """Given boxes by image id (pixels; classes counted from 0); none by default."""
         return {}
+
+    def class_names(self) -> list[str]:
+        """Names of the box classes that :meth:`boxes` numbers; none by default."""
+        return []
+
+    def attribute_names(self) -> list[str]:
+        """Names of the box attributes that :meth:`boxes` numbers; none by default."""
+        return []
+
+    def label_names(self) -> list[str]:
+        """Names that ``targets["label"]`` numbers, where labels were words; none by default."""
+        return []
 
     def require(self) -> None:
         """Raise a DataError that names the first file that is missing."""
@@ -53,3 +143,38 @@ class Reader:
                     where=str(file),
                     hint="point the recipe's `root` at the folder that holds it, e.g. root=DATA",
                 )
+
+    def first_file(self, named: str | None, candidates: Sequence[str]) -> list[Path]:
+        """One annotation file per chosen split: ``named`` with ``{split}`` filled in, else the first candidate found.
+
+        Where no candidate exists, the first is returned, so that the message names the usual place.
+        """
+        found = []
+        for split in self.split_names:
+            options = [inside(self.root, _fill(text, split)) for text in ([named] if named else candidates)]
+            found.append(next((path for path in options if path.is_file()), options[0]))
+        return found
+
+    def _empty(self, total: int) -> DataError:
+        files = ", ".join(map(str, self.files())) or str(self.image_folder)
+        return DataError(
+            f"The data set {self.label} is empty.",
+            where=files,
+            got=f"0 of {total} examples" + (f" after take={self.take!r}" if self.take and total else ""),
+            expected="one example or more",
+            hint="check `split`, `take` and `limit`",
+        )
+
+
+def _fill(text: str, split: str) -> str:
+    return text.replace("{split}", split)
+
+
+def _twice(name: str, first: Path, second: Path, label: str) -> DataError:
+    return DataError(
+        f"Two files answer to the image id {name!r}.",
+        where=label,
+        got=f"{first} and {second}",
+        expected="file names that differ by more than folder and extension",
+        hint="rename one of them, or point `images` at one of the folders",
+    )

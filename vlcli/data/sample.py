@@ -25,6 +25,7 @@ class Example:
         images: image ids, none for text-only data, two for NLVR2, five for a story.
         text_key: id of the sentence; equal ids are encoded once. Empty: the sentence itself.
         targets: labels by name (``label`` an int; ``answers`` a mapping answer -> score; ``kind`` a string ...).
+        choices: further sentences; ``text`` or one of them is drawn anew each epoch.
     """
 
     key: str
@@ -32,6 +33,7 @@ class Example:
     images: list[str] = field(default_factory=list)
     text_key: str = ""
     targets: dict[str, Any] = field(default_factory=dict)
+    choices: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -62,7 +64,8 @@ class ImageSample:
         size: height and width in pixels.
         features: (R, D) or None.
         boxes: (R, 4) divided by width and height, or None.
-        fields: more arrays along R: ``classes``, ``class_scores``, ``attributes``, ``attribute_scores``, ``class_probs``.
+        fields: more arrays along R: ``classes``, ``class_scores``, ``attributes``, ``attribute_scores``,
+            ``class_probs``.
         box_ids: R ids.
         pixels: (3, H, W) float32 normalised, or None.
         concepts: ``ids``, ``scores`` arrays along K.
@@ -134,9 +137,9 @@ class Corruption:
     view: str = "corrupted"
     phase: Phase = "tokens"
 
-    def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
+    def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:  # noqa: ARG002
         """Change ``sample`` (a fork) by replacing its parts, and leave marks."""
-        raise AttributeError(f"{type(self).__name__} does not say how it corrupts")
+        raise AttributeError(f"{type(self).__name__} does not say how it corrupts {sample.key!r}")
 
 
 def generator(seed: int, epoch: int, key: str, name: str) -> np.random.Generator:

@@ -1,0 +1,137 @@
+"""Reading annotation files so that every fault is named: which file, which line, which field."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vlcli.errors import DataError
+
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+
+
+def inside(root: Path, path: str | Path) -> Path:
+    """``path`` under ``root``; an absolute path stands for itself, a relative one may not leave ``root``.
+
+    Raises:
+        DataError: it climbs out.
+    """
+    given = Path(path).expanduser()
+    if given.is_absolute():
+        return given
+    joined = Path(os.path.normpath(root / given))
+    if not joined.is_relative_to(os.path.normpath(root)):
+        raise DataError(
+            "A path leaves the data root.",
+            where=str(root),
+            got=str(path),
+            expected="a path inside the root",
+            hint="give an absolute path if it is meant",
+        )
+    return joined
+
+
+def read_text(path: Path) -> str:
+    """A text file, gzip or not.
+
+    Raises:
+        DataError: missing, unreadable, truncated or not UTF-8.
+    """
+    try:
+        data = path.read_bytes()
+        return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise DataError("The file does not exist.", where=str(path), hint="check `root` and the file's name") from None
+    except UnicodeDecodeError as error:
+        raise DataError("The file is not UTF-8 text.", where=str(path), got=str(error)) from None
+    except (OSError, EOFError) as error:
+        got = f"{type(error).__name__}: {error}"
+        raise DataError("The file cannot be read.", where=str(path), got=got, hint="is it complete?") from None
+
+
+def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:
+    """A JSON document whose top level is of ``kind``.
+
+    Raises:
+        DataError: malformed (with line and column), or something else at the top.
+    """
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise _malformed(f"{path}:{error.lineno}", error) from None
+    if not isinstance(content, kind):
+        raise DataError(
+            "The file holds something else.",
+            where=str(path),
+            got=_name(type(content)),
+            expected=" or ".join(map(_name, kind if isinstance(kind, tuple) else (kind,))),
+        )
+    return content
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a JSON-lines file, each with its place (``file:line``); blank lines are passed over.
+
+    Raises:
+        DataError: a line is malformed or no object.
+    """
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if line.strip():
+            yield f"{path}:{number}", _line_object(line, f"{path}:{number}")
+
+
+def _line_object(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise _malformed(where, error) from None
+    if not isinstance(row, dict):
+        raise DataError("The line is no object.", where=where, got=_name(type(row)), expected="{...}")
+    return row
+
+
+def _malformed(where: str, error: json.JSONDecodeError) -> DataError:
+    return DataError(
+        "The JSON is malformed.", where=where, got=f"{error.msg} at column {error.colno}", hint="is the file complete?"
+    )
+
+
+def value(row: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
+    """``row[key]``, which must be of ``kind``.
+
+    Raises:
+        DataError: absent or of another type.
+    """
+    wanted = " or ".join(map(_name, kind if isinstance(kind, tuple) else (kind,)))
+    if not isinstance(row, dict) or key not in row:
+        got = ", ".join(map(str, row)) if isinstance(row, dict) else _name(type(row))
+        raise DataError(f"The field {key!r} is missing.", where=where, got=got, expected=f"{key}: {wanted}")
+    found = row[key]
+    if not isinstance(found, kind) or (isinstance(found, bool) and kind is int):
+        raise DataError(
+            f"The field {key!r} has a wrong type.",
+            where=where,
+            got=f"{found!r} ({_name(type(found))})",
+            expected=wanted,
+        )
+    return found
+
+
+def _name(kind: type) -> str:
+    return {dict: "an object", list: "a list", str: "text", int: "a number", float: "a number"}.get(kind, kind.__name__)
+
+
+def index_images(folder: Path) -> dict[str, list[Path]]:
+    """Every picture under ``folder`` by its id (file name without extension), folders in sorted order."""
+    found: dict[str, list[Path]] = {}
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        for name in sorted(names):
+            stem, dot, suffix = name.rpartition(".")
+            if dot and stem and f".{suffix.lower()}" in IMAGE_SUFFIXES:
+                found.setdefault(stem, []).append(Path(place, name))
+    return found

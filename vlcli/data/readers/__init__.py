@@ -1,0 +1,1 @@
+"""Readers of annotation files, one module per format. None of them imports torch."""

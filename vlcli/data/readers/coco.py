@@ -1,0 +1,224 @@
+"""COCO's files: captions and instances (Lin et al. 2014; Chen et al. 2015)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from vlcli.data.files import read_json, value
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.errors import DataError
+from vlcli.features.boxes import BoxList
+
+Index = Callable[[Any], int]
+
+
+class _Coco(Reader):
+    """What captions and instances share: the ``images`` list."""
+
+    def file_names(self, content: dict[str, Any], where: Path) -> dict[Any, str]:
+        """File name by the number of the image."""
+        rows = value(content, "images", list, str(where))
+        return {
+            value(row, "id", (int, str), f"{where}: images[{place}]"): _file_name(row) for place, row in enumerate(rows)
+        }
+
+    def image_of(self, names: dict[Any, str], row: dict[str, Any], where: str) -> str:
+        """The image id an annotation speaks of."""
+        number = value(row, "image_id", (int, str), where)
+        if number not in names:
+            raise DataError(
+                "An annotation speaks of an image that the file does not list.", where=where, got=f"image_id {number}"
+            )
+        return self.picture(names[number])
+
+
+def _file_name(row: dict[str, Any]) -> str:
+    return str(row.get("file_name") or f"{row['id']:012d}.jpg")
+
+
+class CocoCaptions(_Coco):
+    """Images with captions in COCO's format, one example a caption.
+
+    Args:
+        root: data root.
+        split: which file(s); fills ``{split}``.
+        file: annotation file under the root, e.g. ``annotations/captions_train2014.json``; None: the usual places.
+        images: folder that the file names are relative to.
+        captions: every caption, or the first of each image.
+        take: which images, see :mod:`vlcli.data.take`.
+        limit: read only so many examples.
+    """
+
+    paper: ClassVar[str] = "Chen et al. 2015, Microsoft COCO Captions"
+    usual: ClassVar[tuple[str, ...]] = (
+        "coco/annotations/captions_{split}.json",
+        "annotations/captions_{split}.json",
+        "coco/annotations/captions_{split}2017.json",
+        "annotations/captions_{split}2017.json",
+        "annotations/captions_{split}2014.json",
+    )
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        file: str | None = None,
+        images: str = "images",
+        captions: Literal["all", "first"] = "all",
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(root, split=split, images=images, take=take, limit=limit)
+        self.file, self.captions = file, captions
+
+    def files(self) -> list[Path]:
+        """The caption files."""
+        return self.first_file(self.file, self.usual)
+
+    def read(self) -> list[Example]:
+        """One example per caption; key and text key are the annotation's id."""
+        return [example for file in self.files() for example in self._read_file(file)]
+
+    def _read_file(self, file: Path) -> list[Example]:
+        content = read_json(file)
+        names = self.file_names(content, file)
+        examples, seen = [], set()
+        for place, row in enumerate(value(content, "annotations", list, str(file))):
+            where = f"{file}: annotations[{place}]"
+            image = self.image_of(names, row, where)
+            if self.captions == "all" or image not in seen:
+                key = str(row.get("id", place))
+                examples.append(Example(key, value(row, "caption", str, where).strip(), [image], text_key=key))
+            seen.add(image)
+        return examples
+
+
+class CocoInstances(_Coco):
+    """Images with labelled boxes in COCO's format, one example an image.
+
+    ``boxes()`` gives them for extraction or training; classes are numbered from 0 in the order of ``categories``. Where
+    annotations list ``attributes`` (ids in ``attribute_categories``), one attribute a box is made of them: the product
+    over their supercategories, such as "red small".
+
+    Args:
+        root: data root.
+        split: which file(s); fills ``{split}``.
+        file: annotation file under the root; None: the usual places.
+        images: folder that the file names are relative to.
+        crowds: keep crowd boxes.
+        take: which images, see :mod:`vlcli.data.take`.
+        limit: read only so many examples.
+    """
+
+    paper: ClassVar[str] = "Lin et al. 2014, Microsoft COCO"
+    usual: ClassVar[tuple[str, ...]] = tuple(text.replace("captions", "instances") for text in CocoCaptions.usual)
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        file: str | None = None,
+        images: str = "images",
+        crowds: bool = False,
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(root, split=split, images=images, take=take, limit=limit)
+        self.file, self.crowds = file, crowds
+        self._boxes: dict[str, BoxList] = {}
+        self._classes: list[str] = []
+        self._attributes: list[str] = []
+
+    def files(self) -> list[Path]:
+        """The instance files."""
+        return self.first_file(self.file, self.usual)
+
+    def read(self) -> list[Example]:
+        """One example per image that has a box; its boxes are in ``boxes()``."""
+        return [Example(name, None, [name]) for file in self.files() for name in self._read_file(file)]
+
+    def boxes(self) -> dict[str, BoxList]:
+        """Boxes of the chosen images by image id."""
+        return {name: self._boxes[name] for example in self.examples() for name in example.images}
+
+    def class_names(self) -> list[str]:
+        """The categories, in the file's order."""
+        self.examples()
+        return self._classes
+
+    def attribute_names(self) -> list[str]:
+        """The attributes' products, empty where the file has none."""
+        self.examples()
+        return self._attributes
+
+    def _read_file(self, file: Path) -> list[str]:
+        content = read_json(file)
+        names = self.file_names(content, file)
+        categories = value(content, "categories", list, str(file))
+        number = {row["id"]: place for place, row in enumerate(categories)}
+        self._classes = [str(row.get("name", row["id"])) for row in categories]
+        attribute, self._attributes = attribute_product(content.get("attribute_categories", []))
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for place, row in enumerate(value(content, "annotations", list, str(file))):
+            where = f"{file}: annotations[{place}]"
+            image = self.image_of(names, row, where)
+            _check_box(row, number, where)
+            if self.crowds or not row.get("iscrowd"):
+                rows.setdefault(image, []).append(row)
+        sizes = {self.picture(_file_name(row)): (row.get("height"), row.get("width")) for row in content["images"]}
+        for image, found in rows.items():
+            self._boxes[image] = _box_list(found, number, attribute, sizes[image])
+        return list(rows)
+
+
+def _check_box(row: dict[str, Any], number: dict[Any, int], where: str) -> None:
+    box = value(row, "bbox", list, where)
+    if len(box) != 4:
+        raise DataError("A box needs four numbers.", where=where, got=str(box), expected="[x, y, width, height]")
+    if value(row, "category_id", (int, str), where) not in number:
+        raise DataError("The category is not listed.", where=where, got=f"category_id {row['category_id']}")
+
+
+def _box_list(
+    rows: list[dict[str, Any]], number: dict[Any, int], attribute: Index | None, size: tuple[Any, Any]
+) -> BoxList:
+    boxes = np.array([row["bbox"] for row in rows], np.float32).reshape(-1, 4)
+    boxes[:, 2:] += boxes[:, :2]
+    return BoxList(
+        boxes,
+        classes=np.array([number[row["category_id"]] for row in rows], np.int64),
+        attributes=None if attribute is None else np.array([attribute(row.get("attributes", [])) for row in rows]),
+        box_ids=np.array([str(row.get("id", place)) for place, row in enumerate(rows)]),
+        size=(int(size[0]), int(size[1])) if size[0] and size[1] else None,
+    )
+
+
+def attribute_product(categories: list[dict[str, Any]]) -> tuple[Index | None, list[str]]:
+    """How a list of attribute ids becomes one number, and the names of these numbers; -1 where one is lacking."""
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for row in categories:
+        kinds.setdefault(str(row.get("supercategory", "")), []).append(row)
+    if not kinds:
+        return None, []
+    names = [""]
+    for rows in kinds.values():
+        names = [f"{name} {row['name']}".strip() for name in names for row in rows]
+    places = [{row["id"]: place for place, row in enumerate(rows)} for rows in kinds.values()]
+
+    def index(ids: list[Any]) -> int:
+        total = 0
+        for known in places:
+            found = [known[item] for item in ids if item in known]
+            if len(found) != 1:
+                return -1
+            total = total * len(known) + found[0]
+        return total
+
+    return index, names

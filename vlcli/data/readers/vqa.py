@@ -1,0 +1,153 @@
+"""VQA v2: questions and annotations as published, and LXMERT's joined form."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from vlcli.data.files import read_json, value
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.errors import DataError
+
+SCORES = (0.0, 0.3, 0.6, 0.9, 1.0)
+"""Soft score of an answer by how many of the ten people gave it; four or more count as four."""
+_SUBTYPE = re.compile(r"^(train|val|test)(?:-dev)?(20\d\d)$")
+
+
+def soft_scores(answers: Iterable[str]) -> dict[str, float]:
+    """Answer -> soft score, most frequent first (Teney et al. 2018; reference counts 0/1/2/3/4+)."""
+    return {answer: SCORES[min(count, 4)] for answer, count in Counter(answers).most_common()}
+
+
+class VQA(Reader):
+    """Questions on images with ten answers each (VQA v2 JSON, gzip accepted, or LXMERT's list).
+
+    Targets: ``answers`` (answer -> soft score), ``raw_answers`` (as given), ``question_type``, ``answer_type`` and
+    ``question_id``; a split without annotations has the last alone.
+
+    Args:
+        root: data root.
+        split: which file(s); fills ``{split}``.
+        questions: question file under the root; None: the usual places.
+        annotations: annotation file under the root; None: the usual places; "" for none.
+        images: folder of the pictures, searched by image id.
+        image_name: image id made of the file's number, e.g. ``COCO_train2014_{:012d}``; None: by the file's own
+            ``data_subtype``, else twelve digits.
+        take: which images, see :mod:`vlcli.data.take`.
+        limit: read only so many examples.
+    """
+
+    paper: ClassVar[str] = "Goyal et al. 2017, Making the V in VQA Matter"
+    splits: ClassVar[tuple[str, ...]] = ("train", "val", "test", "nominival", "minival")
+    asked: ClassVar[tuple[str, ...]] = (
+        "vqa/v2_OpenEnded_mscoco_{split}_questions.json",
+        "vqa/v2_OpenEnded_mscoco_{split}2014_questions.json",
+        "vqa/v2_OpenEnded_mscoco_{split}2015_questions.json",
+        "v2_OpenEnded_mscoco_{split}2014_questions.json",
+        "v2_OpenEnded_mscoco_{split}2015_questions.json",
+        "vqa/{split}.json",
+    )
+    answered: ClassVar[tuple[str, ...]] = (
+        "vqa/v2_mscoco_{split}_annotations.json",
+        "vqa/v2_mscoco_{split}2014_annotations.json",
+        "v2_mscoco_{split}2014_annotations.json",
+    )
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        questions: str | None = None,
+        annotations: str | None = None,
+        images: str = "images",
+        image_name: str | None = None,
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(root, split=split, images=images, take=take, limit=limit)
+        self.questions, self.annotations, self.image_name = questions, annotations, image_name
+
+    def files(self) -> list[Path]:
+        """Question files, and annotation files where there are any."""
+        return [file for pair in self._pairs() for file in pair if file is not None]
+
+    def read(self) -> list[Example]:
+        """One example a question, key = question id."""
+        examples = []
+        for asked, answered in self._pairs():
+            content = read_json(asked, (dict, list))
+            rows = (
+                self._joined(content, asked) if isinstance(content, list) else self._official(content, asked, answered)
+            )
+            examples += list(rows)
+        return examples
+
+    def _pairs(self) -> list[tuple[Path, Path | None]]:
+        asked = self.first_file(self.questions, self.asked)
+        if self.annotations == "":
+            return [(file, None) for file in asked]
+        answered: list[Path | None] = list(self.first_file(self.annotations, self.answered))
+        for place, (split, file) in enumerate(zip(self.split_names, answered, strict=True)):
+            joined = asked[place].name == f"{split}.json"  # LXMERT's form holds its own answers
+            unlabelled = split.startswith("test") and not (file and file.is_file())
+            if self.annotations is None and (joined or unlabelled):
+                answered[place] = None
+        return list(zip(asked, answered, strict=True))
+
+    def _official(self, content: dict[str, Any], asked: Path, answered: Path | None) -> Iterator[Example]:
+        notes = {} if answered is None else _by_question(answered)
+        form = self.image_name or _image_form(str(content.get("data_subtype", "")))
+        for place, row in enumerate(value(content, "questions", list, str(asked))):
+            where = f"{asked}: questions[{place}]"
+            number = value(row, "question_id", (int, str), where)
+            targets: dict[str, Any] = {"question_id": number}
+            if answered is not None:
+                targets |= _targets(notes, number, answered)
+            image = _image(form, value(row, "image_id", (int, str), where), where)
+            yield Example(str(number), value(row, "question", str, where).strip(), [image], targets=targets)
+
+    def _joined(self, content: list[Any], file: Path) -> Iterator[Example]:
+        for place, row in enumerate(content):
+            where = f"{file}[{place}]"
+            number = value(row, "question_id", (int, str), where)
+            targets: dict[str, Any] = {"question_id": number}
+            targets |= {name: row[name] for name in ("question_type", "answer_type") if name in row}
+            if "label" in row:
+                targets["answers"] = {str(k): float(v) for k, v in value(row, "label", dict, where).items()}
+            image = value(row, "img_id", str, where)
+            yield Example(str(number), value(row, "sent", str, where).strip(), [image], targets=targets)
+
+
+def _by_question(file: Path) -> dict[Any, dict[str, Any]]:
+    rows = value(read_json(file), "annotations", list, str(file))
+    return {
+        value(row, "question_id", (int, str), f"{file}: annotations[{place}]"): row for place, row in enumerate(rows)
+    }
+
+
+def _targets(notes: dict[Any, dict[str, Any]], number: Any, file: Path) -> dict[str, Any]:
+    if number not in notes:
+        raise DataError("A question has no annotation.", where=str(file), got=f"question_id {number}")
+    row, where = notes[number], f"{file}: question_id {number}"
+    answers = [value(answer, "answer", str, where) for answer in value(row, "answers", list, where)]
+    kinds = {name: str(row.get(name, "")) for name in ("question_type", "answer_type")}
+    return {"answers": soft_scores(answers), "raw_answers": answers, **kinds}
+
+
+def _image_form(subtype: str) -> str:
+    found = _SUBTYPE.match(subtype)
+    return f"COCO_{found[1]}{found[2]}_{{:012d}}" if found else "{:012d}"
+
+
+def _image(form: str, number: int | str, where: str) -> str:
+    if isinstance(number, str) and not number.isdigit():
+        return number
+    try:
+        return form.format(int(number))
+    except (ValueError, IndexError, KeyError):
+        raise DataError("The image's name cannot be made.", where=where, got=form, expected="such as {:012d}") from None

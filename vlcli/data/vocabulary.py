@@ -1,0 +1,260 @@
+"""Sentences to vocabulary ids and back; WordPiece as BERT has it, on the ``tokenizers`` library."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vlcli.data.sample import TextSample
+from vlcli.errors import DataError
+
+# The library warns at every fork once it has used threads; texts here are encoded one by one, so none are used.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+SPECIALS = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+"""The names special tokens go by, BERT's first."""
+FILES = ("tokenizer.json", "vocab.txt")
+_WORD = re.compile(r"\S+")
+
+
+class Tokenizer:
+    """A vocabulary with what turns sentences into its ids.
+
+    Args:
+        engine: the tokenizer of the ``tokenizers`` library, without post-processing of its own.
+        lowercase: whether it folds case (and accents), for the record.
+        source: where it came from, for messages.
+    """
+
+    def __init__(self, engine: tokenizers.Tokenizer, *, lowercase: bool, source: str = "") -> None:
+        engine.no_padding()
+        engine.no_truncation()
+        self.engine, self.lowercase, self.source = engine, lowercase, source
+        self.ids = {name: _special(engine, names, source) for name, names in SPECIALS.items()}
+        self._special_ids = frozenset(self.ids.values())
+
+    @classmethod
+    def load(cls, source: str | Path, lowercase: bool = True) -> Tokenizer:
+        """From a folder (``tokenizer.json`` or ``vocab.txt``), one of these files, or a name on the Hugging Face hub.
+
+        Args:
+            source: folder, file or hub name.
+            lowercase: fold case; where ``tokenizer.json`` or ``tokenizer_config.json`` say otherwise, they hold.
+
+        Raises:
+            DataError: nothing is there, the file is damaged, or the hub cannot be reached.
+        """
+        path = Path(source).expanduser()
+        if path.is_dir():
+            return cls._from_folder(path, lowercase)
+        if path.is_file():
+            return cls._from_file(path, lowercase)
+        if path.suffix in (".txt", ".json") or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
+            raise _absent(str(source))
+        return cls._from_folder(_download(str(source)), lowercase)
+
+    @classmethod
+    def train(
+        cls, texts: Iterable[str], size: int = 1000, *, lowercase: bool = True, min_frequency: int = 1
+    ) -> Tokenizer:
+        """A WordPiece vocabulary of at most ``size`` entries made from ``texts``; the same texts give the same one.
+
+        Raises:
+            DataError: the texts hold no word, or ``size`` has no room for their letters.
+        """
+        from vlcli.data.wordpiece import learn
+
+        normaliser, splitter = _normaliser(lowercase), pre_tokenizers.BertPreTokenizer()
+        counts: dict[str, int] = {}
+        for text in texts:
+            for word, _ in splitter.pre_tokenize_str(normaliser.normalize_str(text)):
+                counts[word] = counts.get(word, 0) + 1
+        specials = [names[0] for names in SPECIALS.values()]
+        pieces = [*specials, *learn(counts, size - len(specials), min_frequency)]
+        return cls(_wordpiece({piece: number for number, piece in enumerate(pieces)}, lowercase), lowercase=lowercase)
+
+    def save(self, folder: Path) -> None:
+        """Write ``tokenizer.json``, ``vocab.txt`` and ``tokenizer_config.json``, which transformers loads too."""
+        folder.mkdir(parents=True, exist_ok=True)
+        vocabulary = self.engine.get_vocab()
+        words = sorted(vocabulary, key=vocabulary.__getitem__)
+        config = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": self.lowercase,
+            "model_max_length": 512,
+            **{f"{name}_token": self.engine.id_to_token(number) for name, number in self.ids.items()},
+        }
+        _write(folder / "vocab.txt", "\n".join(words) + "\n")
+        _write(folder / "tokenizer_config.json", json.dumps(config, indent=1) + "\n")
+        _write(folder / "tokenizer.json", self.engine.to_str(pretty=False))
+
+    def facts(self) -> dict[str, int]:
+        """The fields of ``vlcli.nn.model.Facts`` that it decides."""
+        return {"vocab_size": len(self), **{f"{name}_id": number for name, number in self.ids.items()}}
+
+    def encode(self, raw: str, key: str = "", length: int | None = None) -> TextSample:
+        """One sentence as ``[CLS] pieces [SEP]``.
+
+        Args:
+            raw: the sentence.
+            key: text id; by default the sentence itself.
+            length: most pieces, specials included; pieces that do not fit are cut off before ``[SEP]``.
+        """
+        encoding = self.engine.encode(raw, add_special_tokens=False)
+        room = None if length is None else max(length - 2, 0)
+        pieces = encoding.ids[:room]
+        starts = [match.start() for match in _WORD.finditer(raw)]
+        words = [bisect_right(starts, start) - 1 for start, _ in encoding.offsets[:room]]
+        ids = [self.ids["cls"], *pieces, self.ids["sep"]]
+        special = [True, *(number in self._special_ids - {self.ids["unk"]} for number in pieces), True]
+        return TextSample(key or raw, raw, ids, special, [-1, *words, -1])
+
+    def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
+        """Ids as a sentence, special tokens left out unless asked for."""
+        hidden = frozenset() if specials else self._special_ids - {self.ids["unk"]}
+        kept = [self.engine.id_to_token(int(number)) or "" for number in ids if int(number) not in hidden]
+        return str(self.engine.decoder.decode(kept)) if self.engine.decoder else " ".join(kept)
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """The pieces themselves, e.g. to write beside an attention map."""
+        return [self.engine.id_to_token(int(number)) or "" for number in ids]
+
+    def id(self, token: str) -> int | None:
+        """The id of one piece, None where it is not in the vocabulary."""
+        number: int | None = self.engine.token_to_id(token)
+        return number
+
+    def __len__(self) -> int:
+        """Entries of the vocabulary, added ones included."""
+        return int(self.engine.get_vocab_size())
+
+    @classmethod
+    def _from_folder(cls, folder: Path, lowercase: bool) -> Tokenizer:
+        config = folder / "tokenizer_config.json"
+        if config.is_file():
+            lowercase = bool(_json(config).get("do_lower_case", lowercase))
+        for name in FILES:
+            if (folder / name).is_file():
+                return cls._from_file(folder / name, lowercase)
+        got = ", ".join(sorted(path.name for path in folder.iterdir())[:10]) or "nothing"
+        raise DataError("The folder holds no vocabulary.", where=str(folder), got=got, expected=" or ".join(FILES))
+
+    @classmethod
+    def _from_file(cls, file: Path, lowercase: bool) -> Tokenizer:
+        if file.suffix == ".json":
+            engine, folded = _read_engine(file), _json(file).get("normalizer") or {}
+            return cls(engine, lowercase=bool(folded.get("lowercase", lowercase)), source=str(file))
+        words = [line.rstrip("\r") for line in _text(file).rstrip("\n").split("\n")]
+        vocabulary = {word: number for number, word in enumerate(words)}
+        if len(vocabulary) != len(words):
+            twice = next(word for number, word in enumerate(words) if vocabulary[word] != number)
+            raise DataError("The vocabulary lists a piece twice.", where=str(file), got=repr(twice))
+        return cls(_wordpiece(vocabulary, lowercase, str(file)), lowercase=lowercase, source=str(file))
+
+
+def _normaliser(lowercase: bool) -> Any:
+    return normalizers.BertNormalizer(lowercase=lowercase)
+
+
+def _wordpiece(vocabulary: dict[str, int], lowercase: bool, source: str = "") -> tokenizers.Tokenizer:
+    if SPECIALS["unk"][0] not in vocabulary:
+        raise _lacks("unk", source)
+    engine = tokenizers.Tokenizer(
+        models.WordPiece(vocabulary, unk_token=SPECIALS["unk"][0], max_input_chars_per_word=100)
+    )
+    engine.normalizer = _normaliser(lowercase)
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece()
+    engine.add_special_tokens([names[0] for names in SPECIALS.values() if names[0] in vocabulary])
+    return engine
+
+
+def _special(engine: tokenizers.Tokenizer, names: tuple[str, ...], source: str) -> int:
+    for name in names:
+        if (number := engine.token_to_id(name)) is not None:
+            return int(number)
+    raise _lacks(names[0], source)
+
+
+def _lacks(name: str, source: str) -> DataError:
+    return DataError(
+        "The vocabulary lacks a special token.",
+        where=source,
+        got=f"no {name}",
+        expected="[PAD] [UNK] [CLS] [SEP] [MASK]",
+    )
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            "The vocabulary cannot be read.", where=str(file), got=f"{type(error).__name__}: {error}"
+        ) from None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(_text(file))
+    except json.JSONDecodeError as error:
+        raise DataError("The JSON is malformed.", where=f"{file}:{error.lineno}", got=error.msg) from None
+    return content if isinstance(content, dict) else {}
+
+
+def _read_engine(file: Path) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_str(_text(file))
+    except DataError:
+        raise
+    except Exception as error:  # the library raises bare Exception
+        raise DataError("The tokenizer file is damaged.", where=str(file), got=str(error)) from None
+
+
+def _write(path: Path, text: str) -> None:
+    beside = path.with_name(f"{path.name}.part")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _download(name: str) -> Path:
+    """The folder of the hub's cache that holds the vocabulary called ``name``."""
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError:
+        raise _absent(name, "pip install 'vlcli[hf]'") from None
+    cause = ""
+    for file in FILES:
+        try:
+            return Path(hf_hub_download(name, file)).parent
+        except Exception as error:  # offline, unknown name and missing file each have classes of their own
+            cause = str(error).strip().split("\n", 1)[0]
+    raise _absent(name, cause=cause)
+
+
+def _absent(name: str, first: str = "", cause: str = "") -> DataError:
+    steps = [first, "give a folder or file that is here: text.vocabulary=FOLDER (vocab.txt, tokenizer.json)"]
+    return DataError(
+        "The vocabulary is not here and cannot be fetched.",
+        where="text.vocabulary",
+        got=name + (f" ({cause})" if cause else ""),
+        expected="a folder, a file, or a name on the Hugging Face hub",
+        hint=", or ".join(step for step in steps if step),
+    )

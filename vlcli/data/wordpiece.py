@@ -1,0 +1,111 @@
+"""Learning a WordPiece vocabulary, the same every time.
+
+The trainer of the ``tokenizers`` library breaks ties by the order of a hash table, so that two runs on the same texts
+differ; a vocabulary must not, since every checkpoint depends on it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from vlcli.errors import DataError
+
+Pair = tuple[str, str]
+
+
+def learn(counts: Mapping[str, int], size: int, min_frequency: int = 1) -> list[str]:
+    """Pieces of words, by joining the most frequent neighbours again and again (byte-pair encoding on letters).
+
+    Args:
+        counts: words and how often each occurs.
+        size: most pieces to return.
+        min_frequency: neighbours that occur less often are not joined.
+
+    Returns:
+        The single letters, sorted, then every joined piece in the order of joining; pieces that do not begin a word
+        carry ``##``.
+
+    Raises:
+        DataError: there is no word, or more letters than ``size``.
+    """
+    words = sorted(word for word in counts if word)
+    split = [[word[0], *(f"##{letter}" for letter in word[1:])] for word in words]
+    letters = sorted({piece for pieces in split for piece in pieces})
+    if not letters or len(letters) > size:
+        raise DataError(
+            "A vocabulary cannot be made of these texts.",
+            where="text.vocabulary",
+            got=f"{len(words)} words of {len(letters)} letters for {size} pieces",
+            expected="texts with words, and a size with room for every letter",
+            hint="raise text.vocabulary.size",
+        )
+    joins = _Joins(split, [counts[word] for word in words], min_frequency)
+    known = dict.fromkeys(letters)
+    while len(known) < size and (piece := joins.next()):
+        known.setdefault(piece)
+    return list(known)
+
+
+class _Joins:
+    """Neighbouring pairs by frequency, kept up to date as pairs are joined."""
+
+    def __init__(self, split: list[list[str]], weights: list[int], least: int) -> None:
+        self.split, self.weights, self.least = split, weights, max(least, 1)
+        self.counts: Counter[Pair] = Counter()
+        self.places: dict[Pair, set[int]] = defaultdict(set)
+        for number in range(len(split)):
+            self._add(number)
+        self.heap = [(-count, pair) for pair, count in self.counts.items()]
+        heapq.heapify(self.heap)
+
+    def next(self) -> str | None:
+        """Join the most frequent pair (the first by spelling among equals) and return the new piece."""
+        while self.heap:
+            count, pair = heapq.heappop(self.heap)
+            if -count < self.least:
+                return None
+            if self.counts[pair] == -count:
+                return self._join(pair)
+        return None
+
+    def _join(self, pair: Pair) -> str:
+        piece = pair[0] + pair[1].removeprefix("##")
+        changed: set[Pair] = set()
+        for number in sorted(self.places[pair]):
+            changed |= self._pairs(number)
+            self._remove(number)
+            self.split[number] = _joined(self.split[number], pair, piece)
+            self._add(number)
+            changed |= self._pairs(number)
+        for other in changed:
+            if self.counts[other] > 0:
+                heapq.heappush(self.heap, (-self.counts[other], other))
+        return piece
+
+    def _pairs(self, number: int) -> set[Pair]:
+        return set(zip(self.split[number], self.split[number][1:], strict=False))
+
+    def _add(self, number: int) -> None:
+        for pair in zip(self.split[number], self.split[number][1:], strict=False):
+            self.counts[pair] += self.weights[number]
+            self.places[pair].add(number)
+
+    def _remove(self, number: int) -> None:
+        for pair in zip(self.split[number], self.split[number][1:], strict=False):
+            self.counts[pair] -= self.weights[number]
+            self.places[pair].discard(number)
+
+
+def _joined(pieces: list[str], pair: Pair, piece: str) -> list[str]:
+    made: list[str] = []
+    place = 0
+    while place < len(pieces):
+        if pieces[place] == pair[0] and place + 1 < len(pieces) and pieces[place + 1] == pair[1]:
+            made.append(piece)
+            place += 2
+        else:
+            made.append(pieces[place])
+            place += 1
+    return made
