@@ -1,4 +1,4 @@
 """What tasks report: pure functions on numbers and strings, no files, no torch.
 
-    from vlcli.metrics import vqa, nlvr2, ranking, interval
+One module a family: ``vqa``, ``nlvr2``, ``ranking``, ``interval``.
 """

@@ -1,4 +1,4 @@
-"""VQA v2: the official answer normalisation, accuracy and soft scores (Antol et al. 2015, section 3; Goyal et al. 2017).
+"""VQA v2: official answer normalisation, accuracy and soft scores (Antol et al. 2015, section 3; Goyal et al. 2017).
 
 The rules are those of the official evaluation, oddities included, since scores must agree with the server's: they are
 named where they stand.
@@ -10,9 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-PUNCTUATION = ";/[]\"{}()=+\\_-><@`,?!"
+PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 ARTICLES = frozenset({"a", "an", "the"})
-_NUMBERS = "zero one two three four five six seven eight nine ten".split()
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 NUMBERS = {"none": "0", **{word: str(number) for number, word in enumerate(_NUMBERS)}}
 _COMMA_IN_NUMBER = re.compile(r"\d,\d")
 _PERIOD = re.compile(r"\.(?!\d)")

@@ -23,8 +23,9 @@ class Answering(Objective):
     """Answer a question about a picture, by classification over the answer table.
 
     The target is ``answers``: a mapping from answer to score. ``bce`` is a sigmoid per answer against its score, summed
-    over answers (LXMERT multiplies the mean by their number, the same); ``ce`` is a softmax against one answer: the best,
-    or one drawn in proportion to the scores. Sentences that matching replaced are left out, their answer is not theirs.
+    over answers (LXMERT multiplies the mean by their number, the same); ``ce`` is a softmax against one answer: the
+    best, or one drawn in proportion to the scores. Sentences that matching replaced are left out: the answer is not
+    theirs.
 
     Args:
         model: the model it trains.

@@ -76,7 +76,9 @@ class Classification(Objective):
             logits.float(), labels, ignore_index=-1, reduction="none", label_smoothing=self.smoothing
         )
         right = (logits.argmax(1) == labels).float()
-        return Outcome({"classification": Mean.of(terms, known)}, {"logits": logits}, {"accuracy": Mean.of(right, known)})
+        return Outcome(
+            {"classification": Mean.of(terms, known)}, {"logits": logits}, {"accuracy": Mean.of(right, known)}
+        )
 
     def predict(self, step: Step) -> dict[str, Tensor]:
         """``logits`` (B, C)."""

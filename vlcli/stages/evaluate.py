@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
-from vlcli.engine.learner import Learner
+from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import DataError, Problem, RecipeError, UsageError
 from vlcli.features import FeatureStore
-from vlcli.nn.batch import Batch
-from vlcli.nn.model import Recorder
-from vlcli.nn.step import Step
-from vlcli.progress import Progress
+from vlcli.nn.model import device_of
 from vlcli.recipe.schema import Evaluate
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.base import StageContext, StageResult
@@ -28,53 +25,6 @@ from vlcli.tasks.outputs import write_json, write_json_lines
 
 PREDICTIONS = "predictions.jsonl"
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class Evaluation:
-    """What a task's evaluation is given: batches of one data set, passes, predictions (a ``vlcli.tasks.base.Runner``).
-
-    Args:
-        learner: model and objectives, in evaluation mode.
-        data: the assembled data.
-        facts: sizes and answers the model was trained with.
-        progress: where to report.
-        batch_size: examples a batch.
-        workers: loader processes.
-        precision: ``float32``, ``bf16`` or ``fp16``.
-    """
-
-    def __init__(
-        self,
-        learner: Learner,
-        data: Any,
-        facts: Any,
-        progress: Progress,
-        *,
-        batch_size: int = 64,
-        workers: int = 0,
-        precision: str = "float32",
-    ) -> None:
-        self.learner, self.model, self.data, self.facts, self.progress = learner, learner.model, data, facts, progress
-        self.batch_size, self.workers, self.half = batch_size, workers, HALVES.get(precision)
-        self.device = next(learner.parameters()).device
-
-    def batches(self) -> Iterable[Batch]:
-        """Every batch in the file's order, on the model's device."""
-        loader = self.data.loader(self.batch_size, shuffle=False, workers=self.workers)
-        with self.progress.task("evaluate", len(self.data), "example") as bar:
-            for batch in loader:
-                yield batch.to(self.device)
-                bar.advance(len(batch))
-
-    def step(self, batch: Batch, record: Recorder | None = None) -> Step:
-        """Passes over one batch; with gradient only where the recorder keeps gradients."""
-        return self.learner.step(batch, record=record)
-
-    def predict(self, step: Step) -> dict[str, dict[str, Tensor]]:
-        """``predict`` of every objective that has one, by objective name."""
-        wanted = step.record is not None and step.record.gradients
-        with torch.set_grad_enabled(wanted), torch.autocast(self.device.type, self.half, enabled=self.half is not None):
-            return self.learner.predict(step)
 
 
 def run(context: StageContext) -> StageResult:
@@ -87,11 +37,10 @@ def run(context: StageContext) -> StageResult:
     check_capabilities(task, bundle, context.name)
     readers = open_readers(context, config, task)
     data = assemble(context, bundle, readers)
-    options = {"batch_size": config.batch_size, "workers": config.workers, "precision": config.precision}
-    assert bundle.learner is not None
-    result = evaluate(task, Evaluation(bundle.learner, data, bundle.facts, context.progress, **options))
+    result = evaluate(task, open_runner(context, bundle, data))
     files = write_result(context, task, result)
-    return StageResult(result.metrics, files, _notes(result, data), {"examples": len(data), "model": str(bundle.folder)})
+    facts: dict[str, object] = {"examples": len(data), "model": str(bundle.folder)}
+    return StageResult(result.metrics, files, _notes(result, data), facts)
 
 
 def open_bundle(context: StageContext) -> Bundle:
@@ -123,7 +72,9 @@ def choose_task(config: Evaluate, bundle: Bundle) -> Task:
         same = as_spec(bundle.task_spec)["name"] == config.task["name"]
         spec = bundle.task_spec if same else config.task
     if spec is None:
-        raise UsageError("The model was trained on no task.", where=str(bundle.folder), expected="task: NAME in the stage")
+        raise UsageError(
+            "The model was trained on no task.", where=str(bundle.folder), expected="task: NAME in the stage"
+        )
     made: Task = registry.build("tasks", spec)
     return made
 
@@ -186,15 +137,26 @@ def assemble(context: StageContext, bundle: Bundle, readers: list[Reader]) -> Pi
     )
 
 
-def evaluate(task: Task, runner: Evaluation) -> Result:
+def open_runner(context: StageContext, bundle: Bundle, data: Pipeline) -> TaskRunner:
+    """The model and the data, in the stage's precision."""
+    config = context.config
+    assert isinstance(config, Evaluate)
+    assert bundle.learner is not None
+    device, half = device_of(bundle.model).type, HALVES.get(config.precision)
+    return TaskRunner(
+        bundle.learner,
+        data,
+        batch_size=config.batch_size,
+        workers=config.workers,
+        progress=context.progress,
+        autocast=partial(torch.autocast, device, half) if half else nullcontext,
+    )
+
+
+def evaluate(task: Task, runner: TaskRunner) -> Result:
     """The task's evaluation without gradient (a task that reads gradients turns them on for its own passes)."""
-    training = runner.learner.training
-    runner.learner.eval()
-    try:
-        with torch.no_grad():
-            return task.evaluate(runner)
-    finally:
-        runner.learner.train(training)
+    with evaluating(runner.learner), torch.no_grad():
+        return task.evaluate(runner)
 
 
 def write_result(context: StageContext, task: Task, result: Result) -> dict[str, str]:

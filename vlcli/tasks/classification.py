@@ -45,7 +45,9 @@ class Classification(Task):
         """Every label of the training data; numbers in their order, then strings in theirs."""
         given = (example.targets.get("label") for reader in readers for example in reader.examples())
         found = {str(label) for label in given if label not in (None, "")}
-        return tuple(sorted(found, key=lambda label: (not label.isdecimal(), label.rjust(20) if label.isdecimal() else label)))
+        return tuple(
+            sorted(found, key=lambda label: (not label.isdecimal(), label.rjust(20) if label.isdecimal() else label))
+        )
 
     def evaluate(self, runner: Runner) -> Result:
         """The usual loop, with the label strings the model was trained on."""
@@ -72,3 +74,8 @@ class Classification(Task):
             return {}
         per_label = {f"accuracy/{name}": value for name, value in by_kind(rows, "label").items()}
         return {"accuracy": accuracy([row["correct"] for row in rows]), **(per_label if len(per_label) <= 20 else {})}
+
+
+def _order(label: str) -> tuple[bool, int, str]:
+    number = label.isdecimal()
+    return not number, int(label) if number else 0, label

@@ -81,15 +81,15 @@ class EncodedStep(Step):
         super().__init__(model, Batch({"clean": view}, {}, keys, torch.zeros_like(rows)), training=False)
         self.encoded = texts.states, images.states
 
-    def text(self, view: str = "clean") -> States:  # noqa: ARG002
+    def text(self, view: str = "clean") -> States:
         """The encoded texts, whatever the view."""
         return self.encoded[0]
 
-    def image(self, view: str = "clean") -> States:  # noqa: ARG002
+    def image(self, view: str = "clean") -> States:
         """The encoded images, whatever the view."""
         return self.encoded[1]
 
-    def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[States, States]:  # noqa: ARG002
+    def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[States, States]:
         return self.encoded
 
 
@@ -108,10 +108,14 @@ def collect(runner: Runner, first: str | None = None, encode: bool = True) -> Li
     for batch in runner.batches():
         view, step = batch.clean, runner.step(batch)
         if view.text is None or view.images is None or bool((view.text_rows < 0).any()):
-            raise DataError("Retrieval needs a sentence and a picture in every example.", got=f"example {batch.keys[0]!r}")
+            raise DataError(
+                "Retrieval needs a sentence and a picture in every example.", got=f"example {batch.keys[0]!r}"
+            )
         texts, images = _fresh(view.text.keys, library.texts), _fresh(view.images.keys, library.images)
         if first is not None:
-            _embed(library, runner, step, first, texts, images)
+            outputs = runner.predict(step)
+            for side, fresh in (("text", texts), ("image", images)):
+                library.embeddings[side] += _vectors(logits_of(outputs, first, f"{side}_embedding"), view, side, fresh)
         _match(library, view)
         if encode:
             _encode(library, step, texts, images)
@@ -126,7 +130,7 @@ def score_pairs(
     """(N, M) matching scores of every pair (of ``wanted`` pairs; -inf elsewhere)."""
     scores = np.full((len(library.texts), len(library.images)), -np.inf, dtype=np.float32)
     total = int(scores.size if wanted is None else wanted.sum())
-    with runner.progress.task("rank", total, "pair") as bar, torch.inference_mode():
+    with runner.progress.task("rank", total, "pair") as bar, torch.no_grad():
         for texts, images, rows, columns in _blocks(library, wanted, block):
             step = EncodedStep(runner.model, texts, images, rows, columns)
             found = match_score(logits_of(runner.predict(step), objective))
@@ -161,7 +165,7 @@ def _match(library: Library, view: View) -> None:
 
 def _encode(library: Library, step: Step, texts: list[int], images: list[int]) -> None:
     view = step.view()
-    with torch.inference_mode():
+    with torch.no_grad():
         states = step._fuse_inputs("clean", "clean")
         sides = ((library.text_chunks, view.text, texts), (library.image_chunks, view.images, images))
         for (chunks, rows, fresh), encoded in zip(sides, states, strict=True):
@@ -171,12 +175,10 @@ def _encode(library: Library, step: Step, texts: list[int], images: list[int]) -
                 chunks.append(Chunk(start, rows.select(index), encoded.select(index)))
 
 
-def _embed(library: Library, runner: Runner, step: Step, first: str, texts: list[int], images: list[int]) -> None:
-    view, outputs = step.view(), runner.predict(step)
-    sides = (("text", view.text_rows.tolist(), texts), ("image", view.image_rows[:, 0].tolist(), images))
-    for side, rows, fresh in sides:
-        found = logits_of(outputs, first, f"{side}_embedding")
-        library.embeddings[side] += [found[rows.index(row)][None] for row in fresh]
+def _vectors(found: Tensor, view: View, side: str, fresh: list[int]) -> list[Tensor]:
+    """The vectors (1, D) of unique rows, out of one vector an example (B, D)."""
+    rows = (view.text_rows if side == "text" else view.image_rows[:, 0]).tolist()
+    return [found[rows.index(row)][None] for row in fresh]
 
 
 def _blocks(

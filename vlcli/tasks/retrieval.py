@@ -46,7 +46,9 @@ class Retrieval(Task):
         ks: tuple[int, ...] = (1, 5, 10),
     ) -> None:
         if first is None and (objective is None or candidates is not None):
-            raise ComponentError("A ranking needs something to rank by.", where="task retrieval", expected="`first: OBJECTIVE`")
+            raise ComponentError(
+                "A ranking needs something to rank by.", where="task retrieval", expected="`first: OBJECTIVE`"
+            )
         self.objective, self.first, self.candidates = objective, first, candidates
         self.block, self.hard_negatives, self.ks = block, hard_negatives, tuple(ks)
 
@@ -67,17 +69,22 @@ class Retrieval(Task):
         text = metric.recall(back.T, relevant.T, self.ks)
         found = {f"image/{name}": value for name, value in image.items()} | {f"text/{k}": v for k, v in text.items()}
         hits = [value for name, value in found.items() if "r@" in name]
-        found |= {"r_mean": sum(hits) / len(hits), "texts": float(len(library.texts)), "images": float(len(library.images))}
+        found |= {
+            "r_mean": sum(hits) / len(hits),
+            "texts": float(len(library.texts)),
+            "images": float(len(library.images)),
+        }
         rows = _rows("image", list(library.texts), list(library.images), forth, relevant)
         rows += _rows("text", list(library.images), list(library.texts), back.T, relevant.T)
         return Result(found, rows)
 
     def _scores(self, runner: Runner, library: Library) -> tuple[Scores, Scores]:
         """Scores (N, M) for sentences asking, and for pictures asking; the same unless candidates are cut."""
-        if self.objective is None or self.candidates is None:
-            scores = (
-                library.similarity() if self.objective is None else score_pairs(runner, library, self.objective, None, self.block)
-            )
+        if self.objective is None:
+            scores = library.similarity()
+            return scores, scores
+        if self.candidates is None:
+            scores = score_pairs(runner, library, self.objective, block=self.block)
             return scores, scores
         near = library.similarity()
         by_text, by_image = top(near, self.candidates), top(near.T, self.candidates).T

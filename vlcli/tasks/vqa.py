@@ -79,7 +79,7 @@ class VQA(Task):
         ]
         for name in ("question_id", *_TYPES):
             for row, value in zip(rows, target(batch, name), strict=True):
-                row |= {} if value is None else {name: value}
+                row.update({} if value is None else {name: value})
         given = zip(rows, target(batch, "raw_answers"), target(batch, "answers"), strict=True)
         for row, people, soft in given:
             if people:
@@ -100,7 +100,10 @@ class VQA(Task):
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         """``vqa.json``: a list of ``question_id`` and ``answer``."""
-        rows = [{"question_id": _number(row.get("question_id", row["key"])), "answer": row["prediction"]} for row in predictions]
+        rows = [
+            {"question_id": _number(row.get("question_id", row["key"])), "answer": row["prediction"]}
+            for row in predictions
+        ]
         return [write_json(folder / "vqa.json", rows)]
 
 

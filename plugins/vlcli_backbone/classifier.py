@@ -1,0 +1,86 @@
+"""The model ``region-classifier``: a region backbone that is trained on labelled boxes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vlcli.errors import DataError
+from vlcli.nn.batch import Images
+from vlcli.nn.layout import Layout
+from vlcli.nn.model import Facts, Model, Needs, Recorder, States
+from vlcli_backbone.network import RegionBackbone
+
+
+class RegionClassifier(Model):
+    """A backbone with RoIAlign whose box features are trained to tell class and attribute.
+
+    The objective ``region-labels`` puts the classifiers on top; the extractor ``backbone`` (same ``arch``) takes the
+    trained file as its ``weights``.
+
+    Args:
+        facts: not needed for its sizes.
+        arch: a backbone that ``RegionBackbone`` knows.
+        size: height and width that pictures are resized to.
+        layout: of a ResNet, ``torchvision`` or ``caffe``.
+        head: ``c5`` or ``c4-res5``.
+        resolution: RoIAlign's cells per side; 0 for the head's own.
+        sampling: RoIAlign's samples per cell side; 0 adapts.
+        weights: local file the backbone starts from.
+    """
+
+    paper = "Anderson et al. 2018, Bottom-Up and Top-Down Attention, section 3.1; Girshick 2015 (regions on one map)"
+    capabilities = frozenset({"image", "boxes"})
+
+    def __init__(
+        self,
+        facts: Facts,
+        *,
+        arch: str = "tiny-conv",
+        size: tuple[int, int] = (112, 112),
+        layout: Literal["torchvision", "caffe"] = "torchvision",
+        head: Literal["c5", "c4-res5"] = "c5",
+        resolution: int = 0,
+        sampling: int = 2,
+        weights: str | None = None,
+    ) -> None:
+        super().__init__(facts)
+        self.size = tuple(size)
+        self.backbone = RegionBackbone(arch=arch, layout=layout, head=head, resolution=resolution, sampling=sampling)
+        if weights is not None:
+            self.backbone.load(weights)
+
+    @property
+    def dim(self) -> int:
+        """Width of a box's features."""
+        return self.backbone.dim
+
+    def needs(self) -> Needs:
+        """Pictures in 0..255 (the backbone normalises) with labelled boxes."""
+        height, width = self.size
+        mean, std = (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)
+        return Needs(pixels=True, boxes=True, size=(height, width), mean=mean, std=std)
+
+    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+        """Features (M, R, D) of the boxes of M pictures; zeros where a picture has fewer than R.
+
+        Raises:
+            DataError: the pictures came without boxes.
+        """
+        pixels = images.pixels
+        if pixels is None or pixels.boxes is None or pixels.box_mask is None:
+            raise DataError("The pictures come without boxes.", where="model region-classifier")
+        mask = pixels.box_mask  # (M, R)
+        height, width = pixels.images.shape[-2:]
+        scaled = pixels.boxes * torch.tensor([width, height, width, height], device=mask.device)
+        rows = self.backbone(pixels.images, [box[real] for box, real in zip(scaled, mask, strict=True)])  # (sum N, D)
+        return States(_spread(rows, mask), Layout.for_boxes(pixels.boxes, mask))
+
+
+def _spread(rows: Tensor, mask: Tensor) -> Tensor:
+    """Rows (sum N, D) at the True places of ``mask`` (M, R), image after image."""
+    padded = rows.new_zeros(*mask.shape, rows.shape[-1])
+    padded[mask] = rows
+    return padded
