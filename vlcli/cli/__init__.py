@@ -1,1 +1,49 @@
-"""(to be described)"""
+"""The terminal: one small file per verb, each parses, calls a function below, and prints.
+
+Importing this package imports neither torch nor numpy, nor any component.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from vlcli import __version__
+from vlcli.cli.run import run, stage_verb
+
+app = typer.Typer(
+    name="vlcli",
+    help="Vision-language pre-training from one command line: extract, pretrain, finetune, evaluate, export.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from vlcli.cli.console import out
+
+        out(f"vlcli {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show it.")) -> None:
+    """Options before the verb."""
+
+
+_RUN, _LOOK, _DATA = "Run", "Look", "Data"
+app.command("run", rich_help_panel=_RUN)(run)
+for _kind, _about in {
+    "extract": "Turn images into region features: the recipe's extract stages.",
+    "pretrain": "Pre-train: the recipe's pretrain stages, with what they build on.",
+    "finetune": "Fine-tune: the recipe's finetune stages, with what they build on.",
+    "export": "Export: the recipe's export stages, with what they build on.",
+}.items():
+    app.command(_kind, rich_help_panel=_RUN)(stage_verb(_kind, _about))
+
+
+def main() -> None:
+    """What the ``vlcli`` script calls."""
+    app()

@@ -80,9 +80,7 @@ def _walk(raw: Any, fault: Any) -> Path_:
     value, loc = raw, fault["loc"]
     names_key = fault["type"] in ("missing", "extra_forbidden")
     for index, part in enumerate(loc):
-        if isinstance(value, dict) and part in value:
-            value = value[part]
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+        if (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int) and part < len(value)):
             value = value[part]
         elif index < len(loc) - 1 or not names_key:
             continue

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from vlcli.recipe.schema import Evaluate, Recipe, Stage, Training
 
+WORLD = "world"
+"""Where a make stage puts the data root, inside its folder."""
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -51,7 +54,9 @@ def root_stage(recipe: Recipe, stage: Stage, earlier: list[str] | Mapping[str, o
 def root_folder(recipe: Recipe, stage: Stage, artifacts: Mapping[str, Path]) -> Path:
     """The data root of a stage: the artifact of the stage that ``root`` names, else a folder relative to here."""
     root = stage.root or recipe.root
-    return artifacts[root] if root in artifacts else Path(root).expanduser()
+    if root not in artifacts:
+        return Path(root).expanduser()
+    return artifacts[root] / WORLD if recipe.stages[root].kind == "make" else artifacts[root]
 
 
 def ancestors(graph: Mapping[str, Inputs], names: list[str]) -> set[str]:

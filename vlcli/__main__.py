@@ -1,0 +1,5 @@
+"""``python -m vlcli`` is ``vlcli``."""
+
+from vlcli.cli import main
+
+main()

@@ -1,0 +1,249 @@
+"""Where the terminal's words go: stdout is the product, stderr is everything else.
+
+Progress is a bar with rate and time left on a terminal, a plain line every few seconds otherwise, JSON lines for a parent
+process, and nothing on ranks other than 0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from vlcli.progress import Progress, Silent, Task
+
+SCHEMA_VERSION = 1
+_EVERY = 5.0
+
+
+def progress(verbose: int = 0, quiet: bool = False, as_json: bool = False) -> Progress:
+    """The :class:`~vlcli.progress.Progress` that suits this process."""
+    if os.environ.get("RANK", "0") != "0":
+        return Silent()
+    if as_json:
+        return JsonProgress()
+    if sys.stderr.isatty() and not quiet and os.environ.get("TERM") != "dumb":
+        return BarProgress(verbose)
+    return PlainProgress(verbose, quiet)
+
+
+def out(text: str) -> None:
+    """A line of the product."""
+    if os.environ.get("RANK", "0") == "0":
+        sys.stdout.write(text + "\n")
+
+
+def err(text: str) -> None:
+    """A line for the person at the terminal."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def out_json(value: dict[str, Any]) -> None:
+    """The product as one JSON document."""
+    out(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, default=str))
+
+
+def table(columns: list[str], rows: list[list[str]], title: str = "") -> None:
+    """A table on stdout: boxed on a terminal, aligned plain text otherwise."""
+    if sys.stdout.isatty():
+        _rich_table(columns, rows, title)
+        return
+    widths = [max(len(str(row[i])) for row in [columns, *rows]) for i in range(len(columns))]
+    if title:
+        out(title)
+    for row in [columns, *rows]:
+        out("  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _rich_table(columns: list[str], rows: list[list[str]], title: str) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left")
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    for row in rows:
+        made.add_row(*[Text(str(cell)) for cell in row])
+    Console().print(made)
+
+
+class PlainProgress:
+    """Plain lines on stderr."""
+
+    def __init__(self, verbose: int = 0, quiet: bool = False) -> None:
+        self.verbose, self.quiet = verbose, quiet
+
+    def info(self, message: str) -> None:
+        """A line, unless quiet."""
+        if not self.quiet:
+            err(message)
+
+    def warn(self, message: str) -> None:
+        """A line in any case."""
+        err(f"warning: {message}")
+
+    def debug(self, message: str) -> None:
+        """A line with ``-v``."""
+        if self.verbose:
+            err(message)
+
+    @contextmanager
+    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[Task]:
+        """A line every few seconds, and one at the end."""
+        step = _PlainTask(self, label, total, unit, done)
+        yield step
+        step.tell()
+
+
+class _PlainTask:
+    def __init__(self, owner: PlainProgress, label: str, total: int | None, unit: str, done: int) -> None:
+        self.owner, self.label, self.total, self.unit = owner, label, total, unit
+        self.start, self.done, self.facts = done, done, ""
+        self.began = self.told = time.monotonic()
+
+    def advance(self, count: int = 1, **facts: float | str) -> None:
+        """Count on; tell now and then."""
+        self.done += count
+        self.facts = _facts(facts) or self.facts
+        if time.monotonic() - self.told >= _EVERY:
+            self.tell()
+
+    def tell(self) -> None:
+        """One line: done, rate, time left, facts."""
+        self.told = time.monotonic()
+        rate = (self.done - self.start) / max(self.told - self.began, 1e-9)
+        share = f"{self.done}/{self.total}" if self.total is not None else str(self.done)
+        left = ""
+        if self.total is not None and rate > 0 and self.done < self.total:
+            left = f", {_clock((self.total - self.done) / rate)} left"
+        facts = f"  {self.facts}" if self.facts else ""
+        self.owner.info(f"{self.label}: {share} {self.unit}, {rate:.1f} {self.unit}/s{left}{facts}")
+
+
+class BarProgress:
+    """Bars on a terminal."""
+
+    def __init__(self, verbose: int = 0) -> None:
+        from rich.console import Console
+
+        self.verbose, self.console = verbose, Console(stderr=True, highlight=False)
+        self.bars: Any = None
+        self.open = 0
+
+    def info(self, message: str) -> None:
+        """A line above the bars."""
+        self.console.print(message, markup=False)
+
+    def warn(self, message: str) -> None:
+        """A line that stands out."""
+        self.console.print(f"warning: {message}", style="yellow", markup=False)
+
+    def debug(self, message: str) -> None:
+        """A line with ``-v``."""
+        if self.verbose:
+            self.console.print(message, style="dim", markup=False)
+
+    @contextmanager
+    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[Task]:
+        """A bar with rate and time left; several may be open."""
+        if self.bars is None:
+            self.bars = _bars(self.console)
+        if self.open == 0:
+            self.bars.start()
+        self.open += 1
+        number = self.bars.add_task(label, total=total, completed=done, unit=unit, facts="", rate="")
+        try:
+            yield _BarTask(self.bars, number, done, unit)
+        finally:
+            self.open -= 1
+            if self.open == 0:
+                self.bars.stop()
+                self.bars = None
+
+
+class _BarTask:
+    def __init__(self, bars: Any, number: Any, done: int, unit: str) -> None:
+        self.bars, self.number, self.unit = bars, number, unit
+        self.count, self.began = 0, time.monotonic()
+
+    def advance(self, count: int = 1, **facts: float | str) -> None:
+        """Count on."""
+        self.count += count
+        changes: dict[str, Any] = {"facts": _facts(facts)} if facts else {}
+        rate = self.count / max(time.monotonic() - self.began, 1e-9)
+        self.bars.update(self.number, advance=count, rate=f"{rate:.1f} {self.unit}/s", **changes)
+
+
+def _bars(console: Any) -> Any:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = [TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+               TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[facts]}", style="dim")]
+    return Bars(*columns, console=console, transient=False)
+
+
+class JsonProgress:
+    """One JSON object a line, read by the parent process that runs several stages at a time."""
+
+    def info(self, message: str) -> None:
+        """As an event."""
+        self._send(event="info", text=message)
+
+    def warn(self, message: str) -> None:
+        """As an event."""
+        self._send(event="warn", text=message)
+
+    def debug(self, message: str) -> None:
+        """As an event."""
+        self._send(event="debug", text=message)
+
+    @contextmanager
+    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[Task]:
+        """Its start, its steps (a few a second at most), its end."""
+        self._send(event="task", label=label, total=total, unit=unit, done=done)
+        step = _JsonTask(self, label)
+        yield step
+        step.flush()
+        self._send(event="end", label=label)
+
+    def _send(self, **event: Any) -> None:
+        err(json.dumps(event, default=str))
+
+
+class _JsonTask:
+    def __init__(self, owner: JsonProgress, label: str) -> None:
+        self.owner, self.label = owner, label
+        self.count, self.told = 0, time.monotonic()
+        self.facts: dict[str, float | str] = {}
+
+    def advance(self, count: int = 1, **facts: float | str) -> None:
+        """Count on; tell a few times a second."""
+        self.count += count
+        self.facts = dict(facts) or self.facts
+        if time.monotonic() - self.told > 0.3:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what was counted since."""
+        if self.count:
+            self.owner._send(event="advance", label=self.label, count=self.count, facts=self.facts)
+        self.count, self.told = 0, time.monotonic()
+
+
+def _facts(facts: dict[str, float | str]) -> str:
+    return "  ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+                     for name, value in facts.items())
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

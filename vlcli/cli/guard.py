@@ -1,0 +1,85 @@
+"""One message per failure, the right exit code, a traceback only with ``-vv``."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import signal
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import typer
+
+from vlcli.cli.console import err, out_json
+from vlcli.errors import VlcliError
+
+F = TypeVar("F", bound=Callable[..., Any])
+INTERRUPTED, TERMINATED = 130, 143
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+def guarded(command: F) -> F:
+    """Wrap a command: whatever it raises ends in one message and an exit code.
+
+    The command's own ``json_`` and ``verbose`` say how to tell it.
+    """
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        as_json, verbose = bool(kwargs.get("json_")), int(kwargs.get("verbose") or 0)
+        previous = _listen()
+        try:
+            return command(*args, **kwargs)
+        except KeyboardInterrupt:
+            err("interrupted: run the same command again to go on")
+            raise typer.Exit(INTERRUPTED) from None
+        except Terminated:
+            err("terminated: run the same command again to go on")
+            raise typer.Exit(TERMINATED) from None
+        except (Exception, SystemExit) as error:
+            if type(error).__module__.startswith(("typer", "click")):
+                raise
+            raise typer.Exit(report(error, as_json, verbose)) from None
+        finally:
+            if previous is not None:
+                signal.signal(signal.SIGTERM, previous)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def report(error: BaseException, as_json: bool = False, verbose: int = 0) -> int:
+    """Tell an error on stderr (and on stdout as JSON); returns its exit code."""
+    if verbose > 1:
+        err("".join(traceback.format_exception(error)).rstrip())
+    known = as_vlcli(error)
+    err(f"error: {known}")
+    if as_json:
+        out_json({"error": known.as_dict()})
+    return known.exit_code
+
+
+def as_vlcli(error: BaseException) -> VlcliError:
+    """Any exception as one with a message for the user."""
+    if isinstance(error, VlcliError):
+        return error
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return VlcliError("The disk is full.", where=str(error.filename or ""), hint="free some space and run it again")
+    text = str(error).strip().split("\n", 1)[0]
+    got = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return VlcliError("Something unforeseen went wrong.", got=got, hint="run with -vv for the traceback")
+
+
+def _listen() -> Any:
+    """Make SIGTERM an exception, so that files and children are put in order; None outside the main thread."""
+    try:
+        return signal.signal(signal.SIGTERM, _terminate)
+    except ValueError:
+        return None
+
+
+def _terminate(number: int, frame: Any) -> None:  # noqa: ARG001
+    raise Terminated

@@ -1,0 +1,110 @@
+"""How a plan and its outcomes are shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vlcli.cli import console
+from vlcli.cli.guard import as_vlcli, report
+from vlcli.recipe import plan as planning
+from vlcli.recipe.load import Resolved
+from vlcli.recipe.plan import Options, Step
+from vlcli.stages.runner import Outcome
+from vlcli.stages.table import Table, recipe_table
+
+_WORDS = {"passed": "passed over", "outside": "not chosen"}
+
+
+def tell_plan(resolved: Resolved, options: Options, request: Any) -> int:
+    """``--dry-run``: every stage, what would be done, why, where; returns the exit code a run would fail with."""
+    from vlcli.recipe.validate import shallow
+
+    problems = shallow(resolved)
+    planner, steps = planning.make(resolved, options)
+    blocked = [step for step in steps if step.action == "blocked"]
+    if request.json_:
+        console.out_json({"recipe": resolved.name, "folder": str(planner.folder), "overrides": resolved.words,
+                          "stages": [_step_row(step) for step in steps],
+                          "problems": [vars(problem) for problem in problems]})
+    else:
+        for word in resolved.words:
+            console.err(f"override: {word}")
+        rows = [[s.name, s.kind, _WORDS.get(s.action, s.action), s.why, s.key[:8], str(s.artifact or s.folder)]
+                for s in steps]
+        console.table(["stage", "kind", "action", "why", "key", "folder"], rows)
+    if problems:
+        from vlcli.errors import RecipeError
+
+        return report(RecipeError(problems, resolved.reference))
+    return 5 if blocked else 0
+
+
+def _step_row(step: Step) -> dict[str, Any]:
+    return {"stage": step.name, "kind": step.kind, "action": step.action, "why": step.why, "key": step.key,
+            "folder": str(step.artifact or step.folder)}
+
+
+def tell_outcomes(resolved: Resolved, outcomes: list[Outcome], request: Any) -> int:
+    """What a run did: a table of stages, the recipe's own table, errors last; returns the exit code."""
+    code = exit_code(outcomes)
+    table = recipe_table(resolved.recipe.table, outcomes) if resolved.recipe.table else None
+    if request.json_:
+        document: dict[str, Any] = {"recipe": resolved.name, "stages": [outcome_row(o) for o in outcomes]}
+        if table is not None:
+            document["table"] = table.as_dict()
+        failed = next((o.error for o in outcomes if o.error is not None), None)
+        if failed is not None:
+            document["error"] = as_vlcli(failed).as_dict()
+        console.out_json(document)
+    elif not request.worker:
+        _show(outcomes, table)
+    for outcome in outcomes:
+        if outcome.error is not None:
+            console.err(f"\nstage {outcome.name} failed")
+            report(outcome.error, verbose=request.verbose)
+        elif outcome.status == "blocked":
+            console.err(f"stage {outcome.name} is blocked: {outcome.why}")
+    return code
+
+
+def _show(outcomes: list[Outcome], table: Table | None) -> None:
+    rows = [[o.name, o.kind, _WORDS.get(o.action, o.action) if o.status != "failed" else "failed", seconds(o.seconds),
+             main_metrics(o.metrics), str(o.folder)] for o in outcomes]
+    console.table(["stage", "kind", "action", "time", "metrics", "folder"], rows)
+    if table is not None:
+        console.out("")
+        console.table(table.columns, table.text_rows(), table.title)
+
+
+def outcome_row(outcome: Outcome) -> dict[str, Any]:
+    """One stage for ``--json``."""
+    return {"stage": outcome.name, "kind": outcome.kind, "action": outcome.action, "status": outcome.status,
+            "why": outcome.why, "seconds": round(outcome.seconds, 3), "metrics": outcome.metrics,
+            "folder": str(outcome.folder), "notes": outcome.notes,
+            "error": "" if outcome.error is None else str(outcome.error)}
+
+
+def exit_code(outcomes: list[Outcome]) -> int:
+    """That of the first failure; 5 where something was blocked; 0 otherwise."""
+    for outcome in outcomes:
+        if outcome.error is not None:
+            return as_vlcli(outcome.error).exit_code
+    return 5 if any(outcome.status == "blocked" for outcome in outcomes) else 0
+
+
+def main_metrics(metrics: dict[str, float], most: int = 4) -> str:
+    """The first few numbers in one cell, those per kind or group left to the tables."""
+    plain = {name: value for name, value in metrics.items() if "/" not in name}
+    return "  ".join(f"{name} {number(value)}" for name, value in list((plain or metrics).items())[:most])
+
+
+def number(value: float) -> str:
+    """Counts whole, fractions with three digits."""
+    return str(int(value)) if float(value).is_integer() and abs(value) >= 2 else f"{value:.3f}"
+
+
+def seconds(value: float) -> str:
+    """``3.2 s`` or ``4 min 05 s``."""
+    if value == 0:
+        return ""
+    return f"{value:.1f} s" if value < 60 else f"{int(value // 60)} min {int(value % 60):02} s"

@@ -1,0 +1,151 @@
+"""A stage's key: what decides its result, hashed; and the data files it reads."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vlcli import __version__, registry
+from vlcli.errors import ComponentError
+from vlcli.recipe import ledger
+from vlcli.recipe.components import Use, merged_model, of_recipe, of_stage, split_options
+from vlcli.recipe.schema import Evaluate, Extract, Finetune, Recipe, Stage, TextOptions, Training, TrainVocabulary
+from vlcli.registry import Entry
+from vlcli.registry.schema import Spec
+
+SEEDED = ("pretrain", "finetune")
+"""Kinds whose result depends on the run's seed; a made world has a seed of its own among its parameters."""
+_SILENT = {"about", "device", "threads", "workers", "log_every", "trackers", "if_missing", "seed", "from", "features", "root"}
+_ROOTED = ("extract", "pretrain", "finetune", "evaluate")
+
+
+def seed_of(recipe: Recipe, stage: Stage) -> int:
+    """The seed a stage runs with: its own, else the run's."""
+    return recipe.seed if stage.seed is None else stage.seed
+
+
+def stage_key(recipe: Recipe, name: str, prints: Mapping[str, str], implied: tuple[str, ...], earlier: list[str]) -> str:
+    """The key of a stage.
+
+    Args:
+        recipe: checked.
+        name: which stage.
+        prints: fingerprints of its input stages.
+        implied: the extract stages it reads without naming them, skipped ones left out.
+        earlier: the stages before it.
+    """
+    stage = recipe.stages[name]
+    dump = stage.model_dump(by_alias=True, mode="json")
+    content: dict[str, Any] = {"kind": stage.kind, "config": {k: v for k, v in dump.items() if k not in _SILENT}}
+    content["from"] = [_reference(value, prints, earlier) for value in stage.source]
+    features = getattr(stage, "features", []) or list(implied)
+    content["features"] = [_reference(value, prints, earlier) for value in features]
+    if stage.kind in _ROOTED:
+        content["root"] = _reference(stage.root or recipe.root, prints, earlier)
+    if isinstance(stage, Training):
+        content["model"] = merged_model(recipe, stage)
+        content["text"] = (stage.text or recipe.text).model_dump(mode="json")
+    if stage.kind in SEEDED:
+        content["seed"] = seed_of(recipe, stage)
+    content["packages"] = packages(recipe, name)
+    return ledger.digest(content)
+
+
+def _reference(value: str, prints: Mapping[str, str], earlier: list[str]) -> str:
+    return prints.get(value, "") if value in earlier else str(Path(value).expanduser().absolute())
+
+
+def packages(recipe: Recipe, name: str) -> dict[str, str]:
+    """Versions of the packages whose components the stage uses; for a plugin file, its content's hash."""
+    stage = recipe.stages[name]
+    uses = [*of_stage(name, stage), *(of_recipe(recipe) if isinstance(stage, Training) else ())]
+    found = {"vlcli": __version__}
+    for use in uses:
+        entry = _entry(use)
+        if entry is not None and use.kind != "trackers":
+            found[entry.distribution] = entry.version or _file_version(entry)
+    return dict(sorted(found.items()))
+
+
+def _entry(use: Use) -> Entry | None:
+    try:
+        return registry.find(use.kind, use.spec["name"])
+    except ComponentError:
+        return None
+
+
+def _file_version(entry: Entry) -> str:
+    module = sys.modules.get(getattr(entry.loaded, "__module__", ""))
+    file = getattr(module, "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else ""
+
+
+def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) -> list[Path]:
+    """Every annotation file, box file, picture folder and vocabulary that a stage reads, there or not.
+
+    Args:
+        recipe: checked.
+        name: which stage.
+        root: its data root.
+        defaults: also those of the task's own data set (imports the task).
+    """
+    stage = recipe.stages[name]
+    files: list[Path] = []
+    for spec in data_specs(recipe, stage, defaults=defaults):
+        files += registry.build("datasets", spec, root).files()
+    if isinstance(stage, Extract):
+        boxes = stage.boxes if isinstance(stage.boxes, list) else [stage.boxes]
+        files += [root / Path(item).expanduser() for item in [*boxes, stage.images] if item]
+    if isinstance(stage, Training):
+        vocabulary = (stage.text or recipe.text).vocabulary
+        if isinstance(vocabulary, str) and Path(vocabulary).expanduser().exists():
+            files.append(Path(vocabulary).expanduser())
+    return files
+
+
+def data_specs(recipe: Recipe, stage: Stage, *, defaults: bool = True) -> list[Spec]:
+    """The readers of a stage, one split each, without the mixture's own keys."""
+    specs: list[Spec] = [*getattr(stage, "data", []), *getattr(stage, "validation", [])]
+    if isinstance(stage, Training):
+        specs += _vocabulary_specs(stage.text or recipe.text, stage)
+    if defaults and not getattr(stage, "data", []):
+        specs += _task_specs(recipe, stage)
+    return [one for spec in specs for one in _each_split(split_options("datasets", spec)[0])]
+
+
+def _each_split(spec: Spec) -> list[Spec]:
+    split = spec.get("split")
+    return [{**spec, "split": one} for one in split] if isinstance(split, list) else [spec]
+
+
+def _vocabulary_specs(text: TextOptions, stage: Stage) -> list[Spec]:
+    # A stage that starts from another takes that one's vocabulary along.
+    trains = isinstance(text.vocabulary, TrainVocabulary) and not stage.source
+    return list(text.vocabulary.train) if trains and isinstance(text.vocabulary, TrainVocabulary) else []
+
+
+def _task_specs(recipe: Recipe, stage: Stage) -> list[Spec]:
+    task = task_of(recipe, stage)
+    if task is None or not isinstance(stage, Finetune | Evaluate):
+        return []
+    made = registry.build("tasks", task)
+    try:
+        spec: Spec = dict(made.dataset())
+    except AttributeError:  # a task without a data set of its own: the stage says so itself
+        return []
+    split = "train" if isinstance(stage, Finetune) else stage.split or made.eval_split
+    return [{**spec, "split": split}]
+
+
+def task_of(recipe: Recipe, stage: Stage) -> Spec | None:
+    """The task of a stage: its own, else that of the stage it starts from."""
+    task = getattr(stage, "task", None)
+    if task is not None:
+        return dict(task)
+    for name in stage.source:
+        if name in recipe.stages and (found := task_of(recipe, recipe.stages[name])):
+            return found
+    return None

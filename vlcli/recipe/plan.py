@@ -1,0 +1,244 @@
+"""What ``vlcli run`` will do, stage by stage, and why.
+
+A stage is *skipped* when its folder holds a finished artifact with the same key and unchanged data; *reused* when another
+run under the output folder made the same; *resumed* when a killed run left a part of it; *run* otherwise; *blocked* when
+something it needs is not there; *passed over* when its data are absent and it says ``if_missing: skip``.
+
+The run folder is ``<output>/<recipe>``; overrides or a seed add a short hash of the resolved recipe. Where that folder holds a
+finished stage that this recipe would make differently (the recipe or its data were edited), a hash is added too: nothing
+finished is overwritten, and what did not change is reused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from vlcli.errors import UsageError, VlcliError
+from vlcli.recipe import keys, ledger, wiring
+from vlcli.recipe.ledger import Record
+from vlcli.recipe.load import Resolved
+
+Action = Literal["run", "resume", "skip", "reuse", "blocked", "passed", "outside"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run, beside what the recipe says.
+
+    Attributes:
+        output: folder of all runs.
+        folder: this run's folder; None: chosen.
+        only: this stage alone.
+        first: from this stage on.
+        until: up to this stage.
+        kind: the stages of this kind, with what they build on.
+        force: make the chosen stages anew.
+        resume: go on from what a killed run left.
+        device: overrides every stage's.
+        jobs: stages at a time; None: what the recipe says.
+        plugins: files that register components, for worker processes.
+        check: validate deeply before the first stage runs.
+    """
+
+    output: Path = Path("runs")
+    folder: Path | None = None
+    only: str | None = None
+    first: str | None = None
+    until: str | None = None
+    kind: str | None = None
+    force: bool = False
+    resume: bool = True
+    device: str | None = None
+    jobs: int | None = None
+    plugins: tuple[str, ...] = ()
+    check: bool = True
+
+
+@dataclass
+class Step:
+    """What will happen to one stage.
+
+    Attributes:
+        name: the stage.
+        kind: its kind.
+        action: see the module.
+        why: in a few words.
+        folder: its folder in this run.
+        key: its key; empty while an input is still to be made.
+        artifact: where its artifact lies, if it is finished.
+        record: the finished record.
+        conflict: whether its folder holds a finished artifact of another key.
+        implied: extract stages it reads without naming them.
+    """
+
+    name: str
+    kind: str
+    action: Action
+    why: str
+    folder: Path
+    key: str = ""
+    artifact: Path | None = None
+    record: Record | None = None
+    conflict: bool = False
+    implied: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether others can build on it now."""
+        return self.artifact is not None and self.record is not None
+
+    @property
+    def works(self) -> bool:
+        """Whether it takes computing."""
+        return self.action in ("run", "resume")
+
+
+@dataclass
+class Planner:
+    """Decides stage by stage; the runner asks again when an input was made.
+
+    Attributes:
+        resolved: the recipe.
+        options: how to run.
+        folder: the run's folder.
+    """
+
+    resolved: Resolved
+    options: Options
+    folder: Path
+    graph: dict[str, wiring.Inputs] = field(init=False)
+    chosen: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.graph = wiring.inputs(self.resolved.recipe)
+        self.chosen = select(self.resolved, self.options)
+
+    @cached_property
+    def elsewhere(self) -> dict[str, list[tuple[Path, Record]]]:
+        """Finished stages under the output folder, by key."""
+        found: dict[str, list[tuple[Path, Record]]] = {}
+        for folder, record in ledger.finished_stages(self.options.output):
+            found.setdefault(record.key, []).append((folder, record))
+        return found
+
+    def plan(self) -> list[Step]:
+        """Every stage that concerns this run, in order."""
+        steps: dict[str, Step] = {}
+        for name in self.graph:
+            steps[name] = self.decide(name, steps)
+        wanted = wiring.ancestors(self.graph, [n for n in self.graph if n in self.chosen])
+        return [step for name, step in steps.items() if name in wanted]
+
+    def decide(self, name: str, steps: dict[str, Step]) -> Step:
+        """What to do with ``name``, given what is decided (or done) of the stages before it."""
+        stage, inputs = self.resolved.stages[name], self.graph[name]
+        implied = tuple(n for n in inputs.implied if steps[n].action != "passed")
+        step = Step(name, stage.kind, "run", "not made yet", self.folder / name, implied=implied)
+        before = {n: steps[n] for n in (*inputs.named, *implied)}
+        for other in before.values():
+            if other.action == "passed":
+                return _with(step, "passed", f"{other.name} is passed over")
+            if other.action in ("blocked", "outside"):
+                why = other.why if other.action == "outside" else f"{other.name} is blocked"
+                return _with(step, "blocked" if name in self.chosen else "outside", why)
+        waiting = [n for n, other in before.items() if not other.ready]
+        if waiting:
+            return _with(step, "run", f"after {', '.join(waiting)}")
+        prints = {n: other.record.fingerprint for n, other in before.items() if other.record is not None}
+        step.key = keys.stage_key(self.resolved.recipe, name, prints, implied, list(self.graph))
+        return self._look(step, before)
+
+    def _look(self, step: Step, before: dict[str, Step]) -> Step:
+        """With the key known: what is on disk."""
+        chosen = step.name in self.chosen
+        own = ledger.finished(step.folder)
+        if own is not None and not self._forced(step.name):
+            if own[1].key == step.key and ledger.data_unchanged(own[1].data):
+                step.artifact, step.record = own
+                return _with(step, "skip", "unchanged")
+            step.conflict = chosen
+        if not self._forced(step.name):
+            for folder, record in self.elsewhere.get(step.key, []):
+                if folder.absolute() != step.folder.absolute() and ledger.data_unchanged(record.data):
+                    step.artifact, step.record = folder, record
+                    return _with(step, "reuse", f"made in {folder}")
+        if not chosen:
+            return _with(step, "outside", f"{step.name} has not been run")
+        return self._to_run(step, before)
+
+    def _to_run(self, step: Step, before: dict[str, Step]) -> Step:
+        missing = self.missing_data(step.name, {n: s.artifact for n, s in before.items() if s.artifact is not None})
+        if missing:
+            passed = self.resolved.stages[step.name].if_missing == "skip"
+            return _with(step, "passed" if passed else "blocked", missing)
+        record = ledger.read(step.folder)
+        if self._forced(step.name):
+            return _with(step, "run", "forced")
+        if record is not None and record.status in ("running", "failed"):
+            same = record.key == step.key and self.options.resume
+            return _with(step, "resume" if same else "run", f"{record.status} before" if same else "starts anew")
+        return _with(step, "run", "changed" if step.conflict else "not made yet")
+
+    def missing_data(self, name: str, artifacts: dict[str, Path]) -> str:
+        """The first data file that is not there, in words; empty where all are."""
+        recipe = self.resolved.recipe
+        root = wiring.root_folder(recipe, recipe.stages[name], artifacts)
+        try:
+            files = keys.data_files(recipe, name, root)
+        except VlcliError as error:  # a reader that refuses its parameters: the deep validation tells all of it
+            return f"{error.what} {error.where}".strip() if error.exit_code == 5 else ""
+        return next((f"missing: {file}" for file in files if not file.exists()), "")
+
+    def _forced(self, name: str) -> bool:
+        return self.options.force and name in self.chosen
+
+
+def _with(step: Step, action: Action, why: str) -> Step:
+    step.action, step.why = action, why
+    return step
+
+
+def select(resolved: Resolved, options: Options) -> set[str]:
+    """The stages that this command may run.
+
+    Raises:
+        UsageError: a named stage is not in the recipe, or the recipe has none of the verb's kind.
+    """
+    order = list(resolved.stages)
+    for name in (options.only, options.first, options.until):
+        if name is not None and name not in order:
+            raise UsageError("The recipe has no such stage.", where=resolved.reference, got=name, expected=", ".join(order))
+    if options.only is not None:
+        return {options.only}
+    if options.kind is not None:
+        found = resolved.of_kind(options.kind)
+        if not found:
+            kinds = ", ".join(f"{n} ({s.kind})" for n, s in resolved.stages.items())
+            raise UsageError(f"The recipe has no {options.kind} stage.", where=resolved.reference, expected=kinds,
+                             hint="choose another: --recipe NAME (vlcli ls recipes)")
+        return wiring.ancestors(wiring.inputs(resolved.recipe), found)
+    start = order.index(options.first) if options.first else 0
+    end = order.index(options.until) if options.until else len(order) - 1
+    return set(order[start : end + 1])
+
+
+def make(resolved: Resolved, options: Options) -> tuple[Planner, list[Step]]:
+    """Choose the run's folder and plan every stage."""
+    candidates = [options.folder] if options.folder else [options.output / name for name in _folder_names(resolved)]
+    for folder in candidates:
+        planner = Planner(resolved, options, folder)
+        steps = planner.plan()
+        if not any(step.conflict for step in steps):
+            break
+    return planner, steps
+
+
+def _folder_names(resolved: Resolved) -> list[str]:
+    """Folder names to try, in order."""
+    dump = resolved.recipe.model_dump(by_alias=True, mode="json", exclude={"about", "paper", "jobs", "stages"})
+    dump["stages"] = {name: stage.model_dump(by_alias=True, mode="json") for name, stage in resolved.stages.items()}
+    hashed = [f"{resolved.name}-{ledger.digest([dump, n] if n else dump)[:8]}" for n in range(16)]
+    return hashed if resolved.words else [resolved.name, *hashed]

@@ -1,0 +1,161 @@
+"""Validation of a recipe beyond its structure.
+
+*Shallow* looks names up in the metadata and paths on disk and imports no component. *Deep* imports every component, checks
+every parameter, and asks the readers for their files; the runner then rehearses the training stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from vlcli import registry
+from vlcli.errors import ComponentError, Problem, VlcliError
+from vlcli.recipe import keys, wiring
+from vlcli.recipe.components import Use, dotted, merged_model, of_recipe, of_stage
+from vlcli.recipe.load import Resolved
+from vlcli.recipe.schema import ObjectiveOptions, Stage, Training
+from vlcli.recipe.yaml import Path_
+
+WORLDS = ("shapes",)
+
+
+def shallow(resolved: Resolved) -> list[Problem]:
+    """Unknown components, missing roots and files that the recipe names itself."""
+    problems: list[Problem] = []
+    for use in uses(resolved):
+        problems += _known(resolved, use)
+    earlier: list[str] = []
+    for name, stage in resolved.stages.items():
+        if stage.kind == "make" and getattr(stage, "world", {"name": "shapes"})["name"] not in WORLDS:
+            path: Path_ = ("stages", name, "world", "name")
+            problems.append(_at(resolved, path, "there is no such world", expected=", ".join(WORLDS), code=4))
+        problems += _data_paths(resolved, name, stage, earlier) + _model_given(resolved, name, stage)
+        earlier.append(name)
+    return problems
+
+
+def deep(resolved: Resolved, names: Iterable[str] | None = None, artifacts: Mapping[str, Path] | None = None) -> list[Problem]:
+    """Every fault of every component's parameters, and files that readers miss.
+
+    Args:
+        resolved: a recipe without shallow faults.
+        names: the stages that matter; None: all.
+        artifacts: finished stages; data below a root that is still to be made are not looked for.
+    """
+    chosen = list(resolved.stages if names is None else names)
+    problems: list[Problem] = []
+    for use in uses(resolved, chosen):
+        key = use.key
+        faults = registry.check(use.kind, use.spec, key) + _options(use)
+        problems += [_placed(resolved, fault, key) for fault in faults]
+    return problems or _missing_files(resolved, chosen, artifacts or {})
+
+
+def uses(resolved: Resolved, names: Iterable[str] | None = None) -> list[Use]:
+    """Every component that the recipe (or its stages ``names``) uses."""
+    found = list(of_recipe(resolved.recipe))
+    for name in resolved.stages if names is None else names:
+        found += of_stage(name, resolved.stages[name])
+        found += _model_with_recipe(resolved, name)
+    return found
+
+
+def _model_with_recipe(resolved: Resolved, name: str) -> list[Use]:
+    """The recipe's model with a stage's changes, where the stage does not name a model of its own."""
+    stage = resolved.stages[name]
+    own = getattr(stage, "model", None)
+    if not isinstance(stage, Training) or own is None or "name" in own:
+        return []
+    spec = merged_model(resolved.recipe, stage)
+    return [Use("models", spec, ("stages", name, "model"), {})] if spec and "name" in spec else []
+
+
+def _known(resolved: Resolved, use: Use) -> list[Problem]:
+    try:
+        registry.find(use.kind, use.spec["name"])
+    except ComponentError as error:
+        path = (*use.path, "name")
+        return [_at(resolved, path, error.what, use.spec["name"], error.expected, error.hint, code=4)]
+    return []
+
+
+def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> list[Problem]:
+    """The root and the files a stage names itself; nothing where the root is still to be made."""
+    if stage.if_missing == "skip" or wiring.root_stage(resolved.recipe, stage, earlier) or stage.kind in ("make", "export"):
+        return []
+    root = wiring.root_folder(resolved.recipe, stage, {})
+    path: Path_ = ("stages", name, "root") if stage.root else ("root",)
+    if not root.is_dir():
+        word = stage.root or resolved.recipe.root
+        hint = "point `root` at the folder that holds the data: root=DATA"
+        expected = f"a folder, or an earlier stage: {', '.join(earlier) or 'none'}"
+        return [_at(resolved, path, "the data root is not there", word, expected, hint, code=5)]
+    problems = []
+    boxes = getattr(stage, "boxes", None) or []
+    for field, values in (("images", [getattr(stage, "images", None)]), ("boxes", boxes)):
+        for value in values if isinstance(values, list) else [values]:
+            if value and not (root / Path(value).expanduser()).exists():
+                at = ("stages", name, field)
+                problems.append(_at(resolved, at, "this is not there", str(root / value), hint="check `root`", code=5))
+    return problems
+
+
+def _model_given(resolved: Resolved, name: str, stage: Stage) -> list[Problem]:
+    if not isinstance(stage, Training) or stage.source or merged_model(resolved.recipe, stage):
+        return []
+    return [_at(resolved, ("stages", name, "model"), "no model is named, here or at the recipe's root",
+                expected=", ".join(registry.names("models")))]
+
+
+def _options(use: Use) -> list[Problem]:
+    """The keys that stand beside an objective's own parameters."""
+    if use.kind != "objectives":
+        return []
+    from pydantic import ValidationError
+
+    try:
+        ObjectiveOptions.model_validate({k: v for k, v in use.options.items() if k != "as"})
+    except ValidationError as error:
+        return [Problem(f"{use.key}.{f['loc'][0]}", "this value does not fit", got=repr(f["input"]), expected=f["msg"])
+                for f in error.errors()]
+    return []
+
+
+def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str, Path]) -> list[Problem]:
+    problems, order = [], list(resolved.stages)
+    for name in names:
+        stage = resolved.stages[name]
+        made = wiring.root_stage(resolved.recipe, stage, order[: order.index(name)])
+        if stage.if_missing == "skip" or (made and made not in artifacts):
+            continue
+        root = wiring.root_folder(resolved.recipe, stage, artifacts)
+        problems += _readers_of(resolved, name, stage, root)
+    return problems
+
+
+def _readers_of(resolved: Resolved, name: str, stage: Stage, root: Path) -> list[Problem]:
+    problems = []
+    for spec in keys.data_specs(resolved.recipe, stage):
+        try:
+            registry.build("datasets", spec, root).require()
+        except VlcliError as error:
+            key: Path_ = ("stages", name, "data")
+            problems.append(_at(resolved, key, error.what, error.where or error.got, error.expected, error.hint,
+                                code=error.exit_code))
+    return problems
+
+
+def _placed(resolved: Resolved, fault: Problem, key: str) -> Problem:
+    """A component's fault with the line of the key it is about."""
+    path = next((p for p in resolved.document.places if dotted(p) == fault.key), None)
+    if path is None:
+        path = next((p for p in resolved.document.places if dotted(p) == key), ())
+    return replace(fault, where=fault.where or resolved.document.place(path))
+
+
+def _at(resolved: Resolved, path: Path_, what: str, got: str = "", expected: str = "", hint: str = "", code: int = 3) -> Problem:
+    return Problem(dotted(path), what, resolved.document.place(path), got, expected, hint, code)
+
+

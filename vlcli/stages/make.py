@@ -1,0 +1,71 @@
+"""Make: a generated world becomes the data root of the stages that name this one in ``root``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from vlcli.errors import Problem, RecipeError, VlcliError
+from vlcli.recipe.schema import Make
+from vlcli.recipe.wiring import WORLD
+from vlcli.stages.base import StageContext, StageResult
+
+WORLDS = ("shapes",)
+
+
+def run(context: StageContext) -> StageResult:
+    """Generate the world that the stage names into ``world/``."""
+    from vlcli.data.shapes import make_shapes
+
+    config = context.config
+    assert isinstance(config, Make)
+    workers = config.threads or min(4, os.cpu_count() or 1)
+    target = context.folder / WORLD
+    counts = make_shapes(target, world_config(config.world, context.name), context.progress, workers)
+    return StageResult(
+        metrics={name: float(count) for name, count in counts.items()},
+        files={"root": WORLD},
+        notes=[f"the data root is {target}"],
+    )
+
+
+def world_config(world: dict[str, Any], stage: str) -> Any:
+    """The world's options as its generator takes them.
+
+    Raises:
+        RecipeError: an unknown world, an unknown key or a value that does not fit.
+    """
+    problems = check(world, f"stages.{stage}.world")
+    if problems:
+        raise RecipeError(problems)
+    from vlcli.data.shapes import ShapesConfig
+
+    return _adapter(ShapesConfig).validate_python({k: v for k, v in world.items() if k != "name"})
+
+
+def check(world: dict[str, Any], key: str) -> list[Problem]:
+    """Every fault of a recipe's ``world``."""
+    from vlcli.data.shapes import ShapesConfig
+
+    if world["name"] not in WORLDS:
+        what = f"there is no world called {world['name']!r}"
+        return [Problem(key, what, expected=", ".join(WORLDS), code=4)]
+    given = {name: value for name, value in world.items() if name != "name"}
+    known = [field.name for field in dataclasses.fields(ShapesConfig)]
+    problems = [Problem(f"{key}.{name}", f"unknown key {name!r}", expected=", ".join(known)) for name in given
+                if name not in known]
+    try:
+        _adapter(ShapesConfig).validate_python({name: value for name, value in given.items() if name in known})
+    except ValidationError as error:
+        problems += [Problem(f"{key}.{fault['loc'][0] if fault['loc'] else ''}", "this value does not fit",
+                             got=repr(fault["input"]), expected=fault["msg"]) for fault in error.errors()]
+    except VlcliError as error:
+        problems.append(Problem(key, error.what, got=error.got, expected=error.expected, hint=error.hint))
+    return problems
+
+
+def _adapter(target: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(target, config=ConfigDict(extra="forbid") if not dataclasses.is_dataclass(target) else None)

@@ -1,0 +1,100 @@
+"""The tables of a recipe and of several recipes over seeds.
+
+A recipe asks for a table of its evaluate stages so::
+
+    table:
+      title: NLVR2 on held-out pictures
+      rows: {with pre-training: test, without: scratch-test}
+      metrics: [accuracy, "accuracy/*"]
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vlcli.metrics.interval import Interval, interval
+from vlcli.stages.runner import Outcome
+
+
+@dataclass
+class Table:
+    """Rows of numbers.
+
+    Attributes:
+        title: what it shows.
+        columns: the label's column, then one per metric.
+        rows: label and one value (or interval, or None) per metric.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[tuple[str, list[float | Interval | None]]] = field(default_factory=list)
+
+    def text_rows(self) -> list[list[str]]:
+        """As strings."""
+        return [[label, *[_cell(value) for value in values]] for label, values in self.rows]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        rows = [{"label": label, "metrics": {name: _plain(value) for name, value in zip(self.columns[1:], values, strict=True)}}
+                for label, values in self.rows]
+        return {"title": self.title, "rows": rows}
+
+
+def recipe_table(layout: Mapping[str, Any], outcomes: Sequence[Outcome]) -> Table:
+    """The table a recipe asks for; stages without numbers show as empty cells."""
+    found = {outcome.name: outcome.metrics for outcome in outcomes}
+    rows = {label: found.get(stage, {}) for label, stage in layout["rows"].items()}
+    names = choose(rows.values(), layout.get("metrics"))
+    values: list[tuple[str, list[float | Interval | None]]] = [
+        (label, [metrics.get(name) for name in names]) for label, metrics in rows.items()
+    ]
+    return Table(str(layout.get("title", "")), ["", *names], values)
+
+
+def labelled(layout: Mapping[str, Any] | None, outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+    """Metrics by row label: the recipe's table where it has one, else its evaluate stages, else all with numbers."""
+    found = {o.name: o.metrics for o in outcomes if o.metrics}
+    if layout:
+        return {label: found[stage] for label, stage in layout["rows"].items() if stage in found}
+    evaluated = {o.name: o.metrics for o in outcomes if o.kind == "evaluate" and o.metrics}
+    return evaluated or found
+
+
+def seeds_table(runs: Mapping[str, Sequence[Mapping[str, float]]], patterns: Sequence[str] | None, title: str) -> Table:
+    """Mean and 95 % interval of every metric over the seeds.
+
+    Args:
+        runs: the metrics of every seed, by row label.
+        patterns: which metrics, in which order; None: all.
+        title: of the table.
+    """
+    names = choose([metrics for seeds in runs.values() for metrics in seeds], patterns)
+    table = Table(title, ["", *names])
+    for label, seeds in runs.items():
+        values = [[metrics[name] for metrics in seeds if name in metrics] for name in names]
+        table.rows.append((label, [interval(given) if given else None for given in values]))
+    return table
+
+
+def choose(rows: Any, patterns: Sequence[str] | None) -> list[str]:
+    """The metrics to show: by pattern, each once, in order of first appearance."""
+    every = list(dict.fromkeys(name for metrics in rows for name in metrics))
+    if not patterns:
+        return every
+    return list(dict.fromkeys(name for pattern in patterns for name in every if fnmatch.fnmatchcase(name, pattern)))
+
+
+def _cell(value: float | Interval | None) -> str:
+    if value is None:
+        return "-"
+    return value.text() if isinstance(value, Interval) else f"{value:.3f}"
+
+
+def _plain(value: float | Interval | None) -> Any:
+    if isinstance(value, Interval):
+        return {"mean": value.mean, "half": value.half, "count": value.count}
+    return value
