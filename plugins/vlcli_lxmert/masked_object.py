@@ -15,7 +15,7 @@ from vlcli.data.sample import Corruption, Donor, Sample
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import Facts, HeadTransform, Model, Step, initialise
 from vlcli.nn.batch import Regions
-from vlcli.objectives import Mean, Objective, Outcome
+from vlcli.objectives import Mean, Objective, Outcome, full_precision
 
 Target = Literal["label", "attribute", "feature"]
 MARK = "masked_regions"
@@ -63,10 +63,10 @@ class MaskRegions(Corruption):
 class MaskedObject(Objective):
     """Masked object prediction: region features, detected labels and attributes (LXMERT).
 
-    ``as_released``: labels and attributes are asked of every region, weighted by the detector's confidence, features of hidden
-    regions by SmoothL1; each loss is a mean over all regions times 1 / 0.15; hidden features are zeroed 80 %, swapped 10 %,
-    kept 10 %. ``as_published``: hidden regions only, equal weights, squared error, always zeros; no attributes in the paper, so
-    leave ``attribute`` out of ``targets`` for its setting.
+    ``as_released``: labels and attributes are asked of every region, weighted by the detector's confidence, features of
+    hidden regions by SmoothL1; each loss is a mean over all regions times 1 / 0.15; hidden features are zeroed 80 %,
+    swapped 10 %, kept 10 %. ``as_published``: hidden regions only, equal weights, squared error, always zeros; the
+    paper has no attributes, so leave ``attribute`` out of ``targets`` for its setting.
 
     Args:
         model: gives the width.
@@ -113,15 +113,15 @@ class MaskedObject(Objective):
         zero, swap = (0.8, 0.1) if self.released else (1.0, 0.0)
         return MaskRegions(self.probability, zero, swap, self.view)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:  # noqa: ARG002
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
         """One loss per target."""
         view, clean = step.view(self.view), step.batch.clean
-        fused = step.fused(self.view)
-        assert view.images is not None and clean.images is not None
-        regions, mark = clean.images.regions, view.marks.get(MARK)
+        regions = None if clean.images is None else clean.images.regions
+        mark = view.marks.get(MARK)
         if regions is None or mark is None:
             return Outcome({})
         rows, clean_rows = view.image_rows[:, 0], clean.image_rows[:, 0]
+        fused = step.fused(self.view)
         hidden = fused.image.hidden.unflatten(0, (-1, fused.images))[:, 0]  # (B, R, D)
         masked = mark.index_select(0, rows).bool() & regions.mask.index_select(0, clean_rows)  # (B, R)
         return self._losses(hidden, masked, regions, clean_rows)
@@ -138,7 +138,7 @@ class MaskedObject(Objective):
         for name in labels:
             truth, score = self._truth(name, regions, rows)
             truth, score = truth.flatten()[places], score.flatten()[places].to(states.dtype)
-            logits = self.decoders[name](states)
+            logits = full_precision(self.decoders[name](states))
             losses[name] = self._label_loss(logits, truth, score, count)
             metrics[f"{name}_accuracy"] = Mean.of((logits.argmax(-1) == truth).float(), truth >= 0)
         if "feature" in self.targets:
@@ -160,7 +160,7 @@ class MaskedObject(Objective):
 
     def _label_loss(self, logits: Tensor, truth: Tensor, score: Tensor, count: Tensor) -> Mean:
         known = truth >= 0
-        loss = F.cross_entropy(logits.float(), truth.clamp(min=0), reduction="none").masked_fill(~known, 0)
+        loss = F.cross_entropy(logits, truth.clamp(min=0), reduction="none").masked_fill(~known, 0)
         if self.released:
             return Mean((loss * score).sum() * self.factor, count)
         return Mean(loss.sum(), known.sum().to(loss.dtype))
@@ -171,8 +171,8 @@ class MaskedObject(Objective):
         chosen = masked.flatten()[places].nonzero()[:, 0]
         spots = places[chosen]  # of B * R
         flat = rows[spots // masked.shape[1]] * masked.shape[1] + spots % masked.shape[1]
-        wanted = regions.features.flatten(0, 1).index_select(0, flat).float()
-        guess = self.decoders["feature"](states.index_select(0, chosen)).float()
+        guess = full_precision(self.decoders["feature"](states.index_select(0, chosen)))
+        wanted = regions.features.flatten(0, 1).index_select(0, flat).to(guess.dtype)
         if self.released:
             return Mean(F.smooth_l1_loss(guess, wanted, reduction="none").mean(-1).sum() * self.factor, count)
         return Mean((guess - wanted).square().mean(-1).sum(), count)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -34,7 +34,6 @@ from vlcli.nn import (
 from vlcli.nn.batch import Images, Text
 from vlcli.nn.positions import LearnedPosition
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
-
 from vlcli_lxmert.names import from_public
 
 
@@ -110,9 +109,9 @@ class CrossEncoder(nn.Module):
 class LXMERT(Model):
     """LXMERT: language, object-relationship and cross-modality encoders over region features.
 
-    The defaults are the published 9/5/5 layers of 768. Attention recorded under ``language.N``, ``objects.N``,
-    ``cross.N.text_to_image``, ``cross.N.image_to_text``, ``cross.N.text`` and ``cross.N.image``. Set ``keep`` to layer numbers
-    (0: the embeddings) to have the unimodal encoders return these hidden states.
+    The defaults are the published 9/5/5 layers of 768. Attention is recorded under ``language.N``, ``objects.N``,
+    ``cross.N.text_to_image``, ``cross.N.image_to_text``, ``cross.N.text`` and ``cross.N.image``. Set ``keep`` to layer
+    numbers (0: the embeddings) to have the unimodal encoders return these hidden states.
 
     Args:
         facts: vocabulary and feature sizes.
@@ -132,7 +131,12 @@ class LXMERT(Model):
 
     paper = "LXMERT, Tan and Bansal, EMNLP 2019, arXiv:1908.07490"
     capabilities = frozenset({"text", "image", "fuse"})
-    heads = {"mlm": "bert-mlm", "matching": "bert-matching", "answer": "lxmert-answer", "pair": "lxmert-pair"}
+    heads: ClassVar[Mapping[str, str]] = {
+        "mlm": "bert-mlm",
+        "matching": "bert-matching",
+        "answer": "lxmert-answer",
+        "pair": "lxmert-pair",
+    }
 
     def __init__(
         self,
@@ -171,8 +175,7 @@ class LXMERT(Model):
 
     def _initialise(self, frozen_padding: bool) -> None:
         encodings = {id(part) for part in (self.language.position, self.objects.position, self.cross.position)}
-        own = [part for part in self._outside(self, encodings)]
-        for module in own:
+        for module in self._outside(self, encodings):
             initialise(module)
         for position in self.text.positions:
             if frozen_padding and isinstance(position, LearnedPosition):

@@ -94,7 +94,7 @@ def from_public(state: Mapping[str, Tensor], own: Iterable[str], report: list[st
         if plain == _TIED:
             continue
         ours = table.get(plain) or _head_name(plain)
-        renamed += ours is not None
+        renamed += ours is not None and ours != key
         made[ours or key] = value
     if renamed:
         report.append(f"{renamed} weights had the names of a public LXMERT release")

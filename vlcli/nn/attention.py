@@ -135,7 +135,8 @@ class Attention(nn.Module):
             q = self.project(q_in, None, None, x_layout, y_layout)[0]
             return q, *cache.get(place)
         q, k, v = self.project(q_in, k_in, v_in, x_layout, y_layout)
-        assert k is not None and v is not None
+        assert k is not None
+        assert v is not None
         if cache is not None:
             k, v = cache.extend(place, k, v)
         return q, k, v
@@ -221,8 +222,8 @@ class StandardAttention(Attention):
         q_in: Tensor,
         k_in: Tensor | None,
         v_in: Tensor | None,
-        x_layout: Layout | None,  # noqa: ARG002
-        y_layout: Layout | None,  # noqa: ARG002
+        x_layout: Layout | None,
+        y_layout: Layout | None,
     ) -> Projected:
         """One set of weights, wherever a token stands."""
         q = self.split(self.query(q_in))
@@ -230,7 +231,7 @@ class StandardAttention(Attention):
             return q, None, None
         return q, self.split(self.key(k_in)), self.split(self.value(v_in))
 
-    def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:  # noqa: ARG002
+    def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
         """The output projection."""
         return self.dense(context)
 

@@ -32,13 +32,12 @@ class Tensors:
 
     def select(self, rows: Tensor) -> Self:
         """The given rows of every tensor and list: ``rows`` (K,) of integers, repeats allowed."""
-        listed = rows.tolist()
         chosen: dict[str, Any] = {}
         for name, value in self._items():
             if isinstance(value, Tensor):
                 chosen[name] = value.index_select(0, rows.to(value.device))
             elif isinstance(value, list):
-                chosen[name] = [value[row] for row in listed]
+                chosen[name] = [value[row] for row in rows.tolist()]
             elif isinstance(value, Tensors):
                 chosen[name] = value.select(rows)
         return replace(self, **chosen)

@@ -249,8 +249,8 @@ class Stack(nn.Module):
         return x if self.norm is None else self.norm(x), kept
 
 
-def run_layer(layer: nn.Module, *inputs: Any, active: bool, **options: Any) -> Any:
+def run_layer(module: nn.Module, /, *inputs: Any, active: bool, **options: Any) -> Any:
     """A layer, computed again in the backward pass where ``active`` and gradients are asked for."""
-    if active and layer.training and torch.is_grad_enabled():
-        return checkpoint(layer, *inputs, use_reentrant=False, **options)
-    return layer(*inputs, **options)
+    if active and module.training and torch.is_grad_enabled():
+        return checkpoint(module, *inputs, use_reentrant=False, **options)
+    return module(*inputs, **options)

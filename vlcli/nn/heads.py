@@ -82,7 +82,7 @@ class OwnWordHead(nn.Module):
         self.transform = HeadTransform(dim)
         self.decoder = nn.Linear(dim, outputs)
 
-    def forward(self, hidden: Tensor, table: Tensor | None = None) -> Tensor:  # noqa: ARG002
+    def forward(self, hidden: Tensor, table: Tensor | None = None) -> Tensor:
         """Scores (K, V) of hidden states (K, D)."""
         return self.decoder(self.transform(hidden))
 

@@ -93,7 +93,7 @@ class States(Tensors):
 
     def select(self, rows: Tensor) -> States:
         """The given rows, tensors of the dictionaries included; a layout shared by the batch stays shared."""
-        layout = self.layout if len(self.layout.route) == 1 else self.layout.select(rows)
+        layout = self.layout if self.layout.route.shape[0] == 1 else self.layout.select(rows)
         pick = {name: {key: value[rows] for key, value in getattr(self, name).items()} for name in ("layers", "extra")}
         pooled = None if self.pooled is None else self.pooled[rows]
         return States(self.hidden[rows], layout, pooled, **pick)
@@ -117,7 +117,7 @@ class Fused(Tensors):
 
     def by_example(self) -> Tensor:
         """The pooled vectors of each example side by side: (B, K * D)."""
-        return self.pooled.reshape(len(self.pooled) // self.images, -1)
+        return self.pooled.reshape(-1, self.images * self.pooled.shape[-1])
 
 
 @dataclass
@@ -142,8 +142,8 @@ class Recorder:
 class Model(nn.Module):
     """Base of every model.
 
-    A model says what it can do in ``capabilities`` (``text``, ``image``, ``fuse``, ``generate``, ``boxes``) and overrides the
-    methods that go with them; objectives and tasks are checked against it before anything is loaded.
+    A model says what it can do in ``capabilities`` (``text``, ``image``, ``fuse``, ``generate``, ``boxes``) and overrides
+    the methods that go with them; objectives and tasks are checked against it before anything is loaded.
 
     Args:
         facts: sizes that come from the data.
@@ -156,7 +156,7 @@ class Model(nn.Module):
     many_images: ClassVar[bool] = False
     """Whether :meth:`fuse` takes several pictures of one example as one sequence."""
     heads: ClassVar[Mapping[str, str]] = {}
-    """The head (a name of ``vlcli.nn.heads``) this model's paper uses, by role: ``mlm``, ``matching``, ``answer``, ``pair``."""
+    """The head (a name of ``vlcli.nn.heads``) this model's paper uses, by role: ``mlm``, ``matching`` ..."""
 
     def __init__(self, facts: Facts) -> None:
         super().__init__()

@@ -148,7 +148,7 @@ class LearnedPosition(TokenPosition):
         assert self.grid is not None
         cell = layout.centre.nan_to_num(-1.0).long()
         place = self.specials + cell[..., 0] * self.grid[1] + cell[..., 1]
-        # Class tokens of the image are numbered in their order; specials of a sentence in the same sequence are not ours.
+        # The image's class tokens are numbered in their order; a sentence's specials in the sequence are not ours.
         own = layout.special & (layout.index < 0)
         order = own.long().cumsum(1) - 1
         place = torch.where(cell[..., 0] < 0, torch.full_like(place, -1), place)

@@ -5,6 +5,6 @@ mlm       masked language modelling
 matching  does the sentence belong to the picture?
 """
 
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
 
-__all__ = ["Mean", "Objective", "Outcome"]
+__all__ = ["Mean", "Objective", "Outcome", "full_precision"]

@@ -53,6 +53,11 @@ class Outcome:
     metrics: dict[str, Mean] = field(default_factory=dict)
 
 
+def full_precision(tensor: Tensor) -> Tensor:
+    """Half-precision scores in float32, for losses; others as they are."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
 class Objective(nn.Module):
     """Base of every objective. It may own heads (parameters) and state (buffers): both travel with the checkpoint.
 

@@ -14,7 +14,7 @@ from vlcli.data.sample import Corruption, Donor, Sample, TextSample
 from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Fused, Model
 from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
 
 MARK = "matched"
 """Per example: 1 where the sentence is the picture's own, 0 where it was replaced. Other objectives may read it."""
@@ -119,8 +119,8 @@ def _exchanges(own: list[Word], other: list[Word]) -> list[tuple[int, Word]]:
 class Matching(Objective):
     """Cross-modality matching: a two-way guess whether sentence and picture belong together.
 
-    Class 1 is "belong together", as in LXMERT's code. Marks every example of its view as matched or not, so that others (question
-    answering) can leave mismatched ones out.
+    Class 1 is "belong together", as in LXMERT's code. Marks every example of its view as matched or not, so that others
+    (question answering) can leave mismatched ones out.
 
     Args:
         model: gives the width and the head.
@@ -154,12 +154,12 @@ class Matching(Objective):
         """Replace sentences."""
         return self._corruption
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:  # noqa: ARG002
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
         """Cross-entropy over examples."""
         matched = step.view(self.view).marks.get(MARK)
         if matched is None:
             return Outcome({})
-        logits = self.logits(step.fused(self.view)).float()  # (P, 2)
+        logits = full_precision(self.logits(step.fused(self.view)))  # (P, 2)
         truth = matched.long().repeat_interleave(len(logits) // len(matched))
         loss = Mean.of(F.cross_entropy(logits, truth, reduction="none"))
         right = Mean.of((logits.argmax(-1) == truth).float())

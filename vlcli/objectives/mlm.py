@@ -15,7 +15,7 @@ from vlcli.errors import ComponentError
 from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
 
 MARK = "masked_words"
 """Per piece: the id that was hidden, -1 where none was."""
@@ -114,7 +114,8 @@ class MaskedLanguageModelling(Objective):
         rule: ``bernoulli``: each piece (word) by its own coin; ``count``: round(probability * pieces), at least one.
         limit: at most so many a sentence, with ``count``.
         mask_end: the last separator may be hidden too (sequence-to-sequence training).
-        on: states to guess from: ``fused`` with the picture, ``text`` alone, ``auto``: fused where model and batch allow.
+        on: states to guess from: ``fused`` with the picture, ``text`` alone; ``auto``: fused where model and batch
+            allow.
         view: the view whose words are hidden; objectives that name one view share its passes.
         head: a named head instead of the model's own.
     """
@@ -159,7 +160,7 @@ class MaskedLanguageModelling(Objective):
         """Hide words."""
         return self._corruption
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:  # noqa: ARG002
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
         """Cross-entropy at the hidden places, a mean over them."""
         view = step.view(self.view)
         if view.text is None or MARK not in view.marks:
@@ -168,7 +169,7 @@ class MaskedLanguageModelling(Objective):
         places = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
         truth = labels.flatten().index_select(0, places)
         states = hidden.flatten(0, 1).index_select(0, places)  # (K, D)
-        logits = self.head(states, step.model.word_table().weight).float()  # (K, V)
+        logits = full_precision(self.head(states, step.model.word_table().weight))  # (K, V)
         loss = Mean.of(F.cross_entropy(logits, truth, reduction="none"))
         return Outcome({"mlm": loss}, metrics={"accuracy": Mean.of((logits.argmax(-1) == truth).float())})
 
