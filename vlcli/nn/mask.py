@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -30,18 +31,23 @@ class AttentionMask:
 
     def allowed(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
         """(B or 1, 1 or H, Tq, Tk) bool, True where looking is allowed; None where everything is."""
-        place = (queries, keys, device)
-        if place not in self._made:
-            self._made[place] = self._build(queries, keys, device)
-        return self._made[place]
+        return self._once((queries, keys, device), lambda: self._build(queries, keys, device))
 
     def bias(self, queries: int, keys: int, device: torch.device, dtype: torch.dtype) -> Tensor | None:
         """The same as numbers to add to scores: 0 where allowed, the dtype's lowest elsewhere."""
-        place = (queries, keys, device, dtype)
-        if place not in self._made:
+
+        def make() -> Tensor | None:
             allowed = self.allowed(queries, keys, device)
             blank = None if allowed is None else torch.zeros(allowed.shape, dtype=dtype, device=device)
-            self._made[place] = None if blank is None else blank.masked_fill(~allowed, torch.finfo(dtype).min)
+            return None if blank is None else blank.masked_fill(~allowed, torch.finfo(dtype).min)
+
+        return self._once((queries, keys, device, dtype), make)
+
+    def _once(self, place: tuple[object, ...], make: Callable[[], Tensor | None]) -> Tensor | None:
+        if torch.compiler.is_exporting():  # lengths are symbols there, which no dictionary can hold
+            return make()
+        if place not in self._made:
+            self._made[place] = make()
         return self._made[place]
 
     def select(self, rows: Tensor) -> AttentionMask:

@@ -142,8 +142,8 @@ class Recorder:
 class Model(nn.Module):
     """Base of every model.
 
-    A model says what it can do in ``capabilities`` (``text``, ``image``, ``fuse``, ``generate``, ``boxes``) and overrides
-    the methods that go with them; objectives and tasks are checked against it before anything is loaded.
+    A model says what it can do in ``capabilities`` (``text``, ``image``, ``fuse``, ``generate``, ``boxes``) and
+    overrides the methods that go with them; objectives and tasks are checked against it before anything is loaded.
 
     Args:
         facts: sizes that come from the data.

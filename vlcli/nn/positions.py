@@ -127,10 +127,11 @@ class LearnedPosition(TokenPosition):
         return x + added.masked_fill((place < 0)[..., None], 0)
 
     def _by_index(self, layout: Layout) -> Tensor:
-        if len(layout) > len(self.table.weight) and layout.grid is None and layout.boxes is None:
+        count = layout.route.shape[1]  # not len(): an exporter's lengths are symbols
+        if count > len(self.table.weight) and layout.grid is None and layout.boxes is None:
             raise DataError(
                 "A text is longer than the position table.",
-                got=f"{len(layout)} pieces",
+                got=f"{count} pieces",
                 expected=f"at most {len(self.table.weight)}",
                 hint="lower text.length, or raise the position's length",
             )
