@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 
 from vlcli import __version__
+from vlcli.cli.evaluate import evaluate
 from vlcli.cli.run import run, stage_verb
 
 app = typer.Typer(
@@ -42,6 +43,7 @@ for _kind, _about in {
     "export": "Export: the recipe's export stages, with what they build on.",
 }.items():
     app.command(_kind, rich_help_panel=_RUN)(stage_verb(_kind, _about))
+app.command("eval", rich_help_panel=_RUN)(evaluate)
 
 
 def main() -> None:

@@ -58,13 +58,18 @@ def tell_outcomes(resolved: Resolved, outcomes: list[Outcome], request: Any) -> 
         console.out_json(document)
     elif not request.worker:
         _show(outcomes, table)
+    tell_failures(outcomes, request)
+    return code
+
+
+def tell_failures(outcomes: list[Outcome], request: Any) -> None:
+    """What failed and what was held up by it, on stderr."""
     for outcome in outcomes:
         if outcome.error is not None:
-            console.err(f"\nstage {outcome.name} failed")
+            console.err(f"stage {outcome.name} failed")
             report(outcome.error, verbose=request.verbose)
         elif outcome.status == "blocked":
             console.err(f"stage {outcome.name} is blocked: {outcome.why}")
-    return code
 
 
 def _show(outcomes: list[Outcome], table: Table | None) -> None:

@@ -164,9 +164,10 @@ def load(reference: str, words: list[str] | None = None, *, verb: str | None = N
                     document, chain, changed)
 
 
-def from_mapping(name: str, value: dict[str, Any]) -> Resolved:
-    """A recipe made by the toolkit itself (``vlcli eval TASK``)."""
+def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = None) -> Resolved:
+    """A recipe made by the toolkit itself (``vlcli eval TASK``); ``words`` are overrides, as typed."""
     document = Document(value, {(): "command line"})
+    _change(document, list(words or []), None, None)
     recipe, problems = check_structure(document)
     if problems or recipe is None:
         raise RecipeError(problems, name)

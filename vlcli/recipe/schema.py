@@ -38,6 +38,11 @@ def _spec_or_none(value: Any) -> Any:
     return None if value is None else _spec(value)
 
 
+def _changes(value: Any) -> Any:
+    """A stage's model: a name, a whole component, or only what it changes of the recipe's."""
+    return {"name": value} if isinstance(value, str) else value
+
+
 def _specs(value: Any) -> Any:
     return [_spec(item) for item in _listed(value)] if value is not None else None
 
@@ -155,7 +160,7 @@ class Extract(Stage):
 class Training(Stage):
     """What pre-training and fine-tuning share."""
 
-    model: dict[str, Any] | None = None
+    model: Annotated[dict[str, Any] | None, BeforeValidator(_changes)] = None
     text: TextOptions | None = None
     features: Names = []
     data: DataField = []

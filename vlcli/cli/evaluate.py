@@ -1,0 +1,131 @@
+"""``vlcli eval TASK``: score the newest matching checkpoint; ``vlcli eval --recipe R``: the recipe's evaluate stages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vlcli.cli import options as o
+from vlcli.cli.guard import guarded
+from vlcli.cli.run import QUICKSTART, Request, carry_out, run_one
+
+
+@guarded
+def evaluate(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TASK] [KEY=VALUE]...", help="A task, then overrides of the evaluation.",
+                       autocompletion=o.complete_tasks, show_default=False),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", help="Run this recipe's evaluate stages.", autocompletion=o.complete_recipes)
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="A stage's or model's folder; default: the newest of the task.")
+    ] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
+    root: Annotated[Path | None, typer.Option("--root", help="The data root; default: the one trained on.")] = None,
+    only: o.Only = None,
+    jobs: o.Jobs = None,
+    dry_run: o.DryRun = False,
+    force: o.Force = False,
+    resume: o.Resume = True,
+    output: o.Output = Path("runs"),
+    device: o.Device = None,
+    seed: o.Seed = None,
+    plugin: o.Plugin = None,
+    json_: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Score a trained model.
+
+    vlcli eval nlvr2
+    vlcli eval vqa --checkpoint runs/lxmert/vqa --split val --root DATA
+    vlcli eval --recipe quickstart
+    """
+    request = Request(output, only, None, None, None if only else "evaluate", jobs, dry_run, force, resume, device, seed,
+                      o.load_plugins(plugin), json_, quiet, verbose)
+    names, overrides = o.split_words(words)
+    if recipe is not None or not names:
+        from vlcli.errors import UsageError
+
+        if names:
+            raise UsageError("Name a task or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")
+        run_one(recipe or QUICKSTART, overrides, request, verb="evaluate")
+        return
+    _evaluate_task(names, overrides, request, checkpoint, split, root)
+
+
+def _evaluate_task(
+    names: list[str], overrides: list[str], request: Request, checkpoint: Path | None, split: str | None, root: Path | None
+) -> None:
+    from vlcli import registry
+    from vlcli.cli import console, telling
+    from vlcli.errors import UsageError
+
+    if len(names) > 1:
+        raise UsageError("Name one task.", got=" ".join(names), hint="list them: vlcli ls tasks")
+    entry = registry.find("tasks", names[0])
+    folder = checkpoint or newest(entry.name, request.output)
+    value = task_recipe(names[0], folder, split, root)
+    resolved = _resolved(entry.name, value, overrides)
+    place = request.output / "eval"
+    carry_out(resolved, replace(request, kind=None, only=None, folder=place), telling, console)
+
+
+def newest(task: str, output: Path) -> Path:
+    """The newest finished fine-tuning of ``task`` under the output folder.
+
+    Raises:
+        DataError: there is none (with the command that makes one).
+    """
+    from vlcli.errors import DataError
+    from vlcli.recipe import ledger
+
+    for folder, record in ledger.finished_stages(output):
+        if record.kind == "finetune" and (record.config.get("task") or {}).get("name") == task:
+            return folder
+    raise DataError(
+        f"No finished fine-tuning of {task!r} was found.",
+        where=str(output),
+        expected="a finetune stage with this task, or --checkpoint FOLDER",
+        hint=f"make one: vlcli finetune --recipe RECIPE (a recipe whose finetune stage has task {task}; vlcli ls recipes)",
+    )
+
+
+def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | None) -> dict[str, Any]:
+    """A recipe of one evaluate stage, its data root and features taken from the checkpoint's record.
+
+    Raises:
+        DataError: the checkpoint is not there.
+    """
+    from vlcli.errors import DataError
+    from vlcli.recipe import ledger
+
+    if not checkpoint.exists():
+        raise DataError("The checkpoint is not there.", where=str(checkpoint), expected="a stage's or model's folder")
+    record = ledger.read(checkpoint) or ledger.read(checkpoint.parent)
+    stage: dict[str, Any] = {"kind": "evaluate", "from": [str(checkpoint)], "task": {"name": task}}
+    if split is not None:
+        stage["split"] = split
+    if record is not None and root is None:
+        stage["features"] = [path for path in record.features if Path(path).exists()]
+    where = root or (Path(record.root) if record is not None and record.root else Path())
+    return {"name": "eval", "about": f"{task} of {checkpoint}", "root": str(where), "stages": {"evaluate": stage}}
+
+
+def _resolved(task: str, value: dict[str, Any], overrides: list[str]) -> Any:
+    """The recipe with its overrides, its stage named after the task and what decides the result."""
+    from vlcli.recipe import ledger
+    from vlcli.recipe.load import from_mapping, slug
+
+    changed = from_mapping("eval", value, overrides)
+    stage = changed.stages["evaluate"]
+    name = f"{slug(task)}-{ledger.digest([changed.recipe.root, stage.model_dump(mode='json')])[:8]}"
+    recipe = changed.recipe.model_copy(update={"stages": {name: stage}})
+    changed.recipe = recipe
+    return changed
