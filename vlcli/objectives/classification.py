@@ -58,7 +58,8 @@ class Classification(Objective):
                 where="objective classification",
                 expected="`classes: N`, or data whose examples have a label",
             )
-        self.numbered, self.only, self.view, self.smoothing = classes is not None, only, view, smoothing
+        self.numbered, self.images = classes is not None, images
+        self.only, self.view, self.smoothing = only, view, smoothing
         parts = 1 if model.many_images else images
         self.head = build_head(model, "pair" if images == 2 else "label", self.dim * parts, self.count, head)
         self.table = AnswerTable(() if self.numbered else facts.answers)
@@ -102,11 +103,12 @@ class Classification(Objective):
         return labels
 
     def _label(self, value: Any) -> int:
+        """A class number, a label string, or a number that readers gave to a label string."""
         if value is None or value == "":
             return -1
-        if self.numbered:
+        found = None if self.numbered else self.table.index.get(str(value))
+        if found is None and isinstance(value, int):
             return int(value)
-        found = self.table.index.get(str(value))
         return self._refuse(value) if found is None else found
 
     def _refuse(self, value: Any) -> int:

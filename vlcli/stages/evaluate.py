@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -39,7 +38,7 @@ def run(context: StageContext) -> StageResult:
     data = assemble(context, bundle, readers)
     result = evaluate(task, open_runner(context, bundle, data))
     files = write_result(context, task, result)
-    facts: dict[str, object] = {"examples": len(data), "model": str(bundle.folder)}
+    facts: dict[str, object] = {"examples": data.total, "model": str(bundle.folder)}
     return StageResult(result.metrics, files, _notes(result, data), facts)
 
 
@@ -172,7 +171,7 @@ def write_result(context: StageContext, task: Task, result: Result) -> dict[str,
     return files
 
 
-def _notes(result: Result, data: Any) -> list[str]:
+def _notes(result: Result, data: Pipeline) -> list[str]:
     notes = [] if result.metrics else ["the data have no labels: predictions were written, nothing was scored"]
-    dropped = getattr(data, "dropped", 0)
-    return notes + ([f"{dropped} examples were left out: features of their images are missing"] if dropped else [])
+    count = sum(data.dropped.values())
+    return notes + ([f"{count} examples were left out: their images have no features"] if count else [])

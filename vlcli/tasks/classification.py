@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vlcli.errors import DataError
 from vlcli.metrics.nlvr2 import accuracy, by_kind
 from vlcli.nn.batch import Batch
 from vlcli.objectives.blanking import Only
@@ -29,6 +30,7 @@ class Classification(Task):
     def __init__(self, *, images: int = 1, only: Only = "both", head: str | None = None) -> None:
         self.images, self.only, self.head = images, only, head
         self.names: tuple[str, ...] = ()
+        self.words: tuple[str, ...] = ()
 
     def objectives(self) -> list[Spec]:
         """Classification into the strings that :meth:`labels` finds."""
@@ -42,30 +44,42 @@ class Classification(Task):
         return {"name": "jsonl"}
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        """Every label of the training data; numbers in their order, then strings in theirs."""
+        """The label strings: the words that readers number, or every number that occurs.
+
+        Raises:
+            DataError: two training sets number different words.
+        """
+        words = {tuple(reader.label_names()) for reader in readers}
+        if len(words) > 1:
+            raise DataError(
+                "The training sets do not have the same labels.",
+                got="; ".join(", ".join(names[:6]) or "numbers" for names in sorted(words)),
+                hint="give every data set the same list: labels: [WORD, ...]",
+            )
+        if any(words):
+            return next(iter(words))
         given = (example.targets.get("label") for reader in readers for example in reader.examples())
-        found = {str(label) for label in given if label not in (None, "")}
-        return tuple(
-            sorted(found, key=lambda label: (not label.isdecimal(), label.rjust(20) if label.isdecimal() else label))
-        )
+        return tuple(sorted({str(label) for label in given if label is not None}, key=_order))
 
     def evaluate(self, runner: Runner) -> Result:
-        """The usual loop, with the label strings the model was trained on."""
+        """The usual loop, with the label strings the model was trained on and those the data number."""
         self.names = runner.facts.answers
+        self.words = next((tuple(reader.label_names()) for reader in runner.data.readers if reader.label_names()), ())
         return super().evaluate(runner)
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction`` (the label), ``score`` (its probability) and ``correct`` where the label is known."""
         score, chosen = logits_of(outputs, "classification").float().softmax(-1).max(-1)
-        rows = []
         facts = zip(batch.keys, chosen.tolist(), score.tolist(), target(batch, "label"), strict=True)
-        for key, place, chance, label in facts:
-            name = self.names[place] if self.names else str(place)
-            row: dict[str, Any] = {"key": key, "prediction": name, "score": chance}
-            if label not in (None, ""):
-                row |= {"label": str(label), "correct": name == str(label)}
-            rows.append(row)
-        return rows
+        return [self._row(*row) for row in facts]
+
+    def _row(self, key: str, place: int, chance: float, label: Any) -> dict[str, Any]:
+        name = self.names[place] if self.names else str(place)
+        row: dict[str, Any] = {"key": key, "prediction": name, "score": chance}
+        if label not in (None, ""):
+            truth = self.words[label] if self.words and isinstance(label, int) else str(label)
+            row |= {"label": truth, "correct": name == truth}
+        return row
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         """Accuracy, overall and by label."""
