@@ -39,6 +39,7 @@ class Position:
         step: optimizer steps done.
         epoch: 0-based.
         batch: batches of this epoch consumed.
+        examples: examples seen, all processes.
         best: step of the best evaluation so far; -1: none.
         best_score: what it scored, higher is better.
         best_metrics: all metrics of that evaluation.
@@ -49,6 +50,7 @@ class Position:
     step: int = 0
     epoch: int = 0
     batch: int = 0
+    examples: int = 0
     best: int = -1
     best_score: float | None = None
     best_metrics: dict[str, float] = field(default_factory=dict)

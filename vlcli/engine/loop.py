@@ -21,7 +21,7 @@ from vlcli.engine.learner import Learner, StepResult
 from vlcli.engine.optim import build_optimizer
 from vlcli.engine.schedule import factor
 from vlcli.engine.trackers import Tracker
-from vlcli.errors import Problem, RecipeError, VlcliError
+from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.nn.batch import Batch
 from vlcli.objectives.base import Mean
 from vlcli.progress import Progress, Silent
@@ -137,15 +137,14 @@ class Loop:
             tracker.close()
         self._save_if(self.at.step > 0)
         processes.wait()
-        best = self.at.best_metrics
-        seen = self.at.step * self.config.batch_size * self.config.accumulate
-        return Outcome(self.at.step, self.at.epoch, self.last, best, self.at.best, seen)
+        best, number = processes.share((self.at.best_metrics, self.at.best))
+        return Outcome(self.at.step, self.at.epoch, self.last, best, number, self.at.examples)
 
     def _epoch(self) -> None:
         batches = self._batches()
         while self.at.step < self.plan.steps and self.at.batch < self.plan.batches:
             count = min(self.config.accumulate, self.plan.batches - self.at.batch)
-            self._step([next(batches) for _ in range(count)] if count > 1 else batches, count)
+            self._step(batches, count)
             self.at.batch += count
             ended = self.at.batch >= self.plan.batches
             if ended:
@@ -175,12 +174,18 @@ class Loop:
             self.window.waited += time.perf_counter() - begun
             yield batch
 
-    def _step(self, batches: Any, count: int) -> None:
+    def _next(self, batches: Iterator[Batch]) -> Batch:
+        batch = next(batches, None)
+        if batch is None:
+            where, expected = f"epoch {self.at.epoch + 1}, batch {self.at.batch + 1}", f"{self.plan.batches} batches"
+            raise DataError("The data ended before the epoch did.", where=where, expected=expected)
+        return batch
+
+    def _step(self, batches: Iterator[Batch], count: int) -> None:
         """One optimizer step over ``count`` batches."""
         rate = self._set_rate()
         for part in range(count):
-            batch = batches[part] if isinstance(batches, list) else next(batches)
-            self._accumulate(batch, part, count, rate)
+            self._accumulate(self._next(batches), part, count, rate)
         norm = self._clip(rate)
         self._stepper.step()
         self._stepper.zero_grad(set_to_none=True)
@@ -201,14 +206,17 @@ class Loop:
             result: StepResult = self._wrapped(batch, **facts)
             self._refuse_bad_loss(result, rate)
             self.accelerator.backward(result.total / count)
-        self.window.add(result, len(batch) * processes.world())
+        size = min(self.config.batch_size, len(self.data))  # rows of all processes
+        self.at.examples += size
+        self.window.add(result, size)
 
     def _clip(self, rate: float) -> Tensor:
         """The gradient's norm before clipping."""
-        limit = math.inf if self.config.clip is None else self.config.clip
         self.accelerator.unscale_gradients(self._stepper)
         trained = [p for p in self.learner.parameters() if p.grad is not None]
-        norm = torch.nn.utils.clip_grad_norm_(trained, limit)
+        norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
+        if self.config.clip is not None:
+            torch.nn.utils.clip_grads_with_norm_(trained, self.config.clip, norm)
         # In fp16 an overflow is the loss scaler's business: it skips the step.
         if self.config.precision != "fp16" and not math.isfinite(float(norm)):
             raise self._not_finite("The gradient is not finite.", f"norm {float(norm)}", rate)

@@ -32,7 +32,7 @@ class Tracker:
 
 
 class JsonLines(Tracker):
-    """One JSON object a line: losses, metrics, gradient norm, learning rate, rate, share of time spent waiting for data.
+    """One JSON object a line: losses, metrics, gradient norm, learning rate, rate, share of time waiting for data.
 
     Args:
         folder: the stage's folder.

@@ -1,0 +1,180 @@
+"""A small model, objectives and data that stand in for the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vlcli import registry
+from vlcli.nn.batch import Batch, Text, View
+from vlcli.nn.layout import Layout
+from vlcli.nn.model import Facts, Model, Needs, States
+from vlcli.nn.step import Step
+from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.recipe.schema import Pretrain
+
+FACTS = Facts(vocab_size=30, text_length=8)
+
+
+class Block(nn.Module):
+    checkpointing = False
+
+    def __init__(self, dim: int, dropout: float) -> None:
+        super().__init__()
+        self.dense, self.norm, self.drop = nn.Linear(dim, dim), nn.LayerNorm(dim), nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.drop(torch.tanh(self.dense(x))))
+
+
+class TinyModel(Model):
+    capabilities = frozenset({"text"})
+
+    def __init__(self, facts: Facts, *, hidden: int = 16, layers: int = 2, dropout: float = 0.0) -> None:
+        super().__init__(facts)
+        self.words = nn.Embedding(facts.vocab_size, hidden)
+        self.blocks = nn.ModuleList(Block(hidden, dropout) for _ in range(layers))
+
+    @property
+    def dim(self) -> int:
+        return self.words.embedding_dim
+
+    def needs(self) -> Needs:
+        return Needs(text=True)
+
+    def word_table(self) -> nn.Embedding:
+        return self.words
+
+    def encode_text(self, text: Text, record: Any = None) -> States:
+        x = self.words(text.ids)
+        for block in self.blocks:
+            x = block(x)
+        return States(x, Layout.for_text(text.mask, text.special), x[:, 0])
+
+    def layer_of(self, name: str) -> int | None:
+        return int(name.split(".")[1]) + 1 if name.startswith("blocks.") else 0
+
+    def parameter_groups(self) -> list[tuple[str, dict[str, float]]]:
+        return [("^words", {"lr": 0.5, "decay": 0.0})]
+
+
+class Words(Objective):
+    """Predict every third word from the sentence: masked means of unequal counts; the head is tied to the words."""
+
+    def __init__(self, model: Model, facts: Facts, *, bad_at: int = -1) -> None:
+        super().__init__(model, facts)
+        self.transform, self.table, self.bad_at = nn.Linear(self.dim, self.dim), model.word_table().weight, bad_at
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        text = step.batch.clean.text
+        asked = (text.ids % 3 == 0) & text.mask
+        logits = self.transform(step.text().hidden)[asked] @ self.table.T
+        loss = nn.functional.cross_entropy(logits, text.ids[asked], reduction="none")
+        if step.index == self.bad_at:
+            loss = loss * torch.nan
+        right = (logits.argmax(-1) == text.ids[asked]).float()
+        return Outcome({"words": Mean.of(loss)}, {"logits": logits}, {"accuracy": Mean.of(right)})
+
+    def predict(self, step: Step) -> dict[str, Tensor]:
+        return {"logits": self.transform(step.text().pooled)}
+
+
+class Contrast(Objective):
+    """Each sentence against all sentences of all processes: needs the gradient of what is gathered."""
+
+    def __init__(self, model: Model, facts: Facts) -> None:
+        super().__init__(model, facts)
+        self.left, self.right = nn.Linear(self.dim, 8), nn.Linear(self.dim, 8)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        pooled = step.text().pooled
+        mine, all_rows = self.left(pooled), step.gather(self.right(pooled))
+        keys, own = step.gather(step.batch.seeds), step.batch.seeds
+        target = (own[:, None] == keys[None]).float().argmax(1)
+        loss = nn.functional.cross_entropy(self.scale * mine @ all_rows.T, target, reduction="none")
+        return Outcome({"contrast": Mean.of(loss)})
+
+
+class Queue(Objective):
+    """Against a queue of what the momentum copy said of the last sentences."""
+
+    teacher_momentum = 0.9
+
+    def __init__(self, model: Model, facts: Facts, *, size: int = 12) -> None:
+        super().__init__(model, facts)
+        self.register_buffer("queue", torch.randn(size, self.dim))
+        self.register_buffer("place", torch.zeros((), dtype=torch.long))
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        own, taught = step.text().pooled, step.teacher.text().pooled
+        scores = torch.cat([(own * taught).sum(1, keepdim=True), own @ self.queue.clone().T], 1)
+        loss = -scores.log_softmax(1)[:, 0]
+        return Outcome({"queue": Mean.of(loss)}, {"taught": taught})
+
+    def after_step(self, step: Step, outcome: Outcome) -> None:
+        taught = step.gather(outcome.outputs["taught"])
+        rows = (self.place + torch.arange(len(taught))) % len(self.queue)
+        self.queue[rows] = taught
+        self.place.add_(len(taught)).remainder_(len(self.queue))
+
+
+class Reader(Objective):
+    """Reads the outputs of ``words``."""
+
+    reads = ("engine-words",)
+
+    def __init__(self, model: Model, facts: Facts) -> None:
+        super().__init__(model, facts)
+        self.gain = nn.Parameter(torch.ones(()))
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        logits = others["engine-words"].outputs["logits"]
+        return Outcome({"reader": Mean.of((self.gain * logits.logsumexp(-1)) ** 2)})
+
+
+class Fusing(Objective):
+    requires = frozenset({"fuse"})
+
+
+for _name, _part in {"words": Words, "contrast": Contrast, "queue": Queue, "reader": Reader, "fusing": Fusing}.items():
+    registry.register("objectives", f"engine-{_name}", _part)
+registry.register("models", "engine-tiny", TinyModel)
+
+
+class FakeData:
+    """Sentences of random words, in the order and shares that the real pipeline gives."""
+
+    def __init__(self, size: int = 24, seed: int = 0) -> None:
+        draw = torch.Generator().manual_seed(seed)
+        self.ids = torch.randint(1, 30, (size, 8), generator=draw)
+        self.lengths = torch.randint(3, 9, (size,), generator=draw)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def loader(self, batch_size: int, *, shuffle: bool, **options: Any) -> Iterator[Batch]:
+        epoch, first = options.get("epoch", 0), options.get("start_batch", 0)
+        rank, world, drop = options.get("rank", 0), options.get("world", 1), options.get("drop_last", False)
+        draw = torch.Generator().manual_seed(1000 + epoch)
+        order = torch.randperm(len(self), generator=draw) if shuffle else torch.arange(len(self))
+        for number, rows in enumerate(order.split(batch_size)):
+            if number >= first and not (drop and len(rows) < batch_size):
+                yield self.batch(rows[rank::world])
+
+    def batch(self, rows: Tensor) -> Batch:
+        ids, count = self.ids[rows], len(rows)
+        mask = torch.arange(8)[None] < self.lengths[rows][:, None]
+        text = Text(ids, mask, torch.zeros_like(mask), torch.zeros_like(ids))
+        view = View(text, None, torch.arange(count), torch.zeros(count, 0, dtype=torch.long), aligned=True)
+        return Batch({"clean": view}, {}, [str(row) for row in rows.tolist()], rows.clone())
+
+
+def config(**given: Any) -> Pretrain:
+    given = {"batch_size": 8, "steps": 6, "log_every": 2, "schedule": {"name": "constant", "warmup": 0}, **given}
+    return Pretrain(kind="pretrain", **given)
+
+

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.engine.parts import FACTS, FakeData
+
+from vlcli.engine.learner import Part, build_learner, follow
+from vlcli.errors import ComponentError, RecipeError
+
+torch.set_num_threads(1)
+
+
+def batch():
+    return FakeData().batch(torch.arange(6))
+
+
+def test_an_entry_is_taken_apart():
+    part = Part.of({"name": "engine-words", "as": "w", "weight": 2, "from_epoch": 1, "until_epoch": 3, "bad_at": 7})
+    assert (part.name, part.spec) == ("w", {"name": "engine-words", "bad_at": 7})
+    assert [part.active(epoch) for epoch in range(4)] == [False, True, True, False]
+
+
+def test_total_is_the_weighted_sum_of_means():
+    learner = build_learner("engine-tiny", [{"name": "engine-words", "weight": 2}, "engine-contrast"], FACTS)
+    result = learner(batch())
+    means = {name: float(mean.value()) for name, mean in result.losses.items()}
+    assert set(means) == {"engine-words", "engine-contrast"}
+    assert result.total.item() == pytest.approx(2 * means["engine-words"] + means["engine-contrast"], rel=1e-6)
+    assert "engine-words/accuracy" in result.metrics
+
+
+def test_readers_run_after_what_they_read_whatever_the_order():
+    learner = build_learner("engine-tiny", ["engine-reader", {"name": "engine-words", "as": "w"}], FACTS)
+    assert learner.order == ["w", "engine-reader"]
+    assert learner(batch()).total.isfinite()
+
+
+def test_an_inactive_objective_that_is_read_runs_without_weight():
+    words = {"name": "engine-words", "from_epoch": 5}
+    learner = build_learner("engine-tiny", [words, "engine-reader"], FACTS)
+    result = learner(batch(), epoch=0)
+    assert result.total.item() == pytest.approx(float(result.losses["engine-reader"].value()), rel=1e-6)
+    assert learner(batch(), epoch=5).total > result.total
+
+
+@pytest.mark.parametrize(
+    ("objectives", "text"),
+    [
+        (["engine-reader"], "not there"),
+        (["engine-words", "engine-words"], "two objectives"),
+        ([{"name": "engine-words", "as": "a/b"}], "as: NAME"),
+        (["engine-fusing"], "needs a model that can: fuse"),
+    ],
+)
+def test_faults_of_a_recipe_are_told(objectives, text):
+    with pytest.raises(RecipeError) as caught:
+        build_learner("engine-tiny", objectives, FACTS)
+    assert text in str(caught.value)
+
+
+def test_an_unknown_component_is_told():
+    with pytest.raises(ComponentError):
+        build_learner("engine-tinny", ["engine-words"], FACTS)
+
+
+def test_weights_come_from_the_seed_and_heads_do_not_depend_on_their_order():
+    first = build_learner("engine-tiny", ["engine-words", "engine-contrast"], FACTS, seed=4).state_dict()
+    other = build_learner("engine-tiny", ["engine-contrast", "engine-words"], FACTS, seed=4).state_dict()
+    assert all(torch.equal(first[name], other[name]) for name in first)
+    changed = build_learner("engine-tiny", ["engine-words", "engine-contrast"], FACTS, seed=5).state_dict()
+    assert not torch.equal(first["model.words.weight"], changed["model.words.weight"])
+
+
+def test_the_teacher_follows_and_is_not_trained():
+    learner = build_learner("engine-tiny", ["engine-queue"], FACTS).train()
+    before = learner.teacher.words.weight.clone()
+    with torch.no_grad():
+        learner.model.words.weight.add_(1.0)
+    learner(batch()).total.backward()
+    assert torch.allclose(learner.teacher.words.weight, before + 0.1, atol=1e-6)
+    assert all(p.grad is None and not p.requires_grad for p in learner.teacher.parameters())
+    learner(batch(), first=False)
+    assert torch.allclose(learner.teacher.words.weight, before + 0.1, atol=1e-6)
+
+
+def test_following_keeps_the_share_it_is_told():
+    old, new = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    wanted = 0.75 * old.weight.detach() + 0.25 * new.weight.detach()
+    follow(old, new, 0.75)
+    assert torch.allclose(old.weight, wanted)
+
+
+def test_queues_move_after_the_step_only_in_training():
+    learner = build_learner("engine-tiny", ["engine-queue"], FACTS)
+    learner.train()(batch())
+    learner.close_step()
+    assert int(learner.objectives["engine-queue"].place) == 6
+    learner.eval()(batch())
+    learner.close_step()
+    assert int(learner.objectives["engine-queue"].place) == 6
+
+
+def test_predictions_come_from_those_that_predict():
+    learner = build_learner("engine-tiny", ["engine-words", "engine-contrast"], FACTS).eval()
+    assert set(learner.predict(learner.step(batch()))) == {"engine-words"}
