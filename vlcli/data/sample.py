@@ -137,7 +137,7 @@ class Corruption:
     view: str = "corrupted"
     phase: Phase = "tokens"
 
-    def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:  # noqa: ARG002
+    def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         """Change ``sample`` (a fork) by replacing its parts, and leave marks."""
         raise AttributeError(f"{type(self).__name__} does not say how it corrupts {sample.key!r}")
 

@@ -19,8 +19,12 @@ class Tensors:
     """A record of tensors (and plain values) that moves and selects as one."""
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
-        """The same record with ``change`` applied to every tensor, nested records included."""
-        return replace(self, **{name: _apply(value, change) for name, value in self._items()})
+        """The same record with ``change`` applied to every tensor, nested records included.
+
+        What is one object before is one object after (views that share a text still share it), so passes stay shared.
+        """
+        made: Self = _apply(self, change, {})
+        return made
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         """On ``device``."""
@@ -47,14 +51,17 @@ class Tensors:
             yield item.name, getattr(self, item.name)
 
 
-def _apply(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, Tensors):
-        return value.map(change)
+def _apply(value: Any, change: Callable[[Tensor], Tensor], done: dict[int, Any]) -> Any:
     if isinstance(value, dict):
-        return {name: _apply(item, change) for name, item in value.items()}
-    return value
+        return {name: _apply(item, change, done) for name, item in value.items()}
+    if not isinstance(value, Tensor | Tensors):
+        return value
+    if id(value) not in done:  # the originals outlive this call, so an id stands for one object
+        if isinstance(value, Tensor):
+            done[id(value)] = change(value)
+        else:
+            done[id(value)] = replace(value, **{name: _apply(item, change, done) for name, item in value._items()})
+    return done[id(value)]
 
 
 @dataclass

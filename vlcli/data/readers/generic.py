@@ -140,7 +140,8 @@ class JsonLines(_Table):
     """One's own data: a JSON object a line, columns named by parameters.
 
     Columns that are not there are not used; ``image`` may hold a list of files, ``boxes`` a list of
-    ``[x1, y1, x2, y2]`` in pixels, ``answers`` an object answer -> score, a list of people's answers (soft scores by VQA's rule) or one answer.
+    ``[x1, y1, x2, y2]`` in pixels, ``answers`` an object answer -> score, a list of people's answers (soft scores by
+    VQA's rule) or one answer.
 
     Args:
         root: data root.

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 from vlcli.data.files import read_json, read_lines, read_text, value
 from vlcli.data.reader import Reader
+from vlcli.data.readers.coco import CocoInstances
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.features.boxes import BoxList, read_boxes
+from vlcli.features.boxes import BoxList
 
 LABELS = {"true": 1, "1": 1, "false": 0, "0": 0}
 
@@ -65,12 +66,25 @@ class NLVR2(Reader):
 
     def boxes(self) -> dict[str, BoxList]:
         """Given boxes of the pictures, where there is a file of them."""
+        found: dict[str, BoxList] = {}
+        for reader in self._instances():
+            found |= reader.boxes()
+        used = dict.fromkeys(name for example in self.examples() for name in example.images)
+        return {name: found[name] for name in used if name in found}
+
+    def class_names(self) -> list[str]:
+        """The categories of the given boxes."""
+        return next((reader.class_names() for reader in self._instances()), [])
+
+    def attribute_names(self) -> list[str]:
+        """The attributes of the given boxes."""
+        return next((reader.attribute_names() for reader in self._instances()), [])
+
+    def _instances(self) -> list[CocoInstances]:
         files = self.first_file(self.box_file, ("nlvr2/instances_{split}.json",))
         if self.box_file is None:
             files = [file for file in files if file.is_file()]
-        found = {name: boxes for file in files for name, boxes in read_boxes(file).items()}
-        used = dict.fromkeys(name for example in self.examples() for name in example.images)
-        return {name: found[name] for name in used if name in found}
+        return [CocoInstances(self.root, file=str(file.absolute()), images=str(self.image_folder)) for file in files]
 
 
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:

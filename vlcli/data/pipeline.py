@@ -1,0 +1,465 @@
+"""From readers to batches: what a model and its objectives asked for, the same whatever the workers or a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+from vlcli.data.collate import CLEAN, Item, collate
+from vlcli.data.images import Transform, load_image, to_array
+from vlcli.data.reader import Reader
+from vlcli.data.sample import PHASES, Corruption, Donor, Example, ImageSample, Sample, TextSample, generator
+from vlcli.data.sampler import Batches, Order, Pick
+from vlcli.data.vocabulary import Tokenizer
+from vlcli.errors import DataError, VlcliError
+from vlcli.features import FeatureStore, Record
+from vlcli.features.boxes import BoxList
+from vlcli.nn.batch import Batch
+from vlcli.nn.model import Facts, Needs
+
+FIELDS = ("scores", "classes", "class_scores", "attributes", "attribute_scores", "class_probs", "box_ids")
+"""What is read of a store besides features and boxes, where it is there."""
+
+
+class ConceptSource(Protocol):
+    """Visual concepts by image."""
+
+    def read(self, name: str) -> dict[str, NDArray[Any]]:
+        """``ids`` and ``scores`` of an image, best first."""
+        ...
+
+    def __contains__(self, name: object) -> bool: ...
+
+
+class Pipeline(Dataset[Sample]):
+    """The examples of some data sets, loaded as a model needs them and corrupted as its objectives say.
+
+    ``len`` is the examples an epoch has (readers' ``weight`` counted); :attr:`total` how many different ones there are.
+
+    Args:
+        readers: data sets; each one's ``weight`` is its passes in an epoch.
+        needs: what the model is fed.
+        tokenizer: for models that read text.
+        facts: sizes the model is built with; the store must agree.
+        store: region features.
+        corruptions: of the objectives, in their order.
+        seed: the run's seed.
+        missing: what to do with examples whose image has no features (or no file): ``error`` or ``drop``.
+        length: longest text in pieces; None: ``facts.text_length``.
+        concepts: visual concepts.
+        transform: joint change of pictures, boxes and sentences when training from pixels.
+        multiple: text and region lengths are padded to a multiple of it.
+
+    Raises:
+        DataError: an image is missing, the store does not fit, or nothing is left.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[Reader],
+        *,
+        needs: Needs,
+        tokenizer: Tokenizer | None = None,
+        facts: Facts | None = None,
+        store: FeatureStore | None = None,
+        corruptions: Sequence[Corruption] = (),
+        seed: int = 0,
+        missing: str = "error",
+        length: int | None = None,
+        concepts: ConceptSource | None = None,
+        transform: Transform | None = None,
+        multiple: int = 1,
+    ) -> None:
+        self.readers, self.needs, self.tokenizer, self.store = list(readers), needs, tokenizer, store
+        self.concepts, self.transform, self.seed, self.multiple = concepts, transform, seed, multiple
+        self.length = length or (facts.text_length if facts is not None else None)
+        self.pad_id = tokenizer.ids["pad"] if tokenizer is not None else 0
+        self._by_view = _by_view(corruptions)
+        self._check_sources(facts)
+        self._fields = tuple(name for name in FIELDS if store is not None and needs.regions and name in store.fields)
+        self._files = _image_files(self.readers) if needs.pixels else {}
+        self._boxes = _given_boxes(self.readers) if needs.pixels and needs.boxes and not needs.regions else {}
+        self.examples: list[Example] = []
+        self.starts: list[int] = [0]
+        self.dropped_counts: dict[str, int] = {}
+        self.reader_counts: dict[str, int] = {}
+        for reader in self.readers:
+            self._take(reader, missing)
+        self._check_shapes()
+        counts = [stop - start for start, stop in zip(self.starts, self.starts[1:], strict=False)]
+        self.order = Order(counts, [reader.weight for reader in self.readers], seed)
+        if not len(self.order):
+            raise DataError("The data are empty: no example is left.", where=self._names(), got="0 examples an epoch")
+        self._loaders: dict[Any, Loader] = {}
+        self._lengths: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        """Examples in an epoch, weights counted."""
+        return len(self.order)
+
+    @property
+    def total(self) -> int:
+        """How many different examples there are."""
+        return len(self.examples)
+
+    @property
+    def dropped(self) -> int:
+        """Examples left out because an image was missing; ``dropped_counts`` says it by data set."""
+        return sum(self.dropped_counts.values())
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Pieces of each example's text after cutting, specials included; 0 without text (computed once, on demand)."""
+        if self._lengths is None:
+            encoder = self.tokenizer
+            texts = (example.text for example in self.examples)
+            found = [
+                0 if text is None or encoder is None else len(encoder.encode(text, "", self.length).ids)
+                for text in texts
+            ]
+            self._lengths = np.array(found, np.int64)
+        return self._lengths
+
+    def loader(
+        self,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        epoch: int = 0,
+        start_batch: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        workers: int = 0,
+        drop_last: bool = False,
+        context: str | None = None,
+    ) -> Loader:
+        """The batches of one epoch, from ``start_batch`` on. What they hold does not depend on ``workers``.
+
+        Worker processes stay alive from one epoch's loader to the next.
+
+        Args:
+            batch_size: examples over all processes.
+            shuffle: the epoch's own order and weights; else every example once in file order.
+            epoch: 0-based; also decides what corruptions draw.
+            start_batch: batches to pass over without loading them.
+            rank: this process.
+            world: number of processes.
+            workers: processes that load; 0 loads in this one.
+            drop_last: leave an epoch's smaller last batch out.
+            context: how workers start: ``fork``, ``spawn`` or ``forkserver``; None: the platform's way.
+        """
+        if batch_size < 1 or not 0 <= rank < world:
+            raise ValueError(f"batch_size {batch_size}, rank {rank} of {world}")
+        batches = Batches(self.order, batch_size, shuffle, drop_last, epoch, start_batch, rank, world)
+        kind = (workers, context)
+        kept = self._loaders.get(kind)
+        if kept is None or kept.busy:
+            kept = self._loaders[kind] = Loader(self, batches, workers, context)
+        kept.batches.__dict__.update(batches.__dict__)
+        return kept
+
+    def batch(self, codes: Sequence[int], epoch: int = 0) -> Batch:
+        """The given examples as one batch."""
+        return self._batch([(epoch, int(code)) for code in codes])
+
+    def __getitem__(self, code: int) -> Sample:
+        """One example as read, not corrupted."""
+        cache: dict[str, ImageSample] = {}
+        return self._sample(code % self.total, 0, self._key(code), lambda name: self._image(name, cache))
+
+    def __getitems__(self, picks: list[Pick]) -> list[Batch | VlcliError]:
+        """One whole batch, as DataLoader asks for it; a worker's fault is a value: exceptions lose their facts."""
+        try:
+            return [self._batch(picks)]
+        except VlcliError as error:
+            if get_worker_info() is None:
+                raise
+            return [error]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the loaders, which belong to this process."""
+        return {**self.__dict__, "_loaders": {}}
+
+    def _batch(self, picks: list[Pick]) -> Batch:
+        cache: dict[str, ImageSample] = {}
+        return collate([self._item(*pick, cache) for pick in picks], pad_id=self.pad_id, multiple=self.multiple)
+
+    def _item(self, epoch: int, code: int, cache: dict[str, ImageSample]) -> Item:
+        key, index = self._key(code), code % self.total
+        clean = self._sample(index, epoch, key, lambda name: self._image(name, cache))
+        views = {CLEAN: clean}
+        for name, corruptions in self._by_view.items():
+            views[name] = clean.fork()
+            for corruption in corruptions:
+                rng = generator(self.seed, epoch, key, corruption.name)
+                corruption(views[name], rng, self._donor(index, epoch, rng))
+        seed = int(generator(self.seed, epoch, key, "").integers(2**63 - 1))
+        return Item(views, seed)
+
+    def _key(self, code: int) -> str:
+        """What randomness of an example is keyed on: its data set, its id, and its repetition within the epoch."""
+        turn, index = divmod(code, self.total)
+        reader = self._reader_of(index)
+        return f"{reader}/{self.examples[index].key}" + (f"#{turn}" if turn else "")
+
+    def _reader_of(self, index: int) -> int:
+        return int(np.searchsorted(self.starts, index, side="right")) - 1
+
+    def _donor(self, index: int, epoch: int, rng: np.random.Generator) -> Donor:
+        reader = self._reader_of(index)
+        start, stop = self.starts[reader], self.starts[reader + 1]
+
+        def draw() -> Sample:
+            other = index
+            if stop - start > 1:  # uniform over all but the example itself
+                other = start + int(rng.integers(stop - start - 1))
+                other += other >= index
+            return self._sample(other, epoch, self._key(other), self._lazy_image)
+
+        return draw
+
+    def _sample(self, index: int, epoch: int, key: str, image_of: Callable[[str], ImageSample]) -> Sample:
+        example = self.examples[index]
+        text, text_key = example.text, example.text_key
+        if example.choices and text is not None:
+            options = [text, *example.choices]
+            number = int(generator(self.seed, epoch, key, "caption").integers(len(options)))
+            text, text_key = options[number], f"{text_key or example.key}#{number}"
+        loads = self.needs.regions or self.needs.pixels or self.needs.concepts
+        if self.transform is None or not self.needs.pixels:
+            images = [image_of(name) for name in example.images] if loads else []
+            return Sample(example.key, self._text(text, text_key), images, example.targets)
+        rng = generator(self.seed, epoch, key, "transform")
+        images = []
+        for name in example.images:
+            image, text = self._load(name, text, rng)
+            images.append(image)
+        return Sample(example.key, self._text(text, text_key), images, example.targets)
+
+    def _text(self, text: str | None, key: str) -> TextSample | None:
+        if text is None or self.tokenizer is None or not self.needs.text:
+            return None
+        return self.tokenizer.encode(text, key, self.length)
+
+    def _image(self, name: str, cache: dict[str, ImageSample]) -> ImageSample:
+        """An image, loaded once a batch."""
+        if name not in cache:
+            cache[name] = self._load(name, None, None)[0]
+        return cache[name]
+
+    def _lazy_image(self, name: str) -> ImageSample:
+        return LazyImage(name, lambda: self._load(name, None, None)[0])
+
+    def _load(self, name: str, text: str | None, rng: np.random.Generator | None) -> tuple[ImageSample, str | None]:
+        image = ImageSample(name, (0, 0))
+        if self.needs.regions:
+            assert self.store is not None
+            _fill_regions(image, self.store.read(name, self._fields, copy=False))
+        if self.needs.pixels:
+            text = self._fill_pixels(image, text, rng)
+        if self.needs.concepts and self.concepts is not None:
+            image.concepts = self.concepts.read(name)
+        return image, text
+
+    def _fill_pixels(self, image: ImageSample, text: str | None, rng: np.random.Generator | None) -> str | None:
+        given = self._boxes.get(image.key)
+        picture = load_image(self._files[image.key], None if given is None else given.size)
+        boxes = None if given is None else given.clipped((picture.height, picture.width)).boxes
+        if self.transform is not None and rng is not None:
+            picture, boxes, text = self.transform(picture, boxes, text, rng)
+        image.size = (picture.height, picture.width)
+        image.pixels = to_array(picture, self.needs.size, self.needs.mean, self.needs.std)
+        if given is not None and boxes is not None:
+            image.boxes = _normalised(boxes, image.size)
+            labels = {"classes": given.classes, "attributes": given.attributes}
+            image.fields = {name: array for name, array in labels.items() if array is not None}
+        return text
+
+    def _take(self, reader: Reader, missing: str) -> None:
+        """Add a reader's examples, those whose images are there."""
+        examples = reader.examples()
+        names = dict.fromkeys(name for example in examples for name in example.images)
+        absent = self._absent(list(names))
+        if absent and missing != "drop":
+            raise self._missing(reader, absent, len(names))
+        kept = [example for example in examples if absent.isdisjoint(example.images)] if absent else examples
+        label = reader.label
+        while label in self.reader_counts:
+            label += "'"
+        self.reader_counts[label], self.dropped_counts[label] = len(kept), len(examples) - len(kept)
+        self.examples += kept
+        self.starts.append(len(self.examples))
+
+    def _absent(self, names: list[str]) -> set[str]:
+        absent: set[str] = set()
+        if self.needs.regions and self.store is not None:
+            absent.update(self.store.missing(names))
+        if self.needs.pixels:
+            absent.update(name for name in names if name not in absent and not self._files[name].is_file())
+        if self.needs.concepts and self.concepts is not None:
+            absent.update(name for name in names if name not in self.concepts)
+        return absent
+
+    def _missing(self, reader: Reader, absent: set[str], total: int) -> DataError:
+        first = min(absent)
+        known = "" if self.store is None else self.store.where
+        from_store = bool(self.needs.regions and self.store is not None and self.store.missing([first]))
+        place = f"the feature store {known}" if from_store else str(self._files.get(first, "concepts"))
+        action = self.store.hint if from_store and self.store is not None else "check `root` and `images`"
+        return DataError(
+            f"{len(absent)} of {total} images of {reader.label} are missing, the first is {first!r}.",
+            where=place,
+            got=", ".join(sorted(absent)[:3]) + (", ..." if len(absent) > 3 else ""),
+            expected="features for every image the data name"
+            if from_store
+            else "a picture for every image the data name",
+            hint=f"{action}; or leave these examples out: missing=drop",
+        )
+
+    def _check_sources(self, facts: Facts | None) -> None:
+        if self.needs.text and self.tokenizer is None:
+            raise DataError("The model reads text, and there is no vocabulary.", hint="set text.vocabulary")
+        if self.needs.concepts and self.concepts is None:
+            raise DataError("The model reads visual concepts, and there are none.", hint="extract them: vlcli extract")
+        if not self.needs.regions:
+            return
+        if self.store is None:
+            hint = "add an extract stage, or name a store: features=FILE"
+            raise DataError("The model reads region features, and there is no store of them.", hint=hint)
+        if facts is not None and len(self.store) and self.store.dim != facts.region_dim:
+            raise DataError(
+                "The features are not as wide as the model takes them.",
+                where=self.store.where,
+                got=f"{self.store.dim} numbers a region",
+                expected=f"{facts.region_dim}, as the model was built",
+                hint="extract with the extractor the model was trained on, or train a new model",
+            )
+
+    def _check_shapes(self) -> None:
+        """A batch needs one number of images an example."""
+        if not self.examples:
+            raise DataError(
+                "The data are empty: no example is left.", where=self._names(), got=f"dropped: {self.dropped}"
+            )
+        counts: dict[int, str] = {}
+        for example in self.examples:
+            counts.setdefault(len(example.images), example.key)
+        if len(counts) > 1 and (self.needs.regions or self.needs.pixels or self.needs.concepts):
+            got = ", ".join(f"{key!r} has {count}" for count, key in counts.items())
+            raise DataError(
+                "The examples have different numbers of images.",
+                where=self._names(),
+                got=got,
+                expected="the same number for all data of one stage",
+                hint="give each kind of data a stage of its own",
+            )
+
+    def _names(self) -> str:
+        return ", ".join(reader.label for reader in self.readers)
+
+
+class Loader:
+    """Batches in order; worker processes live as long as it does.
+
+    Args:
+        data: where batches come from.
+        batches: which ones.
+        workers: processes that load; 0 loads in this one.
+        context: how workers start.
+    """
+
+    def __init__(self, data: Pipeline, batches: Batches, workers: int, context: str | None) -> None:
+        self.batches, self.busy = batches, False
+        self._source: Any = DataLoader(
+            data,
+            batch_sampler=batches,  # type: ignore[arg-type]
+            num_workers=workers,
+            collate_fn=_only,
+            pin_memory=torch.cuda.is_available(),
+            multiprocessing_context=context if workers else None,
+            persistent_workers=workers > 0,
+            prefetch_factor=4 if workers else None,
+        )
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.busy = True
+        try:
+            for batch in self._source:
+                if isinstance(batch, VlcliError):
+                    raise batch
+                yield batch
+        finally:
+            self.busy = False
+
+
+class LazyImage(ImageSample):
+    """An image of a donor: its key is known, everything else is read when it is first asked for."""
+
+    def __init__(self, key: str, load: Callable[[], ImageSample]) -> None:
+        self.key, self._pending = key, load
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ImageSample.__dataclass_fields__ and name != "key":
+            state = object.__getattribute__(self, "__dict__")
+            if "_pending" in state:
+                state.update(state.pop("_pending")().__dict__)
+                self.__class__ = ImageSample  # type: ignore[assignment]  # so that it copies as any other
+        return object.__getattribute__(self, name)
+
+
+def _only(found: list[Any]) -> Any:
+    return found[0]
+
+
+def _by_view(corruptions: Sequence[Corruption]) -> dict[str, list[Corruption]]:
+    """Corruptions by view, each view's in the order of phases."""
+    views: dict[str, list[Corruption]] = {}
+    for corruption in corruptions:
+        views.setdefault(corruption.view, []).append(corruption)
+    return {view: sorted(found, key=lambda one: PHASES.index(one.phase)) for view, found in views.items()}
+
+
+def _image_files(readers: Sequence[Reader]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for reader in readers:
+        for name, path in reader.image_files().items():
+            if found.setdefault(name, path) != path:
+                raise DataError(
+                    f"Two pictures have the id {name!r}.", where=reader.label, got=f"{found[name]} and {path}"
+                )
+    return found
+
+
+def _given_boxes(readers: Sequence[Reader]) -> dict[str, BoxList]:
+    return {name: boxes for reader in readers for name, boxes in reader.boxes().items()}
+
+
+def _fill_regions(image: ImageSample, record: Record) -> None:
+    image.size, image.features = record.size, record.features
+    image.boxes = _normalised(record.boxes, record.size)
+    scores = record.class_scores if record.class_scores is not None else record.scores
+    found = {
+        "classes": record.classes,
+        "class_scores": scores,
+        "attributes": record.attributes,
+        "attribute_scores": record.attribute_scores,
+        "class_probs": record.class_probs,
+    }
+    image.fields = {name: array for name, array in found.items() if array is not None}
+    image.box_ids = None if record.box_ids is None else [str(name) for name in record.box_ids]
+
+
+def _normalised(boxes: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
+    """Pixels to [0, 1]: (R, 4)."""
+    height, width = size
+    scale = np.array([width, height, width, height], np.float32)
+    return np.clip(np.asarray(boxes, np.float32) / scale, 0, 1)

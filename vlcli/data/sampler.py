@@ -1,0 +1,105 @@
+"""Which examples make up which batch: fixed by (seed, epoch), cut over processes, resumable anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pick = tuple[int, int]
+"""(epoch, code): ``code`` is an example's index plus its repetition within the epoch times the number of examples."""
+
+
+class Order:
+    """The order of examples in each epoch, over several data sets with weights.
+
+    ``weight`` says how often an epoch passes over a data set: 1 once, 2 twice, 0.5 half of it, another half next time
+    (the data set's passes are shuffled one after another and cut into epochs, so all its examples come equally often).
+
+    Args:
+        counts: examples of each data set.
+        weights: passes of each in an epoch.
+        seed: the run's seed.
+    """
+
+    def __init__(self, counts: Sequence[int], weights: Sequence[float], seed: int) -> None:
+        self.counts, self.seed = list(counts), seed
+        self.total = sum(counts)
+        self.shares = [round(count * weight) for count, weight in zip(counts, weights, strict=True)]
+
+    def __len__(self) -> int:
+        return sum(self.shares)
+
+    def plain(self) -> NDArray[np.int64]:
+        """Every example once, in file order, whatever the weights."""
+        return np.arange(self.total, dtype=np.int64)
+
+    def shuffled(self, epoch: int) -> NDArray[np.int64]:
+        """The codes of one epoch."""
+        parts = [self._part(number, epoch) for number in range(len(self.counts))]
+        codes = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        return self._rng(epoch, len(self.counts)).permutation(codes)
+
+    def _part(self, number: int, epoch: int) -> NDArray[np.int64]:
+        count, share = self.counts[number], self.shares[number]
+        if not share:
+            return np.zeros(0, np.int64)
+        start, stop = epoch * share, (epoch + 1) * share
+        first, last = start // count, -(-stop // count)
+        offset = sum(self.counts[:number])
+        passes = [
+            self._rng(turn, number).permutation(count) + offset + (turn - first) * self.total
+            for turn in range(first, last)
+        ]
+        return np.concatenate(passes)[start - first * count : stop - first * count].astype(np.int64)
+
+    def _rng(self, turn: int, stream: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed & 0xFFFFFFFF, turn, stream])
+
+
+@dataclass
+class Batches:
+    """Batches of one epoch, this process's share of each.
+
+    A batch of ``batch_size`` examples is a run of consecutive places in the epoch's order, whatever the number of
+    processes; process ``rank`` of ``world`` takes places rank, rank + world ... of it. When shuffled, an epoch's last
+    batch may be smaller; if it has fewer examples than there are processes it is left out, since every process must
+    take part in every step. In file order nothing is left out: a process without a share of the last batch gets none.
+
+    Attributes:
+        order: of the examples.
+        batch_size: examples over all processes.
+        shuffle: the epoch's order, else file order.
+        drop_last: leave a smaller last batch out.
+        epoch: 0-based.
+        start: batches to pass over (they are not loaded).
+        rank: this process.
+        world: number of processes.
+    """
+
+    order: Order
+    batch_size: int
+    shuffle: bool = True
+    drop_last: bool = False
+    epoch: int = 0
+    start: int = 0
+    rank: int = 0
+    world: int = 1
+
+    def __len__(self) -> int:
+        """Batches that remain from ``start`` on."""
+        return max(0, self._count() - self.start)
+
+    def _count(self) -> int:
+        total = len(self.order) if self.shuffle else self.order.total
+        whole, rest = divmod(total, self.batch_size)
+        keep = not self.drop_last and rest >= (self.world if self.shuffle else self.rank + 1)
+        return whole + keep
+
+    def __iter__(self) -> Iterator[list[Pick]]:
+        codes = self.order.shuffled(self.epoch) if self.shuffle else self.order.plain()
+        for number in range(self.start, self._count()):
+            chunk = codes[number * self.batch_size : (number + 1) * self.batch_size]
+            yield [(self.epoch, code) for code in chunk[self.rank :: self.world].tolist()]
