@@ -176,5 +176,3 @@ class FakeData:
 def config(**given: Any) -> Pretrain:
     given = {"batch_size": 8, "steps": 6, "log_every": 2, "schedule": {"name": "constant", "warmup": 0}, **given}
     return Pretrain(kind="pretrain", **given)
-
-

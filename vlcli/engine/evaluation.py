@@ -64,7 +64,7 @@ class TaskRunner:
         """Every batch in order, on the model's device."""
         loader = self.data.loader(self.batch_size, shuffle=False, workers=self.workers)
         device = device_of(self.learner.model)
-        with self.progress.task(self.label, len(self.data), "ex") as bar:
+        with self.progress.task(self.label, getattr(self.data, "total", len(self.data)), "ex") as bar:
             for batch in loader:
                 yield batch.to(device)
                 bar.advance(len(batch))

@@ -1,0 +1,91 @@
+"""Average: the last checkpoints of a training stage become one model."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vlcli.engine.bundle import CONFIG, WEIGHTS, find_bundle
+from vlcli.engine.checkpoint import Checkpoints, read_state
+from vlcli.engine.files import new_folder
+from vlcli.engine.weights import read_tensors, save_tensors
+from vlcli.errors import DataError, UsageError
+from vlcli.recipe.schema import Average
+from vlcli.stages.base import StageContext, StageResult
+
+
+def run(context: StageContext) -> StageResult:
+    """Average the last checkpoints of the stage that ``from`` names.
+
+    Raises:
+        UsageError: ``from`` names not exactly one stage.
+        DataError: it has no checkpoints.
+    """
+    config = context.config
+    assert isinstance(config, Average)
+    sources = context.sources()
+    if len(sources) != 1:
+        raise UsageError("An average is of one stage.", where=f"stages.{context.name}", expected="from: STAGE")
+    chosen = _checkpoints(sources[0], config.last)
+    with context.progress.task("average", len(chosen), "checkpoint") as bar:
+        state = average([path / WEIGHTS for path in chosen], bar.advance)
+    _write(sources[0], context.folder / "model", state)
+    short = [f"only {len(chosen)} checkpoints were kept (keep: N in the stage)"] if len(chosen) < config.last else []
+    steps = [int(path.name.split("-")[1]) for path in chosen]
+    return StageResult(files={"model": "model"}, notes=short, facts={"checkpoints": len(chosen), "steps": steps})
+
+
+def _checkpoints(stage: Path, last: int) -> list[Path]:
+    """The last whole ones, oldest first."""
+    found = Checkpoints(stage / "checkpoints").list()[-last:]
+    if not found:
+        hint = "name the stage that trained the model; it keeps `keep: N` checkpoints"
+        raise DataError("There are no checkpoints to average.", where=str(stage), hint=hint)
+    for path in found:
+        read_state(path)
+    return found
+
+
+def average(files: list[Path], done: object = None) -> dict[str, Tensor]:
+    """The mean of each floating-point tensor, summed in float64; integers and flags are the last file's.
+
+    Tied tensors stay tied. A tensor that is equal in all files comes out equal to the bit.
+
+    Raises:
+        DataError: the files hold different tensors.
+    """
+    sums: dict[str, Tensor] = {}
+    for path in files:
+        last = read_tensors(path)
+        if sums and {n: v.shape for n, v in last.items()} != {n: v.shape for n, v in sums.items()}:
+            raise DataError("Checkpoints of different models cannot be averaged.", where=str(path))
+        for name, value in last.items():
+            floating = value.is_floating_point()
+            sums[name] = sums[name] + value.double() if floating and name in sums else _start(value)
+        if callable(done):
+            done()
+    means = {name: (v / len(files)).to(last[name].dtype) if v.dtype == torch.float64 else v for name, v in sums.items()}
+    return _tied(means, last)
+
+
+def _start(value: Tensor) -> Tensor:
+    return value.double() if value.is_floating_point() else value
+
+
+def _tied(means: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Names that shared a tensor in ``like`` share one again."""
+    first: dict[int, str] = {}
+    return {name: means[first.setdefault(id(value), name)] for name, value in like.items()}
+
+
+def _write(stage: Path, final: Path, state: dict[str, Tensor]) -> None:
+    source = find_bundle(stage)
+    if source is None:
+        raise DataError("The stage left no model.", where=str(stage), expected=f"model/{CONFIG}")
+    kept = {name: value for name, value in state.items() if not name.startswith("teacher.")}
+    with new_folder(final) as folder:
+        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(WEIGHTS))
+        save_tensors(folder / WEIGHTS, kept, {"format": "pt"})

@@ -1,0 +1,21 @@
+"""Fine-tune: a model on a task; its data set and objectives are the task's unless the stage names others."""
+
+from __future__ import annotations
+
+from vlcli.errors import Problem, RecipeError
+from vlcli.recipe.schema import Finetune
+from vlcli.stages.base import StageContext, StageResult
+from vlcli.stages.training import run_training
+
+
+def run(context: StageContext) -> StageResult:
+    """Train as the task and the stage say.
+
+    Raises:
+        RecipeError: the stage names no task.
+    """
+    assert isinstance(context.config, Finetune)
+    if context.config.task is None:
+        key = f"stages.{context.name}.task"
+        raise RecipeError([Problem(key, "a fine-tuning needs a task", hint="task: NAME (vlcli ls tasks)")])
+    return run_training(context)

@@ -1,0 +1,221 @@
+"""One fake step before anything costs time: a few invented examples go the whole way, from sentence to gradient."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vlcli import registry
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.data.vocabulary import Tokenizer
+from vlcli.engine.bundle import find_bundle, read_bundle
+from vlcli.engine.learner import Learner, Part, build_learner, check_capabilities
+from vlcli.engine.optim import freeze, parameter_groups
+from vlcli.errors import DataError, Problem, RecipeError, VlcliError
+from vlcli.features import FeatureStore, FeatureWriter, Record
+from vlcli.nn.model import Facts
+from vlcli.recipe.schema import Training
+from vlcli.registry import Spec, as_spec
+from vlcli.stages.base import StageContext
+from vlcli.tasks.base import Task
+
+LARGEST = 40_000_000
+"""Models with more parameters are built on the meta device only: a real step would cost seconds and gigabytes."""
+EXAMPLES, REGIONS = 4, 3
+SENTENCES = ("a red circle is left of a blue square", "two green stars", "there is no triangle", "the picture is empty")
+
+
+def rehearse(context: StageContext) -> list[Problem]:
+    """What would go wrong in this stage, found out in a moment; nothing of its inputs need exist yet.
+
+    Checks capabilities, builds model and objectives on the meta device, sorts the parameters into groups, and, where
+    the model is not too large, runs one training step on invented data.
+    """
+    place = f"stages.{context.name}"
+    try:
+        model, objectives, task = _choices(context)
+        check_capabilities(registry.load("models", model["name"]), [Part.of(entry) for entry in objectives])
+        facts = _facts(context, task)
+        learner = _on_meta(context, model, objectives, facts)
+        if sum(p.numel() for p in learner.parameters()) <= LARGEST:
+            _step(context, model, objectives, facts, task)
+    except RecipeError as error:
+        return [replace(problem, key=_inside(place, problem.key)) for problem in error.problems]
+    except VlcliError as error:
+        what = error.what if not error.where else f"{error.what} ({error.where})"
+        facts_of_error = {"got": error.got, "expected": error.expected, "hint": error.hint, "code": error.exit_code}
+        return [Problem(place, what, **facts_of_error)]
+    except Exception as error:
+        text = (str(error).strip() or "no message").split("\n")[0]
+        return [Problem(place, "one step on invented data fails", got=f"{type(error).__name__}: {text}", code=4)]
+    return []
+
+
+def _inside(place: str, key: str) -> str:
+    return key if key.startswith("stages.") else f"{place}.{key}"
+
+
+def _choices(context: StageContext) -> tuple[Spec, list[Spec], Task | None]:
+    """Model, objectives and task of the stage."""
+    config = context.config
+    assert isinstance(config, Training)
+    task: Task | None = None if config.task is None else registry.build("tasks", config.task)
+    objectives = config.objectives or ([] if task is None else [as_spec(spec) for spec in task.objectives()])
+    model = planned_model(context, config)
+    missing = [word for word, value in (("model", model), ("objectives", objectives)) if not value]
+    if missing:
+        raise RecipeError([Problem(word, "nothing is named", hint=f"add `{word}:`") for word in missing])
+    return model or {}, objectives, task
+
+
+def planned_model(context: StageContext, config: Training) -> Spec | None:
+    """The model a stage will have: that of what it starts from, else the recipe's, with its own changes."""
+    base = context.recipe.model
+    for name in config.source:
+        before = context.recipe.stages.get(name)
+        if isinstance(before, Training) and before is not config:
+            base = planned_model(context, before)
+        elif Path(name).exists() and find_bundle(name) is not None:
+            base = {**read_bundle(name).model_spec, **(base or {})}
+    own = dict(config.model or {})
+    if own.get("name", (base or {}).get("name")) != (base or {}).get("name"):
+        return own
+    return {**(base or {}), **own} or None
+
+
+def _facts(context: StageContext, task: Task | None) -> Facts:
+    """Small sizes; text as long as the recipe says."""
+    config = context.config
+    assert isinstance(config, Training)
+    text = config.text or context.recipe.text
+    answers = ("yes", "no", "2", "red")
+    facts = Facts(text_length=text.length, regions=REGIONS, region_dim=16, region_classes=5, region_attributes=4)
+    return replace(facts, answers=answers if task is not None else (), **_tokenizer().facts())
+
+
+def _tokenizer() -> Tokenizer:
+    return Tokenizer.train(SENTENCES, 100)
+
+
+def _on_meta(context: StageContext, model: Spec, objectives: list[Spec], facts: Facts) -> Learner:
+    config = context.config
+    assert isinstance(config, Training)
+    with torch.device("meta"):
+        learner = build_learner(model, objectives, facts)
+    freeze(learner, config.trainable, config.frozen)
+    parameter_groups(learner, config.optimizer)
+    return learner
+
+
+def _step(context: StageContext, model: Spec, objectives: list[Spec], facts: Facts, task: Task | None) -> None:
+    """Forward and backward of one small batch."""
+    from vlcli.data.pipeline import Pipeline
+
+    learner = build_learner(model, objectives, facts)
+    needs = learner.model.needs()
+    made = (objective.corruption() for objective in learner.objectives.values())  # type: ignore[operator]
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        examples = _examples(context, task, facts)
+        reader = _Invented(root, examples)
+        store = _store(root, reader, facts) if needs.regions or needs.concepts else None
+        _pictures(reader) if needs.pixels else None
+        data = Pipeline(
+            [reader],
+            needs=needs,
+            tokenizer=_tokenizer() if needs.text else None,
+            facts=facts,
+            store=store,
+            corruptions=[corruption for corruption in made if corruption is not None],
+            seed=context.seed,
+            missing="error",
+        )
+        batch = next(iter(data.loader(len(examples), shuffle=False)))
+    epoch = max(part.options.from_epoch for part in learner.parts.values())
+    learner.train()(batch, epoch=epoch).total.backward()
+    learner.close_step()
+
+
+class _Invented(Reader):
+    """A data set of invented examples."""
+
+    def __init__(self, root: Path, given: list[Example]) -> None:
+        super().__init__(root, split="train")
+        self.given = given
+
+    def files(self) -> list[Path]:
+        return []
+
+    def read(self) -> list[Example]:
+        return self.given
+
+    def locate(self, name: str) -> Path:
+        return self.root / f"{name}.png"
+
+    def boxes(self) -> dict[str, Any]:
+        from vlcli.features import BoxList
+
+        corners = np.array([[1.0, 1.0, 20.0, 20.0], [8.0, 8.0, 30.0, 30.0], [2.0, 4.0, 16.0, 31.0]], np.float32)
+        names = sorted({name for example in self.given for name in example.images})
+        kinds = np.arange(len(corners))
+        return {name: BoxList(corners, classes=kinds, attributes=kinds) for name in names}
+
+    def class_names(self) -> list[str]:
+        return ["circle", "square", "star", "triangle", "other"]
+
+    def attribute_names(self) -> list[str]:
+        return ["red", "blue", "green", "other"]
+
+
+def _examples(context: StageContext, task: Task | None, facts: Facts) -> list[Example]:
+    """The first examples of the stage's own data where they are there, else invented ones; pictures are invented."""
+    real = _real_examples(context, task)
+    numbers = itertools.count()
+    if not real:
+        targets: dict[str, Any] = {"label": 1, "answers": {"yes": 1.0}, "kind": "any"}
+        return [
+            Example(str(i), SENTENCES[i], [f"p{i}"], targets=dict(targets) if facts.answers else {})
+            for i in range(EXAMPLES)
+        ]
+    return [replace(example, images=[f"p{next(numbers)}" for _ in example.images]) for example in real]
+
+
+def _real_examples(context: StageContext, task: Task | None) -> list[Example]:
+    config = context.config
+    assert isinstance(config, Training)
+    specs = list(config.data) or ([] if task is None else [{"split": "train", **as_spec(task.dataset())}])
+    for entry in specs:
+        spec = {key: value for key, value in as_spec(entry).items() if key != "weight"}
+        try:
+            reader: Reader = registry.build("datasets", spec, context.root)
+            reader.require()
+            return reader.examples()[:EXAMPLES]
+        except DataError:  # made by a stage before this one; whether it is there is checked elsewhere
+            continue
+    return []
+
+
+def _store(root: Path, reader: Reader, facts: Facts) -> FeatureStore:
+    """A feature store of the invented pictures."""
+    path, draw = root / "features.h5", np.random.default_rng(0)
+    with FeatureWriter(path) as writer:
+        for name, boxes in reader.boxes().items():
+            ids = np.arange(len(boxes.boxes), dtype=np.int32)
+            record = Record(name, draw.random((len(ids), facts.region_dim), np.float32), boxes.boxes, (32, 32))
+            record.classes, record.attributes = ids, ids
+            record.class_scores = record.attribute_scores = np.ones(len(ids), np.float32)
+            writer.append(record)
+    return FeatureStore.open([path])
+
+
+def _pictures(reader: _Invented) -> None:
+    for name in reader.boxes():
+        Image.new("RGB", (32, 32), (90, 120, 150)).save(reader.locate(name))

@@ -1,0 +1,160 @@
+"""What pre-training and fine-tuning share: assemble, train, leave a model that stands on its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from vlcli import registry
+from vlcli.engine import processes
+from vlcli.engine.bundle import save_bundle
+from vlcli.engine.evaluation import Autocast, TaskRunner, mean_losses, score_task
+from vlcli.engine.files import write_json
+from vlcli.engine.loop import Evaluate, Loop, Outcome, Score
+from vlcli.engine.optim import freeze
+from vlcli.engine.trackers import Tracker, read_log
+from vlcli.progress import Progress, Silent
+from vlcli.recipe.schema import Training
+from vlcli.stages.assembly import Assembly, assemble, check_task
+from vlcli.stages.base import StageContext, StageResult
+from vlcli.stages.rehearsal import rehearse
+
+__all__ = ["rehearse", "run_training"]
+
+MODEL = "model"
+
+
+def run_training(context: StageContext) -> StageResult:
+    """Train as the stage says; the artifact is ``model/``, a bundle of the best weights (the last without validation).
+
+    With several processes every one calls this; only rank 0 writes.
+
+    Raises:
+        VlcliError: the loss is not finite, the disk is full, or what assembling and loading find.
+    """
+    config = context.config
+    assert isinstance(config, Training)
+    context.folder.mkdir(parents=True, exist_ok=True)
+    progress = context.progress if processes.rank() == 0 else Silent()
+    threads = processes.use_threads(config.threads)
+    processes.start(context.device, config.precision)  # joins the other processes before anything takes long
+    parts = assemble(context)
+    check_task(parts.task, parts.learner, context.name)
+    counts = _tell_start(parts, config, progress)
+    loop = Loop(
+        parts.learner,
+        parts.data,
+        config,
+        context.folder,
+        seed=context.seed,
+        device=context.device,
+        progress=progress,
+        evaluate=_evaluator(parts, config, context, progress),
+        trackers=_trackers(context, config),
+        resume=context.resume,
+    )
+    outcome = loop.run()
+    if processes.rank() == 0:
+        _write_model(context, parts, loop, outcome)
+    processes.wait()
+    return _result(context, parts, outcome, {**counts, "threads": threads, "processes": processes.world()})
+
+
+def _tell_start(parts: Assembly, config: Training, progress: Progress) -> dict[str, int]:
+    """Freeze what is not to be trained; say what was loaded and what is trained."""
+    for line in parts.report.lines() if parts.report else ["weights drawn from the seed: training from scratch"]:
+        progress.info(line)
+    counts = freeze(parts.learner, config.trainable, config.frozen)
+    progress.info(f"training {counts['trained']:,} of {counts['total']:,} parameters on {len(parts.data):,} examples")
+    return counts
+
+
+def _trackers(context: StageContext, config: Training) -> list[Tracker]:
+    if processes.rank() != 0:
+        return []
+    return [registry.build("trackers", spec, context.folder) for spec in config.trackers]
+
+
+def _evaluator(parts: Assembly, config: Training, context: StageContext, progress: Progress) -> Evaluate | None:
+    """Scores the validation data by the task, or by the objectives' losses where there is no task."""
+    if parts.validation is None:
+        return None
+
+    def evaluate(autocast: Autocast, epoch: int) -> Score:
+        options = {"batch_size": config.batch_size, "workers": config.workers, "autocast": autocast}
+        runner = TaskRunner(parts.learner, parts.validation, progress=progress, label="validate", **options)
+        if parts.task is not None:
+            metrics = score_task(parts.task, runner)
+            return Score(metrics, metrics.get(parts.task.metric, 0.0))
+        metrics = mean_losses(parts.learner, runner, epoch=epoch, seed=context.seed)
+        return Score(metrics, -metrics["loss"])
+
+    return evaluate
+
+
+def _write_model(context: StageContext, parts: Assembly, loop: Loop, outcome: Outcome) -> None:
+    """The bundle: best weights where anything was evaluated; averaged ones where they are kept."""
+    state = None
+    if outcome.best >= 0:
+        state = loop.checkpoints.best(outcome.best)
+    elif loop.ema is not None:
+        with loop.ema.applied(parts.learner):
+            state = {name: tensor.clone() for name, tensor in parts.learner.state_dict().items()}
+    save_bundle(
+        context.folder / MODEL,
+        parts.learner,
+        tokenizer=parts.tokenizer,
+        facts=parts.facts,
+        model_spec=parts.model_spec,
+        objectives_specs=parts.objectives_specs,
+        task_spec=parts.task_spec,
+        text_options=parts.text_options,
+        info={
+            "stage": context.name,
+            "step": outcome.best if outcome.best >= 0 else outcome.steps,
+            "seed": context.seed,
+        },
+        report=parts.report,
+        state=state,
+    )
+    write_json(context.folder / "metrics.json", {"train": outcome.losses, "validation": outcome.metrics})
+
+
+def _result(context: StageContext, parts: Assembly, outcome: Outcome, facts: dict[str, object]) -> StageResult:
+    files = {"model": MODEL, "checkpoints": "checkpoints", "metrics": "metrics.json"}
+    log = context.folder / "log.jsonl"
+    files |= {"log": log.name} if log.is_file() else {}
+    curve = draw_curve(log) if processes.rank() == 0 else None
+    files |= {"curve": curve.name} if curve else {}
+    notes = parts.report.lines() if parts.report else []
+    chosen = f"step {outcome.best}, the best on the validation data" if outcome.best >= 0 else "the last step"
+    notes.append(f"{MODEL}/ holds {chosen}")
+    facts |= {"steps": outcome.steps, "examples": outcome.examples, "torch_threads": torch.get_num_threads()}
+    facts |= {"best_step": outcome.best, "load": parts.report.summary() if parts.report else None}
+    dropped = getattr(parts.data, "dropped", 0)
+    facts |= {"dropped": dropped if isinstance(dropped, int) else len(dropped)}
+    metrics = {f"train/{name}": value for name, value in outcome.losses.items() if name not in ("lr", "grad_norm")}
+    return StageResult({**metrics, **outcome.metrics}, files, notes, facts)
+
+
+def draw_curve(log: Path) -> Path | None:
+    """The loss over the steps as ``loss.png`` beside the log; None without a log or without matplotlib."""
+    lines = [line for line in read_log(log) if "loss" in line]
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    if not lines:
+        return None
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot(xlabel="step", ylabel="loss")
+    for name in sorted({key for line in lines for key in line if key == "loss" or key.startswith("loss/")}):
+        points = [(line["step"], line[name]) for line in lines if name in line]
+        axes.plot(*zip(*points, strict=True), label=name.removeprefix("loss/"), lw=2 if name == "loss" else 1)
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.savefig(log.with_name("loss.png"), dpi=110)
+    return log.with_name("loss.png")
