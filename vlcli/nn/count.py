@@ -1,0 +1,118 @@
+"""Exact counts: parameters per part, and multiply-accumulates of one example.
+
+Parameters are counted once however often they are used (tied tables, shared attention), frozen ones too.
+Multiply-accumulates are those of convolutions, linear layers and the two attention products; norms, activations, biases
+and softmax are not counted. A head is counted for one prediction: one word, one region, one answer.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from vlcli.nn.fake import fake_images, fake_text
+from vlcli.nn.model import Facts, Model, Needs
+
+
+def count_model(
+    model: Model,
+    needs: Needs | None = None,
+    facts: Facts | None = None,
+    objectives: Mapping[str, nn.Module] | None = None,
+    images: int = 1,
+) -> dict[str, Any]:
+    """Parameters and multiply-accumulates.
+
+    Args:
+        model: on any device; one made under ``torch.device("meta")`` costs nothing.
+        needs: what it is fed; its own by default.
+        facts: lengths and sizes; its own by default.
+        objectives: by name, whose heads count too.
+        images: pictures an example (two for NLVR2).
+
+    Returns:
+        ``parts``: parameters by part, ``objectives.NAME`` among them; ``backbone``: those of the model; ``total``;
+        ``macs``: by pass (``text``, ``image``, ``fuse``) and head, and their ``total``.
+    """
+    heads = dict(objectives or {})
+    parts, seen = _parts(model), {id(parameter) for parameter in model.parameters()}
+    backbone = sum(parts.values())
+    for name, head in heads.items():
+        parts[f"objectives.{name}"] = _fresh(head, seen)
+    macs = model_macs(model, needs or model.needs(), facts or model.facts, images)
+    macs.update({f"objectives.{name}": head_macs(head) for name, head in heads.items()})
+    macs["total"] = sum(macs.values())
+    return {"parts": parts, "backbone": backbone, "total": sum(parts.values()), "macs": macs}
+
+
+def model_macs(model: Model, needs: Needs, facts: Facts, images: int = 1) -> dict[str, int]:
+    """Multiply-accumulates of one example's way through the model: a sentence of full length and its pictures.
+
+    ``text`` and ``image`` are the encoders, or the embeddings where the model fuses these.
+    """
+    light = model if _on_meta(model) else copy.deepcopy(model).to("meta")
+    training = light.training
+    light.eval()
+    try:
+        return _passes(light, needs, facts, images)
+    finally:
+        light.train(training)
+
+
+def head_macs(head: nn.Module) -> int:
+    """Multiply-accumulates of one use of every linear layer in ``head``, tied decoders included."""
+    linear = [m.in_features * m.out_features for m in head.modules() if isinstance(m, nn.Linear)]
+    tied = [m.tied[0] * m.tied[1] for m in head.modules() if isinstance(getattr(m, "tied", None), tuple)]
+    return sum(linear) + sum(tied)
+
+
+def macs_of(run: Callable[[], Any]) -> tuple[int, Any]:
+    """Multiply-accumulates of whatever ``run`` computes, and what it returns."""
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        made = run()
+    return counter.get_total_flops() // 2, made
+
+
+def _passes(model: Model, needs: Needs, facts: Facts, images: int) -> dict[str, int]:
+    embeds = model.fuse_takes == "embeddings" and "fuse" in model.capabilities
+    macs: dict[str, int] = {}
+    text = image = None
+    if needs.text:
+        sentence = fake_text(facts, device="meta")
+        read = model.embed_text if embeds else model.encode_text
+        macs["text"], text = macs_of(lambda: read(sentence))
+    if needs.regions or needs.pixels:
+        look = model.embed_image if embeds else model.encode_image
+        picture = fake_images(needs, facts, device="meta")
+        one, image = macs_of(lambda: look(picture))
+        macs["image"] = one * images
+    if text is not None and image is not None and "fuse" in model.capabilities:
+        macs["fuse"] = macs_of(lambda: model.fuse(text, image))[0] * images
+    return macs
+
+
+def _parts(model: nn.Module) -> dict[str, int]:
+    """Parameters by child, those that hang on the model itself by their name; shared ones at the first."""
+    seen: set[int] = set()
+    parts = {}
+    for name, parameter in model.named_parameters(recurse=False):
+        parts[name] = parameter.numel()
+        seen.add(id(parameter))
+    for name, child in model.named_children():
+        parts[name] = _fresh(child, seen)
+    return {name: count for name, count in parts.items() if count}
+
+
+def _fresh(module: nn.Module, seen: set[int]) -> int:
+    own = [parameter for parameter in module.parameters() if id(parameter) not in seen]
+    seen.update(id(parameter) for parameter in own)
+    return sum(parameter.numel() for parameter in own)
+
+
+def _on_meta(model: nn.Module) -> bool:
+    return all(tensor.is_meta for tensor in [*model.parameters(), *model.buffers()])

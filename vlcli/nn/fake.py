@@ -1,0 +1,78 @@
+"""Batches of zeros in the shapes a model asks for: to count with, to try a step with, to export from."""
+
+from __future__ import annotations
+
+import torch
+
+from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
+from vlcli.nn.model import Facts, Needs
+
+DEFAULT_SIZE = (224, 224)
+"""Height and width where a model takes any."""
+
+
+def fake_text(facts: Facts, rows: int = 1, device: torch.device | str = "cpu") -> Text:
+    """Sentences of the full length: a class token, unknown pieces, a separator."""
+    length = facts.text_length
+    ids = torch.full((rows, length), facts.unk_id, device=device)
+    ids[:, 0], ids[:, -1] = facts.cls_id, facts.sep_id
+    places = torch.arange(length, device=device).expand(rows, length)
+    special = (places == 0) | (places == length - 1)
+    real = torch.ones(rows, length, dtype=torch.bool, device=device)
+    keys = [f"text-{row}" for row in range(rows)]
+    return Text(ids, real, special, (places - 1).masked_fill(special, -1), keys=keys, raw=["" for _ in keys])
+
+
+def fake_images(needs: Needs, facts: Facts, rows: int = 1, device: torch.device | str = "cpu") -> Images:
+    """Pictures in every form that ``needs`` asks for."""
+    regions = fake_regions(facts, rows, device) if needs.regions else None
+    pixels = _pixels(needs, facts, rows, device) if needs.pixels else None
+    concepts = _concepts(rows, device) if needs.concepts else None
+    return Images([f"image-{row}" for row in range(rows)], regions, pixels, concepts)
+
+
+def fake_regions(facts: Facts, rows: int = 1, device: torch.device | str = "cpu") -> Regions:
+    """Regions that each cover the whole picture, with every label known."""
+    count = facts.regions
+    flat = torch.zeros(rows, count, dtype=torch.long, device=device)
+    sure = torch.ones(rows, count, device=device)
+    return Regions(
+        torch.zeros(rows, count, facts.region_dim, device=device),
+        _whole(rows, count, device),
+        sure.bool(),
+        torch.full((rows, 2), DEFAULT_SIZE[0], device=device),
+        classes=flat,
+        class_scores=sure,
+        attributes=flat,
+        attribute_scores=sure,
+    )
+
+
+def fake_batch(needs: Needs, facts: Facts, rows: int = 2, images: int = 1, device: torch.device | str = "cpu") -> Batch:
+    """``rows`` examples of one sentence and ``images`` pictures each, as the clean view."""
+    order = torch.arange(rows, device=device)
+    text = fake_text(facts, rows, device) if needs.text else None
+    seen = fake_images(needs, facts, rows * images, device)
+    pictures = torch.arange(rows * images, device=device).reshape(rows, images)
+    view = View(text, seen, order, pictures, aligned=images == 1)
+    return Batch({"clean": view}, {}, [str(row) for row in range(rows)], order)
+
+
+def _whole(rows: int, count: int, device: torch.device | str) -> torch.Tensor:
+    return torch.tensor([0.0, 0.0, 1.0, 1.0], device=device).expand(rows, count, 4)
+
+
+def _pixels(needs: Needs, facts: Facts, rows: int, device: torch.device | str) -> Pixels:
+    height, width = needs.size or DEFAULT_SIZE
+    images = torch.zeros(rows, 3, height, width, device=device)
+    sizes = torch.tensor([[height, width]], device=device).expand(rows, 2)
+    if not needs.boxes:
+        return Pixels(images, sizes)
+    flat = torch.zeros(rows, facts.regions, dtype=torch.long, device=device)
+    return Pixels(images, sizes, None, _whole(rows, facts.regions, device), flat == 0, flat, flat)
+
+
+def _concepts(rows: int, device: torch.device | str, count: int = 20) -> Concepts:
+    ids = torch.zeros(rows, count, dtype=torch.long, device=device)
+    ranks = torch.arange(count, device=device).expand(rows, count)
+    return Concepts(ids, torch.ones(rows, count, device=device), ranks, torch.ones_like(ids, dtype=torch.bool))
