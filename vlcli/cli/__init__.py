@@ -8,8 +8,13 @@ from __future__ import annotations
 import typer
 
 from vlcli import __version__
+from vlcli.cli import data, features
+from vlcli.cli.count import count
+from vlcli.cli.doctor import doctor
 from vlcli.cli.evaluate import evaluate
+from vlcli.cli.listing import cp, ls, show
 from vlcli.cli.run import run, stage_verb
+from vlcli.cli.validate import validate
 
 app = typer.Typer(
     name="vlcli",
@@ -44,6 +49,10 @@ for _kind, _about in {
 }.items():
     app.command(_kind, rich_help_panel=_RUN)(stage_verb(_kind, _about))
 app.command("eval", rich_help_panel=_RUN)(evaluate)
+for _name, _verb in {"ls": ls, "show": show, "cp": cp, "validate": validate, "count": count, "doctor": doctor}.items():
+    app.command(_name, rich_help_panel=_LOOK)(_verb)
+app.add_typer(features.app, name="features", rich_help_panel=_DATA)
+app.add_typer(data.app, name="data", rich_help_panel=_DATA)
 
 
 def main() -> None:

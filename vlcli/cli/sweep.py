@@ -25,7 +25,7 @@ def sweep(names: list[str], overrides: list[str], request: Request, seeds: int) 
     code, runs, documents, patterns = 0, {}, [], None
     for name in names:
         base = resolve(name, overrides, request)
-        patterns = patterns or (base.recipe.table or {}).get("metrics")
+        patterns = patterns or (base.recipe.table.metrics if base.recipe.table else None)
         for seed in range(base.recipe.seed, base.recipe.seed + seeds):
             one = _seeded(base, name, overrides, request, seed)
             console.err(f"{name}, seed {seed}")

@@ -138,6 +138,18 @@ def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) ->
             place = document.place(("stages", name))
             problems.append(Problem(f"stages.{name}.from", what, place, expected=", ".join(earlier) or "an earlier stage"))
         earlier.append(name)
+    return problems + _table_rows(raw, document)
+
+
+def _table_rows(stages: dict[str, Any], document: Document) -> list[Problem]:
+    table = document.value.get("table")
+    rows = table.get("rows") if isinstance(table, dict) else None
+    problems = []
+    for label, name in rows.items() if isinstance(rows, dict) else ():
+        if isinstance(name, str) and name not in stages:
+            path: Path_ = ("table", "rows", label)
+            place, expected = document.place(path), ", ".join(stages)
+            problems.append(Problem(dotted(path), "there is no such stage", place, name, expected))
     return problems
 
 

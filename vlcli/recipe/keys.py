@@ -101,8 +101,9 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
         files += [root / Path(item).expanduser() for item in [*boxes, stage.images] if item]
     if isinstance(stage, Training):
         vocabulary = (stage.text or recipe.text).vocabulary
-        if isinstance(vocabulary, str) and Path(vocabulary).expanduser().exists():
-            files.append(Path(vocabulary).expanduser())
+        if isinstance(vocabulary, str):  # under the data root, or here; else the name of a hub's
+            places = [root / vocabulary, Path(vocabulary).expanduser()]
+            files += [place for place in places if place.exists()][:1]
     return files
 
 

@@ -241,6 +241,14 @@ STAGES: dict[str, type[Stage]] = {
 }
 
 
+class TableOptions(Section):
+    """The table a run ends with: ``rows`` maps a label to an evaluate stage, ``metrics`` are patterns (``accuracy/*``)."""
+
+    title: str = ""
+    rows: dict[str, str]
+    metrics: Names = []
+
+
 class Recipe(Section):
     """A whole recipe; ``stages`` holds one of :data:`STAGES` per name, in order."""
 
@@ -256,4 +264,4 @@ class Recipe(Section):
     model: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     text: TextOptions = TextOptions()
     stages: dict[str, Any]
-    table: dict[str, Any] | None = None
+    table: TableOptions | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import shutil
 import sys
 import time
@@ -22,6 +23,7 @@ from vlcli.recipe import plan as planning
 from vlcli.recipe.ledger import Record
 from vlcli.recipe.load import Resolved
 from vlcli.recipe.plan import Options, Planner, Step
+from vlcli.stages import ranks
 from vlcli.stages.base import StageContext, StageResult
 
 
@@ -70,6 +72,9 @@ def run_recipe(resolved: Resolved, options: Options, progress: Progress | None =
         RecipeError: deep validation found faults; nothing was run.
     """
     progress = progress or Silent()
+    if ranks.several() and not ranks.is_first():
+        ranks.follow(resolved, options)
+        return []
     planner, steps = planning.make(resolved, options)
     working = [step.name for step in steps if step.works]
     if working and options.check:
@@ -78,6 +83,8 @@ def run_recipe(resolved: Resolved, options: Options, progress: Progress | None =
         preflight(planner, steps, working, progress)
     if working:
         _keep_recipe(planner)
+    if ranks.several():
+        return _run_first_of_ranks(planner, [step.name for step in steps], progress)
     jobs = options.jobs or resolved.recipe.jobs
     if jobs > 1 and len(working) > 1:
         from vlcli.stages.parallel import run_parallel
@@ -96,6 +103,14 @@ def _run_sequential(planner: Planner, names: list[str], progress: Progress) -> l
     return outcomes
 
 
+def _run_first_of_ranks(planner: Planner, names: list[str], progress: Progress) -> list[Outcome]:
+    """Rank 0's run: the other processes wait for its word before every training stage."""
+    ranks.join(planner.options.device)
+    outcomes = _run_sequential(planner, names, progress)
+    ranks.announce(None)
+    return outcomes
+
+
 def settle(planner: Planner, states: dict[str, Step], name: str, progress: Progress, run: Execute) -> Outcome:
     """Carry out what was decided for one stage; ``states`` then says what came of it."""
     step = states[name]
@@ -104,11 +119,14 @@ def settle(planner: Planner, states: dict[str, Step], name: str, progress: Progr
     if step.action == "reuse":
         _point_at(step)
     elif step.works:
-        progress.info(f"{name}: {step.action} ({step.why})")
+        if planner.options.check:  # a worker process: its parent has said so
+            progress.info(f"{name}: {step.action} ({step.why})")
         try:
             step.record = run(planner, step, states, progress)
             step.artifact = step.folder
         except Exception as fault:
+            if ranks.several() and step.kind in ranks.JOINT:
+                raise  # the others wait inside this stage: only the end of this process lets the launcher end them
             error = _disk_full(fault, step.folder)
             step.action, step.why = "blocked", f"{name} failed"
     return _outcome(step, error, time.monotonic() - started)
@@ -139,6 +157,8 @@ def execute(planner: Planner, step: Step, states: dict[str, Step], progress: Pro
         record = _begin(planner, step, states, context)
         started = time.monotonic()
         try:
+            if ranks.several() and step.kind in ranks.JOINT:
+                ranks.announce(context)
             module = importlib.import_module(f"vlcli.stages.{step.kind}")
             result: StageResult = module.run(context)
         except Exception as fault:
@@ -233,8 +253,6 @@ def _point_at(step: Step) -> None:
     assert step.artifact is not None
     assert step.record is not None
     record = Record(**{**vars(step.record), "stage": step.name})
-    import os
-
     with ledger.locked(step.folder):
         if ledger.read(step.folder) is not None:
             ledger.aside(step.folder)

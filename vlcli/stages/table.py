@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vlcli.metrics.interval import Interval, interval
+from vlcli.recipe.schema import TableOptions
 from vlcli.stages.runner import Outcome
 
 
@@ -44,22 +45,22 @@ class Table:
         return {"title": self.title, "rows": rows}
 
 
-def recipe_table(layout: Mapping[str, Any], outcomes: Sequence[Outcome]) -> Table:
+def recipe_table(layout: TableOptions, outcomes: Sequence[Outcome]) -> Table:
     """The table a recipe asks for; stages without numbers show as empty cells."""
     found = {outcome.name: outcome.metrics for outcome in outcomes}
-    rows = {label: found.get(stage, {}) for label, stage in layout["rows"].items()}
-    names = choose(rows.values(), layout.get("metrics"))
+    rows = {label: found.get(stage, {}) for label, stage in layout.rows.items()}
+    names = choose(rows.values(), layout.metrics)
     values: list[tuple[str, list[float | Interval | None]]] = [
         (label, [metrics.get(name) for name in names]) for label, metrics in rows.items()
     ]
-    return Table(str(layout.get("title", "")), ["", *names], values)
+    return Table(layout.title, ["", *names], values)
 
 
-def labelled(layout: Mapping[str, Any] | None, outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+def labelled(layout: TableOptions | None, outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
     """Metrics by row label: the recipe's table where it has one, else its evaluate stages, else all with numbers."""
     found = {o.name: o.metrics for o in outcomes if o.metrics}
     if layout:
-        return {label: found[stage] for label, stage in layout["rows"].items() if stage in found}
+        return {label: found[stage] for label, stage in layout.rows.items() if stage in found}
     evaluated = {o.name: o.metrics for o in outcomes if o.kind == "evaluate" and o.metrics}
     return evaluated or found
 

@@ -1,0 +1,170 @@
+"""``vlcli ls``, ``show``, ``cp``: what is there, from metadata; what a thing is, by importing it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vlcli.cli import options as o
+from vlcli.cli.guard import guarded
+
+
+@guarded
+def ls(
+    kind: Annotated[
+        str | None, typer.Argument(help="models, objectives, tasks, recipes ...", autocompletion=o.complete_kinds)
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Import every component and mark what is broken.")] = False,
+    plugin: o.Plugin = None,
+    json_: o.Json = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """List components: every kind, or one."""
+    from vlcli.cli import console
+    from vlcli.registry import entries, status
+
+    o.load_plugins(plugin)
+    found = entries(kind)
+    broken = {(b.entry.kind, b.entry.name, b.entry.distribution): b.cause for b in status(kind)} if check else {}
+    rows = [{"kind": e.kind, "name": e.name, "distribution": e.distribution, "version": e.version, "value": e.value}
+            for e in found]
+    for row in rows:
+        if check:
+            row["broken"] = broken.get((row["kind"], row["name"], row["distribution"]), "")
+    if json_:
+        console.out_json({"components": rows})
+        return
+    columns = ["kind", "name", "from"] + (["state"] if check else [])
+    cells = [[r["kind"], r["name"], f"{r['distribution']} {r['version']}".strip()]
+             + ([f"broken: {r['broken']}" if r["broken"] else "ok"] if check else []) for r in rows]
+    console.table(columns, cells)
+
+
+@guarded
+def show(
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME [KEY=VALUE]...", help="A component or recipe; overrides for a recipe.",
+                       autocompletion=o.complete_all),
+    ],
+    kind: Annotated[str | None, typer.Option("--kind", help="Of this kind alone.", autocompletion=o.complete_kinds)] = None,
+    plugin: o.Plugin = None,
+    json_: o.Json = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Describe a component (what it does, its paper, its parameters), or a recipe resolved with its parents."""
+    from vlcli.cli import console
+    from vlcli.registry import KINDS, describe, names
+
+    o.load_plugins(plugin)
+    name, overrides = o.one_recipe(words)
+    plain = name.rpartition(":")[2]
+    kinds = [k for k in ([kind] if kind else KINDS) if k != "recipes" and plain in names(k)]
+    found = [describe(k, name) for k in kinds]
+    recipe = _recipe(name, overrides, plugin) if kind in (None, "recipes") and _is_recipe(name, plain) else None
+    if not found and recipe is None:
+        raise _unknown(name, kind)
+    if json_:
+        console.out_json({"components": found, **({"recipe": recipe} if recipe else {})})
+        return
+    for item in found:
+        _show_component(item)
+    if recipe:
+        _show_recipe(recipe)
+
+
+def _is_recipe(name: str, plain: str) -> bool:
+    from vlcli.registry import names
+
+    return plain in names("recipes") or name.endswith((".yaml", ".yml")) or Path(name).is_file()
+
+
+def _unknown(name: str, kind: str | None) -> Exception:
+    import difflib
+
+    from vlcli.errors import ComponentError
+    from vlcli.registry import entries
+
+    known = sorted({entry.name for entry in entries(kind)})
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "list them: vlcli ls"
+    return ComponentError(f"Nothing is called {name!r}.", expected=", ".join(known), hint=hint)
+
+
+def _recipe(name: str, overrides: list[str], plugin: list[str] | None) -> dict[str, Any]:  # noqa: ARG001
+    from vlcli.recipe.load import load
+
+    resolved = load(name, overrides)
+    stages = {n: {"kind": s.kind} for n, s in resolved.stages.items()}
+    files = [{"name": source.name, "file": str(source.file)} for source in resolved.sources]
+    return {"name": resolved.name, "sources": files, "overrides": resolved.words, "stages": stages,
+            "resolved": resolved.document.value}
+
+
+def _show_component(item: dict[str, Any]) -> None:
+    from vlcli.cli import console
+
+    console.out(f"{item['kind'][:-1]} {item['name']}  ({item['distribution']} {item['version']})")
+    console.out(item["doc"])
+    for label, text in (("paper", item["paper"]), ("source", item["origin"])):
+        if text:
+            console.out(f"{label}: {text}")
+    rows = [[p["name"], p["type"], "(must be given)" if p["required"] else repr(p["default"])] for p in item["parameters"]]
+    if rows:
+        console.out("")
+        console.table(["parameter", "type", "default"], rows)
+    console.out("")
+
+
+def _show_recipe(recipe: dict[str, Any]) -> None:
+    from vlcli.cli import console
+    from vlcli.recipe.dump import to_yaml
+
+    for index, source in enumerate(recipe["sources"]):
+        console.out(f"# {'extends ' if index else ''}{source['name']}: {source['file']}")
+    console.out(to_yaml({k: v for k, v in recipe["resolved"].items() if k != "extends"}).rstrip())
+
+
+@guarded
+def cp(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name or path.", autocompletion=o.complete_recipes)],
+    dest: Annotated[Path | None, typer.Argument(help="Where to; - for stdout. Default: here, under its name.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    json_: o.Json = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Copy a recipe, comments kept, to start one's own from."""
+    from vlcli.cli import console
+    from vlcli.errors import UsageError
+    from vlcli.recipe.load import locate
+
+    source = locate(recipe)
+    text = _portable(recipe, source)
+    if dest is not None and str(dest) == "-":
+        console.out(text.rstrip())
+        return
+    target = dest or Path(source.file.name)
+    target = target / source.file.name if target.is_dir() else target
+    if target.exists() and not force:
+        raise UsageError("There is a file already.", where=str(target), hint="choose another name, or --force")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{target.name}.part")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(target)
+    console.out_json({"path": str(target)}) if json_ else console.out(str(target))
+
+
+def _portable(name: str, source: Any) -> str:
+    """The recipe's text; with its parents merged in where it names one by a path that a copy would lose."""
+    from vlcli.recipe.dump import to_yaml
+    from vlcli.recipe.load import read_chain
+    from vlcli.registry import names
+
+    document, chain = read_chain(source)
+    if len(chain) == 1 or chain[1].name in names("recipes"):
+        text: str = source.file.read_text(encoding="utf-8")
+        return text
+    value = {key: item for key, item in document.value.items() if key != "extends"}
+    return f"# {name}, with its parents ({', '.join(s.name for s in chain[1:])}) merged in\n" + to_yaml(value)

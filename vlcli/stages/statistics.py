@@ -1,0 +1,43 @@
+"""What a recipe's data sets hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vlcli import registry
+from vlcli.errors import UsageError
+from vlcli.recipe import keys, wiring
+from vlcli.recipe import plan as planning
+from vlcli.recipe.load import Resolved
+
+
+def statistics(resolved: Resolved, stage: str | None = None, output: Path = Path("runs")) -> list[dict[str, Any]]:
+    """One row per stage and data set: examples, different pictures and texts, words.
+
+    Raises:
+        UsageError: the recipe has no such stage.
+        DataError: a file is missing or malformed.
+    """
+    if stage is not None and stage not in resolved.stages:
+        raise UsageError("The recipe has no such stage.", got=stage, expected=", ".join(resolved.stages))
+    _, steps = planning.make(resolved, planning.Options(output))
+    artifacts = {step.name: step.artifact for step in steps if step.artifact is not None}
+    rows = []
+    for name in [stage] if stage else resolved.stages:
+        config = resolved.stages[name]
+        root = wiring.root_folder(resolved.recipe, config, artifacts)
+        for spec in keys.data_specs(resolved.recipe, config):
+            rows.append({"stage": name, "data set": spec["name"], **_count(spec, root)})
+    return rows
+
+
+def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
+    reader = registry.build("datasets", spec, root)
+    reader.require()
+    examples = reader.examples()
+    texts = {example.text for example in examples if example.text}
+    pictures = {image for example in examples for image in example.images}
+    words = sum(len(text.split()) for text in texts)
+    return {"split": spec.get("split", getattr(reader, "split", "")), "examples": len(examples),
+            "pictures": len(pictures), "texts": len(texts), "words": words}
