@@ -1,0 +1,22 @@
+"""iRPE (Wu et al., ICCV 2021): image relative position encodings, and the models they were shown on."""
+
+from vlcli_irpe.buckets import BucketRule, clip, piecewise, ratio_for
+from vlcli_irpe.irpe import IRPE
+from vlcli_irpe.places import CACHE, GridPlace, Ids, bucket_ids, grid_ids
+from vlcli_irpe.terms import bucket_sums, by_key, by_query
+
+__all__ = [
+    "CACHE",
+    "IRPE",
+    "BucketRule",
+    "GridPlace",
+    "Ids",
+    "bucket_ids",
+    "bucket_sums",
+    "by_key",
+    "by_query",
+    "clip",
+    "grid_ids",
+    "piecewise",
+    "ratio_for",
+]

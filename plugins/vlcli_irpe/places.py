@@ -1,0 +1,247 @@
+"""From layouts to bucket ids: once per grid for everybody, or per batch where tokens are boxes.
+
+Ids of full grids depend on the rule and the two grids alone, so all layers, stacks and models share one cache, kept as the
+smallest integers that hold them and bounded in bytes. Boxes, several pictures in one sequence and sentences are computed
+from their coordinates.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from vlcli.errors import ComponentError
+from vlcli.nn.layout import Layout
+
+from vlcli_irpe.buckets import BucketRule
+
+Align = Literal["cells", "extent"]
+Indices = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class GridPlace:
+    """A full grid in row-major order with tokens off the plane around it.
+
+    Attributes:
+        rows: of the grid.
+        columns: of the grid.
+        front: tokens before it (class tokens, a sentence).
+        back: tokens behind it.
+    """
+
+    rows: int
+    columns: int
+    front: int = 0
+    back: int = 0
+
+    @property
+    def outside(self) -> int:
+        """How many tokens are off the plane."""
+        return self.front + self.back
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Bucket ids of every pair, one tensor per table of the rule.
+
+    Attributes:
+        keys: each (B or 1, 1, Tq, Tk) int64: the bucket of query minus key.
+        queries: likewise, the bucket of key minus query, laid out (query, key) too; empty where not asked for.
+        outside: whether some pair may be off the plane; its id is then ``rule.buckets``.
+    """
+
+    keys: Indices
+    queries: Indices
+    outside: bool
+
+
+def bucket_ids(
+    rule: BucketRule,
+    x_layout: Layout,
+    y_layout: Layout,
+    *,
+    mirrored: bool = False,
+    cells: int = 14,
+    align: Align = "cells",
+) -> Ids:
+    """Bucket ids of queries ``x_layout`` against keys ``y_layout``.
+
+    Args:
+        rule: which buckets there are.
+        x_layout: places of the queries.
+        y_layout: places of the keys.
+        mirrored: also give the ids of key minus query.
+        cells: cells per side of the grid that centres of boxes are measured on.
+        align: for grids of two sizes: count both in their own cells, or stretch the queries' grid over the keys'.
+    """
+    (here, own), (there, other) = grid_place(x_layout), grid_place(y_layout)
+    if here is not None and there is not None and own == other and rule.method != "sequence":
+        device = x_layout.centre.device
+        keys = _wide(CACHE.get(rule, here, there, align, False, device))
+        queries = _wide(CACHE.get(rule, here, there, align, True, device)) if mirrored else ()
+        return Ids(keys, queries, bool(here.outside + there.outside))
+    return _from_places(rule, x_layout, y_layout, mirrored, cells, align)
+
+
+def grid_place(layout: Layout) -> tuple[GridPlace | None, int]:
+    """Where a layout's grid stands and its image; None where tokens form no grid (or the program is being traced)."""
+    if layout.grid is None or layout.boxes is not None or torch.compiler.is_compiling():
+        return None, 0
+    rows, columns = layout.grid
+    if layout.centre.device.type == "meta":
+        return GridPlace(rows, columns, len(layout) - rows * columns), 0
+    version = (layout.grid, layout.centre._version)
+    known = _read.get(layout.centre)
+    if known is None or known[0] != version:
+        known = (version, _read_place(layout))
+        _read[layout.centre] = known
+    place: tuple[GridPlace | None, int] = known[1]
+    return place
+
+
+# What was read from a layout's tensor, so that a model that keeps its layout never waits for the device.
+_read: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+def _read_place(layout: Layout) -> tuple[GridPlace | None, int]:
+    rows, columns = layout.grid or (0, 0)
+    off = layout.centre[..., 0].isnan()
+    alike = layout.centre.stride(0) == 0 or bool((off == off[:1]).all())
+    listed = off[0].tolist()
+    front = listed.index(False) if False in listed else len(listed)
+    back = len(listed) - front - rows * columns
+    whole = back >= 0 and not any(listed[front : front + rows * columns]) and all(listed[front + rows * columns :])
+    if not (alike and whole):
+        return None, 0
+    return GridPlace(rows, columns, front, back), int(layout.source[0, front])
+
+
+def grid_ids(rule: BucketRule, x: GridPlace, y: GridPlace, align: Align = "cells", mirrored: bool = False) -> Indices:
+    """Ids of one pair of grids, computed anew: each (Tq, Tk) int64 on the CPU."""
+    rows, columns = _axis(x.rows, y.rows, align), _axis(x.columns, y.columns, align)
+    if mirrored:
+        rows, columns = -rows, -columns
+    tables = rule(rows[:, None, :, None], columns[None, :, None, :])  # (hq, wq, hk, wk)
+    return tuple(_framed(table.reshape(x.rows * x.columns, -1), x, y, rule.buckets) for table in tables)
+
+
+def _axis(here: int, there: int, align: Align) -> Tensor:
+    """Offsets (here, there) along one side."""
+    x = torch.arange(here, device="cpu", dtype=torch.float64)
+    y = torch.arange(there, device="cpu", dtype=torch.float64)
+    if align == "extent" and here != there:
+        x = (x + 0.5) * (there / here) - 0.5
+    return x[:, None] - y
+
+
+def _framed(ids: Tensor, x: GridPlace, y: GridPlace, extra: int) -> Tensor:
+    if not (x.outside or y.outside):
+        return ids
+    wide = ids.new_full((len(ids) + x.outside, ids.shape[1] + y.outside), extra)
+    wide[x.front : x.front + len(ids), y.front : y.front + ids.shape[1]] = ids
+    return wide
+
+
+class IdCache:
+    """Ids of grids already seen, the longest unused given up first.
+
+    Args:
+        limit: bytes to keep.
+    """
+
+    def __init__(self, limit: int = 256 * 2**20) -> None:
+        self.limit, self.size, self.built = limit, 0, 0
+        self._kept: OrderedDict[tuple[object, ...], Indices] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(
+        self, rule: BucketRule, x: GridPlace, y: GridPlace, align: Align, mirrored: bool, device: torch.device
+    ) -> Indices:
+        """Ids (Tq, Tk) as int16 or int32 on ``device``."""
+        key = (rule, x, y, align, mirrored, device)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        made = self._build(rule, x, y, align, mirrored, device)
+        if all(type(ids) is Tensor for ids in made):  # tensors of a tracer must not outlive it
+            self._keep(key, made)
+        return made
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._kept.clear()
+            self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def _build(
+        self, rule: BucketRule, x: GridPlace, y: GridPlace, align: Align, mirrored: bool, device: torch.device
+    ) -> Indices:
+        self.built += 1
+        small = torch.int16 if rule.buckets < 2**15 else torch.int32
+        with torch.inference_mode(False):  # else the first evaluation would leave ids that training cannot use
+            return tuple(ids.to(small).to(device) for ids in grid_ids(rule, x, y, align, mirrored))
+
+    def _keep(self, key: tuple[object, ...], made: Indices) -> None:
+        with self._lock:
+            self._kept[key] = made
+            self.size = sum(map(_bytes, self._kept.values()))
+            while self.size > self.limit and len(self._kept) > 1:
+                self.size -= _bytes(self._kept.popitem(last=False)[1])
+
+
+CACHE = IdCache()
+"""The one cache of this process."""
+
+
+def _bytes(ids: Indices) -> int:
+    return sum(part.numel() * part.element_size() for part in ids)
+
+
+def _wide(ids: Indices) -> Indices:
+    # gather wants int64 (int32 is converted inside, slower); one copy serves all layers of a forward pass.
+    return tuple(part.long()[None, None] for part in ids)
+
+
+def _from_places(rule: BucketRule, x_layout: Layout, y_layout: Layout, mirrored: bool, cells: int, align: Align) -> Ids:
+    x, y = _coordinates(rule, x_layout, cells), _coordinates(rule, y_layout, cells)
+    if align == "extent" and x_layout.grid and y_layout.grid and x_layout.grid != y_layout.grid:
+        share = x.new_tensor(y_layout.grid) / x.new_tensor(x_layout.grid)
+        x = (x + 0.5) * share - 0.5
+    offsets = (x[:, :, None] - y[:, None]).round()  # (B, Tq, Tk, 2)
+    apart = offsets.isnan().any(-1) | (x_layout.source[:, :, None] != y_layout.source[:, None])
+    offsets = offsets.nan_to_num(0.0)
+    keys = rule(offsets[..., 0], offsets[..., 1])
+    queries = rule(-offsets[..., 0], -offsets[..., 1]) if mirrored else ()
+    return Ids(_marked(keys, apart, rule), _marked(queries, apart, rule), True)
+
+
+def _marked(ids: Indices, apart: Tensor, rule: BucketRule) -> Indices:
+    return tuple(part.masked_fill(apart, rule.buckets)[:, None] for part in ids)
+
+
+def _coordinates(rule: BucketRule, layout: Layout, cells: int) -> Tensor:
+    """(B, T, 2) rows and columns in cells, NaN off the plane; for ``sequence`` the place in line and 0."""
+    if rule.method != "sequence":
+        return layout.centre * cells if layout.boxes is not None else layout.centre
+    if layout.boxes is not None:
+        raise ComponentError(
+            "Boxes have no order, so a one-dimensional encoding cannot number them.",
+            where="position with plane: sequence",
+            expected="a sentence or a grid",
+            hint="use plane: product",
+        )
+    columns = layout.grid[1] if layout.grid else 0
+    line = layout.centre[..., 0] * columns + layout.centre[..., 1]
+    line = torch.where(layout.index >= 0, layout.index.to(line.dtype), line)
+    return torch.stack([line, torch.zeros_like(line)], -1)
