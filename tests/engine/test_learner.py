@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.engine.parts import FACTS, FakeData
 
+from tests.engine.parts import FACTS, FakeData
 from vlcli.engine.learner import Part, build_learner, follow
 from vlcli.errors import ComponentError, RecipeError
 

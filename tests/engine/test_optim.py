@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.parts import FACTS
 
+from tests.engine.parts import FACTS
 from vlcli.engine.ema import Ema
 from vlcli.engine.learner import build_learner
 from vlcli.engine.optim import BertAdam, build_optimizer, freeze, parameter_groups
@@ -109,7 +109,7 @@ def test_the_factor_rises_then_falls_within_bounds(total, warmup, name, end):
     values = [factor(index, total, options) for index in range(total)]
     assert all(0 <= value <= 1 + 1e-9 for value in values)
     top = values.index(max(values))
-    assert all(a <= b + 1e-9 for a, b in zip(values[:top], values[1:], strict=False))
+    assert all(a <= b + 1e-9 for a, b in zip(values[:top], values[1:], strict=False))  # noqa: RUF007
     assert all(a >= b - 1e-9 for a, b in zip(values[top:-1], values[top + 1 :], strict=True))
 
 

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from vlcli.engine import processes
+from vlcli.engine.trackers import read_log
+from vlcli.engine.weights import read_tensors
+from vlcli.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment(**more):
+    given = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **more}
+    return {**os.environ, **given}
+
+
+def start(arguments, **more):
+    command = [sys.executable, "-m", "tests.engine.workers", *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment(**more), stderr=subprocess.PIPE, text=True)
+
+
+def run(arguments, processes_count=1):
+    """One process, or several joined by gloo."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    ranks = []
+    for rank in range(processes_count):
+        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes_count)}
+        place |= {"LOCAL_WORLD_SIZE": str(processes_count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        ranks.append(start(arguments, **(place if processes_count > 1 else {})))
+    for process in ranks:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors[-3000:]
+
+
+@pytest.mark.parametrize("kind", ["all", "late"])
+def test_two_processes_equal_one_with_the_whole_batch(tmp_path, kind):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir(), two.mkdir()
+    run([kind, one])
+    run([kind, two], 2)
+    first, second = (read_tensors(folder / "final.safetensors") for folder in (one, two))
+    assert set(first) == set(second)
+    for name, value in first.items():
+        assert torch.allclose(value.double(), second[name].double(), atol=1e-6, rtol=0), name
+    logs = [read_log(folder / "log.jsonl") for folder in (one, two)]
+    assert [line["step"] for line in logs[0]] == [line["step"] for line in logs[1]]
+    for left, right in zip(*logs, strict=True):
+        kept = [name for name in left if name.startswith(("loss", "engine"))]
+        assert [left[name] for name in kept] == pytest.approx([right[name] for name in kept], abs=1e-5)
+
+
+def test_gathering_keeps_rank_order_unequal_rows_and_gradients(tmp_path):
+    run(["gather", tmp_path], 2)
+    found = read_tensors(tmp_path / "gather.safetensors")
+    assert found["whole"][:, 0].tolist() == [0, 1, 10, 11, 12]
+    assert found["flags"].tolist() == [1, 0, 1, 0, 1]
+    assert found["grad"][:, 0].tolist() == [0, 2 * 1 * (1 + 2)]
+
+
+def test_queue_and_momentum_copy_survive_kill_9(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole.mkdir(), killed.mkdir()
+    run(["kill", whole, 99])
+    for batches in (3, 3):
+        process = start(["kill", killed, batches])
+        process.communicate(timeout=120)
+        assert process.returncode == -signal.SIGKILL
+    run(["kill", killed, 99])
+    first, second = (read_tensors(folder / "final.safetensors") for folder in (whole, killed))
+    assert {"objectives.engine-queue.queue", "teacher.words.weight"} <= set(first)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    steps = [line["step"] for line in read_log(killed / "log.jsonl")]
+    assert steps == sorted(set(steps))
+
+
+def test_a_device_that_is_not_there_is_told():
+    assert processes.resolve_device("auto") in ("cpu", "cuda", "mps")
+    with pytest.raises(UsageError, match="not there"):
+        processes.resolve_device("tpu")
+
+
+def test_threads_are_those_asked_for_and_at_least_one(monkeypatch):
+    before = torch.get_num_threads()
+    try:
+        assert processes.use_threads(2) == 2
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        assert processes.use_threads(None) == 1
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 0, 0))
+        assert processes.use_threads(None) == 1
+    finally:
+        torch.set_num_threads(before)
