@@ -47,9 +47,8 @@ def extract(args: argparse.Namespace, out: Path) -> FeatureStore:
         weights=args.weights, layout=args.layout, head=args.head, short=args.short, long=args.long, limit=0
     )
     report = extract_images(images, extractor, out, boxes=boxes, device=args.device)
-    print(
-        f"{report.images} images, {report.regions} boxes, {report.seconds:.0f} s ({report.device_seconds:.0f} s forward)"
-    )
+    seconds = f"{report.seconds:.0f} s, {report.device_seconds:.0f} s of it forward"
+    print(f"{report.images} images, {report.regions} boxes, {seconds}")
     return FeatureStore(out)
 
 

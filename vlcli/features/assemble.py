@@ -37,10 +37,12 @@ class Source:
         return cls(file, np.arange(len(file)))
 
 
-def write_root(file: h5py.File) -> None:
-    """Say what this file is."""
+def create_file(path: Path) -> h5py.File:
+    """A new, empty store that says what it is."""
+    file = h5py.File(path, "w")
     file.attrs.update({"format": FORMAT, "schema": SCHEMA_VERSION, "vlcli": __version__})
     file.create_group("sets")
+    return file
 
 
 def copy_sets(file: h5py.File, source: Path, names: Sequence[str]) -> None:

@@ -137,6 +137,26 @@ class SetFile:
         except OSError as error:
             raise self._damaged(error) from None
 
+    def fill(self, name: str, out: np.ndarray, into: list[int], starts: list[int], counts: list[int]) -> None:
+        """Copy a field of several images into rows of a padded batch; the rest of each row becomes 0.
+
+        Args:
+            name: the field.
+            out: the batch (B, R, ...).
+            into: rows of it.
+            starts: first row of each image in the file.
+            counts: rows of each image, at most R.
+        """
+        width = out.shape[1]
+        mapped = self.rows[name]
+        for row, start, count in zip(into, starts, counts, strict=True):
+            rows = self.block(name, start, start + count) if mapped is None else mapped[start : start + count]
+            if count == width:
+                out[row] = rows
+            else:
+                out[row, :count] = rows
+                out[row, count:] = 0
+
     def _group(self) -> h5py.Group:
         # An HDF5 handle must not cross a fork: each process opens its own.
         if self._h5 is None or self._pid != os.getpid():

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import h5py
-
 from vlcli.errors import DataError
-from vlcli.features.assemble import Source, write_root, write_sources
+from vlcli.features.assemble import Source, create_file, write_sources
 from vlcli.features.file import open_hdf5
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import same_extraction
@@ -42,8 +40,7 @@ def merge(
     """
     out = Path(out)
     names = _set_names([Path(path) for path in paths])
-    with written_whole(out) as draft, h5py.File(draft, "w") as file:
-        write_root(file)
+    with written_whole(out) as draft, create_file(draft) as file:
         for name, holders in names.items():
             store = FeatureStore(holders, name)
             parts = store.parts()

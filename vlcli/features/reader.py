@@ -220,21 +220,33 @@ class FeatureStore:
         Raises:
             DataError: an image or a field is missing, or ``out`` does not fit.
         """
-        found = [self._find(name) for name in names]
-        spans = [(int(part.offsets[i]), int(part.offsets[i + 1])) for part, i in found]
-        width = rows if rows is not None else max((stop - start for start, stop in spans), default=0)
-        batch = self._buffers(fields, len(found), width, out)
-        for row, ((part, place), (start, stop)) in enumerate(zip(found, spans, strict=True)):
-            count = min(stop - start, width)
+        runs = self._runs(names)
+        width = rows if rows is not None else max((int(counts.max()) for *_, counts in runs), default=0)
+        batch = self._buffers(fields, len(names), width, out)
+        for part, into, places, counts in runs:
+            batch["mask"][into] = np.arange(width) < counts[:, None]
+            batch["sizes"][into] = part.sizes[places]
+            starts = part.offsets[places].tolist()
+            ends = np.minimum(counts, width).tolist()
             for name in fields:
-                target = batch[name][row]
-                target[:count] = part.block(name, start, start + count)
-                if count < width:
-                    target[count:] = 0
-            batch["mask"][row, :count] = True
-            batch["mask"][row, count:] = False
-            batch["sizes"][row] = part.sizes[place]
+                part.fill(name, batch[name], into.tolist(), starts, ends)
         return batch
+
+    def _runs(self, names: Sequence[str]) -> list[tuple[SetFile, np.ndarray, np.ndarray, np.ndarray]]:
+        """Per file: the file, rows of the batch it fills, its images' places, their numbers of boxes."""
+        parts = self._parts()
+        try:
+            places = np.fromiter((self._index[name] for name in names), np.int64, len(names))
+        except KeyError:
+            raise self._absent(self.missing(names)) from None
+        shards = np.searchsorted(self._starts, places, side="right") - 1
+        runs = []
+        for shard in np.unique(shards).tolist():
+            into = np.flatnonzero(shards == shard)
+            own = places[into] - self._starts[shard]
+            part = parts[shard]
+            runs.append((part, into, own, part.offsets[own + 1] - part.offsets[own]))
+        return runs
 
     def _buffers(
         self, fields: Sequence[str], size: int, width: int, out: Mapping[str, np.ndarray] | None

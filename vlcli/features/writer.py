@@ -17,10 +17,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import h5py
-
 from vlcli.errors import DataError, VlcliError
-from vlcli.features.assemble import Source, copy_sets, write_records, write_root, write_sources
+from vlcli.features.assemble import Source, copy_sets, create_file, write_records, write_sources
 from vlcli.features.file import SetFile, open_hdf5
 from vlcli.features.schema import DEFAULT_SET, Record, check_record, layout, normalise, same_extraction
 
@@ -194,8 +192,7 @@ class FeatureWriter:
         if self._pending:
             number = max([-1, *(int(path.stem) for path in self.part.glob("*.h5"))]) + 1
             path = self.part / f"{number:08d}.h5"
-            with written_whole(path) as draft, h5py.File(draft, "w") as file:
-                write_root(file)
+            with written_whole(path) as draft, create_file(draft) as file:
                 write_records(file, self.set, self._pending, self.provenance)
             self._segments.append(SetFile(path, self.set))
             self._pending = []
@@ -219,8 +216,7 @@ class FeatureWriter:
             others = _other_sets(self.path, self.set)
             sources = [Source.whole(source) for source in self._sources()]
             draft = self.part / "finished"
-            with written_whole(draft) as target, h5py.File(target, "w") as file:
-                write_root(file)
+            with written_whole(draft) as target, create_file(target) as file:
                 copy_sets(file, self.path, others)
                 write_sources(
                     file,
