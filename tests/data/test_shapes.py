@@ -244,3 +244,12 @@ def describes(tokens, seen):
     told = Counter((tokens[i - 1], word) for i, word in enumerate(tokens) if word in kinds and tokens[i - 1] in colours)
     number = next(NUMBERS[word] for word in tokens if word in NUMBERS)
     return number == len(seen) and told == Counter((thing.colour, thing.kind) for thing in seen)
+
+
+def test_the_smallest_world_is_made(tmp_path):
+    """Two held-out pictures cannot hold every contrast: there are fewer texts, not a search without end."""
+    names = {"colours": ("red", "blue", "green"), "kinds": ("circle", "square", "star")}
+    small = replace(TINY, images=20, size=64, nlvr2_train=1, nlvr2_dev=1, nlvr2_test=1, albums=1, ade20k=1, **names)
+    counts = make_shapes(tmp_path / "world", small, Silent())
+    assert counts["nlvr2 statements"] == 12
+    assert min(counts.values()) > 0

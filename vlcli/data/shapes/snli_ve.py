@@ -21,6 +21,7 @@ from vlcli.data.shapes.store import write_lines
 from vlcli.data.shapes.world import Noun, Picture, concrete, stream
 
 STUFFS = ("made of wood", "made of paper", "made of glass", "very heavy", "as old as the picture")
+TRIES = 200  # a handful of pictures may not hold all that a group of hypotheses needs: then there are fewer
 NAMES = {"train": "train", "val": "dev", "test": "test"}
 
 
@@ -70,13 +71,15 @@ def _judge(
 
 def _either(rng: Random, config: ShapesConfig, pictures: list[Picture], count: int) -> Iterator[Judged]:
     made = 0
-    while made < count:
+    for _ in range(TRIES):
         seen = concrete(rng, config, Noun())
         first = Noun("", seen.colour, seen.kind)
         second = Noun(kind=rng.choice([kind for kind in config.kinds if kind != first.kind]))
         rows = _judge(rng, pictures, _either_text(rng, first, second), "either", _either_cases(first, second))
-        made += bool(rows)
         yield from rows
+        made += bool(rows)
+        if made == count:
+            return
 
 
 def _either_text(rng: Random, first: Noun, second: Noun) -> str:
@@ -100,18 +103,21 @@ def _either_cases(first: Noun, second: Noun) -> list[tuple[str, Callable[[Pictur
     ]
 
 
-def _plain(rng: Random, config: ShapesConfig, pictures: list[Picture]) -> Iterator[Judged]:
+def _plain(rng: Random, config: ShapesConfig, pictures: list[Picture]) -> list[Judged]:
     """Six rows, two of each label: a noun that is there, a noun that is not, and what cannot be seen of one that is."""
     yes, no = "entailment", "contradiction"
     plan = (("there is {}", yes), ("there is {}", yes), ("there is {}", no), ("{} is {stuff}", "neutral"))
+    rows: list[Judged] = []
     for frame, label in (*plan, ("{} is {stuff}", "neutral"), ("{} is {stuff}", no)):
-        rows: list[Judged] = []
-        while not rows:
+        for _ in range(TRIES):
             look = concrete(rng, config, Noun())
             noun = Noun("", look.colour, look.kind)
             text = frame.format(noun.a, stuff=rng.choice(STUFFS))
-            rows = _judge(rng, pictures, text, "plain", [(label, _presence(noun, label != no))])
-        yield from rows
+            found = _judge(rng, pictures, text, "plain", [(label, _presence(noun, label != no))])
+            rows += found
+            if found:
+                break
+    return rows if len(rows) == 6 else []
 
 
 def _presence(noun: Noun, wanted: bool) -> Callable[[Picture], bool]:
