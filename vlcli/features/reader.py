@@ -239,6 +239,9 @@ class FeatureStore:
             places = np.fromiter((self._index[name] for name in names), np.int64, len(names))
         except KeyError:
             raise self._absent(self.missing(names)) from None
+        if len(parts) == 1:
+            offsets = parts[0].offsets
+            return [(parts[0], np.arange(len(names)), places, offsets[places + 1] - offsets[places])]
         shards = np.searchsorted(self._starts, places, side="right") - 1
         runs = []
         for shard in np.unique(shards).tolist():
