@@ -173,5 +173,4 @@ def write_result(context: StageContext, task: Task, result: Result) -> dict[str,
 
 def _notes(result: Result, data: Pipeline) -> list[str]:
     notes = [] if result.metrics else ["the data have no labels: predictions were written, nothing was scored"]
-    count = sum(data.dropped.values())
-    return notes + ([f"{count} examples were left out: their images have no features"] if count else [])
+    return notes + ([f"{data.dropped} examples were left out: their images have no features"] if data.dropped else [])

@@ -27,7 +27,8 @@ class Retrieval(Task):
         first: an objective that gives each sentence and each picture a vector.
         candidates: how many of the first stage's best are scored in pairs; None: all.
         block: pairs fused at a time.
-        hard_negatives: fine-tuning draws so many of a sentence's negatives inside the batch, likeliest first.
+        hard_negatives: fine-tuning draws so many wrong pictures and sentences from the batch, the likeliest first;
+            0: random sentences of the data.
         ks: how far down the list recall looks.
     """
 
@@ -53,8 +54,10 @@ class Retrieval(Task):
         self.block, self.hard_negatives, self.ks = block, hard_negatives, tuple(ks)
 
     def objectives(self) -> list[Spec]:
-        """Matching of a sentence and a picture."""
-        return [{"name": "matching"} | ({"hard_negatives": self.hard_negatives} if self.hard_negatives else {})]
+        """Matching of a sentence and a picture; its head goes by one name whichever way negatives are drawn."""
+        if self.hard_negatives:
+            return [{"name": "hard-matching", "as": "matching", "negatives": self.hard_negatives}]
+        return [{"name": "matching"}]
 
     def dataset(self) -> Spec:
         """A Karpathy split file."""

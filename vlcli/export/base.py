@@ -1,0 +1,56 @@
+"""The exporter seam: a trained model in, files of another format out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from vlcli.nn.model import Facts, Model
+from vlcli.progress import Progress
+
+
+class Trained(Protocol):
+    """A trained model as exporters see it (``vlcli.engine.bundle.Bundle`` is one).
+
+    Attributes:
+        learner: model and objectives (``.model``, ``.objectives`` by name), in evaluation mode.
+        tokenizer: or None where the model reads no text.
+        facts: sizes and answers.
+        folder: where it lies.
+    """
+
+    learner: Any
+    tokenizer: Any
+    facts: Facts
+    folder: Path
+
+    @property
+    def model(self) -> Model:
+        """The model alone."""
+        ...
+
+
+@dataclass
+class Exported:
+    """What an exporter made.
+
+    Attributes:
+        files: paths relative to the folder, by role.
+        notes: lines for the user.
+        metrics: numbers worth keeping (differences to the original).
+    """
+
+    files: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Exporter:
+    """Base of every exporter; built without positional arguments."""
+
+    paper: ClassVar[str] = ""
+
+    def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
+        """Write ``trained`` into ``folder``, which exists; check what was written against the original."""
+        raise AttributeError(f"{type(self).__name__} does not export")

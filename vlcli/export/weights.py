@@ -1,0 +1,71 @@
+"""The exporter ``safetensors``: weights, config and vocabulary in one folder that vlcli loads back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from vlcli.export.base import Exported, Exporter, Trained
+from vlcli.progress import Progress
+
+FOLDER = "model"
+WEIGHTS = "model.safetensors"
+KINDS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+class Safetensors(Exporter):
+    """Weights as safetensors with config and vocabulary: a folder that ``vlcli.load`` and ``from`` take.
+
+    Args:
+        dtype: type of the floating-point weights on disk; they are computed with in float32 again when loaded.
+        objectives: keep the objectives' heads; without them the backbone alone is left.
+    """
+
+    def __init__(
+        self, *, dtype: Literal["float32", "float16", "bfloat16"] = "float32", objectives: bool = True
+    ) -> None:
+        self.dtype, self.objectives = KINDS[dtype], objectives
+
+    def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
+        """Write ``model/`` whole: beside, then renamed."""
+        final, beside = folder / FOLDER, folder / f".{FOLDER}.part"
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        original = load_file(trained.folder / WEIGHTS)
+        chosen = {name: self._cast(value) for name, value in original.items() if self._keeps(name)}
+        save_file(chosen, beside / WEIGHTS, {"format": "pt"})
+        self._copy_rest(trained.folder, beside)
+        shutil.rmtree(final, ignore_errors=True)
+        beside.replace(final)
+        size = (final / WEIGHTS).stat().st_size / 2**20
+        lost = _difference(original, load_file(final / WEIGHTS))
+        notes = [f"{final}: {len(chosen)} tensors, {size:.1f} MB; largest change of a weight {lost:.2g}"]
+        return Exported({"model": FOLDER}, notes, {"max_weight_change": lost})
+
+    def _keeps(self, name: str) -> bool:
+        return self.objectives or not name.startswith("objectives.")
+
+    def _cast(self, value: Tensor) -> Tensor:
+        return value.to(self.dtype) if value.is_floating_point() else value
+
+    def _copy_rest(self, source: Path, folder: Path) -> None:
+        config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+        if not self.objectives:
+            config |= {"objectives": [], "task": None}
+        (folder / "config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if (source / "vocab").is_dir():
+            shutil.copytree(source / "vocab", folder / "vocab")
+
+
+def _difference(original: dict[str, Tensor], written: dict[str, Tensor]) -> float:
+    """The largest change of any weight."""
+    changes = [
+        (original[name].float() - value.float()).abs().max().item() for name, value in written.items() if value.numel()
+    ]
+    return max(changes, default=0.0)

@@ -1,0 +1,32 @@
+"""Export: a trained model in another format."""
+
+from __future__ import annotations
+
+from vlcli import registry
+from vlcli.engine.bundle import find_bundle, load_bundle
+from vlcli.errors import UsageError
+from vlcli.export.base import Exporter
+from vlcli.recipe.schema import Export
+from vlcli.stages.base import StageContext, StageResult
+
+
+def run(context: StageContext) -> StageResult:
+    """Write the model that ``from`` names in the stage's format.
+
+    Raises:
+        UsageError: ``from`` names nothing.
+        ComponentError: the format is unknown, or its extra is not installed.
+    """
+    config = context.config
+    assert isinstance(config, Export)
+    sources = context.sources()
+    if not sources:
+        where = f"stages.{context.name}"
+        raise UsageError("This stage does not say which model to take.", where=where, expected="from: STAGE")
+    exporter: Exporter = registry.build("exporters", config.format)
+    found = next((source for source in sources if find_bundle(source) is not None), sources[0])
+    bundle = load_bundle(found, "cpu")
+    made = exporter.export(bundle, context.folder, context.progress)
+    for note in made.notes:
+        context.progress.info(note)
+    return StageResult(made.metrics, made.files, made.notes, {"model": str(bundle.folder)})
