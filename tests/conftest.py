@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,3 +19,33 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("no reference data: set VLCLI_SHARED")
     return folder
+
+
+@dataclass
+class Ended:
+    """How a command line ended.
+
+    Attributes:
+        code: exit code.
+        out: stdout.
+        err: stderr.
+    """
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Callable[..., Ended]:
+    """Runs ``python -m vlcli WORDS`` in a process of its own, in ``tmp_path``."""
+
+    def run(*words: object, env: dict[str, str] | None = None, timeout: float = 120) -> Ended:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **(env or {})}
+        command = [sys.executable, "-m", "vlcli", *map(str, words)]
+        ended = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=timeout, check=False
+        )
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    return run

@@ -1,0 +1,183 @@
+"""``extends``, overrides, and all faults at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from vlcli.errors import ComponentError, RecipeError, UsageError
+from vlcli.recipe.load import load, locate
+from vlcli.registry import entries as registry_entries
+
+BASE = """\
+about: base
+seed: 3
+model: {name: lxmert, hidden: 96, heads: 4}
+stages:
+  world: {kind: make, world: {name: shapes, images: 40}}
+  pretrain:
+    root: world
+    data: [{name: coco-captions, split: train}, {name: vqa, weight: 2.0}]
+    objectives: [mlm, {name: matching, weight: 0.5}]
+    optimizer: {lr: 1e-4, eps: 1e-6}
+  test: {kind: evaluate, from: pretrain, task: nlvr2}
+"""
+
+
+@pytest.fixture
+def base(tmp_path):
+    file = tmp_path / "base.yaml"
+    file.write_text(BASE)
+    return file
+
+
+def heir(base, text, name="heir.yaml"):
+    file = base.with_name(name)
+    file.write_text(f"extends: ./base.yaml\n{text}")
+    return str(file)
+
+
+def problems(reference, words=(), **how):
+    with pytest.raises(RecipeError) as caught:
+        load(str(reference), list(words), **how)
+    return {problem.key: problem for problem in caught.value.problems}
+
+
+def test_stages_are_typed_and_ordered(base):
+    resolved = load(str(base))
+    assert list(resolved.stages) == ["world", "pretrain", "test"]
+    assert resolved.stages["pretrain"].kind == "pretrain"
+    assert resolved.stages["pretrain"].optimizer.lr == 1e-4
+    assert resolved.stages["pretrain"].objectives == [{"name": "mlm"}, {"name": "matching", "weight": 0.5}]
+    assert resolved.stages["test"].source == ["pretrain"]
+    assert resolved.name == "base"
+
+
+def test_heir_merges_mappings_and_replaces_lists(base):
+    resolved = load(heir(base, "stages: {pretrain: {optimizer: {lr: 1}, data: [{name: csv}]}}"))
+    stage = resolved.stages["pretrain"]
+    assert (stage.optimizer.lr, stage.optimizer.eps) == (1.0, 1e-6)
+    assert stage.data == [{"name": "csv"}]
+    assert resolved.recipe.seed == 3
+    assert [source.file.name for source in resolved.sources] == ["heir.yaml", "base.yaml"]
+
+
+def test_a_component_of_another_name_is_replaced_whole(base):
+    assert load(heir(base, "model: {name: region-classifier}")).recipe.model == {"name": "region-classifier"}
+    assert load(heir(base, "model: {hidden: 8}")).recipe.model == {"name": "lxmert", "hidden": 8, "heads": 4}
+
+
+def test_null_sets_null_and_takes_stages_out(base):
+    resolved = load(heir(base, "stages: {test: ~, pretrain: {clip: ~}}"))
+    assert list(resolved.stages) == ["world", "pretrain"]
+    assert resolved.stages["pretrain"].clip is None
+
+
+def test_a_new_stage_goes_before_the_one_it_precedes(base):
+    text = "stages:\n  warm: {kind: pretrain, root: world, data: csv, objectives: [mlm]}\n  pretrain: {from: warm}\n"
+    resolved = load(heir(base, text + "  again: {kind: evaluate, from: pretrain}\n"))
+    assert list(resolved.stages) == ["world", "warm", "pretrain", "test", "again"]
+
+
+def test_a_circle_of_parents_is_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: b.yaml\nstages: {}\n")
+    (tmp_path / "b.yaml").write_text("about: b\nextends: a.yaml\n")
+    found = problems(tmp_path / "a.yaml")
+    assert "circle" in found["extends"].what
+    assert found["extends"].where.endswith("b.yaml:2")
+
+
+def test_unknown_recipe_suggests():
+    with pytest.raises(ComponentError) as caught:
+        locate("quickstrat")
+    assert "quickstart" in caught.value.hint
+    with pytest.raises(UsageError):
+        locate("no/such/file.yaml")
+
+
+def test_every_fault_at_once_with_its_line(base):
+    text = "seeed: 1\nstages:\n  pretrain:\n    optimizer: {lrr: 2}\n    batch_size: many\n  test: {from: pretrian}\n  x: {kind: fine}\n"
+    found = problems(heir(base, text))
+    assert set(found) == {"seeed", "stages.pretrain.optimizer.lrr", "stages.pretrain.batch_size", "stages.test.from",
+                          "stages.x.kind"}
+    assert found["seeed"].where.endswith("heir.yaml:2")
+    assert "'seed'" in found["seeed"].hint
+    assert "'lr'" in found["stages.pretrain.optimizer.lrr"].hint
+    assert found["stages.pretrain.batch_size"].got == "'many'"
+    assert "integer" in found["stages.pretrain.batch_size"].expected
+    assert "'pretrain'" in found["stages.test.from"].hint
+    assert found["stages.x.kind"].where.endswith("heir.yaml:8")
+
+
+def test_a_fault_inherited_names_the_parents_file(base):
+    base.write_text(BASE.replace("seed: 3", "seed: three"))
+    assert problems(heir(base, "about: x"))["seed"].where.endswith("base.yaml:2")
+
+
+def test_wiring_faults(base):
+    found = problems(heir(base, "stages: {pretrain: {from: test}, other: {kind: export}}\n"
+                                "table: {rows: {mine: tset}}"))
+    assert "does not come before" in found["stages.pretrain.from"].what
+    assert "needs 'from'" in found["stages.other.from"].what
+    assert found["table.rows.mine"].got == "tset"
+
+
+def test_text_vocabulary_is_a_choice_told_once(base):
+    found = problems(heir(base, "text: {vocabulary: {train: [csv], siz: 3}}"))
+    assert list(found) == ["text.vocabulary.siz"]
+
+
+class TestOverrides:
+    def test_root_keys_are_absolute_others_relative_to_the_only_stage(self, base):
+        resolved = load(str(base), ["seed=5", "optimizer.lr=2e-3", "stages.world.world.images=60"], verb="pretrain")
+        assert resolved.recipe.seed == 5
+        assert resolved.stages["pretrain"].optimizer.lr == 2e-3
+        assert resolved.stages["world"].world["images"] == 60
+        assert resolved.words == ["seed=5", "stages.pretrain.optimizer.lr=2e-3", "stages.world.world.images=60"]
+
+    def test_only_names_the_stage(self, base):
+        assert load(str(base), ["split=dev"], only="test").stages["test"].split == "dev"
+
+    def test_ambiguous_lists_the_stages(self, base):
+        with pytest.raises(UsageError) as caught:
+            load(str(base), ["epochs=2"])
+        assert "world, pretrain, test" in caught.value.expected
+
+    def test_split_at_the_first_equals_sign(self, base):
+        assert load(str(base), ["about=a=b"]).recipe.about == "a=b"
+
+    def test_list_items_by_name_and_position(self, base):
+        stage = load(str(base), ["objectives.mlm.probability=0.3", "data.0.split=val"], verb="pretrain").stages["pretrain"]
+        assert stage.objectives[0] == {"name": "mlm", "probability": 0.3}
+        assert stage.data[0]["split"] == "val"
+
+    def test_removal(self, base):
+        assert "test" not in load(str(base), ["~stages.test"]).stages
+        with pytest.raises(UsageError, match="nothing to remove"):
+            load(str(base), ["~stages.tset"])
+
+    def test_a_file_as_value(self, base, tmp_path):
+        file = tmp_path / "lr.yaml"
+        file.write_text("{lr: 7, name: sgd}")
+        assert load(str(base), [f"optimizer=@{file}"], verb="pretrain").stages["pretrain"].optimizer.name == "sgd"
+
+    def test_environment_comes_first(self, base, monkeypatch):
+        monkeypatch.setenv("VLCLI_SET", "seed=7 'about=two words'")
+        assert load(str(base)).recipe.about == "two words"
+        assert load(str(base), ["seed=8"]).recipe.seed == 8
+
+    def test_faults_name_the_command_line(self, base):
+        found = problems(base, ["batch_size=x", "optimiser.lr=1"], verb="pretrain")
+        assert found["stages.pretrain.batch_size"].where == "command line (batch_size=x)"
+        assert "'optimizer'" in found["stages.pretrain.optimiser"].hint
+
+    @pytest.mark.parametrize("word", ["=3", "a..b=3", "seed=[1", "objectives.nope.x=1"])
+    def test_unreadable(self, base, word):
+        with pytest.raises(UsageError):
+            load(str(base), [word], verb="pretrain")
+
+
+def test_every_registered_recipe_loads():
+    for entry in registry_entries("recipes"):
+        resolved = load(entry.name)
+        assert resolved.stages, entry.name
+        assert resolved.sources[0].file.name.endswith(".yaml")

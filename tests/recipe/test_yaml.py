@@ -1,0 +1,89 @@
+"""YAML 1.2 core: what a recipe's words mean, where they stand, what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlcli.errors import RecipeError
+from vlcli.recipe import yaml
+from vlcli.recipe.dump import to_yaml
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("on", "on"), ("no", "no"), ("Yes", "Yes"), ("1e-4", 1e-4), ("5E3", 5000.0), ("1:2:8", "1:2:8"), (".5", 0.5),
+        ("0o17", 15), ("0x1F", 31), ("010", 10), ("1_000", "1_000"), ("2001-01-01", "2001-01-01"), ("~", None), ("", None),
+        ("null", None), ("True", True), ("tRue", "tRue"), ("-.inf", -math.inf), ("+1", 1), ("1.", 1.0), ("'1'", "1"),
+        ('"on"', "on"), ("!!str 1", "1"), ("[1, a, 2.5]", [1, "a", 2.5]), ("{a: {b: no}}", {"a": {"b": "no"}}),
+    ],
+)
+def test_core_schema(text, value):
+    found = yaml.scalar(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_nan():
+    assert math.isnan(yaml.scalar(".nan"))
+
+
+def test_every_key_has_its_line():
+    document = yaml.parse("a: 1\nb:\n  - x: 2\n  - y:\n      z: 3\n", "r.yaml")
+    assert document.place(("a",)) == "r.yaml:1"
+    assert document.place(("b", 0, "x")) == "r.yaml:3"
+    assert document.place(("b", 1, "y", "z")) == "r.yaml:5"
+    assert document.place(("b", 1, "y", "nowhere")) == "r.yaml:4"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ("a: 1\na: 2\n", 2, "twice"),
+        ("a: !!python/object/apply:os.system [ls]\n", 1, "not allowed"),
+        ("a: !mine 3\n", 1, "not allowed"),
+        ("a: [1, 2\nb: 3\n", 2, "not YAML"),
+        ("? [1]\n: 2\n", 1, "plain word"),
+    ],
+)
+def test_refused_with_line(tmp_path, text, line, word):
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    with pytest.raises(RecipeError) as caught:
+        yaml.read(file)
+    assert caught.value.problems[0].where == f"{file}:{line}"
+    assert word in caught.value.problems[0].what
+
+
+def test_aliases_cannot_explode(tmp_path):
+    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    rows += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
+    file = tmp_path / "bomb.yaml"
+    file.write_text("\n".join(rows))
+    with pytest.raises(RecipeError, match="problem") as caught:
+        yaml.read(file)
+    assert "too large" in caught.value.problems[0].what
+
+
+def test_binary_file_is_one_message(tmp_path):
+    file = tmp_path / "r.yaml"
+    file.write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(RecipeError):
+        yaml.read(file)
+
+
+_plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(allow_nan=False)
+    | st.text("abcdefghijklmnopqrstuvwxyz0123456789 .:-~#'\"{}[]@!%&*|>", max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abcxyz01", min_size=1, max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text("abcxyz", min_size=1, max_size=4), _plain, min_size=1, max_size=4))
+def test_dump_reads_back_the_same(value):
+    assert yaml.parse(to_yaml(value)).value == value
