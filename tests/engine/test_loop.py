@@ -21,7 +21,7 @@ ALL = ["engine-words", "engine-contrast", "engine-queue", "engine-reader"]
 TIMES = ("examples_per_second", "data_wait", "seconds")
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     pass
 
 
@@ -35,7 +35,7 @@ class Stopping(FakeData):
     def loader(self, batch_size, **options):
         for batch in super().loader(batch_size, **options):
             if self.left == 0:
-                raise Stopped
+                raise StoppedError
             self.left -= 1
             yield batch
 
@@ -76,7 +76,7 @@ def test_a_resumed_run_equals_the_undisturbed_one_to_the_bit(tmp_path, options):
         (tmp_path / name).mkdir()
     whole = make(tmp_path / "a", evaluate=losses, **common)
     ended = whole.run()
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         make(tmp_path / "b", Stopping(7), evaluate=losses, **common).run()
     again = make(tmp_path / "b", evaluate=losses, **common)
     assert again.at.step == 4

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.engine import workers
 from vlcli.engine import processes
 from vlcli.engine.trackers import read_log
 from vlcli.engine.weights import read_tensors
@@ -43,21 +44,26 @@ def run(arguments, processes_count=1):
         assert process.returncode == 0, errors[-3000:]
 
 
-@pytest.mark.parametrize("kind", ["all", "late"])
-def test_two_processes_equal_one_with_the_whole_batch(tmp_path, kind):
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.mkdir(), two.mkdir()
-    run([kind, one])
-    run([kind, two], 2)
-    first, second = (read_tensors(folder / "final.safetensors") for folder in (one, two))
-    assert set(first) == set(second)
-    for name, value in first.items():
-        assert torch.allclose(value.double(), second[name].double(), atol=1e-6, rtol=0), name
-    logs = [read_log(folder / "log.jsonl") for folder in (one, two)]
-    assert [line["step"] for line in logs[0]] == [line["step"] for line in logs[1]]
-    for left, right in zip(*logs, strict=True):
-        kept = [name for name in left if name.startswith(("loss", "engine"))]
-        assert [left[name] for name in kept] == pytest.approx([right[name] for name in kept], abs=1e-5)
+def test_two_processes_equal_one_with_the_whole_batch(tmp_path):
+    for kind in workers.OBJECTIVES:
+        workers.train(tmp_path / "one" / kind, kind)
+    run(["train", tmp_path / "two"], 2)
+    for kind in workers.OBJECTIVES:
+        first, second = (read_tensors(tmp_path / name / kind / "final.safetensors") for name in ("one", "two"))
+        assert set(first) == set(second)
+        for name, value in first.items():
+            assert torch.allclose(unordered(name, value), unordered(name, second[name]), atol=1e-6, rtol=0), name
+        logs = [read_log(tmp_path / name / kind / "log.jsonl") for name in ("one", "two")]
+        assert [line["step"] for line in logs[0]] == [line["step"] for line in logs[1]]
+        for left, right in zip(*logs, strict=True):
+            kept = [name for name in left if name.startswith(("loss", "engine"))]
+            assert [left[name] for name in kept] == pytest.approx([right[name] for name in kept], abs=1e-5)
+
+
+def unordered(name, value):
+    """A queue holds the same rows in the order of ranks, not of the batch."""
+    value = value.double()
+    return value[value[:, 0].argsort()] if name.endswith("queue.queue") else value
 
 
 def test_gathering_keeps_rank_order_unequal_rows_and_gradients(tmp_path):
@@ -70,13 +76,12 @@ def test_gathering_keeps_rank_order_unequal_rows_and_gradients(tmp_path):
 
 def test_queue_and_momentum_copy_survive_kill_9(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    whole.mkdir(), killed.mkdir()
-    run(["kill", whole, 99])
-    for batches in (3, 3):
-        process = start(["kill", killed, batches])
-        process.communicate(timeout=120)
-        assert process.returncode == -signal.SIGKILL
-    run(["kill", killed, 99])
+    workers.train(whole, "all", 99, 0.2)
+    process = start(["kill", killed, 3])
+    process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    assert not (killed / "final.safetensors").exists()
+    workers.train(killed, "all", 99, 0.2)
     first, second = (read_tensors(folder / "final.safetensors") for folder in (whole, killed))
     assert {"objectives.engine-queue.queue", "teacher.words.weight"} <= set(first)
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -134,9 +134,9 @@ class Loader:
             DataError: backbone weights are unmatched and not allowed to be.
         """
         filled = {id(self.own[name]) for name in self.report.matched}
-        shapes = {text.split(" ")[0] for text in self.report.mismatched}
+        shapes = {text.split(" ")[0]: text for text in self.report.mismatched}
         self.report.new = [n for n, v in self.own.items() if id(v) not in filled and n not in shapes]
-        self._check_backbone([n for n in [*self.report.new, *shapes] if n.startswith("model.")])
+        self._check_backbone({n: shapes.get(n, n) for n in [*shapes, *self.report.new] if n.startswith("model.")})
         if self.learner.teacher is not None:
             self.learner.teacher.load_state_dict(self.learner.model.state_dict())
         return self.report
@@ -171,9 +171,10 @@ class Loader:
                 own.copy_(value)
             self.report.matched.append(name)
 
-    def _check_backbone(self, names: list[str]) -> None:
+    def _check_backbone(self, names: dict[str, str]) -> None:
+        """``names``: what is unmatched, and how a message calls it."""
         self.report.allowed = [n for n in names if any(_compile(p).search(n) for p in self.allow)]
-        wrong = [n for n in names if n not in self.report.allowed]
+        wrong = [text for n, text in names.items() if n not in self.report.allowed]
         if wrong:
             raise DataError(
                 f"{len(wrong)} weights of the model are not in what it starts from.",
