@@ -20,7 +20,7 @@ class HardMatching(Objective):
 
     For each example, ``negatives`` wrong pictures of its sentence and as many wrong sentences of its picture. They are
     drawn from ``candidates`` random ones each, scored by the model itself without gradient: a cross-encoder has no
-    cheap similarity to draw by. With ``candidates`` equal to ``negatives`` they are random, and nothing is scored twice.
+    cheap similarity to draw by. With ``candidates`` equal to ``negatives`` they are random, nothing is scored twice.
 
     Args:
         model: the model it trains.

@@ -44,7 +44,7 @@ class Result:
 
     Attributes:
         metrics: by name; fractions in [0, 1] unless the name says otherwise.
-        predictions: one mapping an example: ``key``, ``prediction``, ``score``, ``correct`` ... written to predictions.jsonl.
+        predictions: one mapping an example: ``key``, ``prediction``, ``score``, ``correct`` ... (predictions.jsonl).
     """
 
     metrics: dict[str, float]
@@ -73,6 +73,9 @@ class Task:
         """The answer or label strings of the task's head, from the training readers; none by default."""
         return ()
 
+    def attach(self, facts: Facts) -> None:
+        """Told, before anything is decoded, the sizes and answers the model was trained with."""
+
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """Predictions of one batch: one mapping an example, with ``key``."""
         raise AttributeError(f"{type(self).__name__} has no decode")
@@ -83,6 +86,7 @@ class Task:
 
     def evaluate(self, runner: Runner) -> Result:
         """The whole evaluation; tasks with a loop of their own (retrieval, grounding) override it."""
+        self.attach(runner.facts)
         predictions: list[dict[str, Any]] = []
         for batch in runner.batches():
             predictions += self.decode(runner.predict(runner.step(batch)), batch)

@@ -9,6 +9,7 @@ from torch import Tensor
 from vlcli.errors import DataError
 from vlcli.metrics.nlvr2 import accuracy, by_kind
 from vlcli.nn.batch import Batch
+from vlcli.nn.model import Facts
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
@@ -61,9 +62,12 @@ class Classification(Task):
         given = (example.targets.get("label") for reader in readers for example in reader.examples())
         return tuple(sorted({str(label) for label in given if label is not None}, key=_order))
 
+    def attach(self, facts: Facts) -> None:
+        """The label strings the model was trained on."""
+        self.names = facts.answers
+
     def evaluate(self, runner: Runner) -> Result:
-        """The usual loop, with the label strings the model was trained on and those the data number."""
-        self.names = runner.facts.answers
+        """The usual loop, with the words that the data number."""
         self.words = next((tuple(reader.label_names()) for reader in runner.data.readers if reader.label_names()), ())
         return super().evaluate(runner)
 

@@ -11,9 +11,10 @@ from torch import Tensor
 from vlcli.metrics import vqa
 from vlcli.metrics.nlvr2 import by_kind
 from vlcli.nn.batch import Batch
+from vlcli.nn.model import Facts
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
-from vlcli.tasks.base import Result, Runner, Task
+from vlcli.tasks.base import Task
 from vlcli.tasks.outputs import logits_of, target, write_json
 
 _TYPES = ("answer_type", "question_type")
@@ -65,10 +66,9 @@ class VQA(Task):
         )
         return vqa.answer_vocabulary(counts, self.min_count)
 
-    def evaluate(self, runner: Runner) -> Result:
-        """The usual loop, with the answer table the model was trained on."""
-        self.answers = runner.facts.answers
-        return super().evaluate(runner)
+    def attach(self, facts: Facts) -> None:
+        """The answer table the model was trained on."""
+        self.answers = facts.answers
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction`` (the answer), ``score`` (its logit) and ``accuracy`` where people's answers are known."""

@@ -1,0 +1,224 @@
+"""vlcli from Python: load a trained model, encode a text or a picture, read its attention, ask it something.
+
+import vlcli
+
+model = vlcli.load("runs/quickstart/nlvr2", features="runs/quickstart/regions")
+vectors = model.encode_text("a red circle is left of a blue square")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from vlcli import registry
+from vlcli.data.collate import Item, collate
+from vlcli.data.images import load_image, to_array
+from vlcli.data.sample import ImageSample, Sample, TextSample
+from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_bundle
+from vlcli.engine.learner import Learner, build_learner
+from vlcli.engine.weights import load_exactly, read_tensors
+from vlcli.errors import DataError, UsageError
+from vlcli.features import FeatureStore, image_id
+from vlcli.nn.batch import Batch
+from vlcli.nn.model import Facts, Fused, Model, Recorder, States, device_of
+from vlcli.tasks.base import Task
+
+RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class Regions:
+    """A picture as region features of one's own.
+
+    Attributes:
+        features: (R, D).
+        boxes: (R, 4) x1, y1, x2, y2, divided by the picture's width and height.
+    """
+
+    features: ArrayLike
+    boxes: ArrayLike
+
+
+Picture = str | Path | Regions
+"""A picture's file or its id in a feature store, or its regions."""
+
+
+class Loaded:
+    """A trained model with its tokenizer and its task; every method takes one example, or a list of them.
+
+    Args:
+        bundle: what was trained.
+        features: a feature store, for models that read regions.
+    """
+
+    def __init__(self, bundle: Bundle, features: FeatureStore | None = None) -> None:
+        assert bundle.learner is not None
+        self.learner: Learner = bundle.learner
+        self.tokenizer, self.facts, self.folder, self.features = bundle.tokenizer, bundle.facts, bundle.folder, features
+        self.task: Task | None = None if bundle.task_spec is None else registry.build("tasks", bundle.task_spec)
+        if self.task is not None:
+            self.task.attach(self.facts)
+
+    @property
+    def model(self) -> Model:
+        """The network."""
+        return self.learner.model
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the weights."""
+        self.learner.to(device)
+        return self
+
+    def tokens(self, text: str) -> list[str]:
+        """The pieces a text is read as, [CLS] and [SEP] included."""
+        found: list[str] = self._tokenizer().tokens(self._text(text).ids)
+        return found
+
+    def encode_text(self, text: str | Sequence[str]) -> States:
+        """States of one text, or of several: ``hidden`` (N, T, D), ``layout.valid`` (N, T)."""
+        texts = [text] if isinstance(text, str) else list(text)
+        items = [Sample(str(place), self._text(raw), [], {}) for place, raw in enumerate(texts)]
+        batch = self._batch(items)
+        with torch.no_grad():
+            return self.learner.step(batch).text().select(batch.clean.text_rows)
+
+    def encode_image(self, image: Picture | Sequence[Picture]) -> States:
+        """States of one picture, or of several: ``hidden`` (M, R, D), ``layout.valid`` (M, R)."""
+        pictures = [image] if isinstance(image, Picture) else list(image)
+        items = [Sample(str(place), None, [self._image(one, place)], {}) for place, one in enumerate(pictures)]
+        batch = self._batch(items)
+        with torch.no_grad():
+            return self.learner.step(batch).image().select(batch.clean.image_rows[:, 0])
+
+    def fuse(self, text: str, image: Picture | Sequence[Picture]) -> Fused:
+        """A text with a picture, or with each of several: states of both sides and ``pooled``."""
+        with torch.no_grad():
+            return self.learner.step(self._example(text, image)).fused()
+
+    def attention(self, text: str, image: Picture | Sequence[Picture]) -> dict[str, NDArray[np.float32]]:
+        """Attention probabilities by layer, e.g. ``cross.4.text_to_image``: (pictures, heads, queries, keys)."""
+        record = Recorder()
+        with torch.no_grad():
+            self.learner.step(self._example(text, image), record=record).fused()
+        return {name: weights.float().cpu().numpy() for name, weights in record.attention.items()}
+
+    def predict(self, text: str, image: Picture | Sequence[Picture]) -> dict[str, Any]:
+        """What the task makes of an example: ``prediction`` and ``score``; without a task, the objectives' outputs."""
+        batch = self._example(text, image)
+        with torch.no_grad():
+            outputs = self.learner.predict(self.learner.step(batch))
+        if self.task is None:
+            return {f"{name}/{key}": value[0].cpu() for name, found in outputs.items() for key, value in found.items()}
+        return self.task.decode(outputs, batch)[0]
+
+    def _example(self, text: str, image: Picture | Sequence[Picture]) -> Batch:
+        pictures = [image] if isinstance(image, Picture) else list(image)
+        images = [self._image(one, place) for place, one in enumerate(pictures)]
+        return self._batch([Sample("example", self._text(text), images, {})])
+
+    def _batch(self, samples: list[Sample]) -> Batch:
+        batch = collate([Item({"clean": sample}, 0) for sample in samples], pad_id=self.facts.pad_id)
+        return batch.to(device_of(self.model))
+
+    def _tokenizer(self) -> Any:
+        if self.tokenizer is None:
+            raise UsageError("This model reads no text.", where=str(self.folder))
+        return self.tokenizer
+
+    def _text(self, raw: str) -> TextSample:
+        made: TextSample = self._tokenizer().encode(raw, raw, self.facts.text_length)
+        return made
+
+    def _image(self, picture: Picture, place: int) -> ImageSample:
+        needs = self.model.needs()
+        if isinstance(picture, Regions):
+            features, boxes = np.asarray(picture.features, np.float32), np.asarray(picture.boxes, np.float32)
+            return _regions(f"regions-{place}", features, boxes, self.facts.region_dim)
+        if needs.regions:
+            return self._stored(str(picture))
+        return _pixels(Path(picture), needs.size, needs.mean, needs.std)
+
+    def _stored(self, picture: str) -> ImageSample:
+        if self.features is None:
+            raise UsageError(
+                "This model reads region features, and no store of them was given.",
+                got=picture,
+                expected="load(..., features=STORE), or Regions(features, boxes) instead of a file",
+                hint="make a store: vlcli extract",
+            )
+        record = self.features.read(image_id(picture))
+        height, width = record.size
+        scale = np.array([width, height, width, height], np.float32)
+        return _regions(record.id, record.features, record.boxes / scale, self.facts.region_dim)
+
+
+def load(place: str | Path, *, features: str | Path | FeatureStore | None = None, device: str = "cpu") -> Loaded:
+    """Load a trained model.
+
+    Args:
+        place: the folder of a stage, of an exported model or of a checkpoint; a name such as ``quickstart/nlvr2`` is
+            looked for under ``runs/``.
+        features: for models that read regions: a store, its file, or the folder of the stage that made it.
+        device: where to compute.
+
+    Raises:
+        DataError: there is no trained model there.
+    """
+    bundle = _load(_find(place), device)
+    if features is None or isinstance(features, FeatureStore):
+        return Loaded(bundle, features)
+    path = Path(features)
+    return Loaded(bundle, FeatureStore(path / "features.h5" if (path / "features.h5").is_file() else path))
+
+
+def model(name: str, *, facts: Facts | None = None, **parameters: Any) -> Model:
+    """A fresh model by its registered name, e.g. ``vlcli.model("lxmert", hidden=96, heads=4)``, in evaluation mode.
+
+    Args:
+        name: of the model (``vlcli ls models``).
+        facts: sizes that data decide; None: those the papers used.
+        parameters: what a recipe may set on it (``vlcli show NAME``).
+    """
+    made: Model = registry.build("models", {"name": name, **parameters}, facts or Facts())
+    return made.eval()
+
+
+def _find(place: str | Path) -> Path:
+    for path in (Path(place), Path(RUNS) / place):
+        if path.exists():
+            return path
+    raise DataError("There is no such model.", got=str(place), expected=f"a folder, or RECIPE/STAGE under {RUNS}/")
+
+
+def _load(path: Path, device: str) -> Bundle:
+    """A bundle, or the weights of a checkpoint in the bundle of its stage."""
+    if find_bundle(path) is not None or not (path / WEIGHTS).is_file():
+        return load_bundle(path, device)
+    bundle = read_bundle(path.parent.parent)
+    learner = build_learner(bundle.model_spec, bundle.objectives_specs, bundle.facts)
+    load_exactly(learner, read_tensors(path / WEIGHTS), str(path / WEIGHTS))
+    bundle.learner, bundle.folder = learner.to(device).eval(), path
+    return bundle
+
+
+def _regions(key: str, features: NDArray[Any], boxes: NDArray[Any], dim: int) -> ImageSample:
+    if features.ndim != 2 or features.shape[1] != dim or boxes.shape != (len(features), 4):
+        raise DataError(
+            "These are not the regions the model reads.",
+            got=f"features {features.shape}, boxes {boxes.shape}",
+            expected=f"features (R, {dim}), boxes (R, 4) divided by width and height",
+        )
+    clipped = np.clip(np.asarray(boxes, np.float32), 0, 1)
+    return ImageSample(key, (1, 1), np.asarray(features), clipped)
+
+
+def _pixels(path: Path, size: tuple[int, int] | None, mean: Any, std: Any) -> ImageSample:
+    picture = load_image(path)
+    return ImageSample(str(path), (picture.height, picture.width), pixels=to_array(picture, size, mean, std))
