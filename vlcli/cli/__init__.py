@@ -20,7 +20,7 @@ app = typer.Typer(
     name="vlcli",
     help="Vision-language pre-training from one command line: extract, pretrain, finetune, evaluate, export.",
     no_args_is_help=True,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -30,7 +30,7 @@ def make(
 ) -> None:
     """Generate a world with annotations in every benchmark's own format.
 
-    vlcli data make shapes DATA --images 4000 captions=3 parts=[coco,nlvr2]
+    vlcli data make shapes DATA --images 4000 captions=3
     """
     from vlcli.cli import console
     from vlcli.data.shapes import make_shapes

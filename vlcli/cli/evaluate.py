@@ -44,7 +44,9 @@ def evaluate(
     """Score a trained model.
 
     vlcli eval nlvr2
+
     vlcli eval vqa --checkpoint runs/lxmert/vqa --split val --root DATA
+
     vlcli eval --recipe quickstart
     """
     request = Request(output, only, None, None, None if only else "evaluate", jobs, dry_run, force, resume, device, seed,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -40,6 +42,9 @@ def guarded(command: F) -> F:
         except Terminated:
             err("terminated: run the same command again to go on")
             raise typer.Exit(TERMINATED) from None
+        except BrokenPipeError:  # the reader of our output has gone (``| head``): that is no failure
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+            raise typer.Exit(0) from None
         except (Exception, SystemExit) as error:
             if type(error).__module__.startswith(("typer", "click")):
                 raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,7 +62,9 @@ def run(
     """Run recipes from start to end: what is finished and unchanged is skipped.
 
     vlcli run quickstart
+
     vlcli run lxmert dimbert --seeds 3 --table
+
     vlcli run my.yaml stages.pretrain.epochs=3 --from pretrain
     """
     request = Request(output, only, first, until, None, jobs, dry_run, force, resume, device, seed,
@@ -147,6 +149,3 @@ def carry_out(resolved: Any, request: Request, telling: Any, console: Any) -> No
         code = telling.tell_outcomes(resolved, outcomes, request)
     if code:
         raise typer.Exit(code)
-
-
-__all__ = ["QUICKSTART", "Request", "carry_out", "plan_options", "replace", "resolve", "run", "run_one", "stage_verb"]

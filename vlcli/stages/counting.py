@@ -32,7 +32,7 @@ def count(resolved: Resolved, stage: str | None = None, *, answers: int | None =
 
     Args:
         resolved: the recipe.
-        stage: a training stage; None: the first.
+        stage: a training stage; None: the first pre-training, else the first fine-tuning.
         answers: rows of an answer head.
         output: folder of all runs.
         heads: whether the objectives' heads count too.
@@ -41,7 +41,7 @@ def count(resolved: Resolved, stage: str | None = None, *, answers: int | None =
         UsageError: the recipe has no such training stage.
     """
     training = [name for name, item in resolved.stages.items() if isinstance(item, Training)]
-    name = stage or next(iter(training), "")
+    name = stage or next(iter(resolved.of_kind("pretrain") + training), "")
     config = resolved.stages.get(name)
     if not isinstance(config, Training):
         raise UsageError("This is no training stage of the recipe.", where=resolved.reference, got=stage or "none",
