@@ -5,11 +5,16 @@ from __future__ import annotations
 import pickletools
 import re
 from collections import Counter, defaultdict
+from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
 from PIL import Image
 from shapes_oracle import SMALL, matching, read, read_lines, related, small_world, stands, things
+
+from vlcli.data.shapes.folders import _related
+from vlcli.data.shapes.world import RELATIONS
 
 SHARED = ("train", "val", "test")
 
@@ -238,6 +243,26 @@ def test_class_folders_hold_every_class_evenly():
             sizes = [len(list(path.iterdir())) for path in (small_world() / folder / split).iterdir()]
             assert len(sizes) == count
             assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("size", [64, 112, 224])
+def test_relation_pictures_say_nothing_without_places(size):
+    """No 16-pixel patch shows both shapes, and offsets inside the patches do not tell left from right."""
+    config, rng, phases = replace(SMALL, size=size), Random(0), defaultdict(Counter)
+    patch = 16 * min(1, size / 112)
+    for number in range(2000):
+        label = RELATIONS[number % 4]
+        scene = _related(rng, config, label)
+        one, two = scene.shapes
+        assert scene.stands(0, label, 1)
+        assert scene.slope == (0, 0)
+        gap = max(abs(one.x - two.x), abs(one.y - two.y)) - one.radius - two.radius
+        assert gap >= patch - 4
+        assert all(one.radius < place < size - one.radius for shape in scene.shapes for place in (shape.x, shape.y))
+        if label in ("left", "right"):
+            phases[int((one.x - two.x) % patch / patch * 8)][label] += 1
+    best = sum(max(votes.values()) for votes in phases.values()) / 1000
+    assert best < 0.6
 
 
 def test_segmentation_masks_fit_the_pictures():

@@ -12,6 +12,8 @@ from vlcli.data.shapes.store import write_text
 from vlcli.data.shapes.world import RELATIONS, Look, Noun, Scene, Shape, compose, concrete, random_looks, stream
 from vlcli.progress import Progress
 
+PATCH = 16  # pixels: the patch of a vision transformer at 112 pixels and above
+
 
 def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
     """imagenet/{train,val}/<class>/ (one big shape) and imagenet_relation/{train,val}/<relation>/ (two shapes)."""
@@ -43,23 +45,26 @@ def _big(rng: Random, config: ShapesConfig, name: str) -> Scene:
 def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
     """A first-kind shape beside a second-kind shape; the relation is where the first stands.
 
-    The middle between them is drawn from one square for all relations and their distance is short, so where either
-    shape stands in the picture says little of the label; colours and sizes say nothing.
+    Made so that a model blind to places stays at chance: at least PATCH pixels lie between the shapes, so that no
+    patch shows both; their distance spreads evenly over PATCH pixels, so that where they fall inside their patches says
+    nothing; the ground has no slope. The middle between them is drawn from one square for all relations, so either
+    shape's own place tells less, the larger the picture.
     """
-    side = config.size
-    looks = [concrete(rng, config, Noun("small", "", kind)) for kind in config.kinds[:2]]
-    scene = compose(rng, config, looks)
+    side, scale = config.size, min(1.0, config.size / 112)
+    scene = compose(rng, config, [concrete(rng, config, Noun("small", "", kind)) for kind in config.kinds[:2]])
+    radius = round(0.5 * PATCH * scale)
     aims = {"left": math.pi, "right": 0.0, "above": -math.pi / 2, "below": math.pi / 2}
-    angle, half = aims[relation] + rng.uniform(-0.35, 0.35), side * rng.uniform(0.105, 0.13)
-    edge = math.ceil(0.13 * side + max(shape.radius for shape in scene.shapes) + 3)
+    angle, distance = aims[relation] + rng.uniform(-0.35, 0.35), scale * PATCH * rng.uniform(2.1, 3.1)
+    across, down = round(distance * math.cos(angle)), round(distance * math.sin(angle))
+    edge = math.ceil(1.55 * PATCH * scale) + radius + 3
     x, y = (rng.randint(edge, side - 1 - edge) for _ in range(2))
-    across, down = round(half * math.cos(angle)), round(half * math.sin(angle))
-    spots = ((x + across, y + down), (x - across, y - down))
+    second = (x - across // 2, y - down // 2)
+    spots = ((second[0] + across, second[1] + down), second)
     shapes = tuple(
-        Shape(shape.look, *spot, shape.radius, shape.turn, shape.tint)
+        Shape(shape.look, *spot, radius, shape.turn, shape.tint)
         for shape, spot in zip(scene.shapes, spots, strict=True)
     )
-    return Scene(side, shapes, scene.ground, scene.slope, scene.grain)
+    return Scene(side, shapes, scene.ground, (0, 0), scene.grain)
 
 
 def write_ade20k(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
