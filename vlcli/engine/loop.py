@@ -318,6 +318,8 @@ class Loop:
         at = self.checkpoints.resume(self.learner, self.optimizer, self.ema, self.progress)
         if at is not None:
             self.progress.info(f"resuming at step {at.step} of {self.plan.steps}")
+            if self.config.threads is None and "threads" in at.extra:
+                torch.set_num_threads(at.extra["threads"])  # sums differ in their last bits with the threads
         return at
 
     def _restore_scaler(self) -> None:

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
 
 from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.engine.bundle import Bundle, find_bundle, read_bundle, read_weights
-from vlcli.engine.learner import Learner, Part, build_learner
+from vlcli.engine.learner import Learner, build_learner
 from vlcli.engine.weights import Loader, LoadReport
 from vlcli.errors import DataError, Problem, RecipeError
 from vlcli.features import FeatureStore
 from vlcli.features.weights import read_weights as read_foreign
-from vlcli.nn.model import Facts, Needs
+from vlcli.nn.model import Facts, Model, Needs
 from vlcli.recipe.schema import TextOptions, Training, TrainVocabulary
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.base import StageContext
 from vlcli.tasks.base import Task
 
+T = TypeVar("T")
 NO_WEIGHTS = ("extract", "make")
 """Kinds of stages that ``from`` may name for their features or data, not for weights."""
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -97,22 +100,22 @@ def assemble(context: StageContext) -> Assembly:
         DataError: data, features or weights are missing or do not fit.
     """
     plan = choose(context)
+    needs = model_needs(plan)
     readers = open_readers(plan.data_specs, context.root)
     validation = open_readers(plan.config.validation, context.root)
-    tokenizer = make_tokenizer(context, plan)
-    store = open_store(context, plan)
+    tokenizer = make_tokenizer(context, plan) if needs.text else None
+    store = open_store(context, plan) if needs.regions or needs.concepts else None
     facts = gather_facts(plan, readers, tokenizer, store)
     learner = build_learner(plan.model_spec, plan.objectives_specs, facts, seed=context.seed)
-    needs = learner.model.needs()
     check_inputs(context, needs, store)
     report = load_sources(learner, plan.sources, plan.config.allow_unmatched)
     facts_of_data = {"needs": needs, "facts": facts, "missing": plan.config.missing, "seed": context.seed}
-    make = _pipelines(learner, tokenizer if needs.text else None, store, facts_of_data)
+    make = _pipelines(learner, tokenizer, store, facts_of_data)
     return Assembly(
         learner=learner,
         data=make(readers),
         validation=make(validation, plan.task is None) if validation else None,
-        tokenizer=tokenizer if needs.text else None,
+        tokenizer=tokenizer,
         facts=facts,
         task=plan.task,
         task_spec=plan.task_spec,
@@ -186,6 +189,24 @@ def _refuse_gaps(context: StageContext, model: Spec | None, objectives: list[Spe
         raise RecipeError(problems)
 
 
+def model_needs(plan: Plan) -> Needs:
+    """What the model must be fed, asked before its data are there: of one without memory."""
+    facts = plan.bundle.facts if plan.bundle else Facts()
+    model: Model = without_memory(lambda: registry.build("models", plan.model_spec, facts))
+    return model.needs()
+
+
+def without_memory(make: Callable[[], T]) -> T:
+    """What ``make`` builds, on the meta device; in earnest where its construction reads values."""
+    try:
+        with torch.device("meta"):
+            return make()
+    except (RuntimeError, NotImplementedError) as error:
+        if "meta" not in str(error):
+            raise
+        return make()
+
+
 def open_readers(specs: list[Spec], root: Path) -> list[Reader]:
     """Data sets by the recipe's words; ``weight`` says how often an epoch passes over one.
 
@@ -214,15 +235,7 @@ def make_tokenizer(context: StageContext, plan: Plan) -> Any:
         readers = open_readers(words.train, context.root)
         texts = (example.text for reader in readers for example in reader.examples() if example.text)
         return Tokenizer.train(texts, words.size, lowercase=lowercase, min_frequency=words.min_frequency)
-    if not _reads_text(plan):
-        return None
     return Tokenizer.load(_vocabulary_place(context, words), lowercase)
-
-
-def _reads_text(plan: Plan) -> bool:
-    """Whether the model's class may read text; so that a model of pictures alone needs no vocabulary."""
-    capabilities = registry.load("models", plan.model_spec["name"]).capabilities
-    return bool(capabilities & {"text", "fuse", "generate"})
 
 
 def _vocabulary_place(context: StageContext, words: str) -> str:
@@ -334,8 +347,3 @@ def check_task(task: Task | None, learner: Learner, stage: str) -> None:
         can = ", ".join(sorted(learner.model.capabilities)) or "nothing"
         what = f"the task needs a model that can: {', '.join(lacking)}"
         raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{type(learner.model).__name__} can: {can}")])
-
-
-def parts_of(plan: Plan) -> list[Part]:
-    """The objectives, taken apart."""
-    return [Part.of(entry) for entry in plan.objectives_specs]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from vlcli import registry
@@ -24,6 +23,7 @@ from vlcli.features import FeatureStore, FeatureWriter, Record
 from vlcli.nn.model import Facts
 from vlcli.recipe.schema import Training
 from vlcli.registry import Spec, as_spec
+from vlcli.stages.assembly import without_memory
 from vlcli.stages.base import StageContext
 from vlcli.tasks.base import Task
 
@@ -108,8 +108,7 @@ def _tokenizer() -> Tokenizer:
 def _on_meta(context: StageContext, model: Spec, objectives: list[Spec], facts: Facts) -> Learner:
     config = context.config
     assert isinstance(config, Training)
-    with torch.device("meta"):
-        learner = build_learner(model, objectives, facts)
+    learner = without_memory(lambda: build_learner(model, objectives, facts))
     freeze(learner, config.trainable, config.frozen)
     parameter_groups(learner, config.optimizer)
     return learner
