@@ -1,16 +1,29 @@
 """iRPE (Wu et al., ICCV 2021): image relative position encodings, and the models they were shown on."""
 
 from vlcli_irpe.buckets import BucketRule, clip, piecewise, ratio_for
+from vlcli_irpe.earlier import SASA, Huang, Shaw, TransformerXL
 from vlcli_irpe.irpe import IRPE
+from vlcli_irpe.lookup import BucketPosition, Plan
+from vlcli_irpe.modern import ConvolutionalGenerator, LogCPB, RoPE2D, SwinBias
 from vlcli_irpe.places import CACHE, GridPlace, Ids, bucket_ids, grid_ids
 from vlcli_irpe.terms import bucket_sums, by_key, by_query
 
 __all__ = [
     "CACHE",
     "IRPE",
+    "SASA",
+    "BucketPosition",
     "BucketRule",
+    "ConvolutionalGenerator",
     "GridPlace",
+    "Huang",
     "Ids",
+    "LogCPB",
+    "Plan",
+    "RoPE2D",
+    "Shaw",
+    "SwinBias",
+    "TransformerXL",
     "bucket_ids",
     "bucket_sums",
     "by_key",

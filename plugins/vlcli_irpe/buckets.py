@@ -1,8 +1,8 @@
 """Which bucket a relative place falls into: the index functions of iRPE and its four methods (paper section 3.2).
 
 An offset is the query's place minus the key's, rows first. Published and released definitions differ in two methods
-(``form``): released code feeds Quantization the squared distance and rounds Euclidean distances before the index function;
-the paper ranks distances and does not round.
+(``form``): released code feeds Quantization the squared distance and rounds Euclidean distances before the index
+function; the paper ranks distances and does not round.
 """
 
 from __future__ import annotations

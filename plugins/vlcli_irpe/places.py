@@ -1,8 +1,8 @@
 """From layouts to bucket ids: once per grid for everybody, or per batch where tokens are boxes.
 
-Ids of full grids depend on the rule and the two grids alone, so all layers, stacks and models share one cache, kept as the
-smallest integers that hold them and bounded in bytes. Boxes, several pictures in one sequence and sentences are computed
-from their coordinates.
+Ids of full grids depend on the rule and the two grids alone, so all layers, stacks and models share one cache, kept as
+the smallest integers that hold them and bounded in bytes. Boxes, several pictures in one sequence and sentences are
+computed from their coordinates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from vlcli.errors import ComponentError
 from vlcli.nn.layout import Layout
-
 from vlcli_irpe.buckets import BucketRule
 
 Align = Literal["cells", "extent"]

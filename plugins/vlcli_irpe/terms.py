@@ -4,8 +4,8 @@
     logits[i, j] = z[i, id(i, j)]
     values[i]    = sum over buckets of (sum of a[i, j] whose id is that bucket) P[bucket]
 
-A look-up and the sum per bucket are each other's transpose, so the gradient of one is the other and nothing but the ids is
-kept for it.
+A look-up and the sum per bucket are each other's transpose, so the gradient of one is the other and nothing but the ids
+is kept for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers by definition: the generator of the golden arrays, and bucket ids written out pair by pair with math alone."""
+"""Numbers by definition: the generator of the golden arrays, and bucket ids pair by pair with math alone."""
 
 from __future__ import annotations
 

@@ -1,0 +1,209 @@
+"""The relative encodings that iRPE is compared with (its section 3.1), on images by Product and clip (supplement 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.nn.layout import Layout
+from vlcli.nn.position import AttentionShape, PairwisePosition
+from vlcli_irpe.buckets import BucketRule
+from vlcli_irpe.lookup import BucketPosition, Init, OffPlane, Plan, Side, plus
+from vlcli_irpe.places import Ids, bucket_ids
+from vlcli_irpe.terms import by_key, by_query, with_blank
+
+Plane = Literal["image", "sequence"]
+
+
+def _clipped(plane: Plane, distance: int) -> BucketRule:
+    if distance < 1:
+        raise ComponentError("The largest distance must be 1 or more.", where="key distance", got=str(distance))
+    return BucketRule("product" if plane == "image" else "sequence", distance / 2, "clip")
+
+
+class Shaw(BucketPosition):
+    """Relative position representations: a clipped offset's vector on keys, and on values by option (Shaw et al.).
+
+    Args:
+        shape: of the stack it serves.
+        plane: rows and columns of an image, clipped each; or places in line.
+        distance: the clip distance k; 3 makes the 7x7 table of iRPE's Table 5.
+        value: also add vectors to values (Eq. 7); the cost that Table 5 gives is that of keys alone.
+        shared_heads: one table for all heads of a layer.
+        off_plane: what pairs without an offset get.
+        cells: cells per side on which centres of boxes are measured.
+        init: of the tables.
+    """
+
+    paper = "Shaw et al., NAACL 2018, arXiv:1803.02155; iRPE Eq. 7-9"
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        plane: Plane = "image",
+        distance: int = 3,
+        value: bool = False,
+        shared_heads: bool = True,
+        off_plane: OffPlane = "bucket",
+        cells: int = 14,
+        init: Init = "zero",
+    ) -> None:
+        sides: tuple[Side, ...] = ("key", "value") if value else ("key",)
+        facts = {"shared_heads": shared_heads, "off_plane": off_plane, "cells": cells, "init": init}
+        super().__init__(shape, Plan(_clipped(plane, distance), sides, **facts))
+
+
+class Huang(BucketPosition):
+    """Query, key and relative place together: one vector per offset meets both (Huang et al., method 4).
+
+    Args:
+        shape: of the stack it serves.
+        plane: rows and columns of an image, clipped each; or places in line.
+        distance: the clip distance.
+        shared_heads: one table for all heads of a layer.
+        off_plane: what pairs without an offset get.
+        cells: cells per side on which centres of boxes are measured.
+        init: of the tables.
+    """
+
+    paper = "Huang et al., Findings of EMNLP 2020, arXiv:2009.13658; iRPE Eq. 11"
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        plane: Plane = "image",
+        distance: int = 3,
+        shared_heads: bool = True,
+        off_plane: OffPlane = "bucket",
+        cells: int = 14,
+        init: Init = "zero",
+    ) -> None:
+        facts = {"shared_heads": shared_heads, "off_plane": off_plane, "cells": cells, "init": init}
+        super().__init__(shape, Plan(_clipped(plane, distance), ("key",), **facts))
+
+    def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:
+        """(q + p)(k + p) - p p without q k: what q and k each give p."""
+        (table,), (ids,) = self.layers[layer].of("key"), state.keys
+        return plus(by_query(self.scores(q, table, state), ids), by_key(self.scores(k, table, state), ids))
+
+
+class SASA(BucketPosition):
+    """Row and column offsets, each with half a vector, on keys (stand-alone self-attention).
+
+    Args:
+        shape: of the stack it serves.
+        distance: largest offset with a vector of its own; 13 is all of a 14x14 grid.
+        shared_heads: one table for all heads of a layer.
+        off_plane: what pairs without an offset get.
+        cells: cells per side on which centres of boxes are measured.
+        init: of the tables.
+    """
+
+    paper = "Ramachandran et al., NeurIPS 2019, arXiv:1906.05909; iRPE Eq. 12"
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        distance: int = 13,
+        shared_heads: bool = True,
+        off_plane: OffPlane = "bucket",
+        cells: int = 14,
+        init: Init = "zero",
+    ) -> None:
+        if shape.head_dim % 2:
+            raise ComponentError("SASA halves a head, whose width must be even.", got=str(shape.head_dim))
+        rule = BucketRule("cross", distance / 2, "clip")
+        facts = {"shared_heads": shared_heads, "off_plane": off_plane, "cells": cells, "init": init}
+        super().__init__(shape, Plan(rule, ("key",), width=shape.head_dim // 2, **facts))
+
+    def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:
+        """Columns read the first half of a query, rows the second (Eq. 12)."""
+        half = self.shape.head_dim // 2
+        (rows, columns), (of_rows, of_columns) = self.layers[layer].of("key"), state.keys
+        total = by_query(self.scores(q[..., half:], rows, state), of_rows)
+        return plus(total, by_query(self.scores(q[..., :half], columns, state), of_columns))
+
+
+@dataclass(frozen=True)
+class Waves:
+    """State of :class:`TransformerXL`: bucket ids, and the sinusoid of every bucket's offset (K, d)."""
+
+    ids: Ids
+    waves: Tensor
+
+
+class TransformerXL(PairwisePosition):
+    """Sinusoids of the offset, projected, with a bias for content and one for place (Transformer-XL).
+
+    Pairs without an offset get the content bias alone.
+
+    Args:
+        shape: of the stack it serves.
+        plane: rows and columns of an image, half the sinusoid each; or places in line.
+        distance: the clip distance; the original paper does not clip: give it the longest distance there is.
+        shared_heads: one set of weights for all heads of a layer.
+        cells: cells per side on which centres of boxes are measured.
+    """
+
+    paper = "Dai et al., ACL 2019, arXiv:1901.02860; iRPE Eq. 10"
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        plane: Plane = "image",
+        distance: int = 3,
+        shared_heads: bool = True,
+        cells: int = 14,
+    ) -> None:
+        super().__init__(shape)
+        if shape.head_dim % 4:
+            raise ComponentError("Sinusoids need a head width that 4 divides.", got=str(shape.head_dim))
+        self.rule, self.cells, self.distance = _clipped(plane, distance), cells, distance
+        heads, d = 1 if shared_heads else shape.heads, shape.head_dim
+        self.content = nn.Parameter(torch.zeros(shape.layers, heads, d))  # u
+        self.place = nn.Parameter(torch.zeros(shape.layers, heads, d))  # v
+        self.project = nn.Parameter(torch.empty(shape.layers, heads, d, d))  # W^R
+        nn.init.normal_(self.project, std=0.02)
+
+    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Waves:
+        """Ids of every pair, and the sinusoids of all offsets."""
+        ids = bucket_ids(self.rule, x_layout, y_layout, cells=self.cells)
+        return Waves(ids, self.waves().to(x.device))
+
+    def waves(self) -> Tensor:
+        """The sinusoid of each bucket's offset: (K, d)."""
+        line = torch.arange(-self.distance, self.distance + 1, dtype=torch.float32, device="cpu")
+        if self.rule.method == "sequence":
+            return _sinusoid(line, self.shape.head_dim)
+        half = _sinusoid(line, self.shape.head_dim // 2)  # (S, d / 2)
+        rows, columns = half[:, None].expand(-1, len(line), -1), half[None].expand(len(line), -1, -1)
+        return torch.cat([columns, rows], -1).flatten(0, 1)
+
+    def logits(self, q: Tensor, k: Tensor, state: Waves, layer: int) -> Tensor | None:
+        """U k + (q + v) W^R s, scaled: (B, H, Tq, Tk)."""
+        scale = self.shape.head_dim**-0.5
+        content, place = (part[layer][:, None].to(q.dtype) for part in (self.content, self.place))  # (Hs, 1, d)
+        table = state.waves.to(q.dtype) @ self.project[layer].to(q.dtype)  # (Hs, K, d)
+        z = ((q + place) * scale) @ table.transpose(-1, -2)  # (B, H, Tq, K)
+        z = with_blank(z) if state.ids.outside else z
+        return by_query(z, state.ids.keys[0]) + (k @ (content * scale).transpose(-1, -2)).transpose(-1, -2)
+
+    def parameter_groups(self) -> Iterable[tuple[str, dict[str, float]]]:
+        """Biases are not decayed."""
+        return [("^(content|place)$", {"decay": 0.0})]
+
+
+def _sinusoid(place: Tensor, width: int) -> Tensor:
+    rate = torch.exp(torch.arange(0, width, 2, device=place.device) * (-math.log(10000.0) / width))
+    angle = place[:, None] * rate
+    return torch.cat([angle.sin(), angle.cos()], -1)

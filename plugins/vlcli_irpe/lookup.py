@@ -1,0 +1,186 @@
+"""Encodings that look a table up by bucket: the base of iRPE and of the encodings it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.nn.layout import Layout
+from vlcli.nn.position import AttentionShape, PairwisePosition
+from vlcli_irpe.buckets import BucketRule
+from vlcli_irpe.places import Align, Ids, bucket_ids
+from vlcli_irpe.terms import bucket_sums, by_key, by_query, with_blank
+
+Side = Literal["query", "key", "value"]
+Init = Literal["zero", "xavier", "normal"]
+OffPlane = Literal["bucket", "nothing"]
+LETTERS: dict[Side, str] = {"query": "rpe_q", "key": "rpe_k", "value": "rpe_v"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an encoding of buckets works.
+
+    Attributes:
+        rule: which bucket an offset falls into.
+        sides: what has tables.
+        contextual: vectors that meet the tokens, or scalars.
+        scaled: divide by sqrt(d).
+        shared_heads: one table for all heads of a layer.
+        mirrored: the term on queries looks up key minus query, as in the released iRPE.
+        off_plane: pairs without an offset share a bucket, or get nothing.
+        cells: cells per side on which centres of boxes are measured.
+        align: grids of two sizes.
+        init: of the tables.
+        width: of the vectors; 0: of a head.
+    """
+
+    rule: BucketRule
+    sides: tuple[Side, ...] = ("key",)
+    contextual: bool = True
+    scaled: bool = True
+    shared_heads: bool = True
+    mirrored: bool = False
+    off_plane: OffPlane = "bucket"
+    cells: int = 14
+    align: Align = "cells"
+    init: Init = "zero"
+    width: int = 0
+
+
+@dataclass(frozen=True)
+class TableSize:
+    """What a table is made for.
+
+    Attributes:
+        heads: 1 where heads share it.
+        head_dim: width of a head; 0 for a scalar per bucket (bias mode).
+        buckets: its ids, the extra one included.
+        init: of its values.
+    """
+
+    heads: int
+    head_dim: int
+    buckets: int
+    init: Init
+
+
+class LookupTable(nn.Module):
+    """Encodings per bucket, under the names of the released code.
+
+    Args:
+        size: shape and initial values.
+        side: queries and keys keep (heads, d, buckets), values (heads, buckets, d), bias (heads, buckets).
+    """
+
+    def __init__(self, size: TableSize, side: Side) -> None:
+        super().__init__()
+        inner = (size.head_dim, size.buckets) if side != "value" else (size.buckets, size.head_dim)
+        table = nn.Parameter(torch.zeros(size.heads, *(inner if size.head_dim else (size.buckets,))))
+        self.name = "lookup_table_weight" if size.head_dim else "lookup_table_bias"
+        self.register_parameter(self.name, table)
+        if size.init == "xavier":
+            nn.init.xavier_uniform_(table)
+        elif size.init == "normal":
+            nn.init.normal_(table, std=0.02)
+
+    @property
+    def table(self) -> Tensor:
+        """The parameter."""
+        return getattr(self, self.name)
+
+    def tables(self) -> tuple[Tensor, ...]:
+        """All tables of this side."""
+        return (self.table,)
+
+
+class CrossTables(nn.Module):
+    """Two tables, of rows and of columns (the Cross method)."""
+
+    def __init__(self, size: TableSize, side: Side) -> None:
+        super().__init__()
+        self.rp_rows, self.rp_cols = LookupTable(size, side), LookupTable(size, side)
+
+    def tables(self) -> tuple[Tensor, ...]:
+        """Rows, columns."""
+        return self.rp_rows.table, self.rp_cols.table
+
+
+class LayerTables(nn.Module):
+    """The tables of one layer: ``rpe_q``, ``rpe_k``, ``rpe_v`` as far as they are used."""
+
+    def __init__(self, sides: Iterable[Side], size: TableSize, crossed: bool) -> None:
+        super().__init__()
+        for side in sides:
+            self.add_module(LETTERS[side], (CrossTables if crossed else LookupTable)(size, side))
+
+    def of(self, side: Side) -> tuple[Tensor, ...]:
+        """The tables of a side."""
+        return getattr(self, LETTERS[side]).tables()
+
+
+class BucketPosition(PairwisePosition):
+    """Base: tables per layer, looked up by bucket.
+
+    Args:
+        shape: of the stack it serves.
+        plan: how it works.
+    """
+
+    def __init__(self, shape: AttentionShape, plan: Plan) -> None:
+        super().__init__(shape)
+        self.plan, self.rule = plan, plan.rule
+        self.scale = shape.head_dim**-0.5 if plan.scaled else 1.0
+        self.uses_weights = "value" in plan.sides
+        self.layers = nn.ModuleList(self._layer() for _ in range(shape.layers))
+
+    def _layer(self) -> nn.Module:
+        plan = self.plan
+        count = plan.rule.buckets + (plan.off_plane == "bucket")
+        heads = 1 if plan.shared_heads else self.shape.heads
+        width = (plan.width or self.shape.head_dim) if plan.contextual else 0
+        return LayerTables(plan.sides, TableSize(heads, width, count, plan.init), plan.rule.tables == 2)
+
+    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Ids:
+        """Bucket ids of every pair, for all layers."""
+        plan = self.plan
+        mirrored = "query" in plan.sides and plan.mirrored
+        ids = bucket_ids(plan.rule, x_layout, y_layout, mirrored=mirrored, cells=plan.cells, align=plan.align)
+        return ids if mirrored else Ids(ids.keys, ids.keys, ids.outside)
+
+    def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:
+        """The terms on keys and queries (iRPE Eq. 13-16): (B or 1, H or 1, Tq, Tk)."""
+        total: Tensor | None = None
+        if "key" in self.plan.sides:
+            for table, ids in zip(self.layers[layer].of("key"), state.keys, strict=True):
+                total = plus(total, by_query(self.scores(q, table, state), ids))
+        if "query" in self.plan.sides:
+            for table, ids in zip(self.layers[layer].of("query"), state.queries, strict=True):
+                total = plus(total, by_key(self.scores(k, table, state), ids))
+        return total
+
+    def values(self, weights: Tensor, state: Ids, layer: int) -> Tensor | None:
+        """The term on values (iRPE Eq. 17): (B, H, Tq, d)."""
+        if not self.uses_weights:
+            return None
+        total: Tensor | None = None
+        count = self.rule.buckets + (self.plan.off_plane == "bucket" or state.outside)
+        for table, ids in zip(self.layers[layer].of("value"), state.keys, strict=True):
+            sums = bucket_sums(weights, ids, count)[..., : table.shape[-2]]  # (B, H, Tq, K)
+            total = plus(total, sums @ table.to(weights.dtype))
+        return total
+
+    def scores(self, tokens: Tensor, table: Tensor, state: Ids) -> Tensor:
+        """What each token gives each bucket: (B, H, T, K), or (1, H, T, K) in bias mode, already scaled."""
+        table = table.to(tokens.dtype) * self.scale
+        z = tokens @ table if self.plan.contextual else table[None, :, None].expand(-1, -1, tokens.shape[2], -1)
+        return with_blank(z) if self.plan.off_plane == "nothing" and state.outside else z
+
+
+def plus(total: Tensor | None, term: Tensor) -> Tensor:
+    """The sum, in place: look-ups keep nothing of their result for the gradient, and a (Tq, Tk) copy is spared."""
+    return term if total is None else total.add_(term)

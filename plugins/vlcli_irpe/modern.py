@@ -1,0 +1,200 @@
+"""What people compare with today: rotary 2-D, Swin's table, the log-spaced continuous bias, CPVT's generator."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.nn.layout import Layout
+from vlcli.nn.position import AttentionShape, PairwisePosition, TokenPosition
+from vlcli_irpe.buckets import BucketRule
+from vlcli_irpe.lookup import BucketPosition, OffPlane, Plan
+from vlcli_irpe.places import Ids, bucket_ids
+from vlcli_irpe.terms import by_query, with_blank
+
+Turns = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class RoPE2D(PairwisePosition):
+    """Rotary position embedding in two dimensions; tokens off the plane are not turned.
+
+    Args:
+        shape: of the stack it serves.
+        frequencies: ``axial``: half a head turns with rows, half with columns; ``mixed``: every pair of channels has a
+            learned direction, per layer and head.
+        base: of the geometric series of frequencies.
+        cells: cells per side on which centres of boxes are measured.
+    """
+
+    paper = "Su et al. 2021, arXiv:2104.09864; in 2-D: Heo et al., ECCV 2024, arXiv:2403.13298"
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        frequencies: Literal["axial", "mixed"] = "axial",
+        base: float = 100.0,
+        cells: int = 14,
+    ) -> None:
+        super().__init__(shape)
+        if shape.head_dim % 4:
+            raise ComponentError("Rotary 2-D needs a head width that 4 divides.", got=str(shape.head_dim))
+        self.cells = cells
+        rate = base ** (-torch.arange(0, shape.head_dim, 4, dtype=torch.float32) / shape.head_dim)  # (d / 4,)
+        still = torch.zeros_like(rate)
+        axial = torch.stack([torch.cat([rate, still]), torch.cat([still, rate])])  # (2, d / 2): rows, columns
+        self.mixed = frequencies == "mixed"
+        if self.mixed:
+            self.rates = nn.Parameter(self._directions(rate))
+        else:
+            self.register_buffer("rates", axial[None, None], persistent=False)
+
+    def _directions(self, rate: Tensor) -> Tensor:
+        """(layers, H, 2, d / 2): two perpendicular directions a head, drawn once."""
+        angle = torch.rand(self.shape.layers, self.shape.heads, 1) * 2 * math.pi
+        first = torch.stack([rate * angle.cos(), rate * angle.sin()], -2)
+        second = torch.stack([-rate * angle.sin(), rate * angle.cos()], -2)
+        return torch.cat([first, second], -1)
+
+    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
+        """Angles, for all layers at once where they share them."""
+        places = tuple(self._places(layout) for layout in (x_layout, y_layout))
+        return places if self.mixed else tuple(self._turn(place, self.rates[0]) for place in places)
+
+    def _places(self, layout: Layout) -> Tensor:
+        centre = layout.centre * self.cells if layout.boxes is not None else layout.centre
+        return centre.nan_to_num(0.0)[:, None].float()  # (B, 1, T, 2)
+
+    @staticmethod
+    def _turn(place: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+        # No product of matrices: autocast would round the angles to half precision.
+        rates = rates.to(torch.promote_types(rates.dtype, torch.float32))
+        angle = place[..., :1] * rates[..., :1, :] + place[..., 1:] * rates[..., 1:, :]  # (B, H or 1, T, d / 2)
+        return angle.cos(), angle.sin()
+
+    def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
+        """Queries and keys, each pair of channels turned by its angle."""
+        turns: Turns = tuple(self._turn(place, self.rates[layer]) for place in state) if self.mixed else state
+        return _rotated(q, *turns[0]), _rotated(k, *turns[1])
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+
+
+class SwinBias(BucketPosition):
+    """A learned scalar per head for every offset within a window (Swin's relative position bias).
+
+    Args:
+        shape: of the stack it serves.
+        window: side of the window; larger offsets share the table's edge.
+        off_plane: what pairs without an offset get.
+        std: of the initial values.
+    """
+
+    paper = "Liu et al., ICCV 2021, arXiv:2103.14030, Eq. 4"
+
+    def __init__(
+        self, shape: AttentionShape, *, window: int = 7, off_plane: OffPlane = "bucket", std: float = 0.02
+    ) -> None:
+        rule = BucketRule("product", (window - 1) / 2, "clip")
+        facts = {"contextual": False, "scaled": False, "shared_heads": False, "off_plane": off_plane}
+        super().__init__(shape, Plan(rule, ("key",), **facts))
+        for parameter in self.parameters():
+            nn.init.trunc_normal_(parameter, std=std)
+
+    def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
+        """Bicubic interpolation of the offsets' table from one window to another; the extra bucket is kept."""
+        was, now = 2 * max(old) - 1, 2 * max(new) - 1
+        return state if was == now else {name: _resized(table, was, now) for name, table in state.items()}
+
+
+def _resized(table: Tensor, was: int, now: int) -> Tensor:
+    image = table[:, : was * was].reshape(1, -1, was, was).float()
+    grown = F.interpolate(image, size=(now, now), mode="bicubic", align_corners=False)
+    return torch.cat([grown.flatten(2)[0].to(table.dtype), table[:, was * was :]], 1)
+
+
+class LogCPB(PairwisePosition):
+    """A bias that a small network makes from log-spaced offsets, so that it carries over to other windows (Swin V2).
+
+    Pairs without an offset get nothing.
+
+    Args:
+        shape: of the stack it serves.
+        window: side of the window or grid.
+        trained_window: side it was trained with, which offsets are measured against; 0: ``window``.
+        hidden: width of the network.
+    """
+
+    paper = "Liu et al., CVPR 2022, arXiv:2111.09883, Eq. 3-4"
+
+    def __init__(self, shape: AttentionShape, *, window: int = 7, trained_window: int = 0, hidden: int = 512) -> None:
+        super().__init__(shape)
+        self.rule = BucketRule("product", (window - 1) / 2, "clip")
+        self.window, self.trained = window, trained_window or window
+        self.networks = nn.ModuleList(
+            nn.Sequential(nn.Linear(2, hidden), nn.ReLU(), nn.Linear(hidden, shape.heads, bias=False))
+            for _ in range(shape.layers)
+        )
+
+    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[Ids, Tensor]:
+        """Ids of every pair, and every offset in log-spaced coordinates (K, 2)."""
+        ids = bucket_ids(self.rule, x_layout, y_layout)
+        line = torch.arange(-self.window + 1, self.window, dtype=torch.float32, device="cpu") * (8 / (self.trained - 1))
+        line = line.sign() * torch.log2(1 + line.abs()) / 3
+        return ids, torch.cartesian_prod(line, line).to(x.device)
+
+    def logits(self, q: Tensor, k: Tensor, state: tuple[Ids, Tensor], layer: int) -> Tensor | None:
+        """16 sigmoid(network(offset)): (1 or B, H, Tq, Tk)."""
+        ids, offsets = state
+        table = 16 * self.networks[layer](offsets.to(self.networks[layer][0].weight.dtype)).sigmoid()  # (K, H)
+        z = table.T.to(q.dtype)[None, :, None].expand(-1, -1, q.shape[2], -1)
+        return by_query(with_blank(z) if ids.outside else z, ids.keys[0])
+
+
+class ConvolutionalGenerator(TokenPosition):
+    """Position from a depth-wise convolution over the grid, added to its tokens (CPVT's generator).
+
+    A model that runs its own layers applies one convolution after each block in ``after``; elsewhere the first one is
+    applied before the stack.
+
+    Args:
+        shape: of the stack that follows.
+        after: blocks behind which there is a convolution; 0 is the first.
+        kernel: side of the convolution, odd.
+    """
+
+    paper = "CPVT, Chu et al. 2021, arXiv:2102.10882, section 3.3"
+
+    def __init__(self, shape: AttentionShape, *, after: list[int] = [0], kernel: int = 3) -> None:  # noqa: B006
+        super().__init__(shape)
+        if kernel % 2 == 0 or not after:
+            raise ComponentError(
+                "The generator needs an odd kernel and a block.", got=f"kernel {kernel}, after {after}"
+            )
+        self.after = tuple(after)
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(shape.dim, shape.dim, kernel, padding=kernel // 2, groups=shape.dim) for _ in after
+        )
+
+    def forward(self, x: Tensor, layout: Layout, block: int | None = None) -> Tensor:
+        """Tokens (B, T, dim) with the convolution of ``block`` (None: the first) over their grid added."""
+        if layout.grid is None:
+            raise ComponentError(
+                "The convolutional generator needs one full grid.", where="position cpvt", hint="use it on images"
+            )
+        here = ~layout.centre[..., 0].isnan()
+        front = int(here[0].long().argmax())
+        count = layout.grid[0] * layout.grid[1]
+        cells = x[:, front : front + count]
+        image = cells.transpose(1, 2).unflatten(2, layout.grid)  # (B, dim, h, w)
+        added = self.convolutions[0 if block is None else self.after.index(block)](image).flatten(2).transpose(1, 2)
+        return torch.cat([x[:, :front], cells + added, x[:, front + count :]], 1)
