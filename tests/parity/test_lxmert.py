@@ -39,8 +39,8 @@ def theirs_of(facts=SMALL):
     return transformers.LxmertForPreTraining(config).eval()
 
 
-def ours_of(facts=SMALL):
-    model = LXMERT(facts, **SIZES)
+def ours_of(facts=SMALL, **options):
+    model = LXMERT(facts, **SIZES, **options)
     objectives = {name: registry.build("objectives", name, model, facts) for name in ("mlm", "matching")}
     objectives["masked-object"] = MaskedObject(model, facts, factor=6.67)
     for module in [model, *objectives.values()]:
@@ -68,10 +68,10 @@ def feed(batch, dtype):
 
 
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_streams_and_heads_equal_the_port(dtype, close, seed):
+@pytest.mark.parametrize(("seed", "packed"), [(0, True), (1, False), (2, True)])
+def test_streams_and_heads_equal_the_port(dtype, close, seed, packed):
     theirs = theirs_of().to(dtype)
-    model, objectives = ours_of()
+    model, objectives = ours_of(packed=packed)
     missing = theirs.load_state_dict(to_transformers(whole(model, objectives)), strict=False)
     assert not missing.unexpected_keys
     assert all(key.startswith("answer_head") or "decoder" in key for key in missing.missing_keys)

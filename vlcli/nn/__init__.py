@@ -9,6 +9,7 @@ The public names, by module:
     positions   build_positions, and the encodings none, learned, sinusoid, box
     attention   Attention (override ``project``), StandardAttention
     cache       KeyValueCache: incremental decoding
+    packing     Packing: batches without their padding
     blocks      AttentionBlock, FeedForward, TransformerLayer, Stack, BlockStyle
     embeddings  TextEmbeddings, FeatureEmbeddings, Pooler
     heads       build_head, register_head, HEADS
@@ -36,6 +37,7 @@ from vlcli.nn.heads import HEADS, HeadTransform, build_head, register_head
 from vlcli.nn.layout import CONCEPT, IMAGE, TEXT, Layout
 from vlcli.nn.mask import AttentionMask
 from vlcli.nn.model import Facts, Fused, Model, Needs, Recorder, States, initialise
+from vlcli.nn.packing import Packing
 from vlcli.nn.position import AttentionShape, PairwisePosition, TokenPosition
 from vlcli.nn.positions import PositionChoice, build_positions, geometry
 from vlcli.nn.step import Step
@@ -64,6 +66,7 @@ __all__ = [
     "Layout",
     "Model",
     "Needs",
+    "Packing",
     "PairwisePosition",
     "Pixels",
     "Pooler",

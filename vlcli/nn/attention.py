@@ -22,9 +22,11 @@ from vlcli.nn.cache import KeyValueCache
 from vlcli.nn.layout import Layout
 from vlcli.nn.mask import AttentionMask
 from vlcli.nn.model import Recorder
+from vlcli.nn.packing import Packing
 from vlcli.nn.position import AttentionShape, PairwisePosition
 
 Projected = tuple[Tensor, Tensor | None, Tensor | None]
+Packings = tuple[Packing | None, Packing | None]
 
 
 class Attention(nn.Module):
@@ -92,6 +94,7 @@ class Attention(nn.Module):
         cache: KeyValueCache | None = None,
         record: Recorder | None = None,
         name: str = "",
+        packing: Packings = (None, None),
     ) -> Tensor:
         """Tokens ``x`` looking at ``y``, or at themselves.
 
@@ -108,17 +111,23 @@ class Attention(nn.Module):
                 those of ``y`` are computed once and kept.
             record: keeps the probabilities.
             name: what they are called there.
+            packing: of ``x`` and of ``y``, where they come without padding (1, K, dim); their layouts are packed too,
+                the mask and what is recorded are by row. Neither cache nor position may be given then.
 
         Returns:
-            (B, Tq, dim).
+            (B, Tq, dim), packed as ``x`` was.
         """
         source, places = (x, x_layout) if y is None else (y, y_layout)
         q_in, k_in, v_in = x, source, source
         if position is not None:
             q_in, k_in, v_in = position.inputs(q_in, k_in, v_in, state, layer)
         q, k, v = self._projected(q_in, k_in, v_in, x_layout, places, cache, (layer, y is not None))
+        asking, asked = packing[0], packing[y is not None]
+        q = q if asking is None else asking.spread(q)
+        k, v = (k, v) if asked is None else (asked.spread(k), asked.spread(v))
         context = self.attend(q, k, v, mask=mask, position=position, state=state, layer=layer, record=record, name=name)
-        return self.output(context.transpose(1, 2).flatten(2), x_layout)
+        context = context.transpose(1, 2).flatten(2)  # (B, Tq, dim)
+        return self.output(context if asking is None else asking.pack(context), x_layout)
 
     def _projected(
         self,

@@ -16,6 +16,7 @@ from vlcli.nn.cache import KeyValueCache
 from vlcli.nn.layout import Layout
 from vlcli.nn.mask import AttentionMask
 from vlcli.nn.model import Recorder
+from vlcli.nn.packing import Packing
 from vlcli.nn.position import AttentionShape, PairwisePosition
 from vlcli.registry import Spec
 
@@ -175,7 +176,9 @@ class TransformerLayer(nn.Module):
 class Stack(nn.Module):
     """Layers in a row, with one pairwise encoding prepared once for all of them.
 
-    Set ``checkpointing`` to trade time for memory: each layer is computed again in the backward pass.
+    Set ``checkpointing`` to trade time for memory: each layer is computed again in the backward pass. Set ``packed`` to
+    leave padding out of all that is done token by token (a pairwise encoding, drop path and a cache need rows, and are
+    run as they were); padding then comes out as zeros, real tokens as they would otherwise.
 
     Args:
         layers: modules called as ``layer(x, **options)`` with the options of an attention.
@@ -194,6 +197,7 @@ class Stack(nn.Module):
         self.position = position
         self.norm = final_norm
         self.checkpointing = False
+        self.packed = False
 
     @classmethod
     def of(
@@ -240,13 +244,28 @@ class Stack(nn.Module):
         kept = {0: x} if 0 in keep else {}
         keys = layout if cache is None else cache.grow(layout)
         state = None if self.position is None else self.position.prepare(x, x, layout, keys)
+        packing = self._packing(layout, cache)
+        if packing is not None:
+            x, layout = packing.pack(x), packing.pack_layout(layout)
         shared = {"mask": mask, "x_layout": layout, "position": self.position, "state": state, "cache": cache}
+        shared |= {} if packing is None else {"packing": (packing, None)}
         for number, layer in enumerate(self.layers):
             options = {**shared, "layer": number, "record": record, "name": f"{name}.{number}"}
             x = run_layer(layer, x, active=self.checkpointing and cache is None and record is None, **options)
             if number + 1 in keep:
-                kept[number + 1] = x
-        return x if self.norm is None else self.norm(x), kept
+                kept[number + 1] = x if packing is None else packing.unpack(x)
+        x = x if self.norm is None else self.norm(x)
+        return x if packing is None else packing.unpack(x), kept
+
+    def _packing(self, layout: Layout, cache: KeyValueCache | None) -> Packing | None:
+        if not self.packed or self.position is not None or cache is not None or drops_paths(self):
+            return None
+        return Packing.of(layout.valid)
+
+
+def drops_paths(module: nn.Module) -> bool:
+    """Whether a block of ``module`` may be left out for whole examples."""
+    return any(part.rate > 0 for part in module.modules() if isinstance(part, DropPath))
 
 
 def run_layer(module: nn.Module, /, *inputs: Any, active: bool, **options: Any) -> Any:
