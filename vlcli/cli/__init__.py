@@ -8,13 +8,7 @@ from __future__ import annotations
 import typer
 
 from vlcli import __version__
-from vlcli.cli import data, features
-from vlcli.cli.count import count
-from vlcli.cli.doctor import doctor
-from vlcli.cli.evaluate import evaluate
-from vlcli.cli.listing import cp, ls, show
-from vlcli.cli.run import run, stage_verb
-from vlcli.cli.validate import validate
+from vlcli.cli import count, data, doctor, evaluate, features, listing, run, validate
 
 app = typer.Typer(
     name="vlcli",
@@ -40,16 +34,23 @@ def _root(version: bool = typer.Option(False, "--version", callback=_version, is
 
 
 _RUN, _LOOK, _DATA = "Run", "Look", "Data"
-app.command("run", rich_help_panel=_RUN)(run)
+app.command("run", rich_help_panel=_RUN)(run.run)
 for _kind, _about in {
     "extract": "Turn images into region features: the recipe's extract stages.",
     "pretrain": "Pre-train: the recipe's pretrain stages, with what they build on.",
     "finetune": "Fine-tune: the recipe's finetune stages, with what they build on.",
     "export": "Export: the recipe's export stages, with what they build on.",
 }.items():
-    app.command(_kind, rich_help_panel=_RUN)(stage_verb(_kind, _about))
-app.command("eval", rich_help_panel=_RUN)(evaluate)
-for _name, _verb in {"ls": ls, "show": show, "cp": cp, "validate": validate, "count": count, "doctor": doctor}.items():
+    app.command(_kind, rich_help_panel=_RUN)(run.stage_verb(_kind, _about))
+app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
+for _name, _verb in {
+    "ls": listing.ls,
+    "show": listing.show,
+    "cp": listing.cp,
+    "validate": validate.validate,
+    "count": count.count,
+    "doctor": doctor.doctor,
+}.items():
     app.command(_name, rich_help_panel=_LOOK)(_verb)
 app.add_typer(features.app, name="features", rich_help_panel=_DATA)
 app.add_typer(data.app, name="data", rich_help_panel=_DATA)
@@ -57,4 +58,4 @@ app.add_typer(data.app, name="data", rich_help_panel=_DATA)
 
 def main() -> None:
     """What the ``vlcli`` script calls."""
-    app()
+    app(prog_name="vlcli")

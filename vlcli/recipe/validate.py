@@ -21,8 +21,9 @@ from vlcli.recipe.yaml import Path_
 WORLDS = ("shapes",)
 
 
-def shallow(resolved: Resolved) -> list[Problem]:
-    """Unknown components, missing roots and files that the recipe names itself."""
+def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Problem]:
+    """Unknown components anywhere; missing roots and files that the stages ``names`` (None: all) name themselves."""
+    chosen = list(resolved.stages if names is None else names)
     problems: list[Problem] = []
     for use in uses(resolved):
         problems += _known(resolved, use)
@@ -31,7 +32,9 @@ def shallow(resolved: Resolved) -> list[Problem]:
         if stage.kind == "make" and getattr(stage, "world", {"name": "shapes"})["name"] not in WORLDS:
             path: Path_ = ("stages", name, "world", "name")
             problems.append(_at(resolved, path, "there is no such world", expected=", ".join(WORLDS), code=4))
-        problems += _data_paths(resolved, name, stage, earlier) + _model_given(resolved, name, stage)
+        problems += _model_given(resolved, name, stage)
+        if name in chosen:
+            problems += _data_paths(resolved, name, stage, earlier)
         earlier.append(name)
     return problems
 

@@ -15,12 +15,26 @@ def preflight(planner: Planner, steps: list[Step], names: list[str], progress: P
     Raises:
         RecipeError: every fault found.
     """
+    states = {step.name: step for step in steps}
     artifacts = {step.name: step.artifact for step in steps if step.artifact is not None}
-    problems = shallow(planner.resolved) or [*_worlds(planner, names), *deep(planner.resolved, names, artifacts)]
+    problems = shallow(planner.resolved, names) or [*_worlds(planner, names), *deep(planner.resolved, names, artifacts)]
+    problems = problems or blocked(planner, steps)
     if not problems:
-        problems = rehearse(planner, {step.name: step for step in steps}, names, progress)
+        problems = rehearse(planner, states, [name for name in names if states[name].action != "passed"], progress)
     if problems:
         raise RecipeError(problems, planner.resolved.reference)
+
+
+def blocked(planner: Planner, steps: list[Step]) -> list[Problem]:
+    """The stages that could not run, those left out that only wait for one of them."""
+    names = {step.name for step in steps if step.action == "blocked"}
+    problems = []
+    for step in steps:
+        if step.name in names and not names.intersection(planner.graph[step.name].stages):
+            hint = "make what it needs (leave out --only or --from), or point `root` at the data; `if_missing: skip` passes over it"
+            place = planner.resolved.document.place(("stages", step.name))
+            problems.append(Problem(f"stages.{step.name}", f"this stage is blocked: {step.why}", place, hint=hint, code=5))
+    return problems
 
 
 def rehearse(planner: Planner, steps: dict[str, Step], names: list[str], progress: Progress) -> list[Problem]:

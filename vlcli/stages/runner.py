@@ -77,10 +77,11 @@ def run_recipe(resolved: Resolved, options: Options, progress: Progress | None =
         return []
     planner, steps = planning.make(resolved, options)
     working = [step.name for step in steps if step.works]
-    if working and options.check:
+    held_up = [step.name for step in steps if step.action == "blocked"]
+    if options.check and (working or held_up):
         from vlcli.stages.preflight import preflight
 
-        preflight(planner, steps, working, progress)
+        preflight(planner, steps, working + held_up, progress)
     if working:
         _keep_recipe(planner)
     if ranks.several():

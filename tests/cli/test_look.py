@@ -1,0 +1,213 @@
+"""The verbs that look: quick, without torch, exact about what is broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vlcli.cli import app, doctor
+
+HEAVY = ("torch", "numpy", "timm", "torchvision", "transformers", "h5py", "PIL")
+PLUGIN = Path(__file__).parents[1] / "fixtures" / "fake_stages.py"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["run", "--help"], ["--version"], ["ls"], ["ls", "models", "--json"], ["validate", "RECIPE"],
+     ["show", "RECIPE"], ["cp", "RECIPE", "-"], ["run", "RECIPE", "--dry-run", "--only", "make"]],
+)
+def test_light_verbs_import_nothing_heavy(tmp_path, words):
+    recipe = tmp_path / "light.yaml"
+    recipe.write_text("model: lxmert\nstages:\n  make: {}\n  pretrain: {root: make, data: coco-captions, objectives: [mlm]}\n")
+    words = [str(recipe) if word == "RECIPE" else word for word in words]
+    script = f"""
+import sys
+sys.argv = ["vlcli", *{words!r}]
+from vlcli.cli import main
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+heavy = [name for name in {HEAVY!r} if name in sys.modules]
+assert not heavy, heavy
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+
+
+def test_completion_imports_nothing_heavy(tmp_path):
+    script = f"""
+import sys
+from vlcli.cli import options as o
+assert "quickstart" in o.complete_recipes("quick") and "lxmert" in o.complete_all("lx")
+assert o.complete_kinds("mod") == ["models"] and "nlvr2" in o.complete_tasks("")
+assert not [name for name in {HEAVY!r} if name in sys.modules]
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_completion_at_the_shell(cli):
+    ended = cli(env={"_VLCLI_COMPLETE": "complete_bash", "COMP_WORDS": "vlcli run quick", "COMP_CWORD": "2",
+                     "_PYTHON__M_VLCLI_COMPLETE": "complete_bash"})
+    assert "quickstart" in ended.out
+
+
+def test_an_up_to_date_run_imports_no_torch(cli, tmp_path):
+    (tmp_path / "w.yaml").write_text(
+        "stages:\n  make: {world: {name: shapes, images: 20, size: 64, parts: [coco], captions: 1}}\n")
+    assert cli("run", "w.yaml").code == 0
+    script = """
+import sys
+sys.argv = ["vlcli", "run", "w.yaml"]
+from vlcli.cli import main
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code
+assert "torch" not in sys.modules
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "skip" in ended.stdout
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_ls_lists_kinds_and_refuses_others():
+    rows = json.loads(invoke("ls", "--json").stdout)["components"]
+    assert {"models", "recipes", "tasks"} <= {row["kind"] for row in rows}
+    wrong = invoke("ls", "modles")
+    assert wrong.exit_code == 4
+    assert "'models'" in wrong.stderr
+
+
+def test_show_component_and_recipe(tmp_path):
+    shown = invoke("show", "fake-model", "--plugin", PLUGIN)
+    assert "A model of nothing." in shown.stdout
+    assert "Nobody, 2026" in shown.stdout
+    assert "hidden" in shown.stdout
+    found = json.loads(invoke("show", "fake-model", "--plugin", PLUGIN, "--json").stdout)
+    assert found["components"][0]["parameters"] == [{"name": "hidden", "type": "int", "required": False, "default": 8}]
+    recipe = json.loads(invoke("show", "quickstart", "--kind", "recipes", "--json").stdout)["recipe"]
+    assert recipe["sources"][0]["name"] == "quickstart"
+    unknown = invoke("show", "lxmrt")
+    assert unknown.exit_code == 4
+    assert "'lxmert'" in unknown.stderr
+
+
+def test_cp_keeps_comments_and_replaces_nothing(tmp_path):
+    target = tmp_path / "mine.yaml"
+    assert invoke("cp", "quickstart", target).stdout.strip() == str(target)
+    assert target.read_text().startswith("#")
+    refused = invoke("cp", "quickstart", target)
+    assert refused.exit_code == 2
+    assert invoke("cp", "quickstart", target, "--force").exit_code == 0
+    heir = tmp_path / "heir.yaml"
+    heir.write_text("extends: ./mine.yaml\nseed: 1\n")
+    merged = invoke("cp", heir, "-").stdout
+    assert "extends" not in merged
+    assert "seed: 1\n" in merged
+
+
+def test_validate_tells_everything(tmp_path):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("model: lxmrt\nroot: nowhere\nstages:\n  pretrain: {data: coco-caption, objectives: [mlmm]}\n")
+    ended = invoke("validate", recipe, "--json")
+    problems = json.loads(ended.stdout)["error"]["problems"]
+    assert {p["key"]: p["code"] for p in problems} == {
+        "model.name": 4, "stages.pretrain.data[0].name": 4, "stages.pretrain.objectives[0].name": 4, "root": 5}
+    assert all(p["where"].startswith(str(recipe)) for p in problems)
+    assert ended.exit_code == 4
+    recipe.write_text("stages:\n  make: {world: {name: shapes, images: 3, imags: 2}}\n")
+    assert invoke("validate", recipe).exit_code == 0
+    deep = invoke("validate", recipe, "--deep")
+    assert deep.exit_code == 3
+    assert "imags" in deep.stderr
+
+
+def test_features_verbs_tell_what_is_missing(tmp_path):
+    for verb in ("info", "verify"):
+        ended = invoke("features", verb, tmp_path / "none.h5")
+        assert ended.exit_code == 5, ended.output
+        assert "none.h5" in ended.stderr
+
+
+def test_data_make_and_stats(tmp_path):
+    ended = invoke("data", "make", "shapes", tmp_path / "w", "captions=1", "parts=[coco]", "--images", 20, "--size", 64, "--json", "-q")
+    assert ended.exit_code == 0, ended.output
+    assert json.loads(ended.stdout)["counts"]["pictures"] == 20
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(f"root: {tmp_path}/w\nmodel: lxmert\nstages:\n  pretrain: {{data: {{name: coco-captions, split: val}}, objectives: [mlm]}}\n"
+                      "text: {vocabulary: vocab.txt}\n")
+    rows = json.loads(invoke("data", "stats", recipe, "--json").stdout)["data"]
+    assert rows[0]["examples"] == 2
+    assert invoke("data", "make", "shapes", tmp_path / "x", "imags=1").exit_code == 3
+
+
+MISMATCH = "Traceback\n  File x\nRuntimeError: operator torchvision::nms does not exist\n"
+
+
+def test_doctor_knows_the_mismatched_pair():
+    finding, = doctor.pair_findings(1, "", MISMATCH)
+    assert finding.state == "wrong"
+    assert "pip install" in finding.remedy
+    good = doctor.pair_findings(0, json.dumps({"torch": "2", "torchvision": "0", "timm": "1", "devices": ["cpu"], "threads": 1}), "")
+    assert [f.state for f in good] == ["ok", "ok"]
+
+
+def test_doctor_names_broken_and_double_components():
+    rows = [{"kind": "models", "name": "a", "distribution": d, "broken": b} for d, b in (("x", ""), ("y", "ImportError: no"))]
+    found = doctor.component_findings(0, json.dumps({"components": rows}), "")
+    assert [(f.what, f.state) for f in found] == [("model a", "wrong"), ("model a", "note")]
+
+
+def test_doctor_finds_a_leftover_egg_info(tmp_path):
+    info = tmp_path / "vlcli.egg-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text("")
+    assert [f.what for f in doctor.shadows([tmp_path])] == ["metadata"]
+
+
+SETUP = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n[project]\nname = "{name}"\nversion = "1.2"\n' \
+        '[tool.setuptools]\npy-modules = ["{module}"]\n[project.entry-points."vlcli.models"]\n{entry} = "{module}:Model"\n'
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory):
+    """A folder into which two strangers' packages are installed: one sound, one whose import raises."""
+    root = tmp_path_factory.mktemp("strangers")
+    site = root / "site"
+    bodies = {"sound": '"""Sound."""\n\n\nclass Model:\n    """A stranger\'s model."""\n\n    def __init__(self, facts, *, size: int = 3):\n        self.size = size\n',
+              "broken": 'raise RuntimeError("the moon is wrong")\n'}
+    for name, body in bodies.items():
+        source = root / name
+        source.mkdir()
+        (source / f"stranger_{name}.py").write_text(body)
+        (source / "pyproject.toml").write_text(SETUP.format(name=f"stranger-{name}", module=f"stranger_{name}", entry=f"odd-{name}"))
+        words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target",
+                 str(site), str(source)]
+        ended = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+    return {"PYTHONPATH": os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def test_strangers_packages_are_listed_and_the_broken_one_named(cli, strangers):
+    rows = {row["name"]: row for row in json.loads(cli("ls", "models", "--check", "--json", env=strangers).out)["components"]}
+    assert rows["odd-sound"]["broken"] == ""
+    assert rows["odd-sound"]["distribution"] == "stranger-sound"
+    assert rows["odd-broken"]["broken"] == "RuntimeError: the moon is wrong"
+    assert rows["lxmert"]["broken"] == ""
+    assert "A stranger's model." in cli("show", "odd-sound", env=strangers).out
+    broken = cli("show", "odd-broken", env=strangers)
+    assert broken.code == 4
+    assert "the moon is wrong" in broken.err
+    assert "Traceback" not in broken.err

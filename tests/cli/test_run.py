@@ -1,0 +1,182 @@
+"""``run`` and the stage verbs as processes: streams, exit codes, signals, resuming, several at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PLUGIN = Path(__file__).parents[1] / "fixtures" / "fake_stages.py"
+FAKE = {"FAKE_STAGES": "1"}
+RECIPE = """\
+root: data
+jobs: {jobs}
+model: fake-model
+stages:
+  pretrain: {{data: fake-data, objectives: fake-objective}}
+  tune: {{kind: finetune, from: pretrain, task: fake-task, root: data}}
+  test: {{kind: evaluate, from: tune}}
+  scratch: {{kind: finetune, task: fake-task}}
+table: {{rows: {{mine: test}}, metrics: [accuracy]}}
+"""
+
+
+@pytest.fixture
+def vlcli(cli, tmp_path):
+    """A command line with the fake stages, in a folder with a recipe ``mine.yaml`` and data."""
+    (tmp_path / "data").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / "data" / f"{split}.txt").write_text(split)
+    (tmp_path / "mine.yaml").write_text(RECIPE.format(jobs=1))
+    (tmp_path / "both.yaml").write_text(RECIPE.format(jobs=2))
+    return lambda *words, env=None: cli(*words, "--plugin", PLUGIN, env={**FAKE, **(env or {})})
+
+
+def test_run_prints_stages_and_table_on_stdout_and_the_rest_on_stderr(vlcli):
+    ended = vlcli("run", "mine.yaml")
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    assert lines[0].split() == ["stage", "kind", "action", "time", "metrics", "folder"]
+    assert lines[-1].split() == ["mine", "0.500"]
+    assert "steps: 4/4 step" in ended.err
+    assert "steps" not in ended.out
+    again = vlcli("run", "mine.yaml", "--json")
+    document = json.loads(again.out)
+    assert document["schema_version"] == 1
+    assert {stage["action"] for stage in document["stages"]} == {"skip"}
+    assert document["table"]["rows"] == [{"label": "mine", "metrics": {"accuracy": 0.5}}]
+
+
+def test_dry_run_does_nothing(vlcli, tmp_path):
+    ended = vlcli("pretrain", "--recipe", "mine.yaml", "epochs=3", "--dry-run")
+    assert ended.code == 0
+    assert "not made yet" in ended.out
+    assert "override: stages.pretrain.epochs=3" in ended.err
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "data" / "train.txt").unlink()
+    blocked = vlcli("run", "mine.yaml", "--dry-run", "--json")
+    assert blocked.code == 5
+    assert json.loads(blocked.out)["stages"][0]["action"] == "blocked"
+
+
+def test_exit_codes_and_one_message(vlcli):
+    for words, code in [
+        (("run", "mine.yaml", "seed=x"), 3),
+        (("run", "nothing"), 4),
+        (("run", "nothing.yaml"), 2),
+        (("run", "mine.yaml", "--only", "tset"), 2),
+        (("run", "mine.yaml", "root=nowhere"), 5),
+        (("run", "mine.yaml", "model=fake-modle"), 4),
+        (("pretrain", "mine.yaml"), 2),
+        (("eval", "fake-tsk"), 4),
+        (("eval", "fake-task"), 5),
+        (("run", "mine.yaml", "--no-such-option"), 2),
+    ]:
+        ended = vlcli(*words)
+        assert ended.code == code, (words, ended.err)
+        assert "Traceback" not in ended.err
+        assert not ended.out
+    ended = vlcli("run", "mine.yaml", "seed=x", "--json")
+    problem = json.loads(ended.out)["error"]["problems"][0]
+    assert (problem["key"], problem["where"]) == ("seed", "command line (seed=x)")
+
+
+def test_a_failing_stage_and_an_unforeseen_one(vlcli):
+    failed = vlcli("run", "mine.yaml", "--json", env={"FAKE_FAIL": "tune"})
+    assert failed.code == 1
+    document = json.loads(failed.out)
+    assert {s["stage"]: s["status"] for s in document["stages"]} == {
+        "pretrain": "done", "tune": "failed", "test": "blocked", "scratch": "done"}
+    assert document["error"]["next"] == "mend it"
+    crashed = vlcli("run", "mine.yaml", env={"FAKE_CRASH": "tune"})
+    assert crashed.code == 1
+    assert "ZeroDivisionError: unforeseen" in crashed.err
+    assert "Traceback" not in crashed.err
+    assert "Traceback" in vlcli("run", "mine.yaml", "-vv", env={"FAKE_CRASH": "tune"}).err
+
+
+def test_killed_and_run_again_it_resumes(vlcli, tmp_path):
+    killed = vlcli("run", "mine.yaml", env={"FAKE_KILL": "pretrain"})
+    assert killed.code == -signal.SIGKILL
+    assert json.loads((tmp_path / "runs/mine/pretrain/stage.json").read_text())["status"] == "running"
+    document = json.loads(vlcli("run", "mine.yaml", "--json").out)
+    assert document["stages"][0]["action"] == "resume"
+    assert document["stages"][0]["metrics"]["resumed"] == 2
+
+
+def test_stages_at_a_time(vlcli, tmp_path):
+    ended = vlcli("run", "both.yaml", "--json", env={"FAKE_FAIL": "scratch"})
+    assert ended.code == 1, ended.err
+    document = json.loads(ended.out)
+    assert {s["stage"]: s["status"] for s in document["stages"]} == {
+        "pretrain": "done", "tune": "done", "test": "done", "scratch": "failed"}
+    assert "It broke." in ended.err
+    assert "pretrain: steps" in ended.err
+    again = json.loads(vlcli("run", "both.yaml", "--json").out)
+    assert [s["action"] for s in again["stages"]] == ["skip", "skip", "skip", "resume"]
+
+
+def test_a_killed_worker_is_told_and_resumed(vlcli):
+    ended = vlcli("run", "both.yaml", env={"FAKE_KILL": "pretrain"})
+    assert ended.code == 1
+    assert "stage pretrain failed" in ended.err
+    assert "exit code -9" in ended.err
+    assert json.loads(vlcli("run", "both.yaml", "--json").out)["stages"][0]["action"] == "resume"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("recipe", ["mine.yaml", "both.yaml"])
+def test_signals(vlcli, tmp_path, number, code, recipe):
+    environment = {**os.environ, **FAKE, "FAKE_SLEEP": "0.4", "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "vlcli", "run", recipe, "--plugin", str(PLUGIN)]
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        log = tmp_path / "runs" / Path(recipe).stem / "pretrain" / "log.txt"
+        for _ in range(200):
+            if log.exists() or process.poll() is not None:
+                break
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert "run the same command again" in err
+    steps = len(log.read_text().split())
+    time.sleep(0.6)
+    assert len(log.read_text().split()) == steps, "a worker lives on"
+
+
+def test_eval_by_task_takes_the_newest_checkpoint(vlcli, tmp_path):
+    vlcli("run", "mine.yaml", "--until", "tune")
+    vlcli("run", "mine.yaml", "--until", "tune", "--seed", "7")
+    ended = vlcli("eval", "fake-task", "--split", "dev", "--json")
+    assert ended.code == 0, ended.err
+    stage = json.loads(ended.out)["stages"][0]
+    assert stage["metrics"]["accuracy"] == 0.7
+    assert stage["folder"].startswith("runs/eval/fake-task-")
+    assert json.loads(vlcli("eval", "fake-task", "--split", "dev", "--json").out)["stages"][0]["action"] == "skip"
+    older = vlcli("eval", "fake-task", "--checkpoint", "runs/mine/tune", "batch_size=2", "--json")
+    assert json.loads(older.out)["stages"][0]["metrics"]["accuracy"] == 0.5
+    assert vlcli("eval", "fake-task", "--checkpoint", "runs/nowhere").code == 5
+
+
+def test_recipes_over_seeds(vlcli):
+    ended = vlcli("run", "mine.yaml", "--seeds", "3", "--table", "--json")
+    assert ended.code == 0, ended.err
+    document = json.loads(ended.out)
+    assert [run["seed"] for run in document["runs"]] == [9595, 9596, 9597]
+    cell = document["table"]["rows"][0]["metrics"]["accuracy"]
+    assert cell["mean"] == pytest.approx(0.6)
+    assert cell["count"] == 3
+    text = vlcli("run", "mine.yaml", "both.yaml", "--seeds", "2", "--table").out
+    assert "0.550 ± 0.635" in text
+    assert "both: mine" in text
+
+
+def test_rank_one_says_nothing(vlcli):
+    ended = vlcli("run", "mine.yaml", "--dry-run", env={"RANK": "1"})
+    assert ended.out == ""
