@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 ARTICLES = frozenset({"a", "an", "the"})
@@ -59,6 +60,7 @@ def trim(answer: str) -> str:
     return answer.replace("\n", " ").replace("\t", " ").strip()
 
 
+@lru_cache(maxsize=1 << 16)
 def normalise(answer: str) -> str:
     """An answer as the official evaluation compares it."""
     return strip_words(strip_punctuation(trim(answer)))
@@ -74,8 +76,7 @@ def accuracy(answer: str, given: Sequence[str]) -> float:
     if not people:
         return 0.0
     if len(set(people)) > 1:
-        answer = strip_words(strip_punctuation(answer))
-        people = [strip_words(strip_punctuation(item)) for item in people]
+        answer, people = normalise(answer), [normalise(item) for item in people]
     matches = sum(item == answer for item in people)
     left_out = [min(1.0, (matches - (item == answer)) / 3) for item in people]
     return sum(left_out) / len(left_out)

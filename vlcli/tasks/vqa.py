@@ -59,7 +59,7 @@ class VQA(Task):
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
         """The answer table: best answers of the training questions, ``min_count`` times or more."""
         counts = Counter(
-            _best(answers)
+            vqa.normalise(_best(answers))
             for reader in readers
             for example in reader.examples()
             if (answers := example.targets.get("answers"))
