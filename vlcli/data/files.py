@@ -68,7 +68,7 @@ def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:
             "The file holds something else.",
             where=str(path),
             got=_name(type(content)),
-            expected=" or ".join(map(_name, kind if isinstance(kind, tuple) else (kind,))),
+            expected=_names(kind),
         )
     return content
 
@@ -106,19 +106,18 @@ def value(row: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
     Raises:
         DataError: absent or of another type.
     """
-    wanted = " or ".join(map(_name, kind if isinstance(kind, tuple) else (kind,)))
     if not isinstance(row, dict) or key not in row:
         got = ", ".join(map(str, row)) if isinstance(row, dict) else _name(type(row))
-        raise DataError(f"The field {key!r} is missing.", where=where, got=got, expected=f"{key}: {wanted}")
+        raise DataError(f"The field {key!r} is missing.", where=where, got=got, expected=f"{key}: {_names(kind)}")
     found = row[key]
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is int):
-        raise DataError(
-            f"The field {key!r} has a wrong type.",
-            where=where,
-            got=f"{found!r} ({_name(type(found))})",
-            expected=wanted,
-        )
+        got = f"{found!r} ({_name(type(found))})"
+        raise DataError(f"The field {key!r} has a wrong type.", where=where, got=got, expected=_names(kind))
     return found
+
+
+def _names(kind: type | tuple[type, ...]) -> str:
+    return " or ".join(dict.fromkeys(map(_name, kind if isinstance(kind, tuple) else (kind,))))
 
 
 def _name(kind: type) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -154,8 +155,8 @@ class Pipeline(Dataset[Sample]):
             drop_last: leave an epoch's smaller last batch out.
             context: how workers start: ``fork``, ``spawn`` or ``forkserver``; None: the platform's way.
         """
-        if batch_size < 1 or not 0 <= rank < world:
-            raise ValueError(f"batch_size {batch_size}, rank {rank} of {world}")
+        if not 0 <= rank < world or batch_size < (world if shuffle else 1):
+            raise ValueError(f"a batch of {batch_size} examples for process {rank} of {world}")
         batches = Batches(self.order, batch_size, shuffle, drop_last, epoch, start_batch, rank, world)
         kind = (workers, context)
         kept = self._loaders.get(kind)
@@ -377,7 +378,8 @@ class Loader:
     def __init__(self, data: Pipeline, batches: Batches, workers: int, context: str | None) -> None:
         self.batches, self.busy = batches, False
         self._source: Any = DataLoader(
-            data,
+            # A copy that knows no loader: in a cycle, workers would be told to stop too late and be waited for in vain.
+            copy(data),
             batch_sampler=batches,  # type: ignore[arg-type]
             num_workers=workers,
             collate_fn=_only,
@@ -392,13 +394,16 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         self.busy = True
+        source = iter(self._source)
         try:
-            for batch in self._source:
+            while (batch := next(source, None)) is not None:
                 if isinstance(batch, VlcliError):
+                    self._source = None
                     raise batch
                 yield batch
         finally:
-            self.busy = False
+            del source  # a traceback would keep it, and with it the workers, alive
+            self.busy = self._source is None
 
 
 class LazyImage(ImageSample):

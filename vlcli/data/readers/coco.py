@@ -38,7 +38,7 @@ class _Coco(Reader):
 
 
 def _file_name(row: dict[str, Any]) -> str:
-    return str(row.get("file_name") or f"{row['id']:012d}.jpg")
+    return str(row.get("file_name") or f"{str(row['id']).zfill(12)}.jpg")
 
 
 class CocoCaptions(_Coco):

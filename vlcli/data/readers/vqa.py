@@ -134,7 +134,13 @@ def _targets(notes: dict[Any, dict[str, Any]], number: Any, file: Path) -> dict[
     if number not in notes:
         raise DataError("A question has no annotation.", where=str(file), got=f"question_id {number}")
     row, where = notes[number], f"{file}: question_id {number}"
-    answers = [value(answer, "answer", str, where) for answer in value(row, "answers", list, where)]
+    given = value(row, "answers", list, where)
+    try:
+        answers = [str(answer["answer"]) for answer in given]
+    except (KeyError, TypeError):
+        raise DataError(
+            "An answer has no text.", where=where, got=str(given)[:100], expected='{"answer": ...}'
+        ) from None
     kinds = {name: str(row.get(name, "")) for name in ("question_type", "answer_type")}
     return {"answers": soft_scores(answers), "raw_answers": answers, **kinds}
 

@@ -1,0 +1,88 @@
+"""Batches of an epoch: a partition, the same after a resume, divided over processes without loss."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlcli.data.sampler import Batches, Order
+
+counts = st.lists(st.integers(1, 30), min_size=1, max_size=4)
+sizes = st.integers(1, 12)
+
+
+def codes(batches: Batches) -> list[list[int]]:
+    return [[code for _, code in batch] for batch in batches]
+
+
+@settings(max_examples=60, deadline=None)
+@given(counts, sizes, st.integers(0, 5), st.integers(0, 9))
+def test_an_epoch_holds_every_example_once(rows: list[int], size: int, epoch: int, seed: int) -> None:
+    order = Order(rows, [1.0] * len(rows), seed)
+    batches = codes(Batches(order, size, epoch=epoch))
+    assert sorted(code for batch in batches for code in batch) == list(range(sum(rows)))
+    assert all(len(batch) == size for batch in batches[:-1])
+    assert codes(Batches(order, size, shuffle=False)) == [
+        list(range(start, min(start + size, sum(rows)))) for start in range(0, sum(rows), size)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(counts, sizes, st.integers(0, 30), st.booleans(), st.booleans())
+def test_a_resume_is_the_tail(rows: list[int], size: int, start: int, shuffle: bool, drop: bool) -> None:
+    order = Order(rows, [0.7] * len(rows), 3)
+    whole = codes(Batches(order, size, shuffle, drop, epoch=2))
+    tail = Batches(order, size, shuffle, drop, epoch=2, start=start)
+    assert codes(tail) == whole[start:]
+    assert len(tail) == len(whole[start:])
+
+
+@settings(max_examples=60, deadline=None)
+@given(counts, sizes, st.integers(1, 4), st.booleans())
+def test_processes_take_turns(rows: list[int], size: int, world: int, shuffle: bool) -> None:
+    size = max(size, world)
+    order = Order(rows, [1.0] * len(rows), 3)
+    whole = codes(Batches(order, size, shuffle))
+    shares = [codes(Batches(order, size, shuffle, rank=rank, world=world)) for rank in range(world)]
+    if shuffle:
+        assert len({len(share) for share in shares}) == 1  # every process takes part in every step
+    for number, batch in enumerate(whole):
+        parts = [share[number] if number < len(share) else [] for share in shares]
+        merged = [part[place] for place in range(size) for part in parts if place < len(part)]
+        left_out = shuffle and len(batch) < world
+        assert merged == ([] if left_out else batch)
+
+
+@settings(max_examples=60, deadline=None)
+@given(counts, st.lists(st.floats(0.05, 3), min_size=4, max_size=4), st.integers(0, 9))
+def test_weights_are_passes(rows: list[int], weights: list[float], seed: int) -> None:
+    order = Order(rows, weights[: len(rows)], seed)
+    epochs = [order.shuffled(epoch) for epoch in range(4)]
+    total, start = sum(rows), 0
+    for count, weight in zip(rows, weights, strict=False):
+        seen = [epoch % total for epoch in epochs]
+        seen = [part[(part >= start) & (part < start + count)] for part in seen]
+        assert {len(part) for part in seen} == {round(count * weight)}
+        often = Counter(np.concatenate(seen).tolist())
+        if often:  # no example comes a second time more often than another
+            assert max(often.values()) - min(often.get(code, 0) for code in range(start, start + count)) <= 1
+        start += count
+    assert all(len(set(epoch.tolist())) == len(epoch) for epoch in epochs)  # repetitions are told apart
+    assert len(order) == len(epochs[0])
+
+
+def test_epochs_and_seeds_differ() -> None:
+    order = Order([50], [1.0], 0)
+    assert not np.array_equal(order.shuffled(0), order.shuffled(1))
+    assert not np.array_equal(order.shuffled(0), Order([50], [1.0], 1).shuffled(0))
+    assert np.array_equal(order.shuffled(7), Order([50], [1.0], 0).shuffled(7))
+
+
+def test_a_tail_smaller_than_the_processes_is_left_out_of_training_only() -> None:
+    order = Order([9], [1.0], 0)
+    assert [len(Batches(order, 4, rank=rank, world=2)) for rank in (0, 1)] == [2, 2]
+    assert [len(Batches(order, 4, shuffle=False, rank=rank, world=2)) for rank in (0, 1)] == [3, 2]
+    assert len(Batches(order, 4, drop_last=True)) == 2
