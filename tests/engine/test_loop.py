@@ -157,10 +157,10 @@ def test_a_full_disk_is_one_message_and_older_checkpoints_stay(tmp_path, monkeyp
     loop = make(tmp_path, save_every=2)
     write = checkpoint.save_tensors
 
-    def full(path, tensors, facts=None):
+    def full(path, tensors):
         if loop.at.step == 4 and path.name.startswith("optimizer"):
             raise OSError(28, "No space left on device")
-        write(path, tensors, facts)
+        write(path, tensors)
 
     monkeypatch.setattr(checkpoint, "save_tensors", full)
     with pytest.raises(VlcliError, match="disk is full") as caught:

@@ -97,7 +97,7 @@ def save_bundle(
     }
     tensors = {n: v for n, v in (state or learner.state_dict()).items() if not n.startswith("teacher.")}
     with new_folder(folder) as beside:
-        save_tensors(beside / WEIGHTS, tensors, {"format": "pt"})
+        save_tensors(beside / WEIGHTS, tensors)
         if tokenizer is not None:
             tokenizer.save(beside / "vocab")
         if report is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -114,7 +115,10 @@ class Loop:
         self.checkpoints = Checkpoints(folder / "checkpoints", config.keep)
         self.trackers = (trackers or []) if processes.rank() == 0 else []
         self.at = self._resume(resume) or Position()
-        self._wrapped, self._stepper = self.accelerator.prepare(learner, self.optimizer)
+        with warnings.catch_warnings():
+            # torch renames an option that accelerate still passes by its old name.
+            warnings.filterwarnings("ignore", ".*broadcast_buffers.*", FutureWarning)
+            self._wrapped, self._stepper = self.accelerator.prepare(learner, self.optimizer)
         self._restore_scaler()
         self.window = Window(self.at.window)
         self._saved_at = time.monotonic()

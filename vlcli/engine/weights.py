@@ -21,8 +21,8 @@ TIED = "tied"
 """Key of the file's metadata: JSON, name of each tied tensor -> name it is stored under."""
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, str] | None = None) -> None:
-    """Write ``tensors``; those that are one and the same are stored once."""
+def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write ``tensors``; those that are one and the same are stored once. Equal tensors give equal bytes."""
     stored: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
     seen: dict[tuple[Any, ...], str] = {}
@@ -35,7 +35,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, str] |
         seen[place] = name
         stored[name] = value.cpu().contiguous()
     # Views of one storage that are not the same tensor must be told apart before safetensors takes them.
-    save_file(_unshared(stored), path, {TIED: json.dumps(tied), **(facts or {})})
+    save_file(_unshared(stored), path, {TIED: json.dumps(tied)})  # one key: their order is not fixed
 
 
 def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

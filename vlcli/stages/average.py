@@ -88,4 +88,4 @@ def _write(stage: Path, final: Path, state: dict[str, Tensor]) -> None:
     kept = {name: value for name, value in state.items() if not name.startswith("teacher.")}
     with new_folder(final) as folder:
         shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(WEIGHTS))
-        save_tensors(folder / WEIGHTS, kept, {"format": "pt"})
+        save_tensors(folder / WEIGHTS, kept)
