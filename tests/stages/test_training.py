@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from vlcli import registry
+from vlcli.data.shapes import ShapesConfig, make_shapes
+from vlcli.engine.bundle import load_bundle, read_bundle, read_weights
+from vlcli.engine.trackers import read_log
+from vlcli.errors import DataError, RecipeError, UsageError
+from vlcli.features import FeatureWriter, Record
+from vlcli.progress import Silent
+from vlcli.recipe.schema import Average, Finetune, Pretrain, Recipe
+from vlcli.stages import average, finetune, pretrain
+from vlcli.stages.base import StageContext
+from vlcli.stages.training import rehearse
+
+torch.set_num_threads(1)
+
+MODEL = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+CAPTIONS = {"name": "coco-captions", "split": "train"}
+PAIRS = {"name": "nlvr2", "split": "train"}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A shapes world and a store of invented features of its pictures."""
+    root = tmp_path_factory.mktemp("world") / "shapes"
+    config = ShapesConfig(images=30, nlvr2_train=24, nlvr2_dev=12, nlvr2_test=4, parts=("coco", "nlvr2"), captions=2)
+    make_shapes(root, config, Silent())
+    specs = [CAPTIONS, {**CAPTIONS, "split": "val"}, PAIRS, {**PAIRS, "split": "dev"}]
+    readers = [registry.build("datasets", spec, root) for spec in specs]
+    names = sorted({name for reader in readers for example in reader.examples() for name in example.images})
+    draw, corners = np.random.default_rng(0), np.array([[1, 1, 20, 20], [5, 5, 60, 60]], np.float32)
+    with FeatureWriter(root.parent / "features.h5") as writer:
+        for name in names:
+            record = Record(name, draw.random((2, 12), np.float32), corners, (112, 112))
+            record.classes = record.attributes = np.arange(2, dtype=np.int32)
+            record.class_scores = record.attribute_scores = np.ones(2, np.float32)
+            writer.append(record)
+    return root
+
+
+def context(world, tmp_path, name, config, inputs=(), stages=None, model=MODEL):
+    words = {"train": CAPTIONS, "size": 120}
+    recipe = Recipe(model=model, text={"vocabulary": words, "length": 16}, stages=stages or {})
+    (tmp_path / name).mkdir(exist_ok=True)
+    made = {stage: tmp_path / stage for stage in inputs}
+    kinds = dict.fromkeys(inputs, "pretrain")
+    return StageContext(recipe, name, config, tmp_path / name, made, world, seed=2, device="cpu", kinds=kinds)
+
+
+def pretraining(world, **given):
+    store = [str(world.parent / "features.h5")]
+    common = {"features": store, "data": CAPTIONS, "objectives": ["mlm", "matching"], "batch_size": 16, "threads": 1}
+    return Pretrain(kind="pretrain", **{**common, **given})
+
+
+def finetuning(world, **given):
+    store = [str(world.parent / "features.h5")]
+    common = {"features": store, "data": PAIRS, "task": "nlvr2", "batch_size": 12, "threads": 1, "epochs": 1}
+    return Finetune(kind="finetune", **{**common, **given})
+
+
+def test_stages_build_on_one_another(world, tmp_path):
+    validation = {**CAPTIONS, "split": "val"}
+    first = pretrain.run(context(world, tmp_path, "a", pretraining(world, epochs=2)))
+    assert set(first.files) >= {"model", "checkpoints", "metrics", "log", "curve"}
+    assert all((tmp_path / "a" / file).exists() for file in first.files.values())
+    again = pretraining(world, **{"from": "a"}, objectives=["mlm", "masked-object"], validation=validation)
+    second = pretrain.run(context(world, tmp_path, "b", again, ["a"]))
+    assert second.facts["load"]["left_over"] == ["objectives.matching.head.bias", "objectives.matching.head.weight"]
+    assert second.metrics["loss"] > 0
+    assert read_bundle(tmp_path / "b").tokenizer.facts() == read_bundle(tmp_path / "a").tokenizer.facts()
+    average.run(context(world, tmp_path, "mean", Average(kind="average", **{"from": "a"}, last=2), ["a"]))
+    tuned = finetuning(world, **{"from": "mean"}, validation={**PAIRS, "split": "dev"}, optimizer={"lr": 1e-5})
+    third = finetune.run(context(world, tmp_path, "c", tuned, ["mean"]))
+    assert 0 <= third.metrics["accuracy"] <= 1
+    bundle = load_bundle(tmp_path / "c")
+    assert bundle.task_spec == {"name": "nlvr2"}
+    assert bundle.facts.region_dim == 12
+    assert json.loads((tmp_path / "c" / "model" / "load_report.json").read_text())["sources"] == [
+        str(tmp_path / "mean")
+    ]
+    assert read_log(tmp_path / "c" / "log.jsonl")[-1]["step"] == 2
+
+
+def test_an_average_is_the_mean_of_the_checkpoints(world, tmp_path):
+    pretrain.run(context(world, tmp_path, "a", pretraining(world, steps=4, save_every=1, keep=3)))
+    result = average.run(context(world, tmp_path, "mean", Average(kind="average", **{"from": "a"}), ["a"]))
+    assert result.facts["steps"] == [2, 3, 4]
+    from safetensors.torch import load_file
+
+    files = sorted((tmp_path / "a" / "checkpoints").glob("step-*/model.safetensors"))
+    name = "objectives.matching.head.weight"
+    wanted = torch.stack([load_file(file)[name].double() for file in files]).mean(0).float()
+    assert torch.equal(read_weights(tmp_path / "mean" / "model")[name], wanted)
+
+
+def test_a_stage_may_change_the_model_and_start_from_a_file(world, tmp_path):
+    pretrain.run(context(world, tmp_path, "a", pretraining(world, steps=1)))
+    bundle = load_bundle(tmp_path / "a")
+    torch.save({"model": bundle.model.state_dict()}, tmp_path / "w.pth")
+    changed = pretraining(world, **{"from": str(tmp_path / "w.pth")}, model={"cross_layers": 2}, steps=1)
+    with pytest.raises(DataError, match="are not in what it starts from"):
+        pretrain.run(context(world, tmp_path, "b", changed))
+    allowed = changed.model_copy(update={"allow_unmatched": ["cross"]})
+    result = pretrain.run(context(world, tmp_path, "b", allowed))
+    assert result.facts["load"]["allowed"]
+    assert load_bundle(tmp_path / "b").model_spec["cross_layers"] == 2
+
+
+def test_a_rehearsal_passes_what_will_run_and_needs_no_inputs(world, tmp_path):
+    first, tuned = pretraining(world), finetuning(world, **{"from": "a"})
+    stages = {"a": first, "c": tuned}
+    assert rehearse(context(world, tmp_path, "a", first, stages=stages)) == []
+    assert rehearse(context(world, tmp_path, "c", tuned, stages=stages)) == []
+    assert rehearse(context(tmp_path / "absent", tmp_path, "a", first, stages=stages)) == []
+
+
+def test_a_rehearsal_of_a_large_model_takes_no_memory(world, tmp_path):
+    assert rehearse(context(world, tmp_path, "a", pretraining(world), model={"name": "lxmert"})) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"objectives": [{"name": "mlm", "probabilty": 0.1}]}, "probabilty"),
+        ({"objectives": ["mlm", "region-labels"]}, "needs a model that can: boxes"),
+        ({"objectives": None}, "nothing is named"),
+        ({"frozen": ["."]}, "nothing is left to train"),
+        ({"optimizer": {"groups": [{"match": "nowhere"}]}}, "matches no parameter"),
+        ({"model": {"heads": 3}}, "16"),
+    ],
+)
+def test_a_rehearsal_finds_what_would_fail(world, tmp_path, given, text):
+    problems = rehearse(context(world, tmp_path, "a", pretraining(world, **given)))
+    assert problems
+    assert all(problem.key.startswith("stages.a") for problem in problems)
+    assert text in "\n".join(map(str, problems))
+
+
+def test_what_is_missing_is_told(world, tmp_path):
+    with pytest.raises(DataError, match="no store"):
+        pretrain.run(context(world, tmp_path, "a", pretraining(world, features=[])))
+    with pytest.raises(RecipeError, match="3 problems"):
+        empty = pretraining(world, data=[], objectives=None)
+        pretrain.run(context(world, tmp_path, "a", empty, model=None))
+    with pytest.raises(RecipeError, match="1 problem"):
+        finetune.run(context(world, tmp_path, "a", finetuning(world, task=None)))
+    with pytest.raises(UsageError, match="of one stage"):
+        average.run(context(world, tmp_path, "a", Average(kind="average")))
+    with pytest.raises(DataError, match="no checkpoints"):
+        average.run(context(world, tmp_path, "m", Average(kind="average", **{"from": "a"}), ["a"]))
+    with pytest.raises(DataError, match="no weights here"):
+        pretrain.run(context(world, tmp_path, "b", pretraining(world, **{"from": "a"}), ["a"]))
+    assert not (tmp_path / "b" / "model").exists()
