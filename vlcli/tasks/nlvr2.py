@@ -43,7 +43,7 @@ class NLVR2(Task):
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction`` (bool) and ``score``, the probability of True; ``correct`` where the label is known."""
-        chances = logits_of(outputs, "classification").float().softmax(-1)[:, 1].tolist()
+        chances = logits_of(outputs, "classification", classes=2).float().softmax(-1)[:, 1].tolist()
         names = [given or key for given, key in zip(target(batch, "identifier"), batch.keys, strict=True)]
         labels, kinds = target(batch, "label"), target(batch, "kind")
         return [_row(*facts) for facts in zip(names, chances, labels, kinds, strict=True)]

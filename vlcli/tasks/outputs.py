@@ -16,21 +16,31 @@ from vlcli.errors import ComponentError
 from vlcli.nn.batch import Batch
 
 
-def logits_of(outputs: Mapping[str, Mapping[str, Tensor]], objective: str, key: str = "logits") -> Tensor:
+def logits_of(
+    outputs: Mapping[str, Mapping[str, Tensor]], objective: str, key: str = "logits", classes: int | None = None
+) -> Tensor:
     """The output ``key`` of the objective named, else of the only one that has it.
+
+    Args:
+        outputs: of every objective, by name.
+        objective: the one the task expects.
+        key: which output.
+        classes: how many scores it must have.
 
     Raises:
         ComponentError: none, or more than one, gives it.
     """
-    if key in outputs.get(objective, {}):
-        return outputs[objective][key]
-    others = [name for name, found in outputs.items() if key in found]
-    if len(others) == 1:
-        return outputs[others[0]][key]
+    able = {name: found[key] for name, found in outputs.items() if key in found}
+    if classes is not None:
+        able = {name: found for name, found in able.items() if found.shape[-1] == classes}
+    if objective in able:
+        return able[objective]
+    if len(able) == 1:
+        return next(iter(able.values()))
+    size = "" if classes is None else f" over {classes} classes"
     raise ComponentError(
-        f"The model has no objective {objective!r} to predict with.",
-        got=", ".join(others) or "no objective that predicts",
-        expected=objective,
+        f"The model has nothing to predict with: no objective {objective!r}{size}.",
+        got=", ".join(outputs) or "no objective that predicts",
         hint="finetune it on this task first: vlcli finetune --recipe RECIPE",
     )
 

@@ -72,7 +72,7 @@ class VQA(Task):
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction`` (the answer), ``score`` (its logit) and ``accuracy`` where people's answers are known."""
-        score, chosen = logits_of(outputs, "answering").float().max(-1)
+        score, chosen = logits_of(outputs, "answering", classes=len(self.answers)).float().max(-1)
         rows = [
             {"key": key, "prediction": self.answers[place], "score": value}
             for key, place, value in zip(batch.keys, chosen.tolist(), score.tolist(), strict=True)
