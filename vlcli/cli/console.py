@@ -99,13 +99,15 @@ class PlainProgress:
         """A line every few seconds, and one at the end."""
         step = _PlainTask(self, label, total, unit, done)
         yield step
-        step.tell()
+        if step.done != step.shown:
+            step.tell()
 
 
 class _PlainTask:
     def __init__(self, owner: PlainProgress, label: str, total: int | None, unit: str, done: int) -> None:
         self.owner, self.label, self.total, self.unit = owner, label, total, unit
         self.start, self.done, self.facts = done, done, ""
+        self.shown = -1
         self.began = self.told = time.monotonic()
 
     def advance(self, count: int = 1, **facts: float | str) -> None:
@@ -117,7 +119,7 @@ class _PlainTask:
 
     def tell(self) -> None:
         """One line: done, rate, time left, facts."""
-        self.told = time.monotonic()
+        self.told, self.shown = time.monotonic(), self.done
         rate = (self.done - self.start) / max(self.told - self.began, 1e-9)
         share = f"{self.done}/{self.total}" if self.total is not None else str(self.done)
         left = ""

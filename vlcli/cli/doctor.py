@@ -175,7 +175,7 @@ def shadows(folders: list[Path]) -> Iterator[Finding]:
                  if str(getattr(d, "_path", "")).endswith(".dist-info")}
     for folder in folders:
         for info in sorted(folder.glob("*.egg-info")) if folder.is_dir() else []:
-            name = info.name.split("-")[0].removesuffix(".egg-info").lower().replace("_", "-")
+            name = info.name.removesuffix(".egg-info").split("-")[0].lower().replace("_", "-")
             if name in installed and (info / "entry_points.txt").exists():
                 yield Finding("metadata", "note", f"{info} may hide the entry points of the installed {name}",
                               f"remove it, or reinstall: rm -r {info}")

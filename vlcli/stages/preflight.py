@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vlcli.errors import Problem, RecipeError
 from vlcli.progress import Progress, Silent
+from vlcli.recipe.components import dotted
 from vlcli.recipe.plan import Planner, Step
 from vlcli.recipe.schema import Make
 from vlcli.recipe.validate import deep, shallow
@@ -50,7 +53,14 @@ def rehearse(planner: Planner, steps: dict[str, Step], names: list[str], progres
     for name in training:
         progress.debug(f"rehearsing {name}: the model and one fake step")
         problems += rehearse_stage(context_of(planner, name, steps, Silent()))
-    return problems
+    return [_placed(planner, problem) for problem in problems]
+
+
+def _placed(planner: Planner, problem: Problem) -> Problem:
+    """A stage's own finding with the line of the key (or the stage) it is about."""
+    document = planner.resolved.document
+    path = max((p for p in document.places if problem.key.startswith(dotted(p))), key=len, default=())
+    return problem if problem.where else replace(problem, where=document.place(path))
 
 
 def _worlds(planner: Planner, names: list[str]) -> list[Problem]:
@@ -60,5 +70,5 @@ def _worlds(planner: Planner, names: list[str]) -> list[Problem]:
     for name in names:
         stage = planner.resolved.stages[name]
         if isinstance(stage, Make):
-            problems += check(stage.world, f"stages.{name}.world")
+            problems += [_placed(planner, fault) for fault in check(stage.world, f"stages.{name}.world")]
     return problems

@@ -123,7 +123,8 @@ def _step(context: StageContext, model: Spec, objectives: list[Spec], facts: Fac
     made = (objective.corruption() for objective in learner.objectives.values())  # type: ignore[operator]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        examples = _examples(context, task, facts)
+        pictures = max((int(as_spec(spec).get("images", 1)) for spec in objectives), default=1)
+        examples = _examples(context, task, facts, pictures)
         reader = _Invented(root, examples)
         store = _store(root, reader, facts) if needs.regions or needs.concepts else None
         _pictures(reader) if needs.pixels else None
@@ -174,14 +175,14 @@ class _Invented(Reader):
         return ["red", "blue", "green", "other"]
 
 
-def _examples(context: StageContext, task: Task | None, facts: Facts) -> list[Example]:
+def _examples(context: StageContext, task: Task | None, facts: Facts, pictures: int = 1) -> list[Example]:
     """The first examples of the stage's own data where they are there, else invented ones; pictures are invented."""
     real = _real_examples(context, task)
     numbers = itertools.count()
     if not real:
         targets: dict[str, Any] = {"label": 1, "answers": {"yes": 1.0}, "kind": "any"}
         return [
-            Example(str(i), SENTENCES[i], [f"p{i}"], targets=dict(targets) if facts.answers else {})
+            Example(str(i), SENTENCES[i], [f"p{next(numbers)}" for _ in range(pictures)], targets=dict(targets) if facts.answers else {})
             for i in range(EXAMPLES)
         ]
     return [replace(example, images=[f"p{next(numbers)}" for _ in example.images]) for example in real]
