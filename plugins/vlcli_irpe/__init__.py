@@ -1,10 +1,13 @@
 """iRPE (Wu et al., ICCV 2021): image relative position encodings, and the models they were shown on."""
 
 from vlcli_irpe.buckets import BucketRule, clip, piecewise, ratio_for
+from vlcli_irpe.deit import DeiT
 from vlcli_irpe.earlier import SASA, Huang, Shaw, TransformerXL
+from vlcli_irpe.equip import equip
 from vlcli_irpe.irpe import IRPE
 from vlcli_irpe.lookup import BucketPosition, Plan
 from vlcli_irpe.modern import ConvolutionalGenerator, LogCPB, RoPE2D, SwinBias
+from vlcli_irpe.names import from_timm, to_timm
 from vlcli_irpe.places import CACHE, GridPlace, Ids, bucket_ids, grid_ids
 from vlcli_irpe.terms import bucket_sums, by_key, by_query
 
@@ -15,6 +18,7 @@ __all__ = [
     "BucketPosition",
     "BucketRule",
     "ConvolutionalGenerator",
+    "DeiT",
     "GridPlace",
     "Huang",
     "Ids",
@@ -29,7 +33,10 @@ __all__ = [
     "by_key",
     "by_query",
     "clip",
+    "equip",
+    "from_timm",
     "grid_ids",
     "piecewise",
     "ratio_for",
+    "to_timm",
 ]
