@@ -254,7 +254,7 @@ FAULTS = [
     ("coco-captions", {"file": "c.json"}, {"images": [{"id": [1]}], "annotations": []}, "wrong type", "images[0]"),
     ("nlvr2", {"file": "c.json"}, '{"identifier": "dev-1-0-0", "sentence": "s"}\n{oops\n', "malformed", "c.json:2"),
     ("nlvr2", {"file": "c.json"}, '{"identifier": 4}\n', "wrong type", "c.json:1"),
-    ("nlvr2", {"file": "c.json"}, '{"identifier": "d-1-0-0", "sentence": "s", "label": "maybe"}\n', "neither", "c.json:1"),
+    ("nlvr2", {"file": "c.json"}, '{"identifier": "d-1-0-0", "sentence": "s", "label": "maybe"}\n', "neither", ":1"),
     ("jsonl", {"file": "c.json"}, '{"image": "a.png"}\n[1]\n', "no object", "c.json:2"),
     ("jsonl", {"file": "c.json", "text": "caption"}, '{"image": "a.png"}\n', "lacks a column", ":1"),
     ("jsonl", {"file": "c.json"}, '{"image": "../../a.png"}\n', "leaves the data root", ""),
