@@ -11,7 +11,7 @@ from vlcli.engine.checkpoint import Checkpoints
 from vlcli.engine.evaluation import TaskRunner, mean_losses
 from vlcli.engine.learner import build_learner
 from vlcli.engine.loop import Loop, Plan, Score
-from vlcli.engine.trackers import JsonLines, read_log
+from vlcli.engine.trackers import JsonLines, TensorBoard, read_log
 from vlcli.errors import DataError, RecipeError, UsageError, VlcliError
 from vlcli.progress import Silent
 
@@ -257,3 +257,26 @@ def test_steps_draw_the_same_again_and_differ_from_one_another():
 
     assert draw(1) == draw(1)
     assert len({tuple(draw(step, part)) for step in range(3) for part in range(2)}) == 6
+
+
+def test_tensorboard_gets_every_log_line(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    loop = make(tmp_path, objectives=["engine-words"], steps=4)
+    loop.trackers.append(TensorBoard(tmp_path))
+    loop.run()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    told = [(event.step, event.value) for event in events.Scalars("loss")]
+    log = read_log(tmp_path / "log.jsonl")
+    assert told == [(line["step"], pytest.approx(line["loss"], rel=1e-6)) for line in log]
+
+
+@pytest.mark.slow
+def test_compiled_layers_give_the_same_training(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    plain, compiled = make(tmp_path / "a", model="engine-tiny"), make(tmp_path / "b", model="engine-tiny", compile=True)
+    plain.run(), compiled.run()
+    for name, value in plain.learner.state_dict().items():
+        assert torch.allclose(value, compiled.learner.state_dict()[name], atol=1e-4), name

@@ -82,9 +82,8 @@ def test_stages_build_on_one_another(world, tmp_path):
     bundle = load_bundle(tmp_path / "c")
     assert bundle.task_spec == {"name": "nlvr2"}
     assert bundle.facts.region_dim == 12
-    assert json.loads((tmp_path / "c" / "model" / "load_report.json").read_text())["sources"] == [
-        str(tmp_path / "mean")
-    ]
+    report = json.loads((tmp_path / "c" / "model" / "load_report.json").read_text())
+    assert report["sources"] == [str(tmp_path / "mean")]
     assert read_log(tmp_path / "c" / "log.jsonl")[-1]["step"] == 2
 
 
@@ -146,8 +145,8 @@ def test_a_rehearsal_finds_what_would_fail(world, tmp_path, given, text):
 def test_what_is_missing_is_told(world, tmp_path):
     with pytest.raises(DataError, match="no store"):
         pretrain.run(context(world, tmp_path, "a", pretraining(world, features=[])))
+    empty = pretraining(world, data=[], objectives=None)
     with pytest.raises(RecipeError, match="3 problems"):
-        empty = pretraining(world, data=[], objectives=None)
         pretrain.run(context(world, tmp_path, "a", empty, model=None))
     with pytest.raises(RecipeError, match="1 problem"):
         finetune.run(context(world, tmp_path, "a", finetuning(world, task=None)))
