@@ -31,7 +31,12 @@ def test_a_group_is_right_only_if_every_pair_is():
 
 
 def test_means_by_kind_leave_out_rows_without_one():
-    rows = [{"kind": "b", "correct": True}, {"kind": "a", "correct": False}, {"correct": True}, {"kind": "b", "correct": 0}]
+    rows = [
+        {"kind": "b", "correct": True},
+        {"kind": "a", "correct": False},
+        {"correct": True},
+        {"kind": "b", "correct": 0},
+    ]
     assert nlvr2.by_kind(rows, "kind") == {"a": 0.0, "b": 0.5}
 
 
@@ -68,7 +73,13 @@ def test_perfect_scores_and_several_captions():
     relevant = np.kron(np.eye(4, dtype=bool), np.ones((3, 1), dtype=bool))
     scores = relevant + np.random.default_rng(0).random(relevant.shape) * 0.5
     found = ranking.both_ways(scores, relevant, ks=(1,))
-    assert found == {"image/r@1": 1.0, "image/median_rank": 1.0, "text/r@1": 1.0, "text/median_rank": 1.0, "r_mean": 1.0}
+    assert found == {
+        "image/r@1": 1.0,
+        "image/median_rank": 1.0,
+        "text/r@1": 1.0,
+        "text/median_rank": 1.0,
+        "r_mean": 1.0,
+    }
 
 
 def test_ranking_refuses_what_cannot_be_ranked():
@@ -78,7 +89,9 @@ def test_ranking_refuses_what_cannot_be_ranked():
         ranking.standing(np.array([[np.nan, 0.0]]), np.array([[True, False]]))
 
 
-@pytest.mark.parametrize(("freedom", "t"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (9, 2.26216), (30, 2.04227)])
+@pytest.mark.parametrize(
+    ("freedom", "t"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (9, 2.26216), (30, 2.04227)]
+)
 def test_t_quantiles_are_those_of_the_tables(freedom, t):
     assert interval.t_quantile(0.95, freedom) == pytest.approx(t, abs=1e-4)
 

@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 
 from vlcli.metrics import vqa
 
-SIGNS = set(";/[]\"{}()=+\\_-><@`,?!")
-DIGITS = dict(zip(["zero", *"one two three four five six seven eight nine ten".split()], map(str, range(11)), strict=True))
+SIGNS = set(';/[]"{}()=+\\_-><@`,?!')
+DIGITS = dict(
+    zip(
+        ["zero", *["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]],
+        map(str, range(11)),
+        strict=True,
+    )
+)
 DIGITS["none"] = "0"
 
 
@@ -26,7 +32,9 @@ def by_characters(text: str) -> str:
     text = "".join("" if c in gone else " " if c in SIGNS else c for c in text)
     kept = [c for i, c in enumerate(text) if c != "." or text[i + 1 : i + 2].isdigit()]
     words = [DIGITS.get(word, word) for word in "".join(kept).lower().split()]
-    known = {form.replace("'", ""): form for form in ("don't", "can't", "it's", "isn't", "doesn't", "what's", "o'clock")}
+    known = {
+        form.replace("'", ""): form for form in ("don't", "can't", "it's", "isn't", "doesn't", "what's", "o'clock")
+    }
     known.pop("its")
     return " ".join(known.get(word, word) for word in words if word not in ("a", "an", "the"))
 

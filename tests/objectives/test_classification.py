@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-
 from tiny_batches import SMALL, make_batch
+
 from vlcli import registry
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Batch, View
@@ -92,7 +92,9 @@ def test_language_only_sees_no_picture_and_images_only_no_text(model):
         ours = objective.predict(Step(model, batch))["logits"]
         assert torch.equal(ours, objective.predict(Step(model, replaced))["logits"])
         free = make(model, "classification", classes=2, images=2)
-        assert not torch.equal(free.predict(Step(model, batch))["logits"], free.predict(Step(model, replaced))["logits"])
+        assert not torch.equal(
+            free.predict(Step(model, batch))["logits"], free.predict(Step(model, replaced))["logits"]
+        )
 
 
 def test_a_blank_is_one_row_and_made_once():
@@ -165,7 +167,9 @@ def test_answer_tables_survive_a_checkpoint(answers):
 
 def test_hard_negatives_never_belong_together(model):
     batch = make_batch(rows=6)
-    view = replace(batch.clean, text_rows=torch.tensor([0, 1, 2, 3, 4, 5]), image_rows=torch.tensor([[0], [0], [1], [1], [2], [2]]))
+    view = replace(
+        batch.clean, text_rows=torch.tensor([0, 1, 2, 3, 4, 5]), image_rows=torch.tensor([[0], [0], [1], [1], [2], [2]])
+    )
     batch = replace(batch, views={"clean": replace(view, aligned=False)})
     objective = make(model, "hard-matching", negatives=2, candidates=3)
     own = set(zip(view.text_rows.tolist(), view.image_rows[:, 0].tolist(), strict=True))

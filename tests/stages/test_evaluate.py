@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,9 @@ def test_evaluation_writes_metrics_predictions_and_submission(run, tmp_path):
 def test_predictions_do_not_depend_on_the_batch_size(run, tmp_path):
     found = []
     for size in (1, 5, 16):
-        stage = context(tmp_path / f"test{size}", run["root"], inputs(run), kind="evaluate", batch_size=size, **{"from": "nlvr2"})
+        stage = context(
+            tmp_path / f"test{size}", run["root"], inputs(run), kind="evaluate", batch_size=size, **{"from": "nlvr2"}
+        )
         evaluate.run(stage)
         rows = (tmp_path / f"test{size}/predictions.jsonl").read_text().splitlines()
         found.append([json.loads(line)["score"] for line in rows])
@@ -101,7 +104,9 @@ def test_unlabelled_data_are_predicted_and_not_scored(run, tmp_path):
 @pytest.mark.parametrize(("dtype", "limit"), [("float32", 0.0), ("float16", 5e-3)])
 def test_safetensors_load_back(run, tmp_path, dtype, limit):
     made = {"name": "safetensors", "dtype": dtype}
-    result = export.run(context(tmp_path / "out", run["root"], inputs(run), kind="export", format=made, **{"from": "nlvr2"}))
+    result = export.run(
+        context(tmp_path / "out", run["root"], inputs(run), kind="export", format=made, **{"from": "nlvr2"})
+    )
     ours, theirs = (vlcli.load(place, features=run["regions"]) for place in (run["nlvr2"], tmp_path / "out"))
     difference = (ours.encode_text(SENTENCES).hidden - theirs.encode_text(SENTENCES).hidden).abs().max().item()
     assert difference <= limit
@@ -119,7 +124,9 @@ def test_a_backbone_can_be_exported_alone(run, tmp_path):
 def test_onnx_agrees_at_every_size(run, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    result = export.run(context(tmp_path / "out", run["root"], inputs(run), kind="export", format="onnx", **{"from": "nlvr2"}))
+    result = export.run(
+        context(tmp_path / "out", run["root"], inputs(run), kind="export", format="onnx", **{"from": "nlvr2"})
+    )
     assert result.metrics["max_difference"] < 1e-4
     signature = json.loads((tmp_path / "out/model.onnx.json").read_text())
     session = onnxruntime.InferenceSession(str(tmp_path / "out/model.onnx"), providers=["CPUExecutionProvider"])
@@ -150,7 +157,9 @@ def test_onnx_that_differs_is_not_kept(run, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx, "write", lambda graph, path, opset: path.write_bytes(b"x"))
     monkeypatch.setattr(onnx, "compare", lambda graph, path: 0.5)
     with pytest.raises(VlcliError, match="does not give the model's numbers"):
-        export.run(context(tmp_path / "out", run["root"], inputs(run), kind="export", format="onnx", **{"from": "nlvr2"}))
+        export.run(
+            context(tmp_path / "out", run["root"], inputs(run), kind="export", format="onnx", **{"from": "nlvr2"})
+        )
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -159,7 +168,9 @@ def test_a_missing_extra_is_named_with_its_line(run, tmp_path, monkeypatch):
 
     monkeypatch.setattr(onnx.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ComponentError, match="not installed") as met:
-        export.run(context(tmp_path / "out", run["root"], inputs(run), kind="export", format="onnx", **{"from": "nlvr2"}))
+        export.run(
+            context(tmp_path / "out", run["root"], inputs(run), kind="export", format="onnx", **{"from": "nlvr2"})
+        )
     assert "pip install 'vlcli[onnx]'" in str(met.value)
     assert met.value.exit_code == 4
 
@@ -173,9 +184,7 @@ def test_the_documented_lines_run(run, tmp_path, monkeypatch):
     found = {}
     for block in blocks:
         assert len([line for line in block.splitlines() if line.strip()]) == 3
-        for name, place in places.items():
-            block = block.replace(name, str(place))
-        exec(block, found)
+        exec(reduce(lambda code, name: code.replace(name, str(places[name])), places, block), found)
     assert found["words"].shape[0] == 1
     assert found["regions"].shape[0] == 1
     assert found["pair"].shape == (1, 16)

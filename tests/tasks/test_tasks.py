@@ -1,0 +1,243 @@
+"""Decoding, scoring, submissions; retrieval against a plain double loop."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from tiny_batches import SMALL, make_batch
+
+from vlcli import registry
+from vlcli.engine.learner import build_learner
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn.batch import Batch, Images, Pixels, View
+from vlcli.nn.step import Step
+from vlcli.objectives.base import Objective
+from vlcli.progress import Silent
+from vlcli.tasks.retrieval import rerank, top
+
+torch.set_num_threads(1)  # two threads beside a busy neighbour are many times slower
+LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+
+
+class Runner:
+    """Batches from a list, predictions from a learner."""
+
+    def __init__(self, learner, batches):
+        self.learner, self.model, self.given = learner.eval(), learner.model, batches
+        self.progress, self.facts, self.data = Silent(), learner.model.facts, SimpleNamespace(readers=[])
+
+    def batches(self):
+        return iter(self.given)
+
+    def step(self, batch, record=None):
+        return self.learner.step(batch, record=record)
+
+    def predict(self, step):
+        with torch.no_grad():
+            return self.learner.predict(step)
+
+
+def pieces() -> list[Batch]:
+    """Three texts for each of four images, in two batches that share images 1 and 2."""
+    whole = make_batch(rows=12, seed=5)
+    batches = []
+    for rows, images in ((range(7), [0, 1, 2]), (range(5, 12), [1, 2, 3])):
+        chosen = torch.tensor(list(rows))
+        view = View(
+            whole.clean.text.select(chosen),
+            whole.clean.images.select(torch.tensor(images)),
+            torch.arange(len(chosen)),
+            torch.tensor([[images.index(row // 3)] for row in rows]),
+        )
+        batches.append(Batch({"clean": view}, {}, [str(row) for row in rows], chosen))
+    return batches
+
+
+def test_retrieval_scores_every_pair_as_a_double_loop_would():
+    torch.manual_seed(0)
+    runner, whole = Runner(build_learner(LXMERT, ["matching"], SMALL), pieces()), make_batch(rows=12, seed=5)
+    task = registry.build("tasks", {"name": "retrieval", "block": 5})
+    result = task.evaluate(runner)
+    scores = np.zeros((12, 4))
+    for text in range(12):
+        for image in range(4):
+            view = View(whole.clean.text, whole.clean.images, torch.tensor([text]), torch.tensor([[image]]))
+            outputs = runner.predict(
+                Step(runner.model, Batch({"clean": view}, {}, ["x"], torch.zeros(1)), training=False)
+            )
+            scores[text, image] = outputs["matching"]["score"].item()
+    assert result.metrics["texts"] == 12
+    assert result.metrics["images"] == 4
+    by_key = {row["key"]: row for row in result.predictions}
+    for text in range(12):
+        row = by_key[f"image/t{text}"]
+        assert row["prediction"] == f"i{scores[text].argmax()}"
+        assert row["score"] == pytest.approx(scores[text].max(), abs=1e-4)
+        assert row["rank"] == 1 + (scores[text] > scores[text, text // 3]).sum()
+    found = np.mean([scores[:, image].argmax() // 3 == image for image in range(4)])
+    assert result.metrics["text/r@1"] == pytest.approx(found)
+
+
+class Vectors(Objective):
+    """A first stage for the test: fixed vectors from the raw rows."""
+
+    def predict(self, step):
+        view = step.view()
+        text = torch.nn.functional.one_hot(view.text.ids[:, 1] % 8, 8).float()[view.text_rows]
+        image = view.images.regions.features[:, 0, :8][view.image_rows[:, 0]]
+        return {"text_embedding": text, "image_embedding": image}
+
+
+def test_candidates_of_a_first_stage_are_the_only_pairs_scored():
+    learner = build_learner(LXMERT, ["matching"], SMALL)
+    learner.objectives["vectors"] = Vectors(learner.model, SMALL)
+    runner = Runner(learner, pieces())
+    exact = registry.build("tasks", {"name": "retrieval"}).evaluate(runner).metrics
+    every = (
+        registry.build("tasks", {"name": "retrieval", "first": "vectors", "candidates": 12}).evaluate(runner).metrics
+    )
+    assert every == pytest.approx(exact)
+    alone = registry.build("tasks", {"name": "retrieval", "first": "vectors", "objective": None}).evaluate(runner)
+    short = registry.build("tasks", {"name": "retrieval", "first": "vectors", "candidates": 1}).evaluate(runner)
+    best = [{row["key"]: row["prediction"] for row in found.predictions} for found in (alone, short)]
+    assert best[0] == best[1]  # with one candidate the first stage decides who is first
+
+
+def test_reranking_keeps_the_rest_in_order_below():
+    near = np.array([[0.9, 0.1, 0.5, 0.3]], np.float32)
+    chosen = top(near, 2)
+    assert chosen.tolist() == [[True, False, True, False]]
+    made = rerank(near, np.array([[-3.0, 0.0, 7.0, 0.0]], np.float32), chosen)
+    assert np.argsort(-made[0]).tolist() == [2, 0, 3, 1]
+
+
+def test_retrieval_needs_sentences_and_something_to_rank_by():
+    with pytest.raises(ComponentError, match="rank by"):
+        registry.build("tasks", {"name": "retrieval", "objective": None})
+    runner = Runner(build_learner(LXMERT, ["matching"], SMALL), [])
+    with pytest.raises(DataError, match="empty"):
+        registry.build("tasks", "retrieval").evaluate(runner)
+    assert registry.build("tasks", {"name": "retrieval", "hard_negatives": 2}).objectives()[0]["as"] == "matching"
+
+
+def test_vqa_scores_by_the_official_rule_and_submits(tmp_path):
+    task = registry.build("tasks", "vqa")
+    task.attach(replace(SMALL, answers=("no", "red", "yes")))
+    people = [["yes"] * 8 + ["no"] * 2, ["yes"] * 8 + ["no"] * 2, ["red"] * 2 + ["blue"] * 8]
+    targets = {"question_id": [7, 8, 9], "raw_answers": people, "answer_type": ["yes/no", "yes/no", "other"]}
+    batch = replace(make_batch(), targets=targets)
+    logits = torch.tensor([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]])
+    rows = task.decode({"answering": {"logits": logits}}, batch)
+    assert [row["prediction"] for row in rows] == ["yes", "no", "red"]
+    found = task.score(rows)
+    assert found == pytest.approx({"accuracy": (1 + 0.6 + 0.6) / 3, "accuracy/yes/no": 0.8, "accuracy/other": 0.6})
+    (file,) = task.submission(rows, tmp_path)
+    assert json.loads(file.read_text())[0] == {"question_id": 7, "answer": "yes"}
+    with pytest.raises(ComponentError, match="over 3 classes"):
+        task.decode({"classification": {"logits": logits[:, :2]}}, batch)
+
+
+def test_vqa_table_counts_the_best_answers():
+    task = registry.build("tasks", {"name": "vqa", "min_count": 2})
+    rows = [{"answers": {"yes": 1.0, "no": 0.3}}] * 2 + [{"answers": {"The cat": 0.9}}, {"answers": {"cat": 0.6}}, {}]
+    reader = SimpleNamespace(examples=lambda: [SimpleNamespace(targets=row) for row in rows])
+    assert task.labels([reader]) == ("cat", "yes")
+
+
+def test_classification_reads_labels_by_word():
+    task = registry.build("tasks", "classification")
+    reader = SimpleNamespace(label_names=lambda: ["cat", "dog"], examples=list)
+    assert task.labels([reader]) == ("cat", "dog")
+    with pytest.raises(DataError, match="same labels"):
+        task.labels([reader, SimpleNamespace(label_names=lambda: ["dog"], examples=list)])
+    numbered = [SimpleNamespace(targets={"label": label}) for label in (10, 2, 2, None)]
+    assert task.labels([SimpleNamespace(label_names=list, examples=lambda: numbered)]) == ("2", "10")
+
+    task.attach(replace(SMALL, answers=("cat", "dog")))
+    task.words = ("dog", "horse")  # the evaluation data number otherwise
+    batch = replace(make_batch(), targets={"label": torch.tensor([0, 1, 0])})
+    rows = task.decode({"classification": {"logits": torch.tensor([[0.0, 1], [0, 1], [1, 0]])}}, batch)
+    assert [(row["prediction"], row["label"], row["correct"]) for row in rows] == [
+        ("dog", "dog", True),
+        ("dog", "horse", False),
+        ("cat", "dog", False),
+    ]
+    assert task.score(rows)["accuracy"] == pytest.approx(1 / 3)
+
+
+def test_nlvr2_submission_is_what_the_server_reads(tmp_path):
+    task = registry.build("tasks", "nlvr2")
+    rows = [{"key": "test1-0-0-0", "prediction": True}, {"key": "test1-0-1-0", "prediction": False}]
+    (file,) = task.submission(rows, tmp_path)
+    with file.open() as content:
+        assert list(csv.reader(content)) == [["test1-0-0-0", "True"], ["test1-0-1-0", "False"]]
+    assert task.objectives() == [{"name": "classification", "classes": 2, "images": 2}]
+    assert registry.build("tasks", {"name": "nlvr2", "only": "text"}).objectives()[0]["only"] == "text"
+
+
+def squares(count: int, seed: int) -> Batch:
+    """Pictures of red and blue, bright and dark squares on grey, three boxes each, the last padding in half of them."""
+    rng = np.random.default_rng(seed)
+    images = np.full((count, 3, 32, 32), 128.0, np.float32)
+    boxes, classes = np.zeros((count, 3, 4), np.float32), rng.integers(0, 2, (count, 3))
+    attributes, mask = rng.integers(0, 2, (count, 3)), np.ones((count, 3), bool)
+    mask[::2, 2] = False
+    for row in range(count):
+        for place in range(3):
+            left, top_ = place * 10 + 1, int(rng.integers(0, 20))
+            boxes[row, place] = np.array([left, top_, left + 9, top_ + 10]) / 32
+            colour = np.zeros(3, np.float32)
+            colour[classes[row, place] * 2] = (255, 90)[attributes[row, place]]
+            images[row, :, top_ : top_ + 10, left : left + 9] = colour[:, None, None]
+    pixels = Pixels(
+        torch.from_numpy(images),
+        torch.full((count, 2), 32),
+        boxes=torch.from_numpy(boxes),
+        box_mask=torch.from_numpy(mask),
+        classes=torch.from_numpy(classes).masked_fill(~torch.from_numpy(mask), -1),
+        attributes=torch.from_numpy(attributes),
+    )
+    keys = [str(row) for row in range(count)]
+    view = View(None, Images(keys, pixels=pixels), torch.full((count,), -1), torch.arange(count)[:, None])
+    return Batch({"clean": view}, {}, keys, torch.arange(count))
+
+
+def test_a_region_classifier_learns_class_and_attribute():
+    torch.manual_seed(0)
+    facts = replace(SMALL, region_classes=2, region_attributes=2)
+    learner = build_learner({"name": "region-classifier", "size": [32, 32]}, ["region-labels"], facts)
+    optimizer = torch.optim.AdamW(learner.parameters(), 2e-3)
+    for number in range(25):
+        optimizer.zero_grad()
+        learner(squares(16, number)).total.backward()
+        optimizer.step()
+    held_out = squares(16, 1000)
+    result = registry.build("tasks", "region-labels").evaluate(Runner(learner, [held_out]))
+    assert result.metrics["class_accuracy"] > 0.9
+    assert result.metrics["attribute_accuracy"] > 0.9
+    assert sum(row["class_boxes"] for row in result.predictions) == int(held_out.clean.images.pixels.box_mask.sum())
+    assert len(result.predictions[0]["class"]) == 2
+
+
+def test_padding_boxes_change_nothing():
+    facts = replace(SMALL, region_classes=2, region_attributes=2)
+    learner = build_learner({"name": "region-classifier", "size": [32, 32]}, ["region-labels"], facts).eval()
+    batch = squares(2, 0)
+    before = learner.step(batch).image()
+    assert before.hidden[0, 2].abs().sum() == 0
+    batch.clean.images.pixels.boxes[0, 2] = 0.7
+    torch.testing.assert_close(before.hidden, learner.step(batch).image().hidden)
+
+
+def test_boxes_without_labels_are_refused():
+    learner = build_learner({"name": "region-classifier", "size": [32, 32]}, ["region-labels"], SMALL)
+    batch = squares(1, 0)
+    batch.clean.images.pixels.classes = None
+    with pytest.raises(DataError, match="without labelled boxes"):
+        learner(batch)
