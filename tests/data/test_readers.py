@@ -133,6 +133,15 @@ def test_vqa_test_split_has_no_answers(world: Path) -> None:
     assert set(example.targets) == {"question_id"}
 
 
+def test_several_splits_are_read_one_after_another(world: Path) -> None:
+    parts = [[e.key for e in CocoCaptions(world, split=split).examples()] for split in ("train", "val")]
+    both = CocoCaptions(world, split=["train", "val"])
+    assert [e.key for e in both.examples()] == parts[0] + parts[1]
+    assert both.label == "CocoCaptions (train+val)"
+    fixed = "coco/annotations/captions_val.json"  # one file for two splits is read once
+    assert len(CocoCaptions(world, split=["train", "val"], file=fixed).examples()) == len(parts[1])
+
+
 def test_official_vqa_names(tmp_path: Path) -> None:
     asked = {"data_subtype": "val2014", "questions": [{"image_id": 42, "question": "What?", "question_id": 42000}]}
     answers = [{"answer": word, "answer_id": place} for place, word in enumerate(["net"] * 3 + ["web"] * 7)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from pathlib import Path
@@ -210,7 +211,7 @@ class Pipeline(Dataset[Sample]):
         return f"{reader}/{self.examples[index].key}" + (f"#{turn}" if turn else "")
 
     def _reader_of(self, index: int) -> int:
-        return int(np.searchsorted(self.starts, index, side="right")) - 1
+        return bisect_right(self.starts, index) - 1
 
     def _donor(self, index: int, epoch: int, rng: np.random.Generator) -> Donor:
         reader = self._reader_of(index)

@@ -79,7 +79,7 @@ class CocoCaptions(_Coco):
 
     def files(self) -> list[Path]:
         """The caption files."""
-        return self.first_file(self.file, self.usual)
+        return list(dict.fromkeys(self.first_file(self.file, self.usual)))
 
     def read(self) -> list[Example]:
         """One example per caption; key and text key are the annotation's id."""
@@ -138,7 +138,7 @@ class CocoInstances(_Coco):
 
     def files(self) -> list[Path]:
         """The instance files."""
-        return self.first_file(self.file, self.usual)
+        return list(dict.fromkeys(self.first_file(self.file, self.usual)))
 
     def read(self) -> list[Example]:
         """One example per image that has a box; its boxes are in ``boxes()``."""

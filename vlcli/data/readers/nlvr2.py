@@ -58,7 +58,7 @@ class NLVR2(Reader):
 
     def files(self) -> list[Path]:
         """The statement files."""
-        return self.first_file(self.file, self.usual)
+        return list(dict.fromkeys(self.first_file(self.file, self.usual)))
 
     def read(self) -> list[Example]:
         """One example a statement."""

@@ -97,7 +97,7 @@ class VQA(Reader):
             unlabelled = split.startswith("test") and not (file and file.is_file())
             if self.annotations is None and (joined or unlabelled):
                 answered[place] = None
-        return list(zip(asked, answered, strict=True))
+        return list(dict.fromkeys(zip(asked, answered, strict=True)))
 
     def _official(self, content: dict[str, Any], asked: Path, answered: Path | None) -> Iterator[Example]:
         notes = {} if answered is None else _by_question(answered)
