@@ -170,6 +170,8 @@ class Attention(nn.Module):
             added = position.logits(q, k, state, layer)
         bias = None if mask is None else mask.bias(q.shape[2], k.shape[2], q.device, self._score_dtype(q))
         keeps = record is not None or (position is not None and position.uses_weights)
+        # The fused kernels of a CPU know no dropout; what torch falls back on costs more than the steps below.
+        keeps = keeps or (self.training and self.dropout > 0 and q.device.type == "cpu")
         if not keeps and self._score_dtype(q) == q.dtype:
             return self._fused(q, k, v, _add(added, bias))
         weights = self._weights(q, k, added, bias)

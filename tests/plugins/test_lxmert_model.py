@@ -1,0 +1,107 @@
+"""LXMERT's options, depths, records and errors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from tiny_batches import SMALL, make_batch
+from torch import nn
+from vlcli_lxmert import LXMERT
+
+from vlcli import registry
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn import Images, PairwisePosition, Recorder, Step
+
+torch.set_num_threads(1)
+SIZES = {"hidden": 16, "heads": 2, "language_layers": 3, "object_layers": 1, "cross_layers": 2}
+
+
+@registry.component("positions", "test-zero-start")
+class ZeroStart(PairwisePosition):
+    """Has a linear layer that starts at zero, as iRPE's tables do."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.inner = nn.Linear(2, 2)
+        nn.init.zeros_(self.inner.weight)
+
+
+def test_recorded_attention_has_the_documented_names():
+    model = LXMERT(SMALL, **SIZES).eval()
+    record = Recorder()
+    Step(model, make_batch(), record=record).fused("clean")
+    wanted = {f"language.{n}" for n in range(3)} | {"objects.0"}
+    wanted |= {f"cross.{n}.{part}" for n in range(2) for part in ("text_to_image", "image_to_text", "text", "image")}
+    assert set(record.attention) == wanted
+    assert record.attention["cross.1.text_to_image"].shape == (3, 2, 9, 6)
+    assert record.attention["cross.1.image_to_text"].shape == (3, 2, 6, 9)
+
+
+def test_hidden_layers_by_choice():
+    model = LXMERT(SMALL, **SIZES).eval()
+    model.keep = (0, 2, 3)
+    states = Step(model, make_batch()).text("clean")
+    assert set(states.layers) == {0, 2, 3}
+    real = states.layout.valid
+    torch.testing.assert_close(states.layers[3][real], states.hidden[real])
+
+
+def test_frozen_rows_get_no_gradient():
+    for frozen in (True, False):
+        torch.manual_seed(0)
+        model = LXMERT(SMALL, **SIZES, frozen_padding=frozen)
+        Step(model, make_batch()).fused("clean").pooled.sum().backward()
+        tables = (model.text.positions[0].table, model.text.segments)
+        assert all((table.weight.grad[0].abs().sum() == 0) == frozen for table in tables)
+        assert all(table.weight[0].abs().sum() > 0 for table in tables)  # drawn, then kept
+
+
+def test_depths_for_layer_wise_decay():
+    model = LXMERT(SMALL, **SIZES)
+    depth = {name: model.layer_of(name) for name, _ in model.named_parameters()}
+    assert None not in depth.values()
+    assert depth["text.words.weight"] == depth["image.project.weight"] == 0
+    assert depth["language.layers.0.self_attention.norm.weight"] == 1
+    assert (
+        depth["language.layers.2.feed_forward.inner.weight"] == depth["objects.layers.0.feed_forward.inner.weight"] == 3
+    )
+    assert depth["cross.layers.1.cross.attention.key.weight"] == 5
+    assert depth["pooler.dense.weight"] == 6
+
+
+def test_initialisation_spares_pairwise_encodings():
+    model = LXMERT(SMALL, **SIZES, object_position=["box", "test-zero-start"])
+    assert model.objects.position.inner.weight.abs().sum() == 0
+    assert 0.01 < model.language.layers[0].feed_forward.inner.weight.std() < 0.03
+
+
+def test_padded_regions_and_words_change_nothing():
+    torch.manual_seed(0)
+    model = LXMERT(SMALL, **SIZES).eval()
+    batch = make_batch(rows=2)
+    base = Step(model, batch).fused("clean").pooled
+    view = batch.clean
+    view.images.regions.features[~view.images.regions.mask] = 1e4
+    view.text.ids[~view.text.mask] = 9
+    torch.testing.assert_close(Step(model, batch).fused("clean").pooled, base)
+
+
+def test_faults_are_named():
+    with pytest.raises(DataError, match="region features"):
+        LXMERT(SMALL, **SIZES).encode_image(Images(["i"]))
+    with pytest.raises(ComponentError, match="multiple"):
+        registry.build("models", {"name": "lxmert", "hidden": 100, "heads": 12}, SMALL)
+    problems = registry.check("models", {"name": "lxmert", "object_position": [{"name": "box", "nubmers": 7}]})
+    assert "numbers" in problems[0].hint
+
+
+def test_models_copy_and_corruptions_travel_to_workers():
+    model = LXMERT(SMALL, **SIZES)
+    twin = copy.deepcopy(model)
+    assert twin.state_dict().keys() == model.state_dict().keys()
+    for name in ("mlm", "matching", "masked-object"):
+        corruption = registry.build("objectives", name, model, SMALL).corruption()
+        assert pickle.loads(pickle.dumps(corruption)).__dict__ == corruption.__dict__
