@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -18,7 +19,5 @@ __all__ = ["Loaded", "__version__", "load", "model"]
 def __getattr__(name: str) -> Any:
     """Import the Python interface (and torch with it) on first use."""
     if name in ("Loaded", "load", "model"):
-        from vlcli import api
-
-        return getattr(api, name)
+        return getattr(importlib.import_module("vlcli.api"), name)
     raise AttributeError(f"module 'vlcli' has no attribute {name!r}")

@@ -14,13 +14,8 @@ from hypothesis import strategies as st
 from vlcli.metrics import vqa
 
 SIGNS = set(';/[]"{}()=+\\_-><@`,?!')
-DIGITS = dict(
-    zip(
-        ["zero", *["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]],
-        map(str, range(11)),
-        strict=True,
-    )
-)
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+DIGITS = {word: str(number) for number, word in enumerate(WORDS)}
 DIGITS["none"] = "0"
 
 

@@ -73,7 +73,8 @@ class Classification(Task):
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction`` (the label), ``score`` (its probability) and ``correct`` where the label is known."""
-        score, chosen = logits_of(outputs, "classification", classes=len(self.names) or None).float().softmax(-1).max(-1)
+        logits = logits_of(outputs, "classification", classes=len(self.names) or None)
+        score, chosen = logits.float().softmax(-1).max(-1)
         facts = zip(batch.keys, chosen.tolist(), score.tolist(), target(batch, "label"), strict=True)
         return [self._row(*row) for row in facts]
 
