@@ -6,7 +6,7 @@ Nothing below ``vlcli.cli`` prints. A stage gets a :class:`Progress` and tells i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 
@@ -29,14 +29,8 @@ class Progress(Protocol):
     def debug(self, message: str) -> None:
         """A line shown with ``-v``."""
 
-    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> _TaskContext:
+    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> AbstractContextManager[Task]:
         """A long step of ``total`` units (None: unknown), of which ``done`` were done before."""
-
-
-class _TaskContext(Protocol):
-    def __enter__(self) -> Task: ...
-
-    def __exit__(self, *exc: object) -> bool | None: ...
 
 
 class _SilentTask:

@@ -19,12 +19,23 @@ PLUGIN = Path(__file__).parents[1] / "fixtures" / "fake_stages.py"
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["run", "--help"], ["--version"], ["ls"], ["ls", "models", "--json"], ["validate", "RECIPE"],
-     ["show", "RECIPE"], ["cp", "RECIPE", "-"], ["run", "RECIPE", "--dry-run", "--only", "make"]],
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["--version"],
+        ["ls"],
+        ["ls", "models", "--json"],
+        ["validate", "RECIPE"],
+        ["show", "RECIPE"],
+        ["cp", "RECIPE", "-"],
+        ["run", "RECIPE", "--dry-run", "--only", "make"],
+    ],
 )
 def test_light_verbs_import_nothing_heavy(tmp_path, words):
     recipe = tmp_path / "light.yaml"
-    recipe.write_text("model: lxmert\nstages:\n  make: {}\n  pretrain: {root: make, data: coco-captions, objectives: [mlm]}\n")
+    recipe.write_text(
+        "model: lxmert\nstages:\n  make: {}\n  pretrain: {root: make, data: coco-captions, objectives: [mlm]}\n"
+    )
     words = [str(recipe) if word == "RECIPE" else word for word in words]
     script = f"""
 import sys
@@ -54,14 +65,21 @@ assert not [name for name in {HEAVY!r} if name in sys.modules]
 
 
 def test_completion_at_the_shell(cli):
-    ended = cli(env={"_VLCLI_COMPLETE": "complete_bash", "COMP_WORDS": "vlcli run quick", "COMP_CWORD": "2",
-                     "_PYTHON__M_VLCLI_COMPLETE": "complete_bash"})
+    ended = cli(
+        env={
+            "_VLCLI_COMPLETE": "complete_bash",
+            "COMP_WORDS": "vlcli run quick",
+            "COMP_CWORD": "2",
+            "_PYTHON__M_VLCLI_COMPLETE": "complete_bash",
+        }
+    )
     assert "quickstart" in ended.out
 
 
 def test_an_up_to_date_run_imports_no_torch(cli, tmp_path):
     (tmp_path / "w.yaml").write_text(
-        "stages:\n  make: {world: {name: shapes, images: 20, size: 64, parts: [coco], captions: 1}}\n")
+        "stages:\n  make: {world: {name: shapes, images: 20, size: 64, parts: [coco], captions: 1}}\n"
+    )
     assert cli("run", "w.yaml").code == 0
     script = """
 import sys
@@ -124,7 +142,11 @@ def test_validate_tells_everything(tmp_path):
     ended = invoke("validate", recipe, "--json")
     problems = json.loads(ended.stdout)["error"]["problems"]
     assert {p["key"]: p["code"] for p in problems} == {
-        "model.name": 4, "stages.pretrain.data[0].name": 4, "stages.pretrain.objectives[0].name": 4, "root": 5}
+        "model.name": 4,
+        "stages.pretrain.data[0].name": 4,
+        "stages.pretrain.objectives[0].name": 4,
+        "root": 5,
+    }
     assert all(p["where"].startswith(str(recipe)) for p in problems)
     assert ended.exit_code == 4
     recipe.write_text("stages:\n  make: {world: {name: shapes, images: 3, imags: 2}}\n")
@@ -142,12 +164,28 @@ def test_features_verbs_tell_what_is_missing(tmp_path):
 
 
 def test_data_make_and_stats(tmp_path):
-    ended = invoke("data", "make", "shapes", tmp_path / "w", "captions=1", "parts=[coco]", "--images", 20, "--size", 64, "--json", "-q")
+    ended = invoke(
+        "data",
+        "make",
+        "shapes",
+        tmp_path / "w",
+        "captions=1",
+        "parts=[coco]",
+        "--images",
+        20,
+        "--size",
+        64,
+        "--json",
+        "-q",
+    )
     assert ended.exit_code == 0, ended.output
     assert json.loads(ended.stdout)["counts"]["pictures"] == 20
     recipe = tmp_path / "r.yaml"
-    recipe.write_text(f"root: {tmp_path}/w\nmodel: lxmert\nstages:\n  pretrain: {{data: {{name: coco-captions, split: val}}, objectives: [mlm]}}\n"
-                      "text: {vocabulary: vocab.txt}\n")
+    recipe.write_text(
+        f"root: {tmp_path}/w\nmodel: lxmert\nstages:\n"
+        "  pretrain: {data: {name: coco-captions, split: val}, objectives: [mlm]}\n"
+        "text: {vocabulary: vocab.txt}\n"
+    )
     rows = json.loads(invoke("data", "stats", recipe, "--json").stdout)["data"]
     assert rows[0]["examples"] == 2
     assert invoke("data", "make", "shapes", tmp_path / "x", "imags=1").exit_code == 3
@@ -157,15 +195,20 @@ MISMATCH = "Traceback\n  File x\nRuntimeError: operator torchvision::nms does no
 
 
 def test_doctor_knows_the_mismatched_pair():
-    finding, = doctor.pair_findings(1, "", MISMATCH)
+    (finding,) = doctor.pair_findings(1, "", MISMATCH)
     assert finding.state == "wrong"
     assert "pip install" in finding.remedy
-    good = doctor.pair_findings(0, json.dumps({"torch": "2", "torchvision": "0", "timm": "1", "devices": ["cpu"], "threads": 1}), "")
+    good = doctor.pair_findings(
+        0, json.dumps({"torch": "2", "torchvision": "0", "timm": "1", "devices": ["cpu"], "threads": 1}), ""
+    )
     assert [f.state for f in good] == ["ok", "ok"]
 
 
 def test_doctor_names_broken_and_double_components():
-    rows = [{"kind": "models", "name": "a", "distribution": d, "broken": b} for d, b in (("x", ""), ("y", "ImportError: no"))]
+    rows = [
+        {"kind": "models", "name": "a", "distribution": d, "broken": b}
+        for d, b in (("x", ""), ("y", "ImportError: no"))
+    ]
     found = doctor.component_findings(0, json.dumps({"components": rows}), "")
     assert [(f.what, f.state) for f in found] == [("model a", "wrong"), ("model a", "note")]
 
@@ -177,8 +220,11 @@ def test_doctor_finds_a_leftover_egg_info(tmp_path):
     assert [f.what for f in doctor.shadows([tmp_path])] == ["metadata"]
 
 
-SETUP = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n[project]\nname = "{name}"\nversion = "1.2"\n' \
-        '[tool.setuptools]\npy-modules = ["{module}"]\n[project.entry-points."vlcli.models"]\n{entry} = "{module}:Model"\n'
+SETUP = (
+    '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+    '[project]\nname = "{name}"\nversion = "1.2"\n'
+    '[tool.setuptools]\npy-modules = ["{module}"]\n[project.entry-points."vlcli.models"]\n{entry} = "{module}:Model"\n'
+)
 
 
 @pytest.fixture(scope="module")
@@ -186,22 +232,41 @@ def strangers(tmp_path_factory):
     """A folder into which two strangers' packages are installed: one sound, one whose import raises."""
     root = tmp_path_factory.mktemp("strangers")
     site = root / "site"
-    bodies = {"sound": '"""Sound."""\n\n\nclass Model:\n    """A stranger\'s model."""\n\n    def __init__(self, facts, *, size: int = 3):\n        self.size = size\n',
-              "broken": 'raise RuntimeError("the moon is wrong")\n'}
+    bodies = {
+        "sound": '"""Sound."""\n\n\nclass Model:\n    """A stranger\'s model."""\n\n'
+        "    def __init__(self, facts, *, size: int = 3):\n        self.size = size\n",
+        "broken": 'raise RuntimeError("the moon is wrong")\n',
+    }
     for name, body in bodies.items():
         source = root / name
         source.mkdir()
         (source / f"stranger_{name}.py").write_text(body)
-        (source / "pyproject.toml").write_text(SETUP.format(name=f"stranger-{name}", module=f"stranger_{name}", entry=f"odd-{name}"))
-        words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target",
-                 str(site), str(source)]
+        (source / "pyproject.toml").write_text(
+            SETUP.format(name=f"stranger-{name}", module=f"stranger_{name}", entry=f"odd-{name}")
+        )
+        words = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-index",
+            "--target",
+            str(site),
+            str(source),
+        ]
         ended = subprocess.run(words, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
     return {"PYTHONPATH": os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
 def test_strangers_packages_are_listed_and_the_broken_one_named(cli, strangers):
-    rows = {row["name"]: row for row in json.loads(cli("ls", "models", "--check", "--json", env=strangers).out)["components"]}
+    rows = {
+        row["name"]: row
+        for row in json.loads(cli("ls", "models", "--check", "--json", env=strangers).out)["components"]
+    }
     assert rows["odd-sound"]["broken"] == ""
     assert rows["odd-sound"]["distribution"] == "stranger-sound"
     assert rows["odd-broken"]["broken"] == "RuntimeError: the moon is wrong"

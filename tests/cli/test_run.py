@@ -92,7 +92,11 @@ def test_a_failing_stage_and_an_unforeseen_one(vlcli):
     assert failed.code == 1
     document = json.loads(failed.out)
     assert {s["stage"]: s["status"] for s in document["stages"]} == {
-        "pretrain": "done", "tune": "failed", "test": "blocked", "scratch": "done"}
+        "pretrain": "done",
+        "tune": "failed",
+        "test": "blocked",
+        "scratch": "done",
+    }
     assert document["error"]["next"] == "mend it"
     crashed = vlcli("run", "mine.yaml", env={"FAKE_CRASH": "tune"})
     assert crashed.code == 1
@@ -115,7 +119,11 @@ def test_stages_at_a_time(vlcli, tmp_path):
     assert ended.code == 1, ended.err
     document = json.loads(ended.out)
     assert {s["stage"]: s["status"] for s in document["stages"]} == {
-        "pretrain": "done", "tune": "done", "test": "done", "scratch": "failed"}
+        "pretrain": "done",
+        "tune": "done",
+        "test": "done",
+        "scratch": "failed",
+    }
     assert "It broke." in ended.err
     assert "pretrain: steps" in ended.err
     again = json.loads(vlcli("run", "both.yaml", "--json").out)

@@ -95,10 +95,16 @@ def test_unknown_recipe_suggests():
 
 
 def test_every_fault_at_once_with_its_line(base):
-    text = "seeed: 1\nstages:\n  pretrain:\n    optimizer: {lrr: 2}\n    batch_size: many\n  test: {from: pretrian}\n  x: {kind: fine}\n"
+    text = "seeed: 1\nstages:\n  pretrain:\n    optimizer: {lrr: 2}\n    batch_size: many\n"
+    text += "  test: {from: pretrian}\n  x: {kind: fine}\n"
     found = problems(heir(base, text))
-    assert set(found) == {"seeed", "stages.pretrain.optimizer.lrr", "stages.pretrain.batch_size", "stages.test.from",
-                          "stages.x.kind"}
+    assert set(found) == {
+        "seeed",
+        "stages.pretrain.optimizer.lrr",
+        "stages.pretrain.batch_size",
+        "stages.test.from",
+        "stages.x.kind",
+    }
     assert found["seeed"].where.endswith("heir.yaml:2")
     assert "'seed'" in found["seeed"].hint
     assert "'lr'" in found["stages.pretrain.optimizer.lrr"].hint
@@ -114,8 +120,7 @@ def test_a_fault_inherited_names_the_parents_file(base):
 
 
 def test_wiring_faults(base):
-    found = problems(heir(base, "stages: {pretrain: {from: test}, other: {kind: export}}\n"
-                                "table: {rows: {mine: tset}}"))
+    found = problems(heir(base, "stages: {pretrain: {from: test}, other: {kind: export}}\ntable: {rows: {mine: tset}}"))
     assert "does not come before" in found["stages.pretrain.from"].what
     assert "needs 'from'" in found["stages.other.from"].what
     assert found["table.rows.mine"].got == "tset"
@@ -146,7 +151,9 @@ class TestOverrides:
         assert load(str(base), ["about=a=b"]).recipe.about == "a=b"
 
     def test_list_items_by_name_and_position(self, base):
-        stage = load(str(base), ["objectives.mlm.probability=0.3", "data.0.split=val"], verb="pretrain").stages["pretrain"]
+        stage = load(str(base), ["objectives.mlm.probability=0.3", "data.0.split=val"], verb="pretrain").stages[
+            "pretrain"
+        ]
         assert stage.objectives[0] == {"name": "mlm", "probability": 0.3}
         assert stage.data[0]["split"] == "val"
 

@@ -16,10 +16,31 @@ from vlcli.recipe.dump import to_yaml
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("on", "on"), ("no", "no"), ("Yes", "Yes"), ("1e-4", 1e-4), ("5E3", 5000.0), ("1:2:8", "1:2:8"), (".5", 0.5),
-        ("0o17", 15), ("0x1F", 31), ("010", 10), ("1_000", "1_000"), ("2001-01-01", "2001-01-01"), ("~", None), ("", None),
-        ("null", None), ("True", True), ("tRue", "tRue"), ("-.inf", -math.inf), ("+1", 1), ("1.", 1.0), ("'1'", "1"),
-        ('"on"', "on"), ("!!str 1", "1"), ("[1, a, 2.5]", [1, "a", 2.5]), ("{a: {b: no}}", {"a": {"b": "no"}}),
+        ("on", "on"),
+        ("no", "no"),
+        ("Yes", "Yes"),
+        ("1e-4", 1e-4),
+        ("5E3", 5000.0),
+        ("1:2:8", "1:2:8"),
+        (".5", 0.5),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("010", 10),
+        ("1_000", "1_000"),
+        ("2001-01-01", "2001-01-01"),
+        ("~", None),
+        ("", None),
+        ("null", None),
+        ("True", True),
+        ("tRue", "tRue"),
+        ("-.inf", -math.inf),
+        ("+1", 1),
+        ("1.", 1.0),
+        ("'1'", "1"),
+        ('"on"', "on"),
+        ("!!str 1", "1"),
+        ("[1, a, 2.5]", [1, "a", 2.5]),
+        ("{a: {b: no}}", {"a": {"b": "no"}}),
     ],
 )
 def test_core_schema(text, value):
@@ -77,9 +98,14 @@ def test_binary_file_is_one_message(tmp_path):
 
 
 _plain = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(allow_nan=False)
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**6), 10**6)
+    | st.floats(allow_nan=False)
     | st.text("abcdefghijklmnopqrstuvwxyz0123456789 .:-~#'\"{}[]@!%&*|>", max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abcxyz01", min_size=1, max_size=4), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abcxyz01", min_size=1, max_size=4), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 

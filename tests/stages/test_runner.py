@@ -85,14 +85,22 @@ def test_everything_runs_then_everything_is_skipped(world):
 
 def test_what_does_not_change_the_result_does_not_change_the_key(world):
     go()
-    assert set(planned(["stages.pretrain.workers=3", "stages.tune.threads=1", "stages.tune.device=cpu"])[1].values()) == {"reuse"}
+    assert set(
+        planned(["stages.pretrain.workers=3", "stages.tune.threads=1", "stages.tune.device=cpu"])[1].values()
+    ) == {"reuse"}
 
 
 def test_an_override_goes_to_a_folder_of_its_own_and_reuses_what_stays(world):
     go()
     outcomes = go(["stages.tune.epochs=7"])
-    assert actions(outcomes) == {"regions": "reuse", "pretrain": "reuse", "tune": "run", "test": "run",
-                                 "scratch": "reuse", "scratch-test": "reuse"}
+    assert actions(outcomes) == {
+        "regions": "reuse",
+        "pretrain": "reuse",
+        "tune": "run",
+        "test": "run",
+        "scratch": "reuse",
+        "scratch-test": "reuse",
+    }
     assert (world / "runs/mine/tune/stage.json").exists()
     assert outcomes["pretrain"].folder == Path("runs/mine/pretrain")
     assert set(actions(go(["stages.tune.epochs=7"])).values()) == {"skip"}
@@ -136,8 +144,13 @@ def test_a_failure_stops_only_what_builds_on_it(world, monkeypatch):
     monkeypatch.setenv("FAKE_FAIL", "pretrain")
     outcomes = go()
     assert {name: outcome.status for name, outcome in outcomes.items()} == {
-        "regions": "done", "pretrain": "failed", "tune": "blocked", "test": "blocked", "scratch": "done",
-        "scratch-test": "done"}
+        "regions": "done",
+        "pretrain": "failed",
+        "tune": "blocked",
+        "test": "blocked",
+        "scratch": "done",
+        "scratch-test": "done",
+    }
     assert isinstance(outcomes["pretrain"].error, VlcliError)
     assert ledger.read(world / "runs/mine/pretrain").status == "failed"
     monkeypatch.delenv("FAKE_FAIL")
@@ -231,7 +244,9 @@ def test_a_full_disk_is_one_message(world, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(sys.modules["vlcli.stages.pretrain"], "run", full, raising=False)
-    monkeypatch.setattr(importlib, "import_module", _importer({k: sys.modules[k] for k in sys.modules if "stages" in k}))
+    monkeypatch.setattr(
+        importlib, "import_module", _importer({k: sys.modules[k] for k in sys.modules if "stages" in k})
+    )
     outcome = go(until="pretrain")["pretrain"]
     assert "disk is full" in str(outcome.error)
 

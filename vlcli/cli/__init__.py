@@ -5,6 +5,8 @@ Importing this package imports neither torch nor numpy, nor any component.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
 from vlcli import __version__
@@ -43,14 +45,15 @@ for _kind, _about in {
 }.items():
     app.command(_kind, rich_help_panel=_RUN)(run.stage_verb(_kind, _about))
 app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
-for _name, _verb in {
+_LOOKERS: dict[str, Callable[..., None]] = {
     "ls": listing.ls,
     "show": listing.show,
     "cp": listing.cp,
     "validate": validate.validate,
     "count": count.count,
     "doctor": doctor.doctor,
-}.items():
+}
+for _name, _verb in _LOOKERS.items():
     app.command(_name, rich_help_panel=_LOOK)(_verb)
 app.add_typer(features.app, name="features", rich_help_panel=_DATA)
 app.add_typer(data.app, name="data", rich_help_panel=_DATA)

@@ -1,7 +1,7 @@
 """Where the terminal's words go: stdout is the product, stderr is everything else.
 
-Progress is a bar with rate and time left on a terminal, a plain line every few seconds otherwise, JSON lines for a parent
-process, and nothing on ranks other than 0.
+Progress is a bar with rate and time left on a terminal, a plain line every few seconds otherwise, JSON lines for a
+parent process, and nothing on ranks other than 0.
 """
 
 from __future__ import annotations
@@ -187,8 +187,14 @@ def _bars(console: Any) -> Any:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    columns = [TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-               TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[facts]}", style="dim")]
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[facts]}", style="dim"),
+    ]
     return Bars(*columns, console=console, transient=False)
 
 
@@ -241,8 +247,9 @@ class _JsonTask:
 
 
 def _facts(facts: dict[str, float | str]) -> str:
-    return "  ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-                     for name, value in facts.items())
+    return "  ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items()
+    )
 
 
 def _clock(seconds: float) -> str:

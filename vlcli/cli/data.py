@@ -23,7 +23,9 @@ def make(
     images: Annotated[int | None, typer.Option("--images", min=20, help="Pictures of the shared set.")] = None,
     size: Annotated[int | None, typer.Option("--size", min=64, help="Side of a picture in pixels.")] = None,
     seed: o.Seed = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that draw.")] = min(4, os.cpu_count() or 1),
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that draw.")] = min(
+        4, os.cpu_count() or 1
+    ),
     json_: o.Json = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,

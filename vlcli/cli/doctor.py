@@ -32,7 +32,12 @@ import timm
 found["timm"] = timm.__version__
 print(json.dumps(found))
 """
-MISMATCH = ("operator torchvision::nms does not exist", "compiled with different CUDA", "undefined symbol", "torchvision::nms")
+MISMATCH = (
+    "operator torchvision::nms does not exist",
+    "compiled with different CUDA",
+    "undefined symbol",
+    "torchvision::nms",
+)
 EXTRAS = {
     "hf": ("transformers",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
@@ -70,7 +75,9 @@ def doctor(
     """Look for known traps: a torch that does not fit torchvision, broken plugins, missing extras, little disk."""
     from vlcli.cli import console
 
-    findings = [finding for look in (_python, _pair, _extras, _components(plugin), _shadows, _limits) for finding in look()]
+    findings = [
+        finding for look in (_python, _pair, _extras, _components(plugin), _shadows, _limits) for finding in look()
+    ]
     findings += list(_disk(output))
     if json_:
         console.out_json({"findings": [asdict(finding) for finding in findings]})
@@ -102,15 +109,21 @@ def pair_findings(code: int, out: str, err: str) -> list[Finding]:
     if code == 0:
         facts = json.loads(out.strip().splitlines()[-1])
         versions = ", ".join(f"{name} {facts[name]}" for name in ("torch", "torchvision", "timm"))
-        return [Finding("torch and torchvision", "ok", versions),
-                Finding("devices", "ok", ", ".join(facts["devices"]) + f"; {facts['threads']} threads")]
+        return [
+            Finding("torch and torchvision", "ok", versions),
+            Finding("devices", "ok", ", ".join(facts["devices"]) + f"; {facts['threads']} threads"),
+        ]
     cause = (err.strip().splitlines() or [f"ended with code {code}"])[-1]
     if any(mark in err for mark in MISMATCH):
         pair = f"torch {_version('torch')} and torchvision {_version('torchvision')} were not built for one another"
-        remedy = ("install a matching pair from one index in one command, e.g. "
-                  "pip install --force-reinstall torch torchvision")
+        remedy = (
+            "install a matching pair from one index in one command, e.g. "
+            "pip install --force-reinstall torch torchvision"
+        )
         return [Finding("torch and torchvision", "wrong", pair, remedy)]
-    return [Finding("torch and torchvision", "wrong", cause, "reinstall them together: pip install torch torchvision timm")]
+    return [
+        Finding("torch and torchvision", "wrong", cause, "reinstall them together: pip install torch torchvision timm")
+    ]
 
 
 def _version(name: str) -> str:
@@ -157,8 +170,11 @@ def _duplicates(rows: list[dict[str, Any]]) -> list[Finding]:
     holders: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         holders.setdefault((row["kind"], row["name"]), []).append(row["distribution"])
-    return [Finding(f"{kind[:-1]} {name}", "note", f"registered by {' and '.join(dists)}", f"write {dists[0]}:{name}")
-            for (kind, name), dists in holders.items() if len(dists) > 1]
+    return [
+        Finding(f"{kind[:-1]} {name}", "note", f"registered by {' and '.join(dists)}", f"write {dists[0]}:{name}")
+        for (kind, name), dists in holders.items()
+        if len(dists) > 1
+    ]
 
 
 def _shadows() -> Iterator[Finding]:
@@ -169,16 +185,21 @@ def _shadows() -> Iterator[Finding]:
 
 def shadows(folders: list[Path]) -> Iterator[Finding]:
     """Egg-info folders whose package is also installed properly."""
-    from vlcli.registry.entries import distributions
-
-    installed = {str(d.metadata["Name"]).lower().replace("_", "-") for d in distributions()
-                 if str(getattr(d, "_path", "")).endswith(".dist-info")}
+    installed = {
+        str(d.metadata["Name"]).lower().replace("_", "-")
+        for d in metadata.distributions()
+        if str(getattr(d, "_path", "")).endswith(".dist-info")
+    }
     for folder in folders:
         for info in sorted(folder.glob("*.egg-info")) if folder.is_dir() else []:
             name = info.name.removesuffix(".egg-info").split("-")[0].lower().replace("_", "-")
             if name in installed and (info / "entry_points.txt").exists():
-                yield Finding("metadata", "note", f"{info} may hide the entry points of the installed {name}",
-                              f"remove it, or reinstall: rm -r {info}")
+                yield Finding(
+                    "metadata",
+                    "note",
+                    f"{info} may hide the entry points of the installed {name}",
+                    f"remove it, or reinstall: rm -r {info}",
+                )
 
 
 def _limits() -> Iterator[Finding]:

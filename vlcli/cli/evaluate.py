@@ -1,4 +1,4 @@
-"""``vlcli eval TASK``: score the newest matching checkpoint; ``vlcli eval --recipe R``: the recipe's evaluate stages."""
+"""``vlcli eval TASK`` scores the newest matching checkpoint, ``vlcli eval --recipe R`` runs its evaluate stages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from vlcli.cli.run import QUICKSTART, Request, carry_out, run_one
 def evaluate(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TASK] [KEY=VALUE]...", help="A task, then overrides of the evaluation.",
-                       autocompletion=o.complete_tasks, show_default=False),
+        typer.Argument(
+            metavar="[TASK] [KEY=VALUE]...",
+            help="A task, then overrides of the evaluation.",
+            autocompletion=o.complete_tasks,
+            show_default=False,
+        ),
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option("--recipe", help="Run this recipe's evaluate stages.", autocompletion=o.complete_recipes)
+        str | None,
+        typer.Option("--recipe", help="Run this recipe's evaluate stages.", autocompletion=o.complete_recipes),
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", help="A stage's or model's folder; default: the newest of the task.")
@@ -49,8 +54,23 @@ def evaluate(
 
     vlcli eval --recipe quickstart
     """
-    request = Request(output, only, None, None, None if only else "evaluate", jobs, dry_run, force, resume, device, seed,
-                      o.load_plugins(plugin), json_, quiet, verbose)
+    request = Request(
+        output,
+        only,
+        None,
+        None,
+        None if only else "evaluate",
+        jobs,
+        dry_run,
+        force,
+        resume,
+        device,
+        seed,
+        o.load_plugins(plugin),
+        json_,
+        quiet,
+        verbose,
+    )
     names, overrides = o.split_words(words)
     if recipe is not None or not names:
         from vlcli.errors import UsageError
@@ -63,7 +83,12 @@ def evaluate(
 
 
 def _evaluate_task(
-    names: list[str], overrides: list[str], request: Request, checkpoint: Path | None, split: str | None, root: Path | None
+    names: list[str],
+    overrides: list[str],
+    request: Request,
+    checkpoint: Path | None,
+    split: str | None,
+    root: Path | None,
 ) -> None:
     from vlcli import registry
     from vlcli.cli import console, telling
@@ -73,6 +98,8 @@ def _evaluate_task(
         raise UsageError("Name one task.", got=" ".join(names), hint="list them: vlcli ls tasks")
     entry = registry.find("tasks", names[0])
     folder = checkpoint or newest(entry.name, request.output)
+    if not request.quiet:
+        console.err(f"checkpoint: {folder}")
     value = task_recipe(names[0], folder, split, root)
     resolved = _resolved(entry.name, value, overrides)
     place = request.output / "eval"
@@ -80,7 +107,10 @@ def _evaluate_task(
 
 
 def newest(task: str, output: Path) -> Path:
-    """The newest finished fine-tuning of ``task`` under the output folder.
+    """The fine-tuning of ``task`` in the newest run that has one.
+
+    Where that run holds several (controls, say), the one named after the task is meant, else the one whose task has the
+    fewest options, else one that starts from pre-trained weights, else the newest.
 
     Raises:
         DataError: there is none (with the command that makes one).
@@ -88,15 +118,24 @@ def newest(task: str, output: Path) -> Path:
     from vlcli.errors import DataError
     from vlcli.recipe import ledger
 
-    for folder, record in ledger.finished_stages(output):
-        if record.kind == "finetune" and (record.config.get("task") or {}).get("name") == task:
-            return folder
+    found = [
+        (folder, record)
+        for folder, record in ledger.finished_stages(output)
+        if record.kind == "finetune" and (record.config.get("task") or {}).get("name") == task
+    ]
+    if found:
+        run = found[0][0].parent
+        return min((row for row in found if row[0].parent == run), key=lambda row: _preference(task, row[1]))[0]
     raise DataError(
         f"No finished fine-tuning of {task!r} was found.",
         where=str(output),
         expected="a finetune stage with this task, or --checkpoint FOLDER",
-        hint=f"make one: vlcli finetune --recipe RECIPE (a recipe whose finetune stage has task {task}; vlcli ls recipes)",
+        hint=f"make one: vlcli finetune --recipe RECIPE (one with a finetune stage of task {task}; vlcli ls recipes)",
     )
+
+
+def _preference(task: str, record: Any) -> tuple[bool, int, bool]:
+    return record.stage != task, len(record.config["task"]), not record.config.get("from")
 
 
 def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | None) -> dict[str, Any]:

@@ -28,7 +28,12 @@ def info(path: Store, json_: o.Json = False, verbose: o.Verbose = 0) -> None:
     console.out(f"{facts['path']}: {facts['files']} file(s), {facts['bytes'] / 2**20:.1f} MiB")
     for name, details in facts["sets"].items():
         rows = [[key, str(value)] for key, value in details.items() if not isinstance(value, dict)]
-        rows += [[f"{key}.{k}", str(v)] for key, value in details.items() if isinstance(value, dict) for k, v in value.items()]
+        rows += [
+            [f"{key}.{k}", str(v)]
+            for key, value in details.items()
+            if isinstance(value, dict)
+            for k, v in value.items()
+        ]
         console.table(["fact", "value"], rows, f"boxes {name}")
 
 

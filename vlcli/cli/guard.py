@@ -86,5 +86,5 @@ def _listen() -> Any:
         return None
 
 
-def _terminate(number: int, frame: Any) -> None:  # noqa: ARG001
+def _terminate(number: int, frame: Any) -> None:
     raise Terminated

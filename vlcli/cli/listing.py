@@ -28,8 +28,10 @@ def ls(
     o.load_plugins(plugin)
     found = entries(kind)
     broken = {(b.entry.kind, b.entry.name, b.entry.distribution): b.cause for b in status(kind)} if check else {}
-    rows = [{"kind": e.kind, "name": e.name, "distribution": e.distribution, "version": e.version, "value": e.value}
-            for e in found]
+    rows = [
+        {"kind": e.kind, "name": e.name, "distribution": e.distribution, "version": e.version, "value": e.value}
+        for e in found
+    ]
     for row in rows:
         if check:
             row["broken"] = broken.get((row["kind"], row["name"], row["distribution"]), "")
@@ -37,8 +39,11 @@ def ls(
         console.out_json({"components": rows})
         return
     columns = ["kind", "name", "from"] + (["state"] if check else [])
-    cells = [[r["kind"], r["name"], f"{r['distribution']} {r['version']}".strip()]
-             + ([f"broken: {r['broken']}" if r["broken"] else "ok"] if check else []) for r in rows]
+    cells = [
+        [r["kind"], r["name"], f"{r['distribution']} {r['version']}".strip()]
+        + ([f"broken: {r['broken']}" if r["broken"] else "ok"] if check else [])
+        for r in rows
+    ]
     console.table(columns, cells)
 
 
@@ -46,10 +51,15 @@ def ls(
 def show(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="NAME [KEY=VALUE]...", help="A component or recipe; overrides for a recipe.",
-                       autocompletion=o.complete_all),
+        typer.Argument(
+            metavar="NAME [KEY=VALUE]...",
+            help="A component or recipe; overrides for a recipe.",
+            autocompletion=o.complete_all,
+        ),
     ],
-    kind: Annotated[str | None, typer.Option("--kind", help="Of this kind alone.", autocompletion=o.complete_kinds)] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Of this kind alone.", autocompletion=o.complete_kinds)
+    ] = None,
     plugin: o.Plugin = None,
     json_: o.Json = False,
     verbose: o.Verbose = 0,
@@ -93,14 +103,19 @@ def _unknown(name: str, kind: str | None) -> Exception:
     return ComponentError(f"Nothing is called {name!r}.", expected=", ".join(known), hint=hint)
 
 
-def _recipe(name: str, overrides: list[str], plugin: list[str] | None) -> dict[str, Any]:  # noqa: ARG001
+def _recipe(name: str, overrides: list[str], plugin: list[str] | None) -> dict[str, Any]:
     from vlcli.recipe.load import load
 
     resolved = load(name, overrides)
     stages = {n: {"kind": s.kind} for n, s in resolved.stages.items()}
     files = [{"name": source.name, "file": str(source.file)} for source in resolved.sources]
-    return {"name": resolved.name, "sources": files, "overrides": resolved.words, "stages": stages,
-            "resolved": resolved.document.value}
+    return {
+        "name": resolved.name,
+        "sources": files,
+        "overrides": resolved.words,
+        "stages": stages,
+        "resolved": resolved.document.value,
+    }
 
 
 def _show_component(item: dict[str, Any]) -> None:
@@ -111,7 +126,9 @@ def _show_component(item: dict[str, Any]) -> None:
     for label, text in (("paper", item["paper"]), ("source", item["origin"])):
         if text:
             console.out(f"{label}: {text}")
-    rows = [[p["name"], p["type"], "(must be given)" if p["required"] else repr(p["default"])] for p in item["parameters"]]
+    rows = [
+        [p["name"], p["type"], "(must be given)" if p["required"] else repr(p["default"])] for p in item["parameters"]
+    ]
     if rows:
         console.out("")
         console.table(["parameter", "type", "default"], rows)

@@ -50,13 +50,21 @@ Words = Annotated[
 ]
 RecipesAndWords = Annotated[
     list[str] | None,
-    typer.Argument(metavar="RECIPE... [KEY=VALUE]...", help="Recipe names or paths, then overrides.",
-                   autocompletion=complete_recipes, show_default=False),
+    typer.Argument(
+        metavar="RECIPE... [KEY=VALUE]...",
+        help="Recipe names or paths, then overrides.",
+        autocompletion=complete_recipes,
+        show_default=False,
+    ),
 ]
 RecipeAndWords = Annotated[
     list[str],
-    typer.Argument(metavar="RECIPE [KEY=VALUE]...", help="A recipe's name or path, then overrides.",
-                   autocompletion=complete_recipes, show_default=False),
+    typer.Argument(
+        metavar="RECIPE [KEY=VALUE]...",
+        help="A recipe's name or path, then overrides.",
+        autocompletion=complete_recipes,
+        show_default=False,
+    ),
 ]
 Recipe = Annotated[
     str, typer.Option("--recipe", help="The recipe: a registered name or a path.", autocompletion=complete_recipes)
@@ -64,18 +72,14 @@ Recipe = Annotated[
 Only = Annotated[str | None, typer.Option("--only", help="This stage alone.", rich_help_panel=_STAGES)]
 First = Annotated[str | None, typer.Option("--from", help="From this stage on.", rich_help_panel=_STAGES)]
 Until = Annotated[str | None, typer.Option("--until", help="Up to this stage.", rich_help_panel=_STAGES)]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Independent stages at a time.", rich_help_panel=_HOW)
-]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Independent stages at a time.", rich_help_panel=_HOW)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and why.", rich_help_panel=_HOW)]
 Force = Annotated[bool, typer.Option("--force", help="Make the chosen stages anew.", rich_help_panel=_HOW)]
 Resume = Annotated[
     bool, typer.Option("--resume/--no-resume", help="Go on from what a killed run left.", rich_help_panel=_HOW)
 ]
 Output = Annotated[Path, typer.Option("--output", help="Folder of all runs.", rich_help_panel=_HOW)]
-Device = Annotated[
-    str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps or auto.", rich_help_panel=_HOW)
-]
+Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps or auto.", rich_help_panel=_HOW)]
 Seed = Annotated[int | None, typer.Option("--seed", help="The run's seed.", rich_help_panel=_HOW)]
 Plugin = Annotated[
     list[str] | None,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from vlcli.recipe.load import Resolved
+    from vlcli.recipe.plan import Options
 
 QUICKSTART = "quickstart"
 
@@ -67,8 +71,25 @@ def run(
 
     vlcli run my.yaml stages.pretrain.epochs=3 --from pretrain
     """
-    request = Request(output, only, first, until, None, jobs, dry_run, force, resume, device, seed,
-                      o.load_plugins(plugin), json_, quiet, verbose, run_folder, worker)
+    request = Request(
+        output,
+        only,
+        first,
+        until,
+        None,
+        jobs,
+        dry_run,
+        force,
+        resume,
+        device,
+        seed,
+        o.load_plugins(plugin),
+        json_,
+        quiet,
+        verbose,
+        run_folder,
+        worker,
+    )
     names, overrides = o.split_words(words)
     if len(names) <= 1 and seeds == 1 and not table:
         run_one(names[0] if names else QUICKSTART, overrides, request)
@@ -98,21 +119,39 @@ def stage_verb(kind: str, about: str) -> Any:
         quiet: o.Quiet = False,
         verbose: o.Verbose = 0,
     ) -> None:
-        request = Request(output, only, None, None, None if only else kind, jobs, dry_run, force, resume, device, seed,
-                          o.load_plugins(plugin), json_, quiet, verbose)
+        request = Request(
+            output,
+            only,
+            None,
+            None,
+            None if only else kind,
+            jobs,
+            dry_run,
+            force,
+            resume,
+            device,
+            seed,
+            o.load_plugins(plugin),
+            json_,
+            quiet,
+            verbose,
+        )
         names, overrides = o.split_words(words)
         if names:
             from vlcli.errors import UsageError
 
-            raise UsageError("These words are no overrides.", got=" ".join(names),
-                             hint=f"name the recipe so: vlcli {kind} --recipe {names[0]}")
+            raise UsageError(
+                "These words are no overrides.",
+                got=" ".join(names),
+                hint=f"name the recipe so: vlcli {kind} --recipe {names[0]}",
+            )
         run_one(recipe, overrides, request, verb=kind)
 
     command.__doc__ = about
     return command
 
 
-def resolve(reference: str, overrides: list[str], request: Request, verb: str | None = None) -> Any:
+def resolve(reference: str, overrides: list[str], request: Request, verb: str | None = None) -> Resolved:
     """The recipe that a request means."""
     from vlcli.recipe.load import load
 
@@ -120,13 +159,24 @@ def resolve(reference: str, overrides: list[str], request: Request, verb: str | 
     return load(reference, words, verb=verb, only=request.only)
 
 
-def plan_options(request: Request) -> Any:
+def plan_options(request: Request) -> Options:
     """A request as the planner takes it."""
     from vlcli.recipe.plan import Options
 
-    return Options(request.output, request.folder, request.only, request.first, request.until, request.kind,
-                   request.force, request.resume, request.device, 1 if request.worker else request.jobs,
-                   request.plugin, not request.worker)
+    return Options(
+        request.output,
+        request.folder,
+        request.only,
+        request.first,
+        request.until,
+        request.kind,
+        request.force,
+        request.resume,
+        request.device,
+        1 if request.worker else request.jobs,
+        request.plugin,
+        not request.worker,
+    )
 
 
 def run_one(reference: str, overrides: list[str], request: Request, verb: str | None = None) -> None:

@@ -22,7 +22,9 @@ def sweep(names: list[str], overrides: list[str], request: Request, seeds: int) 
     """
     if request.only or request.folder:
         raise UsageError("--only goes with one recipe and one seed.", hint="leave out --only, or --seeds")
-    code, runs, documents, patterns = 0, {}, [], None
+    code, patterns = 0, None
+    runs: dict[str, list[dict[str, float]]] = {}
+    documents: list[dict[str, Any]] = []
     for name in names:
         base = resolve(name, overrides, request)
         patterns = patterns or (base.recipe.table.metrics if base.recipe.table else None)

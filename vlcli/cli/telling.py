@@ -23,14 +23,22 @@ def tell_plan(resolved: Resolved, options: Options, request: Any) -> int:
     planner, steps = planning.make(resolved, options)
     blocked = [step for step in steps if step.action == "blocked"]
     if request.json_:
-        console.out_json({"recipe": resolved.name, "folder": str(planner.folder), "overrides": resolved.words,
-                          "stages": [_step_row(step) for step in steps],
-                          "problems": [vars(problem) for problem in problems]})
+        console.out_json(
+            {
+                "recipe": resolved.name,
+                "folder": str(planner.folder),
+                "overrides": resolved.words,
+                "stages": [_step_row(step) for step in steps],
+                "problems": [vars(problem) for problem in problems],
+            }
+        )
     else:
         for word in resolved.words:
             console.err(f"override: {word}")
-        rows = [[s.name, s.kind, _WORDS.get(s.action, s.action), s.why, s.key[:8], str(s.artifact or s.folder)]
-                for s in steps]
+        rows = [
+            [s.name, s.kind, _WORDS.get(s.action, s.action), s.why, s.key[:8], str(s.artifact or s.folder)]
+            for s in steps
+        ]
         console.table(["stage", "kind", "action", "why", "key", "folder"], rows)
     if problems:
         from vlcli.errors import RecipeError
@@ -40,8 +48,14 @@ def tell_plan(resolved: Resolved, options: Options, request: Any) -> int:
 
 
 def _step_row(step: Step) -> dict[str, Any]:
-    return {"stage": step.name, "kind": step.kind, "action": step.action, "why": step.why, "key": step.key,
-            "folder": str(step.artifact or step.folder)}
+    return {
+        "stage": step.name,
+        "kind": step.kind,
+        "action": step.action,
+        "why": step.why,
+        "key": step.key,
+        "folder": str(step.artifact or step.folder),
+    }
 
 
 def tell_outcomes(resolved: Resolved, outcomes: list[Outcome], request: Any) -> int:
@@ -73,20 +87,37 @@ def tell_failures(outcomes: list[Outcome], request: Any) -> None:
 
 
 def _show(outcomes: list[Outcome], table: Table | None) -> None:
-    rows = [[o.name, o.kind, _WORDS.get(o.action, o.action) if o.status != "failed" else "failed", seconds(o.seconds),
-             main_metrics(o.metrics), str(o.folder)] for o in outcomes]
+    rows = [
+        [
+            o.name,
+            o.kind,
+            _WORDS.get(o.action, o.action) if o.status != "failed" else "failed",
+            seconds(o.seconds),
+            main_metrics(o.metrics),
+            str(o.folder),
+        ]
+        for o in outcomes
+    ]
     console.table(["stage", "kind", "action", "time", "metrics", "folder"], rows)
-    if table is not None:
+    if table is not None and any(value is not None for _, values in table.rows for value in values):
         console.out("")
         console.table(table.columns, table.text_rows(), table.title)
 
 
 def outcome_row(outcome: Outcome) -> dict[str, Any]:
     """One stage for ``--json``."""
-    return {"stage": outcome.name, "kind": outcome.kind, "action": outcome.action, "status": outcome.status,
-            "why": outcome.why, "seconds": round(outcome.seconds, 3), "metrics": outcome.metrics,
-            "folder": str(outcome.folder), "notes": outcome.notes,
-            "error": "" if outcome.error is None else str(outcome.error)}
+    return {
+        "stage": outcome.name,
+        "kind": outcome.kind,
+        "action": outcome.action,
+        "status": outcome.status,
+        "why": outcome.why,
+        "seconds": round(outcome.seconds, 3),
+        "metrics": outcome.metrics,
+        "folder": str(outcome.folder),
+        "notes": outcome.notes,
+        "error": "" if outcome.error is None else str(outcome.error),
+    }
 
 
 def exit_code(outcomes: list[Outcome]) -> int:
@@ -97,10 +128,11 @@ def exit_code(outcomes: list[Outcome]) -> int:
     return 5 if any(outcome.status == "blocked" for outcome in outcomes) else 0
 
 
-def main_metrics(metrics: dict[str, float], most: int = 4) -> str:
-    """The first few numbers in one cell, those per kind or group left to the tables."""
-    plain = {name: value for name, value in metrics.items() if "/" not in name}
-    return "  ".join(f"{name} {number(value)}" for name, value in list((plain or metrics).items())[:most])
+def main_metrics(metrics: dict[str, float], most: int = 3) -> str:
+    """The first few numbers in one cell, without those per kind or group, which the tables show."""
+    depth = min((name.count("/") for name in metrics), default=0)
+    plain = [(name, value) for name, value in metrics.items() if name.count("/") == depth]
+    return "  ".join(f"{name} {number(value)}" for name, value in plain[:most])
 
 
 def number(value: float) -> str:

@@ -46,7 +46,9 @@ def _stage(name: str, raw: Any, document: Document) -> tuple[Stage | None, list[
     if not isinstance(raw, dict):
         return None, [Problem(dotted(path), "a stage is a mapping", place, repr(raw), "keys such as kind, data, from")]
     if not _STAGE_NAME.match(name):
-        return None, [Problem(dotted(path), "this name cannot be a folder", place, repr(name), "letters, digits, _ and -")]
+        return None, [
+            Problem(dotted(path), "this name cannot be a folder", place, repr(name), "letters, digits, _ and -")
+        ]
     kind = kind_of(name, raw)
     if kind not in STAGES:
         said = str(raw.get("kind", ""))
@@ -80,7 +82,9 @@ def _walk(raw: Any, fault: Any) -> Path_:
     value, loc = raw, fault["loc"]
     names_key = fault["type"] in ("missing", "extra_forbidden")
     for index, part in enumerate(loc):
-        if (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int) and part < len(value)):
+        if (isinstance(value, dict) and part in value) or (
+            isinstance(value, list) and isinstance(part, int) and part < len(value)
+        ):
             value = value[part]
         elif index < len(loc) - 1 or not names_key:
             continue
@@ -125,7 +129,8 @@ def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) ->
     """``from`` and ``features`` name earlier stages or what exists on disk."""
     from vlcli.recipe.wiring import names_a_folder
 
-    problems, earlier = [], []
+    problems: list[Problem] = []
+    earlier: list[str] = []
     for name in raw:
         stage = typed.get(name)
         for field, values in _references(stage):
@@ -136,7 +141,9 @@ def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) ->
         if stage is not None and stage.kind in _NEEDS_SOURCE and not stage.source:
             what = f"{stage.kind} needs 'from': the stage (or folder) whose model it takes"
             place = document.place(("stages", name))
-            problems.append(Problem(f"stages.{name}.from", what, place, expected=", ".join(earlier) or "an earlier stage"))
+            problems.append(
+                Problem(f"stages.{name}.from", what, place, expected=", ".join(earlier) or "an earlier stage")
+            )
         earlier.append(name)
     return problems + _table_rows(raw, document)
 

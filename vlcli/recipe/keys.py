@@ -18,7 +18,19 @@ from vlcli.registry.schema import Spec
 
 SEEDED = ("pretrain", "finetune")
 """Kinds whose result depends on the run's seed; a made world has a seed of its own among its parameters."""
-_SILENT = {"about", "device", "threads", "workers", "log_every", "trackers", "if_missing", "seed", "from", "features", "root"}
+_SILENT = {
+    "about",
+    "device",
+    "threads",
+    "workers",
+    "log_every",
+    "trackers",
+    "if_missing",
+    "seed",
+    "from",
+    "features",
+    "root",
+}
 _ROOTED = ("extract", "pretrain", "finetune", "evaluate")
 
 
@@ -27,7 +39,9 @@ def seed_of(recipe: Recipe, stage: Stage) -> int:
     return recipe.seed if stage.seed is None else stage.seed
 
 
-def stage_key(recipe: Recipe, name: str, prints: Mapping[str, str], implied: tuple[str, ...], earlier: list[str]) -> str:
+def stage_key(
+    recipe: Recipe, name: str, prints: Mapping[str, str], implied: tuple[str, ...], earlier: list[str]
+) -> str:
     """The key of a stage.
 
     Args:

@@ -1,7 +1,8 @@
 """``stage.json``: what a stage folder says about itself, and who is working in it.
 
-A stage is done when its ``stage.json`` says so, written last and atomically. Its *fingerprint* is its key (kind, config,
-inputs) together with the content of the data files it read, so that what builds on it notices when either changed.
+A stage is done when its ``stage.json`` says so, written last and atomically. Its *fingerprint* is its key (kind,
+config, inputs) together with the content of the data files it read, so that what builds on it notices when either
+changed.
 """
 
 from __future__ import annotations

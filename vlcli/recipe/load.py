@@ -1,7 +1,7 @@
 """From a name and the command line to a resolved recipe: find, ``extends``, overrides, schema.
 
-    resolved = load("quickstart", ["stages.pretrain.epochs=3"])
-    resolved.recipe.stages["pretrain"].epochs      # 3
+resolved = load("quickstart", ["stages.pretrain.epochs=3"])
+resolved.recipe.stages["pretrain"].epochs      # 3
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ def _mapping(source: Source) -> Document:
     return document
 
 
-def load(reference: str, words: list[str] | None = None, *, verb: str | None = None, only: str | None = None) -> Resolved:
+def load(
+    reference: str, words: list[str] | None = None, *, verb: str | None = None, only: str | None = None
+) -> Resolved:
     """The resolved recipe.
 
     Args:
@@ -160,8 +162,14 @@ def load(reference: str, words: list[str] | None = None, *, verb: str | None = N
     recipe, problems = check_structure(document)
     if problems or recipe is None:
         raise RecipeError(problems, reference)
-    return Resolved(slug(recipe.name or Path(reference).stem if source.tree is None else reference), reference, recipe,
-                    document, chain, changed)
+    return Resolved(
+        slug(recipe.name or Path(reference).stem if source.tree is None else reference),
+        reference,
+        recipe,
+        document,
+        chain,
+        changed,
+    )
 
 
 def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = None) -> Resolved:

@@ -1,8 +1,8 @@
 """One recipe upon another: what ``extends`` means.
 
-Mappings merge key by key; everything else (lists too) is replaced. A component whose ``name`` changes is replaced whole,
-since its parameters belong to its name. ``key: ~`` sets a key to null; a stage set to null is taken out. A new stage goes
-before the next stage its file names that the parent has, else to the end.
+Mappings merge key by key; everything else (lists too) is replaced. A component whose ``name`` changes is replaced
+whole, since its parameters belong to its name. ``key: ~`` sets a key to null; a stage set to null is taken out. A new
+stage goes before the next stage its file names that the parent has, else to the end.
 """
 
 from __future__ import annotations

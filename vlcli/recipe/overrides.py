@@ -1,7 +1,7 @@
 """What the command line changes in a recipe: ``a.b=v``, ``~a.b``, ``a=@file.yaml``.
 
-A first key that is a key of the recipe's root is absolute (``stages.pretrain.epochs=3``, ``seed=1``); any other is inside
-the verb's stage (``epochs=3``). A list item is named by its position or by its ``as`` or ``name``
+A first key that is a key of the recipe's root is absolute (``stages.pretrain.epochs=3``, ``seed=1``); any other is
+inside the verb's stage (``epochs=3``). A list item is named by its position or by its ``as`` or ``name``
 (``objectives.mlm.probability=0.2``). The environment variable ``VLCLI_SET`` holds overrides too; those typed win.
 """
 
@@ -64,7 +64,9 @@ def parse(text: str, origin: str = "command line") -> Override:
     remove = path.startswith("~") and not equals
     keys = tuple(path.removeprefix("~").split(".")) if remove else tuple(path.split("."))
     if not (equals or remove) or not all(keys):
-        raise UsageError("This override cannot be read.", where=origin, got=text, expected="key.path=value or ~key.path")
+        raise UsageError(
+            "This override cannot be read.", where=origin, got=text, expected="key.path=value or ~key.path"
+        )
     if remove:
         return Override(text, keys, remove=True, origin=origin)
     if written.startswith("@"):
@@ -73,8 +75,13 @@ def parse(text: str, origin: str = "command line") -> Override:
     try:
         return Override(text, keys, yaml.scalar(written), origin=origin)
     except ValueError as error:
-        raise UsageError("An override's value is not YAML.", where=origin, got=text, expected=str(error),
-                         hint="quote it, e.g. 'key=\"text\"'") from error
+        raise UsageError(
+            "An override's value is not YAML.",
+            where=origin,
+            got=text,
+            expected=str(error),
+            hint="quote it, e.g. 'key=\"text\"'",
+        ) from error
 
 
 def absolute(override: Override, roots: list[str], stages: list[str], verb_stage: str | None) -> tuple[str, ...]:
@@ -112,7 +119,8 @@ def apply(document: Document, override: Override, keys: tuple[str, ...]) -> Path
     Raises:
         UsageError: the path leads through a value that has no keys, or what is to be removed is not there.
     """
-    holder, path = document.value, ()
+    holder: Any = document.value
+    path: Path_ = ()
     for key in keys[:-1]:
         holder, path = _descend(holder, path, key, override)
     last = _key_in(holder, keys[-1], override, path)
@@ -164,8 +172,10 @@ def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
 def _names(holder: Any) -> list[str]:
     if not isinstance(holder, list):
         return []
-    return [str(item.get("as") or item.get("name") or i) if isinstance(item, dict) else str(item)
-            for i, item in enumerate(holder)]
+    return [
+        str(item.get("as") or item.get("name") or i) if isinstance(item, dict) else str(item)
+        for i, item in enumerate(holder)
+    ]
 
 
 def _set(holder: Any, key: Any, value: Any) -> None:

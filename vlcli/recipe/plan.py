@@ -1,12 +1,12 @@
 """What ``vlcli run`` will do, stage by stage, and why.
 
-A stage is *skipped* when its folder holds a finished artifact with the same key and unchanged data; *reused* when another
-run under the output folder made the same; *resumed* when a killed run left a part of it; *run* otherwise; *blocked* when
-something it needs is not there; *passed over* when its data are absent and it says ``if_missing: skip``.
+A stage is *skipped* when its folder holds a finished artifact with the same key and unchanged data; *reused* when
+another run under the output folder made the same; *resumed* when a killed run left a part of it; *run* otherwise;
+*blocked* when something it needs is not there; *passed over* when its data are absent and it says ``if_missing: skip``.
 
-The run folder is ``<output>/<recipe>``; overrides or a seed add a short hash of the resolved recipe. Where that folder holds a
-finished stage that this recipe would make differently (the recipe or its data were edited), a hash is added too: nothing
-finished is overwritten, and what did not change is reused.
+The run folder is ``<output>/<recipe>``; overrides or a seed add a short hash of the resolved recipe. Where that folder
+holds a finished stage that this recipe would make differently (the recipe or its data were edited), a hash is added
+too: nothing finished is overwritten, and what did not change is reused.
 """
 
 from __future__ import annotations
@@ -210,15 +210,21 @@ def select(resolved: Resolved, options: Options) -> set[str]:
     order = list(resolved.stages)
     for name in (options.only, options.first, options.until):
         if name is not None and name not in order:
-            raise UsageError("The recipe has no such stage.", where=resolved.reference, got=name, expected=", ".join(order))
+            raise UsageError(
+                "The recipe has no such stage.", where=resolved.reference, got=name, expected=", ".join(order)
+            )
     if options.only is not None:
         return {options.only}
     if options.kind is not None:
         found = resolved.of_kind(options.kind)
         if not found:
             kinds = ", ".join(f"{n} ({s.kind})" for n, s in resolved.stages.items())
-            raise UsageError(f"The recipe has no {options.kind} stage.", where=resolved.reference, expected=kinds,
-                             hint="choose another: --recipe NAME (vlcli ls recipes)")
+            raise UsageError(
+                f"The recipe has no {options.kind} stage.",
+                where=resolved.reference,
+                expected=kinds,
+                hint="choose another: --recipe NAME (vlcli ls recipes)",
+            )
         return wiring.ancestors(wiring.inputs(resolved.recipe), found)
     start = order.index(options.first) if options.first else 0
     end = order.index(options.until) if options.until else len(order) - 1

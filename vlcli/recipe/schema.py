@@ -117,8 +117,9 @@ class ObjectiveOptions(Section):
 class Stage(Section):
     """What every stage may say.
 
-    ``from`` names the stages (or folders) whose artifacts it starts from; ``if_missing: skip`` passes over a stage whose
-    data files are not there (and over those that build on it). ``seed`` fixes this stage's own, whatever the run's is.
+    ``from`` names the stages (or folders) whose artifacts it starts from; ``if_missing: skip`` passes over a stage
+    whose data files are not there (and over those that build on it). ``seed`` fixes this stage's own, whatever the
+    run's is.
     """
 
     kind: str
@@ -242,7 +243,7 @@ STAGES: dict[str, type[Stage]] = {
 
 
 class TableOptions(Section):
-    """The table a run ends with: ``rows`` maps a label to an evaluate stage, ``metrics`` are patterns (``accuracy/*``)."""
+    """The table a run ends with: ``rows`` maps labels to evaluate stages, ``metrics`` are patterns (``accuracy/*``)."""
 
     title: str = ""
     rows: dict[str, str]

@@ -1,7 +1,7 @@
 """Validation of a recipe beyond its structure.
 
-*Shallow* looks names up in the metadata and paths on disk and imports no component. *Deep* imports every component, checks
-every parameter, and asks the readers for their files; the runner then rehearses the training stages.
+*Shallow* looks names up in the metadata and paths on disk and imports no component. *Deep* imports every component,
+checks every parameter, and asks the readers for their files; the runner then rehearses the training stages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Prob
     return problems
 
 
-def deep(resolved: Resolved, names: Iterable[str] | None = None, artifacts: Mapping[str, Path] | None = None) -> list[Problem]:
+def deep(
+    resolved: Resolved, names: Iterable[str] | None = None, artifacts: Mapping[str, Path] | None = None
+) -> list[Problem]:
     """Every fault of every component's parameters, and files that readers miss.
 
     Args:
@@ -86,7 +88,11 @@ def _known(resolved: Resolved, use: Use) -> list[Problem]:
 
 def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> list[Problem]:
     """The root and the files a stage names itself; nothing where the root is still to be made."""
-    if stage.if_missing == "skip" or wiring.root_stage(resolved.recipe, stage, earlier) or stage.kind in ("make", "export"):
+    if (
+        stage.if_missing == "skip"
+        or wiring.root_stage(resolved.recipe, stage, earlier)
+        or stage.kind in ("make", "export")
+    ):
         return []
     root = wiring.root_folder(resolved.recipe, stage, {})
     path: Path_ = ("stages", name, "root") if stage.root else ("root",)
@@ -108,8 +114,14 @@ def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str])
 def _model_given(resolved: Resolved, name: str, stage: Stage) -> list[Problem]:
     if not isinstance(stage, Training) or stage.source or merged_model(resolved.recipe, stage):
         return []
-    return [_at(resolved, ("stages", name, "model"), "no model is named, here or at the recipe's root",
-                expected=", ".join(registry.names("models")))]
+    return [
+        _at(
+            resolved,
+            ("stages", name, "model"),
+            "no model is named, here or at the recipe's root",
+            expected=", ".join(registry.names("models")),
+        )
+    ]
 
 
 def _options(use: Use) -> list[Problem]:
@@ -121,8 +133,10 @@ def _options(use: Use) -> list[Problem]:
     try:
         ObjectiveOptions.model_validate({k: v for k, v in use.options.items() if k != "as"})
     except ValidationError as error:
-        return [Problem(f"{use.key}.{f['loc'][0]}", "this value does not fit", got=repr(f["input"]), expected=f["msg"])
-                for f in error.errors()]
+        return [
+            Problem(f"{use.key}.{f['loc'][0]}", "this value does not fit", got=repr(f["input"]), expected=f["msg"])
+            for f in error.errors()
+        ]
     return []
 
 
@@ -145,8 +159,17 @@ def _readers_of(resolved: Resolved, name: str, stage: Stage, root: Path) -> list
             registry.build("datasets", spec, root).require()
         except VlcliError as error:
             key: Path_ = ("stages", name, "data")
-            problems.append(_at(resolved, key, error.what, error.where or error.got, error.expected, error.hint,
-                                code=error.exit_code))
+            problems.append(
+                _at(
+                    resolved,
+                    key,
+                    error.what,
+                    error.where or error.got,
+                    error.expected,
+                    error.hint,
+                    code=error.exit_code,
+                )
+            )
     return problems
 
 
@@ -158,7 +181,7 @@ def _placed(resolved: Resolved, fault: Problem, key: str) -> Problem:
     return replace(fault, where=fault.where or resolved.document.place(path))
 
 
-def _at(resolved: Resolved, path: Path_, what: str, got: str = "", expected: str = "", hint: str = "", code: int = 3) -> Problem:
+def _at(
+    resolved: Resolved, path: Path_, what: str, got: str = "", expected: str = "", hint: str = "", code: int = 3
+) -> Problem:
     return Problem(dotted(path), what, resolved.document.place(path), got, expected, hint, code)
-
-

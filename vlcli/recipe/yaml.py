@@ -43,7 +43,7 @@ class Document:
         return self.places.get(path, "")
 
 
-class _Fault(Exception):
+class _YamlError(Exception):
     """A fault and its line (1-based)."""
 
     def __init__(self, what: str, line: int) -> None:
@@ -62,7 +62,7 @@ def read(file: Path) -> Document:
     except (OSError, UnicodeDecodeError) as error:
         problem = Problem("", "the file cannot be read", where=str(file), got=str(error))
         raise RecipeError([problem], str(file)) from error
-    except _Fault as fault:
+    except _YamlError as fault:
         problem = Problem("", fault.what, where=f"{file}:{fault.line}", hint="see the YAML near this line")
         raise RecipeError([problem], str(file)) from fault
 
@@ -78,7 +78,7 @@ def scalar(text: str) -> Any:
     """The value of an override: YAML 1.2, one line; ValueError where it is not YAML."""
     try:
         return parse(text).value
-    except _Fault as fault:
+    except _YamlError as fault:
         raise ValueError(fault.what) from fault
 
 
@@ -90,8 +90,11 @@ def plain_scalar(text: str) -> Any:
     if _INT.match(text):
         return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
     if _FLOAT.match(text) or _SPECIAL.match(text):
-        return float(text.replace(".inf", "inf").replace(".Inf", "inf").replace(".INF", "inf").lower().lstrip(".")
-                     if _SPECIAL.match(text) else text)
+        return float(
+            text.replace(".inf", "inf").replace(".Inf", "inf").replace(".INF", "inf").lower().lstrip(".")
+            if _SPECIAL.match(text)
+            else text
+        )
     return text
 
 
@@ -103,17 +106,17 @@ def _compose(text: str) -> Any:
         return YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _Fault(f"not YAML: {error.problem or error}", mark.line + 1 if mark else 1) from error
+        raise _YamlError(f"not YAML: {error.problem or error}", mark.line + 1 if mark else 1) from error
     except YAMLError as error:
-        raise _Fault(f"not YAML: {str(error).splitlines()[0]}", 1) from error
+        raise _YamlError(f"not YAML: {str(error).splitlines()[0]}", 1) from error
 
 
 class _Builder:
     """Turns composed nodes into values, noting places; counts nodes, since aliases can blow a document up."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.places, self.nodes = name, {}, 0
-        self.places: dict[Path_, str]
+        self.name, self.nodes = name, 0
+        self.places: dict[Path_, str] = {}
 
     def value(self, node: Any, path: Path_) -> Any:
         """The plain value of ``node``."""
@@ -122,9 +125,9 @@ class _Builder:
         self.nodes += 1
         line = node.start_mark.line + 1
         if self.nodes > _MOST_NODES:
-            raise _Fault("the document is too large once its aliases are expanded", line)
+            raise _YamlError("the document is too large once its aliases are expanded", line)
         if node.tag not in _TAGS:
-            raise _Fault(f"the tag {node.tag.removeprefix(_TAG)!r} is not allowed: only plain values are", line)
+            raise _YamlError(f"the tag {node.tag.removeprefix(_TAG)!r} is not allowed: only plain values are", line)
         self.places.setdefault(path, self._place(line))
         if node.id == "mapping":
             return self._mapping(node, path)
@@ -138,10 +141,10 @@ class _Builder:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if key_node.id != "scalar":
-                raise _Fault("a key must be a plain word", line)
+                raise _YamlError("a key must be a plain word", line)
             key = str(key_node.value)
             if key in found:
-                raise _Fault(f"the key {key!r} stands here twice", line)
+                raise _YamlError(f"the key {key!r} stands here twice", line)
             self.places[(*path, key)] = self._place(line)
             found[key] = self.value(value_node, (*path, key))
         return found

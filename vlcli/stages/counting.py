@@ -23,8 +23,14 @@ from vlcli.stages.rehearsal import planned_model
 from vlcli.stages.runner import context_of
 
 
-def count(resolved: Resolved, stage: str | None = None, *, answers: int | None = None, output: Path = Path("runs"),
-          heads: bool = True) -> dict[str, Any]:
+def count(
+    resolved: Resolved,
+    stage: str | None = None,
+    *,
+    answers: int | None = None,
+    output: Path = Path("runs"),
+    heads: bool = True,
+) -> dict[str, Any]:
     """Count the model of a recipe's training stage on the meta device.
 
     Sizes that the data decide come from the finished stage where there is one; else they are the papers' (30,522 words,
@@ -44,8 +50,12 @@ def count(resolved: Resolved, stage: str | None = None, *, answers: int | None =
     name = stage or next(iter(resolved.of_kind("pretrain") + training), "")
     config = resolved.stages.get(name)
     if not isinstance(config, Training):
-        raise UsageError("This is no training stage of the recipe.", where=resolved.reference, got=stage or "none",
-                         expected=", ".join(training) or "a pretrain or finetune stage")
+        raise UsageError(
+            "This is no training stage of the recipe.",
+            where=resolved.reference,
+            got=stage or "none",
+            expected=", ".join(training) or "a pretrain or finetune stage",
+        )
     planner, steps = planning.make(resolved, planning.Options(output))
     context = context_of(planner, name, {step.name: step for step in steps}, Silent())
     model = planned_model(context, config)
@@ -73,5 +83,3 @@ def _facts(context: StageContext, config: Training, artifact: Path | None, answe
     if answers is not None:
         facts = replace(facts, answers=tuple(f"answer {i}" for i in range(answers)))
     return facts
-
-

@@ -55,13 +55,23 @@ def check(world: dict[str, Any], key: str) -> list[Problem]:
         return [Problem(key, what, expected=", ".join(WORLDS), code=4)]
     given = {name: value for name, value in world.items() if name != "name"}
     known = [field.name for field in dataclasses.fields(ShapesConfig)]
-    problems = [Problem(f"{key}.{name}", f"unknown key {name!r}", expected=", ".join(known)) for name in given
-                if name not in known]
+    problems = [
+        Problem(f"{key}.{name}", f"unknown key {name!r}", expected=", ".join(known))
+        for name in given
+        if name not in known
+    ]
     try:
         _adapter(ShapesConfig).validate_python({name: value for name, value in given.items() if name in known})
     except ValidationError as error:
-        problems += [Problem(f"{key}.{fault['loc'][0] if fault['loc'] else ''}", "this value does not fit",
-                             got=repr(fault["input"]), expected=fault["msg"]) for fault in error.errors()]
+        problems += [
+            Problem(
+                f"{key}.{fault['loc'][0] if fault['loc'] else ''}",
+                "this value does not fit",
+                got=repr(fault["input"]),
+                expected=fault["msg"],
+            )
+            for fault in error.errors()
+        ]
     except VlcliError as error:
         problems.append(Problem(key, error.what, got=error.got, expected=error.expected, hint=error.hint))
     return problems

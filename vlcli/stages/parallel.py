@@ -70,7 +70,7 @@ class _Children:
         self.alive: set[subprocess.Popen[str]] = set()
         self.stopping = False
 
-    def execute(self, planner: Planner, step: Step, states: dict[str, Step], progress: Progress) -> Record:  # noqa: ARG002
+    def execute(self, planner: Planner, step: Step, states: dict[str, Step], progress: Progress) -> Record:
         """Run one stage in a process; its ``stage.json`` says how it ended."""
         if self.stopping:
             raise VlcliError("The run was stopped.")
@@ -78,8 +78,16 @@ class _Children:
         threads = planner.resolved.stages[step.name].threads
         if threads is not None:
             environment["OMP_NUM_THREADS"] = str(threads)
-        child = subprocess.Popen(command(planner, step), env=environment, text=True, stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8", errors="replace")
+        child = subprocess.Popen(
+            command(planner, step),
+            env=environment,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+        )
         self.alive.add(child)
         try:
             told = relay(child, step.name, progress)
@@ -154,8 +162,9 @@ def _failure(step: Step, code: int, record: Record | None, told: str) -> VlcliEr
     if not what:
         said = record.error if record is not None and record.error else ""
         what = said or f"The stage's process ended with exit code {code}."
-        error = VlcliError(what, where=str(step.folder), got=lines[-1] if lines else "",
-                           hint="run it alone: --only " + step.name)
+        error = VlcliError(
+            what, where=str(step.folder), got=lines[-1] if lines else "", hint="run it alone: --only " + step.name
+        )
     else:
         error = _KINDS.get(code, VlcliError)(what)
     if code == RecipeError.exit_code:
@@ -179,5 +188,3 @@ class _Locked:
                 return method(*args, **kwargs)
 
         return call
-
-

@@ -34,9 +34,13 @@ def blocked(planner: Planner, steps: list[Step]) -> list[Problem]:
     problems = []
     for step in steps:
         if step.name in names and not names.intersection(planner.graph[step.name].stages):
-            hint = "make what it needs (leave out --only or --from), or point `root` at the data; `if_missing: skip` passes over it"
+            hint = (
+                "make what it needs (leave out --only or --from), point `root` at the data, or say `if_missing: skip`"
+            )
             place = planner.resolved.document.place(("stages", step.name))
-            problems.append(Problem(f"stages.{step.name}", f"this stage is blocked: {step.why}", place, hint=hint, code=5))
+            problems.append(
+                Problem(f"stages.{step.name}", f"this stage is blocked: {step.why}", place, hint=hint, code=5)
+            )
     return problems
 
 

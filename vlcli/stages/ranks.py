@@ -71,5 +71,3 @@ def follow(resolved: Resolved, options: Options) -> None:
             kinds=ticket["kinds"],
         )
         importlib.import_module(f"vlcli.stages.{stage.kind}").run(context)
-
-

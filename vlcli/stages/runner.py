@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from vlcli.errors import VlcliError
 from vlcli.progress import Progress, Silent
@@ -145,8 +144,12 @@ def _outcome(step: Step, error: Exception | None, seconds: float) -> Outcome:
 
 def _disk_full(fault: Exception, folder: Path) -> Exception:
     if isinstance(fault, OSError) and fault.errno == errno.ENOSPC:
-        return VlcliError("The disk is full.", where=str(folder), got=str(fault),
-                          hint="free some space and run the same command again: it goes on from what is finished")
+        return VlcliError(
+            "The disk is full.",
+            where=str(folder),
+            got=str(fault),
+            hint="free some space and run the same command again: it goes on from what is finished",
+        )
     return fault
 
 

@@ -39,5 +39,10 @@ def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
     texts = {example.text for example in examples if example.text}
     pictures = {image for example in examples for image in example.images}
     words = sum(len(text.split()) for text in texts)
-    return {"split": spec.get("split", getattr(reader, "split", "")), "examples": len(examples),
-            "pictures": len(pictures), "texts": len(texts), "words": words}
+    return {
+        "split": spec.get("split", getattr(reader, "split", "")),
+        "examples": len(examples),
+        "pictures": len(pictures),
+        "texts": len(texts),
+        "words": words,
+    }

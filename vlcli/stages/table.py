@@ -40,8 +40,13 @@ class Table:
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``."""
-        rows = [{"label": label, "metrics": {name: _plain(value) for name, value in zip(self.columns[1:], values, strict=True)}}
-                for label, values in self.rows]
+        rows = [
+            {
+                "label": label,
+                "metrics": {name: _plain(value) for name, value in zip(self.columns[1:], values, strict=True)},
+            }
+            for label, values in self.rows
+        ]
         return {"title": self.title, "rows": rows}
 
 
