@@ -16,7 +16,7 @@ from vlcli.errors import ComponentError, UsageError
 from vlcli.features.weights import WeightsReport, load_tensors, read_weights
 
 TINY = "tiny-conv"
-TINY_WIDTHS = (24, 48, 96, 160, 192)
+TINY_WIDTHS = (16, 32, 64, 96, 128)
 TINY_STRIDES = (2, 2, 1, 2, 1)
 CAFFE_MEAN = (123.68, 116.779, 103.939)  # RGB order
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
@@ -128,7 +128,7 @@ def _kind(arch: str) -> str:
 
 
 def tiny_conv() -> nn.Sequential:
-    """Five 3x3 convolutions with group normalisation (no batch statistics), stride 8, 192 channels."""
+    """Five 3x3 convolutions with group normalisation (no batch statistics), stride 8, 128 channels."""
     layers: list[nn.Module] = []
     channels = 3
     for width, stride in zip(TINY_WIDTHS, TINY_STRIDES, strict=True):

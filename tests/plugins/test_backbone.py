@@ -39,7 +39,7 @@ def picture(folder, size=(48, 64), seed=0, name="a"):
 def test_registered_as_a_strangers_would_be():
     extractor = registry.build("extractors", {"name": "backbone", "arch": "tiny-conv", "short": 64})
     assert isinstance(extractor, Extractor)
-    assert (extractor.dim, extractor.trained_on) == (192, "untrained")
+    assert (extractor.dim, extractor.trained_on) == (128, "untrained")
     assert "untrained" in extractor.notes()[0]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from vlcli import registry
 from vlcli.data.reader import Reader
+from vlcli.engine.processes import resolve_device
 from vlcli.errors import DataError
 from vlcli.features.boxes import BoxList, read_boxes
 from vlcli.features.extraction import ExtractionReport, extract_images
@@ -35,7 +36,7 @@ def run(context: StageContext) -> StageResult:
         progress=context.progress,
         workers=config.workers,
         batch_size=config.batch_size,
-        device=context.device,
+        device=resolve_device(context.device),
         dtype=config.dtype,
         resume=context.resume,
         strict=config.strict,
