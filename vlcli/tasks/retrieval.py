@@ -42,7 +42,7 @@ class Retrieval(Task):
         objective: str | None = "matching",
         first: str | None = None,
         candidates: int | None = None,
-        block: int = 256,
+        block: int = 128,
         hard_negatives: int = 0,
         ks: tuple[int, ...] = (1, 5, 10),
     ) -> None:
