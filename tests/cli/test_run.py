@@ -138,6 +138,22 @@ def test_a_killed_worker_is_told_and_resumed(vlcli):
     assert json.loads(vlcli("run", "both.yaml", "--json").out)["stages"][0]["action"] == "resume"
 
 
+def test_a_killed_run_takes_its_workers_along(vlcli, tmp_path):
+    environment = {**os.environ, **FAKE, "FAKE_SLEEP": "1", "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "vlcli", "run", "both.yaml", "--plugin", str(PLUGIN)]
+    log = tmp_path / "runs" / "both" / "pretrain" / "log.txt"
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as process:
+        for _ in range(400):
+            if log.exists():
+                break
+            time.sleep(0.05)
+        process.kill()
+    document = json.loads(vlcli("run", "both.yaml", "--json").out)
+    first = document["stages"][0]
+    assert (first["action"], first["status"]) == ("resume", "done")
+    assert sorted(log.read_text().split()) == ["0", "1", "2", "3"]
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("recipe", ["mine.yaml", "both.yaml"])
 def test_signals(vlcli, tmp_path, number, code, recipe):

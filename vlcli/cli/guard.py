@@ -7,6 +7,8 @@ import functools
 import os
 import signal
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -76,6 +78,21 @@ def as_vlcli(error: BaseException) -> VlcliError:
     text = str(error).strip().split("\n", 1)[0]
     got = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return VlcliError("Something unforeseen went wrong.", got=got, hint="run with -vv for the traceback")
+
+
+def end_with_parent(every: float = 0.5) -> None:
+    """End this worker process soon after the one that started it is gone, however that ended.
+
+    Ending at once is safe: whatever a stage writes survives a kill.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(every)
+        os._exit(TERMINATED)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _listen() -> Any:

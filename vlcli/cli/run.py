@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vlcli.cli import options as o
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import end_with_parent, guarded
 
 if TYPE_CHECKING:
     from vlcli.recipe.load import Resolved
@@ -71,6 +71,8 @@ def run(
 
     vlcli run my.yaml stages.pretrain.epochs=3 --from pretrain
     """
+    if worker:
+        end_with_parent()
     request = Request(
         output,
         only,

@@ -11,10 +11,11 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from vlcli.errors import DataError, VlcliError
 
@@ -22,6 +23,7 @@ FILE = "stage.json"
 _WHOLE = 16 * 2**20
 _ENDS = 4 * 2**20
 _MANY = 5000
+_LOCK_PATIENCE = 3.0
 
 
 @dataclass
@@ -199,21 +201,31 @@ def locked(folder: Path) -> Iterator[None]:
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f".{folder.name}.lock").open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            who = file.read().strip()
-            raise VlcliError(
-                "Another vlcli is working on this stage.",
-                where=str(folder),
-                got=f"process {who}" if who else "",
-                hint="wait for it, or give this run another folder: --output DIR",
-            ) from error
+        # A run that was killed leaves worker processes that take a moment to notice: wait for those.
+        until = time.monotonic() + _LOCK_PATIENCE
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if time.monotonic() > until:
+                    raise _taken(folder, file) from error
+                time.sleep(0.1)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def _taken(folder: Path, file: TextIO) -> VlcliError:
+    file.seek(0)
+    who = file.read().strip()
+    return VlcliError(
+        "Another vlcli is working on this stage.",
+        where=str(folder),
+        got=f"process {who}" if who else "",
+        hint="wait for it, or give this run another folder: --output DIR",
+    )
 
 
 def aside(folder: Path) -> Path | None:
