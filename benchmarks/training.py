@@ -1,0 +1,68 @@
+"""What the training loop costs beside a bare one: ``python benchmarks/training.py [--steps N] [--hidden D]``.
+
+Both train the same small model on the same ready batches with fused AdamW; the loop adds seeding, finite checks,
+schedules and logging (no checkpoint is written). Rounds are interleaved and the medians compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from tests.engine.parts import FACTS, FakeData, config
+from vlcli.engine.learner import build_learner
+from vlcli.engine.loop import Loop
+
+OBJECTIVES = ["engine-words", "engine-contrast"]
+
+
+def learner(hidden: int):
+    return build_learner({"name": "engine-tiny", "hidden": hidden, "layers": 4}, OBJECTIVES, FACTS)
+
+
+def bare(steps: int, hidden: int, data: FakeData) -> float:
+    model = learner(hidden).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    batches = [batch for epoch in range(-(-steps // 4)) for batch in data.loader(64, shuffle=True, epoch=epoch)]
+    begun = time.perf_counter()
+    for batch in batches[:steps]:
+        model(batch).total.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        model.close_step()
+    return (time.perf_counter() - begun) / steps
+
+
+def looped(steps: int, hidden: int, data: FakeData) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        options = config(batch_size=64, steps=steps, save_every=10**9, log_every=50)
+        loop = Loop(learner(hidden), data, options, Path(folder), device="cpu")
+        loop._save_if = lambda _: None
+        begun = time.perf_counter()
+        loop.run()
+        return (time.perf_counter() - begun) / steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    data = FakeData(256)
+    bare(10, given.hidden, data), looped(10, given.hidden, data)
+    rounds = [[one(given.steps, given.hidden, data) for one in (bare, looped)] for _ in range(given.rounds)]
+    quick, slow = (statistics.median(column) * 1e3 for column in zip(*rounds, strict=True))
+    print("ms a step   bare   loop   loop/bare")
+    print(f"          {quick:6.2f} {slow:6.2f}   {slow / quick:.3f}")
+
+
+if __name__ == "__main__":
+    main()
