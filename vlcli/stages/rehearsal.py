@@ -182,7 +182,12 @@ def _examples(context: StageContext, task: Task | None, facts: Facts, pictures: 
     if not real:
         targets: dict[str, Any] = {"label": 1, "answers": {"yes": 1.0}, "kind": "any"}
         return [
-            Example(str(i), SENTENCES[i], [f"p{next(numbers)}" for _ in range(pictures)], targets=dict(targets) if facts.answers else {})
+            Example(
+                str(i),
+                SENTENCES[i],
+                [f"p{next(numbers)}" for _ in range(pictures)],
+                targets=dict(targets) if facts.answers else {},
+            )
             for i in range(EXAMPLES)
         ]
     return [replace(example, images=[f"p{next(numbers)}" for _ in example.images]) for example in real]
