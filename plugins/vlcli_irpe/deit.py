@@ -187,7 +187,8 @@ class DeiT(Model):
         rows, columns = self._grid(height, width)
         key = (rows, columns, device)
         if key not in self._layouts:
-            made = Layout.for_grid(rows, columns, skip=self.specials, device=device)
+            with torch.inference_mode(False):  # it is kept, and training may be next
+                made = Layout.for_grid(rows, columns, skip=self.specials, device=device)
             if torch.compiler.is_compiling():
                 return made
             self._layouts[key] = made

@@ -1,8 +1,8 @@
 """Position encodings for models made elsewhere: ``vlcli_irpe.equip(model, method="product", sides=["key"])``.
 
 Attention is found by its shape: timm's (one ``qkv`` layer), or any model of transformers that chooses its attention
-function by configuration. Its weights, names and everything else stay as they are; tables are added under the names of the
-iRPE release (``rpe_k.lookup_table_weight`` beside the projections).
+function by configuration. Its weights, names and everything else stay as they are; tables are added under the names of
+the iRPE release (``rpe_k.lookup_table_weight`` beside the projections).
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Equipment:
             )
         key = (rows, columns, skip, x.device)
         if key not in self._layouts:
-            self._layouts[key] = Layout.for_grid(rows, columns, skip=skip, device=x.device)
+            with torch.inference_mode(False):  # it is kept, and training may be next
+                self._layouts[key] = Layout.for_grid(rows, columns, skip=skip, device=x.device)
         return self._layouts[key]
 
 

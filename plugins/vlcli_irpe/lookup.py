@@ -177,7 +177,12 @@ class BucketPosition(PairwisePosition):
     def scores(self, tokens: Tensor, table: Tensor, state: Ids) -> Tensor:
         """What each token gives each bucket: (B, H, T, K), or (1, H, T, K) in bias mode, already scaled."""
         table = table.to(tokens.dtype) * self.scale
-        z = tokens @ table if self.plan.contextual else table[None, :, None].expand(-1, -1, tokens.shape[2], -1)
+        if not self.plan.contextual:
+            z = table[None, :, None].expand(-1, -1, tokens.shape[2], -1)
+        elif len(table) == 1:  # one product over all heads; projections lie as (B, T, H, d), so nothing is copied
+            z = (tokens.transpose(1, 2) @ table[0]).transpose(1, 2)
+        else:
+            z = tokens @ table
         return with_blank(z) if self.plan.off_plane == "nothing" and state.outside else z
 
 

@@ -96,7 +96,7 @@ def grid_place(layout: Layout) -> tuple[GridPlace | None, int]:
     rows, columns = layout.grid
     if layout.centre.device.type == "meta":
         return GridPlace(rows, columns, len(layout) - rows * columns), 0
-    version = (layout.grid, layout.centre._version)
+    version = (layout.grid, 0 if layout.centre.is_inference() else layout.centre._version)
     known = _read.get(layout.centre)
     if known is None or known[0] != version:
         known = (version, _read_place(layout))

@@ -172,6 +172,8 @@ class Attention(nn.Module):
         keeps = record is not None or (position is not None and position.uses_weights)
         # The fused kernels of a CPU know no dropout; what torch falls back on costs more than the steps below.
         keeps = keeps or (self.training and self.dropout > 0 and q.device.type == "cpu")
+        # Nor do they know a mask that learns.
+        keeps = keeps or (added is not None and added.requires_grad and q.device.type == "cpu")
         if not keeps and self._score_dtype(q) == q.dtype:
             return self._fused(q, k, v, _add(added, bias))
         weights = self._weights(q, k, added, bias)
@@ -188,10 +190,14 @@ class Attention(nn.Module):
 
     def _weights(self, q: Tensor, k: Tensor, added: Tensor | None, bias: Tensor | None) -> Tensor:
         dtype = self._score_dtype(q)
-        scores = (q.to(dtype) * self.shape.head_dim**-0.5) @ k.to(dtype).transpose(-1, -2)  # (B, H, Tq, Tk)
+        q, k = q.to(dtype) * self.shape.head_dim**-0.5, k.to(dtype)
         extra = _add(added, bias)
-        scores = scores if extra is None else scores + extra
-        return scores.softmax(-1)
+        if extra is None or extra.dtype != dtype or extra.shape != (*q.shape[:-1], k.shape[-2]):
+            scores = q @ k.transpose(-1, -2)  # (B, H, Tq, Tk)
+            return (scores if extra is None else scores + extra).softmax(-1)
+        # A term for every pair and head: the product is summed onto it, which spares a pass over all pairs.
+        scores = torch.baddbmm(extra.flatten(0, 1), q.flatten(0, 1), k.flatten(0, 1).transpose(-1, -2))
+        return scores.view_as(extra).softmax(-1)
 
     def _score_dtype(self, q: Tensor) -> torch.dtype:
         return torch.float32 if self.float32_softmax and q.dtype in (torch.float16, torch.bfloat16) else q.dtype

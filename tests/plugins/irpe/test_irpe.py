@@ -125,6 +125,8 @@ def test_ids_made_in_inference_mode_serve_training() -> None:
     position, layout = IRPE(AttentionShape(8, 2), sides=["query", "key", "value"]), Layout.for_grid(3, 3, skip=1)
     with torch.inference_mode():
         position.prepare(torch.zeros(1), torch.zeros(1), layout, layout)
+        inside = Layout.for_grid(3, 3, skip=1)
+        assert bucket_ids(position.rule, inside, inside).keys[0].shape == (1, 1, 10, 10)
     q = torch.randn(1, 2, 10, 4, requires_grad=True)
     state = position.prepare(q, q, layout, layout)
     position.logits(q, q, state, 0).sum().backward()
