@@ -196,7 +196,7 @@ class DeiT(Model):
 
     def embed_image(self, images: Images) -> States:
         """Patches, special tokens before them, and their positions: (M, T, D)."""
-        return self._embed(_pixels(images))
+        return self._embed(pixels_of(images, "deit"))
 
     def _embed(self, pixels: Tensor) -> States:
         layout = self.layout(*pixels.shape[-2:], pixels.device)
@@ -210,7 +210,7 @@ class DeiT(Model):
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> States:
         """Tokens (M, T, D), the class token as ``pooled``, and class scores as ``extra["logits"]``."""
-        return self._encode(_pixels(images), record)
+        return self._encode(pixels_of(images, "deit"), record)
 
     def _encode(self, pixels: Tensor, record: Recorder | None = None) -> States:
         states = self._embed(pixels)
@@ -255,9 +255,12 @@ class DeiT(Model):
         return len(self.stack.layers) + 1 if parts[0] in ("head", "head_dist", "stack") else 0
 
 
-def _pixels(images: Images) -> Tensor:
+def pixels_of(images: Images, model: str) -> Tensor:
+    """The pixels a model reads.
+
+    Raises:
+        DataError: the data give none.
+    """
     if images.pixels is None:
-        raise DataError(
-            "The model reads pixels, and the data give none.", where="model deit", hint="check Needs.pixels"
-        )
+        raise DataError("The model reads pixels, and the data give none.", where=f"model {model}")
     return images.pixels.images
