@@ -14,7 +14,7 @@ from vlcli.errors import ComponentError
 from vlcli.nn.layout import Layout
 from vlcli.nn.position import AttentionShape, PairwisePosition
 from vlcli_irpe.buckets import BucketRule
-from vlcli_irpe.lookup import BucketPosition, Init, OffPlane, Plan, Side, plus
+from vlcli_irpe.lookup import BucketPosition, Init, OffPlane, Plan, Side, look_up, plus
 from vlcli_irpe.places import Ids, bucket_ids
 from vlcli_irpe.terms import by_key, by_query, with_blank
 
@@ -128,9 +128,9 @@ class SASA(BucketPosition):
     def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:
         """Columns read the first half of a query, rows the second (Eq. 12)."""
         half = self.shape.head_dim // 2
-        (rows, columns), (of_rows, of_columns) = self.layers[layer].of("key"), state.keys
-        total = by_query(self.scores(q[..., half:], rows, state), of_rows)
-        return plus(total, by_query(self.scores(q[..., :half], columns, state), of_columns))
+        rows, columns = self.layers[layer].of("key")
+        scores = [self.scores(q[..., half:], rows, state), self.scores(q[..., :half], columns, state)]
+        return look_up(scores, state.keys)
 
 
 @dataclass(frozen=True)

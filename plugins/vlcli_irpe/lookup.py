@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from vlcli.nn.layout import Layout
 from vlcli.nn.position import AttentionShape, PairwisePosition
 from vlcli_irpe.buckets import BucketRule
-from vlcli_irpe.places import Align, Ids, bucket_ids
-from vlcli_irpe.terms import bucket_sums, by_key, by_query, with_blank
+from vlcli_irpe.places import Align, AxisIds, Ids, Indices, bucket_ids
+from vlcli_irpe.terms import bucket_sums, bucket_sums_axes, by_key, by_query, by_query_axes, with_blank
 
 Side = Literal["query", "key", "value"]
 Init = Literal["zero", "xavier", "normal"]
@@ -148,19 +148,21 @@ class BucketPosition(PairwisePosition):
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Ids:
         """Bucket ids of every pair, for all layers."""
         plan = self.plan
-        mirrored = "query" in plan.sides and plan.mirrored
-        ids = bucket_ids(plan.rule, x_layout, y_layout, mirrored=mirrored, cells=plan.cells, align=plan.align)
-        return ids if mirrored else Ids(ids.keys, ids.keys, ids.outside)
+        reads = "query" in plan.sides
+        facts = {"mirrored": reads and plan.mirrored, "cells": plan.cells, "align": plan.align, "queries": reads}
+        ids = bucket_ids(plan.rule, x_layout, y_layout, axes=True, **facts)
+        return ids if isinstance(ids.keys, AxisIds) or ids.queries else Ids(ids.keys, ids.keys, ids.outside)
 
     def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:
         """The terms on keys and queries (iRPE Eq. 13-16): (B or 1, H or 1, Tq, Tk)."""
         total: Tensor | None = None
         if "key" in self.plan.sides:
-            for table, ids in zip(self.layers[layer].of("key"), state.keys, strict=True):
-                total = plus(total, by_query(self.scores(q, table, state), ids))
+            tables = self.layers[layer].of("key")
+            total = look_up([self.scores(q, table, state) for table in tables], state.keys)
         if "query" in self.plan.sides:
-            for table, ids in zip(self.layers[layer].of("query"), state.queries, strict=True):
-                total = plus(total, by_key(self.scores(k, table, state), ids))
+            tables = self.layers[layer].of("query")
+            term = look_up([self.scores(k, table, state) for table in tables], state.queries, by_keys=True)
+            total = plus(total, term)
         return total
 
     def values(self, weights: Tensor, state: Ids, layer: int) -> Tensor | None:
@@ -169,9 +171,8 @@ class BucketPosition(PairwisePosition):
             return None
         total: Tensor | None = None
         count = self.rule.buckets + (self.plan.off_plane == "bucket" or state.outside)
-        for table, ids in zip(self.layers[layer].of("value"), state.keys, strict=True):
-            sums = bucket_sums(weights, ids, count)[..., : table.shape[-2]]  # (B, H, Tq, K)
-            total = plus(total, sums @ table.to(weights.dtype))
+        for table, sums in zip(self.layers[layer].of("value"), add_up(weights, state.keys, count), strict=True):
+            total = plus(total, sums[..., : table.shape[-2]] @ table.to(weights.dtype))
         return total
 
     def scores(self, tokens: Tensor, table: Tensor, state: Ids) -> Tensor:
@@ -189,3 +190,28 @@ class BucketPosition(PairwisePosition):
 def plus(total: Tensor | None, term: Tensor) -> Tensor:
     """The sum, in place: look-ups keep nothing of their result for the gradient, and a (Tq, Tk) copy is spared."""
     return term if total is None else total.add_(term)
+
+
+def look_up(scores: list[Tensor], ids: Indices | AxisIds, by_keys: bool = False) -> Tensor:
+    """What every pair gets of the scores (B or 1, H, T, K) of each table: (B, H, Tq, Tk).
+
+    Args:
+        scores: of the queries, or of the keys where ``by_keys``.
+        ids: buckets of every pair.
+        by_keys: whether a pair reads its key's scores.
+    """
+    if isinstance(ids, AxisIds):
+        made = by_query_axes(scores[0], scores[1], ids)
+        return made.transpose(-1, -2) if by_keys else made
+    total: Tensor | None = None
+    for z, part in zip(scores, ids, strict=True):
+        total = plus(total, by_key(z, part) if by_keys else by_query(z, part))
+    assert total is not None
+    return total
+
+
+def add_up(weights: Tensor, ids: Indices | AxisIds, buckets: int) -> tuple[Tensor, ...]:
+    """Probabilities (B, H, Tq, Tk) summed per bucket of each table: (B, H, Tq, K)."""
+    if isinstance(ids, AxisIds):
+        return bucket_sums_axes(weights, ids, buckets)
+    return tuple(bucket_sums(weights, part, buckets) for part in ids)

@@ -47,17 +47,34 @@ class GridPlace:
 
 
 @dataclass(frozen=True)
+class AxisIds:
+    """Ids of the Cross method on full grids: an id depends on the other token's row, or column, alone.
+
+    Attributes:
+        rows: (1, 1, T, rows of the other grid) int64; tokens off the plane have the extra id throughout.
+        columns: (1, 1, T, columns of the other grid) int64.
+        other: the other grid.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    other: GridPlace
+
+
+@dataclass(frozen=True)
 class Ids:
     """Bucket ids of every pair, one tensor per table of the rule.
 
     Attributes:
-        keys: each (B or 1, 1, Tq, Tk) int64: the bucket of query minus key.
-        queries: likewise, the bucket of key minus query, laid out (query, key) too; empty where not asked for.
+        keys: each (B or 1, 1, Tq, Tk) int64: the bucket of query minus key; or by axis, each query against the keys'
+            grid.
+        queries: likewise, the bucket of key minus query, laid out (query, key) too, or by axis, each key against the
+            queries' grid; empty where not asked for.
         outside: whether some pair may be off the plane; its id is then ``rule.buckets``.
     """
 
-    keys: Indices
-    queries: Indices
+    keys: Indices | AxisIds
+    queries: Indices | AxisIds
     outside: bool
 
 
@@ -69,6 +86,8 @@ def bucket_ids(
     mirrored: bool = False,
     cells: int = 14,
     align: Align = "cells",
+    axes: bool = False,
+    queries: bool = False,
 ) -> Ids:
     """Bucket ids of queries ``x_layout`` against keys ``y_layout``.
 
@@ -79,10 +98,14 @@ def bucket_ids(
         mirrored: also give the ids of key minus query.
         cells: cells per side of the grid that centres of boxes are measured on.
         align: for grids of two sizes: count both in their own cells, or stretch the queries' grid over the keys'.
+        axes: give ids by axis where the rule and the layouts allow it.
+        queries: with ``axes``: whether the side of the queries is used at all.
     """
     (here, own), (there, other) = grid_place(x_layout), grid_place(y_layout)
     if here is not None and there is not None and own == other and rule.method != "sequence":
         device = x_layout.centre.device
+        if axes and rule.method == "cross":
+            return _by_axis(rule, here, there, align, mirrored, queries, device)
         keys = _wide(CACHE.get(rule, here, there, align, False, device))
         queries = _wide(CACHE.get(rule, here, there, align, True, device)) if mirrored else ()
         return Ids(keys, queries, bool(here.outside + there.outside))
@@ -148,6 +171,30 @@ def _framed(ids: Tensor, x: GridPlace, y: GridPlace, extra: int) -> Tensor:
     return wide
 
 
+def _by_axis(
+    rule: BucketRule, x: GridPlace, y: GridPlace, align: Align, mirrored: bool, queries: bool, device: torch.device
+) -> Ids:
+    keys = AxisIds(*_wide(CACHE.get(rule, x, y, align, False, device, "rows")), y)
+    made: Indices | AxisIds = ()
+    if queries:
+        made = AxisIds(*_wide(CACHE.get(rule, x, y, align, mirrored, device, "columns")), x)
+    return Ids(keys, made, bool(x.outside + y.outside))
+
+
+def axis_ids(rule: BucketRule, x: GridPlace, y: GridPlace, align: Align, mirrored: bool, of: str) -> Indices:
+    """Cross ids (T, rows of the other grid) and (T, columns of the other grid) of the queries, or ``of`` the keys."""
+    rows, columns = _axis(x.rows, y.rows, align), _axis(x.columns, y.columns, align)
+    if mirrored:
+        rows, columns = -rows, -columns
+    place = x
+    if of == "columns":
+        rows, columns, place = rows.T, columns.T, y
+    blank = torch.zeros(1, device="cpu")
+    by_row = rule(rows, blank)[0].repeat_interleave(place.columns, 0)  # (h w, other rows)
+    by_column = rule(blank, columns)[1].repeat(place.rows, 1)
+    return tuple(_framed(ids, place, GridPlace(1, ids.shape[1]), rule.buckets) for ids in (by_row, by_column))
+
+
 class IdCache:
     """Ids of grids already seen, the longest unused given up first.
 
@@ -161,15 +208,26 @@ class IdCache:
         self._lock = threading.Lock()
 
     def get(
-        self, rule: BucketRule, x: GridPlace, y: GridPlace, align: Align, mirrored: bool, device: torch.device
+        self,
+        rule: BucketRule,
+        x: GridPlace,
+        y: GridPlace,
+        align: Align,
+        mirrored: bool,
+        device: torch.device,
+        axes: str = "",
     ) -> Indices:
-        """Ids (Tq, Tk) as int16 or int32 on ``device``."""
-        key = (rule, x, y, align, mirrored, device)
+        """Ids (Tq, Tk) as int16 or int32 on ``device``; with ``axes`` those of :func:`axis_ids`."""
+        key = (rule, x, y, align, mirrored, device, axes)
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        made = self._build(rule, x, y, align, mirrored, device)
+        self.built += 1
+        small = torch.int16 if rule.buckets < 2**15 else torch.int32
+        with torch.inference_mode(False):  # else the first evaluation would leave ids that training cannot use
+            whole = axis_ids(rule, x, y, align, mirrored, axes) if axes else grid_ids(rule, x, y, align, mirrored)
+            made = tuple(ids.to(small).to(device) for ids in whole)
         if all(type(ids) is Tensor for ids in made):  # tensors of a tracer must not outlive it
             self._keep(key, made)
         return made
@@ -182,14 +240,6 @@ class IdCache:
 
     def __len__(self) -> int:
         return len(self._kept)
-
-    def _build(
-        self, rule: BucketRule, x: GridPlace, y: GridPlace, align: Align, mirrored: bool, device: torch.device
-    ) -> Indices:
-        self.built += 1
-        small = torch.int16 if rule.buckets < 2**15 else torch.int32
-        with torch.inference_mode(False):  # else the first evaluation would leave ids that training cannot use
-            return tuple(ids.to(small).to(device) for ids in grid_ids(rule, x, y, align, mirrored))
 
     def _keep(self, key: tuple[object, ...], made: Indices) -> None:
         with self._lock:

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vlcli_irpe.places import AxisIds
+
 
 def by_query(z: Tensor, ids: Tensor) -> Tensor:
     """``out[b, h, i, j] = z[b, h, i, ids[b, i, j]]``.
@@ -55,3 +57,43 @@ def bucket_sums(weights: Tensor, ids: Tensor, buckets: int) -> Tensor:
 def with_blank(z: Tensor) -> Tensor:
     """``z`` (..., K) with one more bucket that is 0: what pairs off the plane look up where they get nothing."""
     return F.pad(z, (0, 1))
+
+
+def by_query_axes(rows: Tensor, columns: Tensor, ids: AxisIds) -> Tensor:
+    """The sum of two look-ups, of rows and of columns, on a full grid: two small ones, and one sum over all pairs.
+
+    Args:
+        rows: (B or 1, H, T, K) what each token gives each row bucket, the extra one last.
+        columns: likewise of column buckets.
+        ids: of the tokens against the other grid.
+
+    Returns:
+        (B, H, T, Tk).
+    """
+    plane = (by_query(rows, ids.rows)[..., :, None] + by_query(columns, ids.columns)[..., None, :]).flatten(-2)
+    if not ids.other.outside:
+        return plane
+    off = (rows[..., -1:] + columns[..., -1:]).expand(*plane.shape[:-1], -1)
+    parts = [off.expand(*off.shape[:-1], ids.other.front), plane, off.expand(*off.shape[:-1], ids.other.back)]
+    return torch.cat(parts, -1)
+
+
+def bucket_sums_axes(weights: Tensor, ids: AxisIds, buckets: int) -> tuple[Tensor, Tensor]:
+    """Sums per row bucket and per column bucket: probabilities are summed over columns, then over rows, first.
+
+    Args:
+        weights: (B, H, Tq, Tk) probabilities.
+        ids: of the queries against the keys' grid.
+        buckets: K, the extra one included where there are tokens off the plane.
+
+    Returns:
+        Two of (B, H, Tq, K).
+    """
+    front, cells = ids.other.front, ids.other.rows * ids.other.columns
+    plane = weights[..., front : front + cells].unflatten(-1, (ids.other.rows, ids.other.columns))
+    sums = bucket_sums(plane.sum(-1), ids.rows, buckets), bucket_sums(plane.sum(-2), ids.columns, buckets)
+    if ids.other.outside:
+        off = weights[..., :front].sum(-1) + weights[..., front + cells :].sum(-1)
+        for part in sums:
+            part[..., -1].add_(off)
+    return sums

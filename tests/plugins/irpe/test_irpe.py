@@ -14,7 +14,7 @@ from vlcli_irpe import CACHE, IRPE, BucketRule, GridPlace, bucket_ids, clip, gri
 from tests.plugins.irpe.oracle import buckets, index
 from vlcli import registry
 from vlcli.errors import ComponentError
-from vlcli.nn import AttentionMask, AttentionShape, Layout, Stack, StandardAttention
+from vlcli.nn import AttentionMask, AttentionShape, Facts, Layout, Stack, StandardAttention
 
 RATIOS = st.sampled_from([1.0, 1.5, 1.9, 2.0, 2.5, 3.0, 3.5, 5.0, 20.0, 33.0])
 NAMES = {"euclidean": "euc", "quantization": "quant", "cross": "cross_rows", "product": "product"}
@@ -187,12 +187,12 @@ def test_two_pictures_of_one_sequence_have_no_offset() -> None:
 
 def defined(position: IRPE, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: Layout) -> torch.Tensor:
     """Eq. 13-17 with a vector per pair: what the released code computes, without any shortcut."""
-    state, own = position.prepare(q, q, layout, layout), position.layers[0]
+    whole, own = bucket_ids(position.rule, layout, layout, mirrored=True), position.layers[0]
     scores = q @ k.transpose(-1, -2)
     vectors = [torch.zeros(()), torch.zeros(()), torch.zeros(())]
     for number, side in enumerate(("query", "key", "value")):
         if side in position.plan.sides:
-            ids = state.queries if side == "query" else state.keys
+            ids = whole.queries if side == "query" else whole.keys
             tables = own.of(side)  # type: ignore[arg-type]
             tables = tables if side == "value" else tuple(table.transpose(-1, -2) for table in tables)
             vectors[number] = sum(table[:, part[0, 0]] for table, part in zip(tables, ids, strict=True))
@@ -274,3 +274,37 @@ def test_half_precision_sums_probabilities_exactly_enough() -> None:
     made = bucket_sums(weights, torch.zeros(1, 1, 1, 4096, dtype=torch.long), 2)
     assert made.dtype == torch.bfloat16
     assert made.flatten().tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("off_plane", ["bucket", "nothing"])
+@pytest.mark.parametrize("form", ["as_released", "as_published"])
+def test_cross_by_axis_is_cross_by_pair(monkeypatch: pytest.MonkeyPatch, form: str, off_plane: str) -> None:
+    torch.manual_seed(0)
+    here = Layout.for_grid(3, 4, skip=2)
+    there = Layout.for_grid(5, 2, skip=1) + Layout.for_text(torch.ones(1, 3, dtype=torch.bool))
+    options = {"method": "cross", "ratio": 1.5, "sides": ["query", "key", "value"], "init": "normal", "align": "extent"}
+    position = IRPE(AttentionShape(24, 3), **options, form=form, off_plane=off_plane).double()
+    q, k = (torch.randn(2, 3, len(layout), 8, dtype=torch.float64) for layout in (here, there))
+    weights = torch.rand(2, 3, len(here), len(there), dtype=torch.float64)
+    found = []
+    for compiling in (False, True):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiling=compiling: compiling)
+        state = position.prepare(q, k, here, there)
+        assert isinstance(state.keys, tuple) == compiling
+        found.append((position.logits(q, k, state, 0), position.values(weights, state, 0)))
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(*found, strict=True))
+
+
+def test_objects_of_lxmert_take_it_by_recipe_line() -> None:
+    from vlcli.nn.fake import fake_batch
+
+    spec = {"name": "irpe", "method": "product", "sides": ["query", "key", "value"]}
+    sizes = {"hidden": 24, "heads": 3, "language_layers": 1, "object_layers": 2, "cross_layers": 1}
+    facts = Facts(vocab_size=200, region_dim=8, regions=5)
+    model = registry.build("models", {"name": "lxmert", **sizes, "object_position": ["box", spec]}, facts)
+    images = fake_batch(model.needs(), facts).clean.images
+    assert images is not None
+    model.encode_image(images).hidden.square().sum().backward()
+    tables = {name: p for name, p in model.named_parameters() if "lookup_table" in name}
+    assert len(tables) == 6
+    assert all(p.grad is not None for p in tables.values())
