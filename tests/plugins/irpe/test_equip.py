@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 import timm
@@ -133,3 +136,21 @@ def test_models_that_cannot_be_equipped_say_why():
         vlcli_irpe.equip(vlcli_irpe.equip(small_timm(img_size=32)))
     with pytest.raises(ComponentError):
         vlcli_irpe.equip(small_timm(img_size=32), "sinusoid")
+
+
+def test_the_guide_s_examples_run(monkeypatch):
+    """docs/irpe.md equips three foreign models; only the downloads are replaced by small configurations."""
+    transformers = pytest.importorskip("transformers")
+    text = (Path(__file__).parents[3] / "docs" / "irpe.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert len(examples) == 3
+    config = transformers.ViTConfig(hidden_size=24, num_hidden_layers=1, num_attention_heads=3, intermediate_size=48)
+    detr = small_detr()
+    monkeypatch.setattr(transformers.ViTModel, "from_pretrained", lambda name: transformers.ViTModel(config))
+    monkeypatch.setattr(transformers.DetrForObjectDetection, "from_pretrained", lambda name: detr)
+    for example in examples:
+        made: dict[str, Any] = {"vlcli_irpe": vlcli_irpe}
+        exec(example, made)
+        assert any("lookup_table" in name for name, _ in made["model"].named_parameters())
+        with torch.no_grad():
+            assert made["model"](torch.randn(1, 3, 224, 224)) is not None
