@@ -82,7 +82,7 @@ def _known(resolved: Resolved, use: Use) -> list[Problem]:
         registry.find(use.kind, use.spec["name"])
     except ComponentError as error:
         path = (*use.path, "name")
-        return [_at(resolved, path, error.what, use.spec["name"], error.expected, error.hint, code=4)]
+        return [_at(resolved, path, error.what, error.got or use.spec["name"], error.expected, error.hint, code=4)]
     return []
 
 

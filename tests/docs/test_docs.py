@@ -1,0 +1,148 @@
+"""docs/extending.md as written, as a file and as a package; and packages that are broken or take another's name."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from vlcli.recipe.load import load
+
+from . import strangers
+from .pages import PROJECT, files, vlcli
+
+PAGE = files((PROJECT / "docs" / "extending.md").read_text(encoding="utf-8"))
+RECIPE = """\
+root: {root}
+text: {{vocabulary: {{train: {{name: coco-captions}}, size: 200}}}}
+stages:
+  bag:
+    kind: pretrain
+    model: {{name: "{model}", width: 16}}
+    features: {store}
+    data: {{name: coco-captions}}
+    objectives: [{{name: contrast-in-batch, temperature: 0.2}}]
+    steps: 3
+  lxmert:
+    kind: pretrain
+    model: {{name: lxmert, hidden: 16, heads: 2, language_layers: 1, object_layers: 1, cross_layers: 1,
+            object_position: [box, distance-bias]}}
+    features: {store}
+    data: {{name: coco-captions}}
+    objectives: [mlm]
+    steps: 1
+"""
+
+
+def recipe(folder: Path, quickstart, model: str, keep: tuple[str, ...] = ("bag", "lxmert")) -> Path:
+    """The doc's two training stages on the regions that the quickstart made."""
+    text = RECIPE.format(
+        root=quickstart.runs / "world" / "world", store=quickstart.runs / "regions" / "features.h5", model=model
+    )
+    path = folder / "stranger.yaml"
+    path.write_text(text)
+    if "lxmert" not in keep:
+        path.write_text(text.split("  lxmert:")[0])
+    return path
+
+
+def test_the_page_is_short_and_imports_public_names_only():
+    code = PAGE["tiny_paper.py"]
+    assert len(code.splitlines()) < 80
+    imported = re.findall(r"^from (\S+) import|^import (\S+)", code, re.M)
+    assert {a or b for a, b in imported} <= {"torch", "vlcli.nn", "vlcli.objectives", "vlcli.registry"}
+    import vlcli.nn
+    import vlcli.objectives
+
+    for module in (vlcli.nn, vlcli.objectives):
+        (names,) = re.findall(rf"^from {module.__name__} import (.*)", code, re.M)
+        assert set(names.split(", ")) <= set(module.__all__)
+
+
+def test_the_page_runs_as_written(tmp_path):
+    for name in ("tiny_paper.py", "tiny_paper.yaml"):
+        (tmp_path / name).write_text(PAGE[name])
+    ended = vlcli(tmp_path, "run", "tiny_paper.yaml", "--json")
+    assert ended.code == 0, ended.err
+    stages = {stage["stage"]: stage for stage in json.loads(ended.out)["stages"]}
+    assert {stage["status"] for stage in stages.values()} == {"done"}
+    assert set(stages) == set(load(str(tmp_path / "tiny_paper.yaml")).stages)
+    log = [json.loads(line) for line in (tmp_path / "runs/tiny_paper/bag/log.jsonl").read_text().splitlines()]
+    assert log[-1]["loss/contrast-in-batch"] < log[0]["loss/contrast-in-batch"]
+    config = json.loads((tmp_path / "runs/tiny_paper/lxmert/model/config.json").read_text())
+    assert "distance-bias" in json.dumps(config)
+    assert json.loads(vlcli(tmp_path, "run", "tiny_paper.yaml", "--json").out)["stages"][-1]["action"] == "skip"
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory):
+    """An environment with the page's package and one whose import raises; returns its Python."""
+    folder = tmp_path_factory.mktemp("crowd")
+    code = re.sub(r"^@component\(.*\n|^from vlcli.registry import component\n", "", PAGE["tiny_paper.py"], flags=re.M)
+    assert "component" not in code
+    paper = folder / "tiny-paper"
+    paper.mkdir()
+    (paper / "tiny_paper.py").write_text(code)
+    (paper / "pyproject.toml").write_text(PAGE["pyproject.toml"])
+    points = {"models": {"cracked": "Model"}, "tasks": {"cracked-task": "Task"}}
+    cracked = strangers.package(folder / "cracked", "cracked", "cracked", 'raise OSError("no such driver")\n', points)
+    python = strangers.environment(folder / "env")
+    strangers.install(python, paper, cracked)
+    return python
+
+
+def test_a_strangers_package_is_used_by_a_recipe(crowd, quickstart, tmp_path):
+    path = recipe(tmp_path, quickstart, "bag")
+    ended = vlcli(tmp_path, "run", path, "--json", python=crowd)
+    assert ended.code == 0, ended.err
+    stages = json.loads(ended.out)["stages"]
+    assert [stage["status"] for stage in stages] == ["done", "done"]
+    assert stages[0]["metrics"]["train/loss/contrast-in-batch"] > 0
+    record = json.loads((tmp_path / "runs/stranger/bag/stage.json").read_text())
+    assert record["versions"]["tiny-paper"] == "1.0"
+    assert vlcli(tmp_path, "validate", path).code == 4, "the package is in its own environment alone"
+
+
+def test_a_broken_package_is_named_and_stops_nobody(crowd, tmp_path):
+    plain = json.loads(vlcli(tmp_path, "ls", "models", "--json", python=crowd).out)["components"]
+    assert {"bag", "cracked", "lxmert"} <= {row["name"] for row in plain}
+    checked = vlcli(tmp_path, "ls", "--check", "--json", python=crowd)
+    assert checked.code == 0, checked.err
+    broken = {r["name"]: (r["distribution"], r["broken"]) for r in json.loads(checked.out)["components"] if r["broken"]}
+    cause = ("cracked", "OSError: no such driver")
+    assert broken == {"cracked": cause, "cracked-task": cause}
+    shown = vlcli(tmp_path, "show", "cracked", python=crowd)
+    assert shown.code == 4
+    assert "OSError: no such driver" in shown.err
+    assert "cracked 2.0" in shown.err
+    assert "Traceback" not in shown.err
+
+
+COPY = '''
+from tiny_bag import Bag
+
+
+class Copy(Bag):
+    """A model under a name that is taken."""
+'''
+
+
+def test_a_name_used_twice_is_told_apart(quickstart, tmp_path):
+    code = re.sub(r"^@component\(.*\n|^from vlcli.registry import component\n", "", PAGE["tiny_paper.py"], flags=re.M)
+    bag = {"objectives": {"contrast-in-batch": "Contrast"}}
+    first = strangers.package(tmp_path / "one", "tiny-bag", "tiny_bag", code, bag)
+    second = strangers.package(tmp_path / "two", "copy-cat", "copy_cat", COPY, {"models": {"deit": "Copy"}})
+    python = strangers.environment(tmp_path / "env")
+    strangers.install(python, first, second)
+    path = recipe(tmp_path, quickstart, "deit", keep=("bag",))
+    refused = vlcli(tmp_path, "validate", path, python=python)
+    assert refused.code == 4
+    for word in ("copy-cat (copy_cat:Copy)", "vlcli (vlcli_irpe:DeiT)", "copy-cat:deit or vlcli:deit"):
+        assert word in refused.err
+    ended = vlcli(tmp_path, "run", path, "stages.bag.model.name=copy-cat:deit", "--json", python=python)
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["stages"][0]["status"] == "done"
+    assert "DeiT" in vlcli(tmp_path, "show", "vlcli:deit", python=python).out
+    assert vlcli(tmp_path, "run", "quickstart", "--dry-run", python=python).code == 0
