@@ -98,7 +98,7 @@ def _file_version(entry: Entry) -> str:
 
 
 def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) -> list[Path]:
-    """Every annotation file, box file, picture folder and vocabulary that a stage reads, there or not.
+    """Every annotation file, box file, picture folder, vocabulary and extractor's weights a stage reads, there or not.
 
     Args:
         recipe: checked.
@@ -112,7 +112,8 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
         files += registry.build("datasets", spec, root).files()
     if isinstance(stage, Extract):
         boxes = stage.boxes if isinstance(stage.boxes, list) else [stage.boxes]
-        files += [root / Path(item).expanduser() for item in [*boxes, stage.images] if item]
+        weights = None if stage.source else stage.extractor.get("weights")
+        files += [root / Path(item).expanduser() for item in [*boxes, stage.images, weights] if item]
     if isinstance(stage, Training):
         vocabulary = (stage.text or recipe.text).vocabulary
         if isinstance(vocabulary, str):  # under the data root, or here; else the name of a hub's
