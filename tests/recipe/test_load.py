@@ -66,6 +66,16 @@ def test_a_component_of_another_name_is_replaced_whole(base):
     assert load(heir(base, "model: {hidden: 8}")).recipe.model == {"name": "lxmert", "hidden": 8, "heads": 4}
 
 
+def test_an_heir_of_another_name_keeps_what_it_inherits(base):
+    first = heir(base, "name: first")
+    second = base.with_name("second.yaml")
+    second.write_text(f"extends: {first}\nname: second\nmodel: {{hidden: 8}}\n")
+    resolved = load(str(second))
+    assert resolved.name == "second"
+    assert list(resolved.stages) == ["world", "pretrain", "test"]
+    assert resolved.recipe.model == {"name": "lxmert", "hidden": 8, "heads": 4}
+
+
 def test_null_sets_null_and_takes_stages_out(base):
     resolved = load(heir(base, "stages: {test: ~, pretrain: {clip: ~}}"))
     assert list(resolved.stages) == ["world", "pretrain"]

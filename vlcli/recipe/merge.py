@@ -31,7 +31,7 @@ def _merge(parent: Document, child: Document, path: Path_, places: dict[Path_, s
     if isinstance(old, str) and isinstance(new, dict) and "name" not in new and path and path[-1] != "stages":
         _take(child, path, places)
         return {"name": old, **new}
-    if not (isinstance(old, dict) and isinstance(new, dict)) or _renamed(old, new):
+    if not (isinstance(old, dict) and isinstance(new, dict)) or (_is_component(path) and _renamed(old, new)):
         _take(child, path, places)
         return new
     places[path] = child.places.get(path, parent.places.get(path, ""))
@@ -45,6 +45,11 @@ def _merge(parent: Document, child: Document, path: Path_, places: dict[Path_, s
             _take(source, inner, places)
             merged[key] = new[key] if key in new else old[key]
     return merged
+
+
+def _is_component(path: Path_) -> bool:
+    """Whether a ``name`` there is a component's: a recipe's own is its run folder's, and a stage may be called so."""
+    return path not in ((), ("stages",))
 
 
 def _renamed(old: dict[str, Any], new: dict[str, Any]) -> bool:
