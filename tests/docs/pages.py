@@ -63,7 +63,13 @@ def environment(**more: str) -> dict[str, str]:
 def run(words: list[object], folder: Path, timeout: float = 300) -> Ended:
     """A process in ``folder``."""
     ended = subprocess.run(
-        list(map(str, words)), capture_output=True, text=True, cwd=folder, env=environment(), timeout=timeout, check=False
+        list(map(str, words)),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment(),
+        timeout=timeout,
+        check=False,
     )
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from vlcli.recipe.load import load
-
 from . import strangers
 from .pages import PROJECT, files, vlcli
 
@@ -68,7 +66,7 @@ def test_the_page_runs_as_written(tmp_path):
     assert ended.code == 0, ended.err
     stages = {stage["stage"]: stage for stage in json.loads(ended.out)["stages"]}
     assert {stage["status"] for stage in stages.values()} == {"done"}
-    assert set(stages) == set(load(str(tmp_path / "tiny_paper.yaml")).stages)
+    assert list(stages) == ["world", "regions", "bag", "lxmert"]
     log = [json.loads(line) for line in (tmp_path / "runs/tiny_paper/bag/log.jsonl").read_text().splitlines()]
     assert log[-1]["loss/contrast-in-batch"] < log[0]["loss/contrast-in-batch"]
     config = json.loads((tmp_path / "runs/tiny_paper/lxmert/model/config.json").read_text())

@@ -1,0 +1,337 @@
+"""Every command, recipe and line of Python that README.md and docs/ show is tried on a reduced quickstart."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from vlcli.cli import app
+from vlcli.recipe.load import from_mapping
+from vlcli.recipe.schema import STAGES, Recipe
+from vlcli.recipe.validate import shallow
+from vlcli.recipe.yaml import parse
+
+from .pages import PROJECT, Ended, blocks, commands, environment, files, pages, run, split, vlcli
+
+PAGES = pages()
+SHOWN = {command for text in PAGES.values() for command in commands(text)}
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a shown command is run.
+
+    Attributes:
+        says: a word of its stdout.
+        more: words added to those shown.
+        instead: words in place of those shown; the recipe ``quickstart`` is always the reduced one.
+        slow: only in the slow tests.
+    """
+
+    says: str = ""
+    more: tuple[str, ...] = ()
+    instead: tuple[str, ...] | None = None
+    slow: bool = False
+
+
+TINY = (
+    "stages.regions.extractor.arch=tiny-conv",
+    "~stages.regions.extractor.weights",
+    "stages.pretrain.epochs=1",
+)
+DRY = ("--dry-run",)
+WAYS: dict[str, Way] = {
+    "vlcli --help": Way("Pre-train"),
+    "vlcli run --help": Way("--seeds"),
+    "vlcli --install-completion": Way("installed", ("bash",)),
+    "vlcli run quickstart": Way("without"),
+    "vlcli run quickstart --dry-run": Way("unchanged"),
+    "vlcli validate quickstart": Way("valid (shallow)"),
+    "vlcli validate quickstart --deep": Way("valid (deep)"),
+    "vlcli count quickstart": Way("multiply-accumulates"),
+    "vlcli count quickstart --stage nlvr2 --answers 2 --json": Way('"macs"'),
+    "vlcli cp quickstart mine.yaml": Way("mine.yaml", instead=("cp", "quickstart", "copied/mine.yaml")),
+    "vlcli cp quickstart -": Way("# vlcli run quickstart", instead=("cp", "quickstart", "-")),
+    "vlcli doctor": Way("torch and torchvision"),
+    "vlcli run own.yaml": Way("accuracy", TINY),
+    "vlcli run table.yaml": Way("accuracy"),
+    "vlcli data stats table.yaml": Way("csv"),
+    "vlcli data stats quickstart": Way("coco-captions"),
+    "vlcli run mine.yaml stages.pretrain.epochs=3 model.hidden=64": Way("train/loss", ("--until", "pretrain")),
+    "vlcli pretrain --recipe mine.yaml objectives.mlm.probability=0.2 --dry-run": Way("pretrain"),
+    "vlcli run quickstart --seeds 3 --table": Way("skip", DRY),
+    "vlcli run quickstart mine.yaml --seeds 3 --table": Way("±", ("--until", "test"), slow=True),
+    "vlcli extract --recipe quickstart": Way("skip"),
+    "vlcli export --recipe quickstart": Way("skip"),
+    "vlcli eval --recipe quickstart": Way("language-test"),
+    "vlcli eval nlvr2": Way("accuracy"),
+    "vlcli eval nlvr2 --split dev": Way("runs/eval/nlvr2-"),
+    "vlcli eval nlvr2 --checkpoint runs/quickstart/scratch --json": Way('"accuracy/both"'),
+    "vlcli run quickstart --only test": Way("skip"),
+    "vlcli run quickstart --from nlvr2 --until test": Way("skip"),
+    "vlcli run quickstart --force --only nlvr2": Way("run"),
+    "vlcli run quickstart stages.pretrain.objectives.mlm.probability=0.2 '~stages.onnx' --dry-run": Way("reuse"),
+    "vlcli pretrain --recipe quickstart optimizer.lr=5e-4 --dry-run": Way("not made yet"),
+    "vlcli features info runs/quickstart/regions": Way("provenance.extractor"),
+    "vlcli features info runs/quickstart/regions --json": Way('"provenance"'),
+    "vlcli features verify runs/quickstart/regions": Way("sound"),
+    "vlcli features verify runs/quickstart/regions/features.h5": Way("sound"),
+    "vlcli features merge runs/quickstart/regions/features.h5 --into all.h5": Way("all.h5"),
+    "vlcli data make shapes DATA --images 200 'parts=[coco, nlvr2]' nlvr2_train=40": Way("captions", ("nlvr2_test=4",)),
+    "vlcli data make shapes DATA --images 200 'parts=[coco, vqa]' questions=2": Way("questions"),
+    "vlcli run tiny_paper.yaml": Way("lxmert", DRY),  # run in earnest by test_docs
+    "torchrun --nproc-per-node 2 -m vlcli run quickstart --only pretrain": Way("pretrain", slow=True),
+}
+LOOKING = ("vlcli ls", "vlcli show")
+"""Commands that begin so run as they are shown and need no way of their own."""
+
+
+@pytest.fixture(scope="module")
+def desk(quickstart):
+    """The quickstart's folder with everything else that the pages assume."""
+    folder = quickstart.desk
+    for text in PAGES.values():
+        for name, content in files(text).items():
+            (folder / name).write_text(content, encoding="utf-8")
+    (folder / "mine.yaml").write_text("extends: quickstart.yaml\nname: mine\n")
+    (folder / "copied").mkdir()
+    _photos(folder / "photos")
+    return folder
+
+
+def _photos(folder: Path) -> None:
+    """Red and blue walls, as JSON lines and as a table."""
+    (folder / "images").mkdir(parents=True)
+    rows = []
+    for part, count in (("train", 12), ("test", 4)):
+        for number in range(count):
+            warm = number % 2 == 0
+            file = f"{part}{number}.png"
+            Image.new("RGB", (96, 64), (200, 30, 30) if warm else (30, 30, 200)).save(folder / "images" / file)
+            rows.append((part, file, f"a {'red' if warm else 'blue'} wall", "warm" if warm else "cold"))
+        lines = [json.dumps({"image": i, "text": t, "label": c}) for p, i, t, c in rows if p == part]
+        (folder / f"{part}.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "all.csv").write_text("part,image,sentence,label\n" + "".join(",".join(row) + "\n" for row in rows))
+
+
+def here(folder: Path, words: list[str]) -> Ended:
+    """The command line in this process: torch is imported once for all of them."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        ended = CliRunner().invoke(app, words, prog_name="vlcli")
+    finally:
+        os.chdir(before)
+    return Ended(ended.exit_code, ended.stdout, ended.stderr)
+
+
+def words_of(command: str, way: Way) -> list[str]:
+    words = list(way.instead) if way.instead is not None else [*split(command), *way.more]
+    return words if way.instead else ["quickstart.yaml" if word == "quickstart" else word for word in words]
+
+
+def test_every_command_that_is_shown_has_a_way():
+    unknown = {command for command in SHOWN if not command.startswith(LOOKING)} - set(WAYS)
+    assert not unknown, f"say in WAYS how these are tried: {sorted(unknown)}"
+    assert not set(WAYS) - SHOWN, "these are shown no more"
+
+
+@pytest.fixture(autouse=True)
+def _registry_as_it_was(monkeypatch):
+    """A plugin file that a command loads is forgotten after it."""
+    module = importlib.import_module("vlcli.registry.entries")  # its name in the package is a function's
+    monkeypatch.setattr(module, "_session", dict(module._session))
+
+
+@pytest.mark.parametrize("command", [c for c in WAYS if not WAYS[c].slow])
+def test_a_command_that_is_shown(desk, monkeypatch, command, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    way = WAYS[command]
+    ended = here(desk, words_of(command, way))
+    assert ended.code == 0, ended.err
+    assert way.says in ended.out
+
+
+@pytest.mark.parametrize("command", sorted(c for c in SHOWN if c.startswith(LOOKING) and len(split(c)) > 1))
+def test_a_command_that_looks(desk, command):
+    ended = here(desk, split(command))
+    assert ended.code == 0, ended.err
+    assert ended.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [c for c in WAYS if WAYS[c].slow])
+def test_a_slow_command_that_is_shown(desk, command):
+    way, words = WAYS[command], words_of(command, WAYS[command])
+    start = ["torch.distributed.run"] if command.startswith("torchrun") else ["vlcli"]
+    ended = run([sys.executable, "-m", *start, *words, "--output", "slow-runs"], desk, timeout=900)
+    if command.startswith("torchrun"):  # --only needs what it builds on
+        ended = run([sys.executable, "-m", *start, *words], desk, timeout=900)
+    assert ended.code == 0, ended.err
+    assert way.says in ended.out
+
+
+def test_the_reduced_quickstart_ran_every_stage_and_ends_in_its_table(quickstart):
+    stages = {stage["stage"]: stage for stage in quickstart.document["stages"]}
+    assert {stage["status"] for stage in stages.values()} == {"done"}
+    assert {stage["kind"] for stage in stages.values()} >= {"extract", "pretrain", "finetune", "evaluate", "export"}
+    rows = {row["label"]: row["metrics"] for row in quickstart.document["table"]["rows"]}
+    assert {"with pre-training", "without", "language only"} <= set(rows)
+    kinds = [name for name in rows["without"] if name.startswith("accuracy/")]
+    assert len(kinds) >= 5
+    assert all(0 <= value <= 1 for metrics in rows.values() for value in metrics.values())
+    assert rows["language only"]["accuracy"] == 0.5, "statements need the picture"
+    assert quickstart.metrics("onnx")["max_difference"] < 1e-4
+    assert (quickstart.runs / "onnx" / "model.onnx").stat().st_size > 0
+    predictions = (quickstart.runs / "test" / "predictions.jsonl").read_text().splitlines()
+    assert {"key", "prediction", "score", "correct"} <= set(json.loads(predictions[0]))
+
+
+SKIPPING = """\
+import sys
+sys.modules["torch"] = None  # whoever imports it now fails
+from vlcli.cli import main
+main()
+"""
+
+
+def test_run_again_skips_every_stage_without_torch(quickstart):
+    ended = run([sys.executable, "-c", SKIPPING, "run", "quickstart.yaml", "--json"], quickstart.desk)
+    assert ended.code == 0, ended.err
+    document = json.loads(ended.out)
+    assert {stage["action"] for stage in document["stages"]} == {"skip"}
+    assert document["table"] == quickstart.document["table"]
+
+
+@pytest.mark.slow
+def test_run_again_takes_less_than_three_seconds(quickstart):
+    began = time.monotonic()
+    assert vlcli(quickstart.desk, "run", "quickstart.yaml").code == 0
+    assert time.monotonic() - began < 3
+
+
+def test_killed_in_pretrain_and_run_again_the_numbers_are_the_same(quickstart, tmp_path):
+    """kill -9 between two checkpoints of the pre-training, then the same command."""
+    (tmp_path / "quickstart.yaml").write_text((quickstart.desk / "quickstart.yaml").read_text())
+    words = [sys.executable, "-m", "vlcli", "run", "quickstart.yaml", "--until", "test", "--json"]
+    stage = tmp_path / "runs" / "quickstart" / "pretrain"
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        while not any(stage.glob("checkpoints/step-*/state.json")) and process.poll() is None:
+            time.sleep(0.005)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL, "it ended before it could be killed"
+    assert json.loads((stage / "stage.json").read_text())["status"] == "running"
+    ended = run(words, tmp_path)
+    assert ended.code == 0, ended.err
+    stages = {row["stage"]: row for row in json.loads(ended.out)["stages"]}
+    actions = {name: row["action"] for name, row in stages.items()}
+    assert (actions["regions"], actions["pretrain"], actions["nlvr2"]) == ("skip", "resume", "run")
+    assert "resuming at step" in ended.err
+    for name in ("pretrain", "nlvr2", "test"):
+        assert stages[name]["metrics"] == quickstart.metrics(name)
+    assert (tmp_path / "runs/quickstart/test/predictions.jsonl").read_bytes() == (
+        quickstart.runs / "test" / "predictions.jsonl"
+    ).read_bytes()
+
+
+def test_ones_own_data_without_the_weights_is_told_before_anything_runs(desk):
+    ended = here(desk, ["run", "own.yaml"])
+    assert ended.code == 5
+    assert "photos/resnet50.pth" in ended.err
+    assert not (desk / "runs" / "own").exists()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/features.md"])
+def test_lines_of_python_that_are_shown(desk, monkeypatch, page):
+    monkeypatch.chdir(desk)
+    code = blocks(PAGES[page], "python")
+    found: dict[str, object] = {}
+    for block in code:
+        exec(block, found)
+    if page == "README.md":
+        assert found["answer"] in (True, False)
+    else:
+        assert len(found["record"]) == len(found["record"].features)
+        assert (desk / "mine.h5").stat().st_size > 0
+
+
+def _recipes() -> list[str]:
+    texts = [block for text in PAGES.values() for block in blocks(text, "yaml")]
+    return [text for text in texts if "stages:" in text]
+
+
+@pytest.mark.parametrize("text", _recipes())
+def test_recipes_that_are_shown_are_valid(text, monkeypatch, desk):
+    monkeypatch.chdir(desk)
+    value = parse(text, "page").value
+    (desk / str(value.get("root", "."))).mkdir(exist_ok=True)
+    plugins = value.pop("plugins", [])
+    resolved = from_mapping("page", value)
+    assert resolved.stages
+    if not plugins:
+        assert [str(problem) for problem in shallow(resolved)] == []
+
+
+def test_every_key_of_a_recipe_is_explained():
+    text = PAGES["docs/recipes.md"]
+    keys = {
+        name: field.alias or name for model in (Recipe, *STAGES.values()) for name, field in model.model_fields.items()
+    }
+    lacking = sorted({key for key in keys.values() if f"`{key}`" not in text})
+    assert lacking == []
+
+
+def test_every_verb_and_option_is_explained():
+    text = PAGES["docs/cli.md"]
+    group = typer.main.get_command(app)
+    verbs = dict(group.commands)
+    for name in ("features", "data"):
+        verbs |= {f"{name} {inner}": command for inner, command in verbs.pop(name).commands.items()}
+    assert [name for name in verbs if f"`{name}`" not in text and f"vlcli {name}" not in text] == []
+    verbs_that_run = ("run", "extract", "pretrain", "finetune", "export", "eval")
+    options = {
+        option
+        for name in verbs_that_run
+        for parameter in verbs[name].params
+        for option in parameter.opts
+        if option.startswith("--") and not getattr(parameter, "hidden", False)
+    }
+    assert sorted(option for option in options - {"--help"} if option not in text) == []
+
+
+def test_ci_finds_the_two_commands():
+    text = PAGES["README.md"]
+    for name, word in (("quickstart", "vlcli run quickstart"), ("tests", "-m pytest")):
+        block = text.split(f"<!-- command: {name} -->")[1].split("```")[1]
+        assert word in block
+        assert len(block.strip().splitlines()) == 2, "the fence's language and one line"
+    assert "<!-- command: tests -->" in (PROJECT / ".ci" / "run").read_text()
+
+
+@pytest.mark.slow
+def test_the_whole_quickstart(tmp_path):
+    """README's first command without its installation."""
+    began = time.monotonic()
+    ended = vlcli(tmp_path, "run", "quickstart", "--json", timeout=1800)
+    assert ended.code == 0, ended.err
+    rows = {row["label"]: row["metrics"] for row in json.loads(ended.out)["table"]["rows"]}
+    assert rows["with pre-training"]["accuracy"] >= 0.65
+    assert rows["without"]["accuracy"] <= 0.6
+    assert rows["language only"]["accuracy"] == pytest.approx(0.5, abs=0.02)
+    assert time.monotonic() - began < 1800
