@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from dataclasses import replace
 from typing import Literal
 
@@ -106,7 +107,7 @@ class MaskedObject(Objective):
             )
         self.transform = HeadTransform(self.dim)
         self.decoders = nn.ModuleDict({name: nn.Linear(self.dim, sizes[name]) for name in targets})
-        self.apply(initialise)
+        self.apply(partial(initialise, std=model.init_std))
 
     def corruption(self) -> MaskRegions:
         """Hide regions."""

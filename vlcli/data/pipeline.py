@@ -197,8 +197,10 @@ class Pipeline(Dataset[Sample]):
         clean = self._sample(index, epoch, key, lambda name: self._image(name, cache))
         views = {CLEAN: clean}
         for name, corruptions in self._by_view.items():
-            views[name] = clean.fork()
-            for corruption in corruptions:
+            acting = [corruption for corruption in corruptions if corruption.acts(epoch)]
+            if acting:
+                views[name] = clean.fork()
+            for corruption in acting:
                 rng = generator(self.seed, epoch, key, corruption.name)
                 corruption(views[name], rng, self._donor(index, epoch, rng))
         seed = int(generator(self.seed, epoch, key, "").integers(2**63 - 1))

@@ -131,11 +131,19 @@ class Corruption:
         name: the objective's name: part of the generator's key.
         view: the view it belongs to; corruptions of one view act on one copy.
         phase: when it acts.
+        from_epoch: the first epoch it acts in: that of its objective.
+        until_epoch: the first epoch without it; None: to the end.
     """
 
     name: str = ""
     view: str = "corrupted"
+    from_epoch: int = 0
+    until_epoch: int | None = None
     phase: Phase = "tokens"
+
+    def acts(self, epoch: int) -> bool:
+        """Whether its objective counts in this epoch: one that does not must not change what the others see."""
+        return epoch >= self.from_epoch and (self.until_epoch is None or epoch < self.until_epoch)
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         """Change ``sample`` (a fork) by replacing its parts, and leave marks."""

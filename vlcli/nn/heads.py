@@ -7,6 +7,7 @@ is stored once; a head with a decoder of its own leaves the table alone. All oth
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -127,5 +128,5 @@ def build_head(model: Model, role: str, dim_in: int, outputs: int, choice: str |
     if name not in HEADS:
         raise ComponentError("There is no such head.", where=role, got=repr(name), expected=", ".join(sorted(HEADS)))
     head = HEADS[name](dim_in, outputs)
-    head.apply(initialise)
+    head.apply(partial(initialise, std=model.init_std))
     return head

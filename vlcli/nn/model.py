@@ -158,6 +158,9 @@ class Model(nn.Module):
     heads: ClassVar[Mapping[str, str]] = {}
     """The head (a name of ``vlcli.nn.heads``) this model's paper uses, by role: ``mlm``, ``matching`` ..."""
 
+    init_std: float = 0.02
+    """Deviation of freshly drawn weights, its heads' included; BERT's 0.02 is meant for widths near 768."""
+
     def __init__(self, facts: Facts) -> None:
         super().__init__()
         self.facts = facts

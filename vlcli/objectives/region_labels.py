@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,7 @@ class RegionLabels(Objective):
         self.attributes, self.view = attributes, view
         self.class_head = nn.Linear(self.dim, facts.region_classes)
         self.attribute_head = nn.Linear(self.dim, facts.region_attributes) if attributes else None
-        self.apply(initialise)
+        self.apply(partial(initialise, std=model.init_std))
 
     def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
         """Cross-entropies and accuracies over the boxes whose label is known."""

@@ -326,8 +326,13 @@ def _pipelines(
     learner: Learner, tokenizer: Any, store: FeatureStore | None, facts: dict[str, Any]
 ) -> Callable[..., Pipeline]:
     """Makes the data of some readers, corrupted as the objectives ask unless told not to."""
-    made = (objective.corruption() for objective in learner.objectives.values())  # type: ignore[operator]
-    corruptions = [corruption for corruption in made if corruption is not None]
+    corruptions = []
+    for name, objective in learner.objectives.items():
+        corruption = objective.corruption()  # type: ignore[operator]
+        if corruption is not None:
+            options = learner.parts[name].options
+            corruption.from_epoch, corruption.until_epoch = options.from_epoch, options.until_epoch
+            corruptions.append(corruption)
 
     def make(readers: list[Reader], corrupted: bool = True) -> Pipeline:
         chosen = corruptions if corrupted else []

@@ -45,6 +45,20 @@ def _list(scene: Scene, rng: Random, _: ShapesConfig) -> str:
     return frame.format(listing([described(scene, index, rng).a for index in kept]))
 
 
+def _single(scene: Scene, rng: Random, _: ShapesConfig) -> str:
+    frame = rng.choice(("{}", "there is {}", "the picture shows {}", "a picture of {}", "the picture contains {}"))
+    return frame.format(described(scene, rng.randrange(len(scene.shapes)), rng).a)
+
+
+def _absent(scene: Scene, rng: Random, config: ShapesConfig) -> str:
+    while True:
+        noun = Noun("", rng.choice(config.colours), rng.choice(config.kinds))
+        if not noun.count(scene.looks):
+            break
+    frame = rng.choice(("there is no {}", "the picture shows no {}", "a picture without {}"))
+    return frame.format(noun.a if "without" in frame else noun.one)
+
+
 def _relation(scene: Scene, rng: Random, config: ShapesConfig) -> str:
     pairs = [
         (a, word, b)
@@ -100,11 +114,13 @@ def _compare(scene: Scene, rng: Random, config: ShapesConfig) -> str:
 
 
 FORMS: tuple[tuple[Form, int], ...] = (
-    (_list, 5),
-    (_relation, 4),
-    (_count, 3),
-    (_groups, 2),
-    (_place, 2),
+    (_single, 6),
+    (_absent, 2),
+    (_list, 4),
+    (_relation, 3),
+    (_count, 2),
+    (_groups, 1),
+    (_place, 1),
     (_compare, 1),
 )
 
