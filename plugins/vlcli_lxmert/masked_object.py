@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np

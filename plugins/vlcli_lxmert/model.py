@@ -146,8 +146,8 @@ class LXMERT(Model):
         language_position: positions of words, token-wise or pairwise, one or several.
         object_position: positions of objects, likewise.
         cross_position: pairwise positions between words and objects.
-        init_std: deviation of freshly drawn weights. The published 0.02 suits a width of 768; a narrow model learns sooner
-            with about ``0.55 / sqrt(hidden)``.
+        init_std: deviation of freshly drawn weights. The published 0.02 suits a width of 768; a narrow model learns
+            sooner with about ``0.55 / sqrt(hidden)``.
         frozen_padding: row 0 of the word, position and segment tables is never trained, as in the released code.
         packed: leave padding out of all that is done token by token: the same numbers in less time.
     """

@@ -127,7 +127,8 @@ def load_file(path: str | Path) -> None:
     if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     _current_file = file.name

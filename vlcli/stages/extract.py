@@ -122,5 +122,3 @@ def under(root: Path, name: str) -> Path:
 def _summary(report: ExtractionReport, store: Path) -> str:
     bad = f", {len(report.errors)} could not be read (errors.jsonl)" if report.errors else ""
     return f"{report.images} images, {report.regions} regions in {store.name}{bad}"
-
-
