@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import pydoc
 import re
 from pathlib import Path
 
 import pytest
 
 from . import strangers
-from .pages import PROJECT, files, vlcli
+from .pages import PROJECT, files, pages, vlcli
 
 PAGE = files((PROJECT / "docs" / "extending.md").read_text(encoding="utf-8"))
 RECIPE = """\
@@ -57,6 +58,14 @@ def test_the_page_is_short_and_imports_public_names_only():
     for module in (vlcli.nn, vlcli.objectives):
         (names,) = re.findall(rf"^from {module.__name__} import (.*)", code, re.M)
         assert set(names.split(", ")) <= set(module.__all__)
+
+
+def test_every_name_that_a_page_gives_is_there():
+    named = {name for text in pages().values() for name in re.findall(r"`(vlcli(?:\.\w+)+)[`(]", text)}
+    modules = {name for name in named if name.islower()}
+    assert len(named) > 15
+    modules |= {"vlcli.KIND"}  # stands for any entry-point group
+    assert [name for name in sorted(named - modules) if pydoc.locate(name) is None] == []
 
 
 def test_the_page_runs_as_written(tmp_path):
