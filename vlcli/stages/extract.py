@@ -7,7 +7,7 @@ from typing import Any
 
 from vlcli import registry
 from vlcli.data.reader import Reader
-from vlcli.engine.processes import resolve_device
+from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import DataError
 from vlcli.features.boxes import BoxList, read_boxes
 from vlcli.features.extraction import ExtractionReport, extract_images
@@ -22,6 +22,7 @@ def run(context: StageContext) -> StageResult:
     """Extract every image the stage's data name, each once, into ``features.h5``."""
     config = context.config
     assert isinstance(config, Extract)
+    use_threads(config.threads)
     readers = open_readers(context)
     images = collect_images(readers)
     boxes = collect_boxes(context, readers)
