@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vlcli.errors import ComponentError, RecipeError, UsageError
-from vlcli.recipe.load import load, locate
+from vlcli.recipe.keys import data_files
+from vlcli.recipe.load import from_mapping, load, locate
 from vlcli.registry import entries as registry_entries
 
 BASE = """\
@@ -198,3 +199,9 @@ def test_every_registered_recipe_loads():
         resolved = load(entry.name)
         assert resolved.stages, entry.name
         assert resolved.sources[0].file.name.endswith(".yaml")
+
+
+def test_an_extractors_weights_are_data_of_its_stage(tmp_path):
+    regions = {"kind": "extract", "extractor": {"name": "backbone", "weights": "w.pth"}, "data": {"name": "folder"}}
+    recipe = from_mapping("mine", {"stages": {"regions": regions}}).recipe
+    assert tmp_path / "w.pth" in data_files(recipe, "regions", tmp_path)

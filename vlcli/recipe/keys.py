@@ -110,10 +110,13 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):
         files += registry.build("datasets", spec, root).files()
+    for spec in data_specs(recipe, stage, defaults=defaults, optional=True):
+        own = registry.build("datasets", spec, root).files()
+        files += own if all(file.exists() for file in own) else []
     if isinstance(stage, Extract):
         boxes = stage.boxes if isinstance(stage.boxes, list) else [stage.boxes]
-        weights = None if stage.source else stage.extractor.get("weights")
-        files += [root / Path(item).expanduser() for item in [*boxes, stage.images, weights] if item]
+        named = [*boxes, stage.images, stage.extractor.get("weights")]
+        files += [root / Path(item).expanduser() for item in named if item]
     if isinstance(stage, Training):
         vocabulary = (stage.text or recipe.text).vocabulary
         if isinstance(vocabulary, str):  # under the data root, or here; else the name of a hub's
@@ -122,14 +125,16 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     return files
 
 
-def data_specs(recipe: Recipe, stage: Stage, *, defaults: bool = True) -> list[Spec]:
-    """The readers of a stage, one split each, without the mixture's own keys."""
+def data_specs(recipe: Recipe, stage: Stage, *, defaults: bool = True, optional: bool = False) -> list[Spec]:
+    """The readers a stage must have (or those it may do without), one split each, without the mixture's own keys."""
     specs: list[Spec] = [*getattr(stage, "data", []), *getattr(stage, "validation", [])]
     if isinstance(stage, Training):
         specs += _vocabulary_specs(stage.text or recipe.text, stage)
     if defaults and not getattr(stage, "data", []):
         specs += _task_specs(recipe, stage)
-    return [one for spec in specs for one in _each_split(split_options("datasets", spec)[0])]
+    split = [split_options("datasets", spec) for spec in specs]
+    wanted = [spec for spec, options in split if (options.get("if_missing") == "skip") is optional]
+    return [one for spec in wanted for one in _each_split(spec)]
 
 
 def _each_split(spec: Spec) -> list[Spec]:
