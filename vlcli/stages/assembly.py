@@ -22,6 +22,7 @@ from vlcli.nn.model import Facts, Model, Needs
 from vlcli.recipe.schema import TextOptions, Training, TrainVocabulary
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.base import StageContext
+from vlcli.stages.readers import open_readers
 from vlcli.tasks.base import Task
 
 T = TypeVar("T")
@@ -101,7 +102,7 @@ def assemble(context: StageContext) -> Assembly:
     """
     plan = choose(context)
     needs = model_needs(plan)
-    readers = open_readers(plan.data_specs, context.root)
+    readers = open_readers(plan.data_specs, context.root, context.progress)
     validation = open_readers(plan.config.validation, context.root)
     tokenizer = make_tokenizer(context, plan) if needs.text else None
     store = open_store(context, plan) if needs.regions or needs.concepts else None
@@ -205,23 +206,6 @@ def without_memory(make: Callable[[], T]) -> T:
         if "meta" not in str(error):
             raise
         return make()
-
-
-def open_readers(specs: list[Spec], root: Path) -> list[Reader]:
-    """Data sets by the recipe's words; ``weight`` says how often an epoch passes over one.
-
-    Raises:
-        DataError: a file is missing.
-    """
-    readers = []
-    for entry in specs:
-        spec = dict(as_spec(entry))
-        weight = float(spec.pop("weight", 1.0))
-        reader: Reader = registry.build("datasets", spec, root)
-        reader.weight = weight
-        reader.require()
-        readers.append(reader)
-    return readers
 
 
 def make_tokenizer(context: StageContext, plan: Plan) -> Any:

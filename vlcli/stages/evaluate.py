@@ -19,6 +19,7 @@ from vlcli.nn.model import device_of
 from vlcli.recipe.schema import Evaluate
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.base import StageContext, StageResult
+from vlcli.stages.readers import open_readers
 from vlcli.tasks.base import Result, Task
 from vlcli.tasks.outputs import write_json, write_json_lines
 
@@ -34,7 +35,7 @@ def run(context: StageContext) -> StageResult:
     bundle = open_bundle(context)
     task = choose_task(config, bundle)
     check_capabilities(task, bundle, context.name)
-    readers = open_readers(context, config, task)
+    readers = readers_of(context, config, task)
     data = assemble(context, bundle, readers)
     result = evaluate(task, open_runner(context, bundle, data))
     files = write_result(context, task, result)
@@ -92,20 +93,15 @@ def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
         raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{name}, which can: {can}")])
 
 
-def open_readers(context: StageContext, config: Evaluate, task: Task) -> list[Reader]:
+def readers_of(context: StageContext, config: Evaluate, task: Task) -> list[Reader]:
     """The stage's data sets, or the task's own; ``split`` stands in for the split they name."""
     specs: list[Spec] = [dict(as_spec(spec)) for spec in config.data or [task.dataset()]]
-    readers = []
     for spec in specs:
-        spec.pop("weight", None)
         if config.split is not None:
             spec["split"] = config.split
         elif "split" not in spec and "split" in registry.parameters(registry.load("datasets", spec["name"])):
             spec["split"] = task.eval_split
-        reader: Reader = registry.build("datasets", spec, context.root)
-        reader.require()
-        readers.append(reader)
-    return readers
+    return open_readers(specs, context.root, context.progress)
 
 
 def assemble(context: StageContext, bundle: Bundle, readers: list[Reader]) -> Pipeline:

@@ -14,6 +14,7 @@ from vlcli.features.extraction import ExtractionReport, extract_images
 from vlcli.features.extractor import Extractor
 from vlcli.recipe.schema import Extract
 from vlcli.stages.base import StageContext, StageResult
+from vlcli.stages.readers import open_readers
 
 STORE = "features.h5"
 
@@ -23,7 +24,7 @@ def run(context: StageContext) -> StageResult:
     config = context.config
     assert isinstance(config, Extract)
     use_threads(config.threads)
-    readers = open_readers(context)
+    readers = readers_of(context)
     images = collect_images(readers)
     boxes = collect_boxes(context, readers)
     extractor = build_extractor(context)
@@ -50,15 +51,12 @@ def run(context: StageContext) -> StageResult:
     )
 
 
-def open_readers(context: StageContext) -> list[Reader]:
+def readers_of(context: StageContext) -> list[Reader]:
     """The stage's data sets; ``images: FOLDER`` alone stands for a folder of pictures."""
     config = context.config
     assert isinstance(config, Extract)
     specs = list(config.data) or [{"name": "folder", "images": config.images or "."}]
-    readers = [registry.build("datasets", spec, context.root) for spec in specs]
-    for reader in readers:
-        reader.require()
-    return readers
+    return open_readers(specs, context.root, context.progress)
 
 
 def collect_images(readers: list[Reader]) -> dict[str, Path]:

@@ -25,6 +25,7 @@ from vlcli.recipe.schema import Training
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.assembly import without_memory
 from vlcli.stages.base import StageContext
+from vlcli.stages.readers import plain
 from vlcli.tasks.base import Task
 
 LARGEST = 40_000_000
@@ -198,9 +199,8 @@ def _real_examples(context: StageContext, task: Task | None) -> list[Example]:
     assert isinstance(config, Training)
     specs = list(config.data) or ([] if task is None else [{"split": "train", **as_spec(task.dataset())}])
     for entry in specs:
-        spec = {key: value for key, value in as_spec(entry).items() if key != "weight"}
         try:
-            reader: Reader = registry.build("datasets", spec, context.root)
+            reader: Reader = registry.build("datasets", plain(entry), context.root)
             reader.require()
             return reader.examples()[:EXAMPLES]
         except DataError:  # made by a stage before this one; whether it is there is checked elsewhere

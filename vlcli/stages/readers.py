@@ -1,0 +1,51 @@
+"""From the recipe's words to open data sets: the one way every stage does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vlcli import registry
+from vlcli.data.reader import Reader
+from vlcli.errors import DataError
+from vlcli.progress import Progress, Silent
+from vlcli.recipe.components import split_options
+from vlcli.registry import Spec, as_spec
+
+
+def open_readers(specs: Sequence[Spec | str], root: Path, progress: Progress | None = None) -> list[Reader]:
+    """Data sets by the recipe's words.
+
+    ``weight`` says how often an epoch passes over one; one with ``if_missing: skip`` is left out where its files are
+    not there, unless none would remain.
+
+    Raises:
+        DataError: a file is missing.
+    """
+    readers, absent = [], []
+    for entry in specs:
+        spec, options = split_options("datasets", as_spec(entry))
+        reader: Reader = registry.build("datasets", spec, root)
+        if options.get("if_missing") == "skip" and (lacking := missing(reader)):
+            (progress or Silent()).warn(f"{spec['name']} is left out: {lacking} is not there")
+            absent.append(lacking)
+            continue
+        reader.weight = float(options.get("weight", 1.0))
+        reader.require()
+        readers.append(reader)
+    if absent and not readers:
+        raise DataError(
+            "None of the stage's data is there.", where=absent[0], hint="point `root` at the data: root=DATA"
+        )
+    return readers
+
+
+def missing(reader: Reader) -> Path | None:
+    """The first of a data set's files that is not there."""
+    return next((file for file in reader.files() if not file.exists()), None)
+
+
+def plain(spec: Any) -> Spec:
+    """A data entry without the mixture's own keys: what the reader itself takes."""
+    return split_options("datasets", as_spec(spec))[0]
