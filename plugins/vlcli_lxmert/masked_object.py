@@ -19,6 +19,7 @@ from vlcli.nn.batch import Regions
 from vlcli.objectives import Mean, Objective, Outcome, full_precision
 
 Target = Literal["label", "attribute", "feature"]
+TARGETS: tuple[Target, ...] = ("label", "attribute", "feature")
 MARK = "masked_regions"
 
 
@@ -73,7 +74,7 @@ class MaskedObject(Objective):
         model: gives the width.
         facts: numbers of labels, attributes and feature channels.
         mode: whose details.
-        targets: what is predicted.
+        targets: what is predicted; None: everything the feature store holds.
         probability: of hiding a region.
         factor: what the mean over all regions is multiplied by in ``as_released`` (transformers: 6.67).
         view: the view it shares.
@@ -88,17 +89,18 @@ class MaskedObject(Objective):
         facts: Facts,
         *,
         mode: Literal["as_released", "as_published"] = "as_released",
-        targets: tuple[Target, ...] = ("label", "attribute", "feature"),
+        targets: tuple[Target, ...] | None = None,
         probability: float = 0.15,
         factor: float = 1 / 0.15,
         view: str = "corrupted",
     ) -> None:
         super().__init__(model, facts)
-        self.released, self.targets, self.view = mode == "as_released", targets, view
+        self.released, self.view = mode == "as_released", view
         self.probability, self.factor = probability, factor
         sizes = {"label": facts.region_classes, "attribute": facts.region_attributes, "feature": facts.region_dim}
-        empty = [name for name in targets if sizes[name] < 1]
-        if empty or not targets:
+        self.targets = tuple(name for name in TARGETS if sizes[name] > 0) if targets is None else targets
+        empty = [name for name in self.targets if sizes[name] < 1]
+        if empty or not self.targets:
             raise ComponentError(
                 "The feature store has nothing to predict for a target of masked-object.",
                 where="masked-object.targets",
@@ -106,7 +108,7 @@ class MaskedObject(Objective):
                 hint="name only targets that the store holds, e.g. targets: [feature]",
             )
         self.transform = HeadTransform(self.dim)
-        self.decoders = nn.ModuleDict({name: nn.Linear(self.dim, sizes[name]) for name in targets})
+        self.decoders = nn.ModuleDict({name: nn.Linear(self.dim, sizes[name]) for name in self.targets})
         self.apply(partial(initialise, std=model.init_std))
 
     def corruption(self) -> MaskRegions:
