@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+# One thread a worker: the suite runs a worker a core, and threads that wait for one another spin.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
