@@ -177,7 +177,7 @@ def test_captions_are_true():
         names = {row["id"]: row["file_name"] for row in document["images"]}
         for row in document["annotations"]:
             checked[check_caption(row["caption"][0].lower() + row["caption"][1:-1], found[names[row["image_id"]]])] += 1
-    assert all(checked[form] > 20 for form in ("relation", "place", "compare", "list"))
+    assert all(checked[form] > 20 for form in ("relation", "place", "compare", "list", "absent"))
     assert sum(checked.values()) == SMALL.images * SMALL.captions
 
 
@@ -196,6 +196,10 @@ def check_caption(text, seen):
     if found:
         assert any(in_region(thing, found[2]) for thing in matching(found[1], seen)), text
         return "place"
+    found = re.fullmatch(r"a picture without an? ([a-z ]+)", text)
+    if found:
+        assert not matching(found[1], seen), text
+        return "absent"
     text = re.sub(r"^(there (is|are)|the picture (shows|contains)|a picture of) (exactly )?", "", text)
     needed = Counter()
     for words in re.split(", | and ", text):
