@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from vlcli.recipe.dump import to_yaml
 from vlcli.recipe.load import load
@@ -16,6 +18,7 @@ from .pages import vlcli
 
 WORLD = {"images": 60, "captions": 2, "nlvr2_train": 64, "nlvr2_dev": 16, "nlvr2_test": 40}
 STEPS, SAVE_EVERY = 24, 3
+WORDS = ("red", "green", "blue")
 
 
 @dataclass(frozen=True)
@@ -62,3 +65,25 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Quickstart:
     ended = vlcli(desk, "run", "quickstart.yaml", "--json")
     assert ended.code == 0, ended.err
     return Quickstart(desk, json.loads(ended.out))
+
+
+def photographs(folder: Path) -> Path:
+    """Twelve photographs for training and four held out, two captions each, in COCO's own layout; made once."""
+    if folder.is_dir():
+        return folder
+    rng = np.random.default_rng(0)
+    (folder / "images").mkdir(parents=True)
+    (folder / "coco" / "annotations").mkdir(parents=True)
+    for split, count in (("train", 12), ("test", 4)):
+        pictures, captions = [], []
+        for number in range(count):
+            file, colour = f"{split}{number}.jpg", number % 3
+            pixels = rng.integers(0, 60, (120, 160, 3), dtype=np.uint8)
+            pixels[..., colour] += 150
+            Image.fromarray(pixels).save(folder / "images" / file)
+            pictures.append({"id": number, "file_name": file, "height": 120, "width": 160})
+            for turn, text in enumerate((f"a {WORDS[colour]} wall", f"something {WORDS[colour]}")):
+                captions.append({"id": 2 * number + turn, "image_id": number, "caption": text})
+        document = {"images": pictures, "annotations": captions}
+        (folder / "coco" / "annotations" / f"captions_{split}.json").write_text(json.dumps(document))
+    return folder

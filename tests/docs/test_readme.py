@@ -33,6 +33,7 @@ from vlcli.recipe.schema import (
 from vlcli.recipe.validate import shallow
 from vlcli.recipe.yaml import parse
 
+from .conftest import photographs
 from .pages import PROJECT, Ended, blocks, commands, environment, files, pages, run, split, vlcli
 
 PAGES = pages()
@@ -68,6 +69,7 @@ WAYS: dict[str, Way] = {
     "vlcli --install-completion": Way("installed", ("bash",)),
     "vlcli run quickstart": Way("without"),
     "vlcli run quickstart --dry-run": Way("unchanged"),
+    "vlcli run quickstart root=photographs": Way("pretrain", DRY),  # run in earnest by test_photographs
     "vlcli validate quickstart": Way("valid (shallow)"),
     "vlcli validate quickstart --deep": Way("valid (deep)"),
     "vlcli count quickstart": Way("multiply-accumulates"),
@@ -118,6 +120,7 @@ def desk(quickstart):
     (folder / "mine.yaml").write_text("extends: quickstart.yaml\nname: mine\n")
     (folder / "copied").mkdir()
     _photos(folder / "photos")
+    photographs(folder / "photographs")
     return folder
 
 
