@@ -164,9 +164,7 @@ def test_onnx_that_differs_is_not_kept(run, tmp_path, monkeypatch):
 
 
 def test_a_missing_extra_is_named_with_its_line(run, tmp_path, monkeypatch):
-    from vlcli.export import onnx
-
-    monkeypatch.setattr(onnx.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("vlcli.export.onnx.Onnx.packages", ("onnx", "no_such_package_anywhere"))
     with pytest.raises(ComponentError, match="not installed") as met:
         export.run(
             context(tmp_path / "out", run["root"], inputs(run), kind="export", format="onnx", **{"from": "nlvr2"})

@@ -47,9 +47,16 @@ class Exported:
 
 
 class Exporter:
-    """Base of every exporter; built without positional arguments."""
+    """Base of every exporter; built without positional arguments.
+
+    Attributes:
+        packages: modules it imports that vlcli does not install; a recipe that names it is refused without them.
+        install: the command that installs them.
+    """
 
     paper: ClassVar[str] = ""
+    packages: ClassVar[tuple[str, ...]] = ()
+    install: ClassVar[str] = ""
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         """Write ``trained`` into ``folder``, which exists; check what was written against the original."""

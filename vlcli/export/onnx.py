@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import shutil
@@ -11,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from vlcli.errors import ComponentError, VlcliError
+from vlcli.errors import VlcliError
 from vlcli.export.base import Exported, Exporter, Trained
 from vlcli.export.graph import INPUTS, Form, Graph
 from vlcli.progress import Progress
@@ -38,6 +37,9 @@ class Onnx(Exporter):
         tolerance: the largest difference of any logit that is accepted.
     """
 
+    packages: ClassVar[tuple[str, ...]] = ("onnx", "onnxscript", "onnxruntime")
+    install: ClassVar[str] = "pip install 'vlcli[onnx]'"
+
     def __init__(self, *, objective: str | None = None, opset: int = 18, tolerance: float = 1e-4) -> None:
         self.objective, self.opset, self.tolerance = objective, opset, tolerance
 
@@ -45,10 +47,9 @@ class Onnx(Exporter):
         """Write the graph beside, compare it, then give it its name.
 
         Raises:
-            ComponentError: an extra is missing, or the model has no such prediction.
+            ComponentError: the model has no such prediction.
             VlcliError: the graph gives other numbers than the model.
         """
-        require("onnx", "onnxscript", "onnxruntime")
         graph = Graph(trained, self.objective).cpu().eval()
         beside = folder / f".{FILE}.part"
         with progress.task("onnx", 2, "step") as bar:
@@ -72,21 +73,6 @@ class Onnx(Exporter):
             f"onnxruntime agrees with PyTorch: largest difference of a logit {difference:.2g} over {len(TRIALS)} sizes"
         )
         return Exported(files, [note], {"max_difference": difference})
-
-
-def require(*modules: str) -> None:
-    """Refuse where an extra is not installed.
-
-    Raises:
-        ComponentError: with the line that installs it.
-    """
-    lacking = [name for name in modules if importlib.util.find_spec(name) is None]
-    if lacking:
-        raise ComponentError(
-            "The format onnx needs packages that are not installed.",
-            got=f"missing: {', '.join(lacking)}",
-            hint="pip install 'vlcli[onnx]'",
-        )
 
 
 def write(graph: Graph, path: Path, opset: int) -> None:

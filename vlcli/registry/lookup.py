@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ def check(kind: str, value: Any, key: str = "") -> list[Problem]:
     except ComponentError as error:
         return [Problem(key, error.what, got=error.got, expected=error.expected, hint=error.hint, code=4)]
     given = {name: item for name, item in spec.items() if name != "name"}
-    problems = _value_problems(target, known, given, key)
+    problems = [*_lacking(target, spec["name"], key), *_value_problems(target, known, given, key)]
     for name, item in given.items():
         if name in known and known[name].kind:
             problems += _nested(known[name], item, f"{key}.{name}")
@@ -128,6 +129,15 @@ def describe(kind: str, name: str) -> dict[str, Any]:
         "origin": _origin(target),
         "parameters": [_parameter_row(p) for p in parameters(target).values()],
     }
+
+
+def _lacking(target: Any, name: str, key: str) -> list[Problem]:
+    """The packages a component names in ``packages`` that are not installed, with its own ``install`` line."""
+    missing = [package for package in getattr(target, "packages", ()) if importlib.util.find_spec(package) is None]
+    if not missing:
+        return []
+    what = f"{name} needs packages that are not installed"
+    return [Problem(key, what, got=f"missing: {', '.join(missing)}", hint=getattr(target, "install", ""), code=4)]
 
 
 def _parameter_row(parameter: Parameter) -> dict[str, Any]:
