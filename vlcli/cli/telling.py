@@ -137,7 +137,9 @@ def main_metrics(metrics: dict[str, float], most: int = 3) -> str:
 
 def number(value: float) -> str:
     """Counts whole, fractions with three digits."""
-    return str(int(value)) if float(value).is_integer() and abs(value) >= 2 else f"{value:.3f}"
+    if float(value).is_integer() and (abs(value) >= 2 or value == 0):
+        return str(int(value))
+    return f"{value:.3f}" if abs(value) >= 0.001 else f"{value:.2g}"
 
 
 def seconds(value: float) -> str:
