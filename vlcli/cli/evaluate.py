@@ -10,10 +10,12 @@ import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.cli.run import QUICKSTART, Request, carry_out, run_one
+from vlcli.cli.request import Order, requested
+from vlcli.cli.run import QUICKSTART, carry_out, run_one
 
 
 @guarded
+@requested
 def evaluate(
     words: Annotated[
         list[str] | None,
@@ -33,18 +35,8 @@ def evaluate(
     ] = None,
     split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
     root: Annotated[Path | None, typer.Option("--root", help="The data root; default: the one trained on.")] = None,
-    only: o.Only = None,
-    jobs: o.Jobs = None,
-    dry_run: o.DryRun = False,
-    force: o.Force = False,
-    resume: o.Resume = True,
-    output: o.Output = Path("runs"),
-    device: o.Device = None,
-    seed: o.Seed = None,
-    plugin: o.Plugin = None,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    *,
+    request: Order,
 ) -> None:
     """Score a trained model.
 
@@ -54,23 +46,7 @@ def evaluate(
 
     vlcli eval --recipe quickstart
     """
-    request = Request(
-        output,
-        only,
-        None,
-        None,
-        None if only else "evaluate",
-        jobs,
-        dry_run,
-        force,
-        resume,
-        device,
-        seed,
-        o.load_plugins(plugin),
-        json_,
-        quiet,
-        verbose,
-    )
+    request = replace(request, kind=None if request.only else "evaluate")
     names, overrides = o.split_words(words)
     if recipe is not None or not names:
         from vlcli.errors import UsageError
@@ -85,7 +61,7 @@ def evaluate(
 def _evaluate_task(
     names: list[str],
     overrides: list[str],
-    request: Request,
+    request: Order,
     checkpoint: Path | None,
     split: str | None,
     root: Path | None,

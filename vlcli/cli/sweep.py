@@ -8,14 +8,15 @@ from typing import Any
 import typer
 
 from vlcli.cli import console, telling
-from vlcli.cli.run import Request, plan_options, resolve
+from vlcli.cli.request import Order
+from vlcli.cli.run import plan_options, resolve
 from vlcli.errors import UsageError
 from vlcli.recipe.load import Resolved
 from vlcli.stages.runner import Outcome, run_recipe
 from vlcli.stages.table import labelled, seeds_table
 
 
-def sweep(names: list[str], overrides: list[str], request: Request, seeds: int) -> None:
+def sweep(names: list[str], overrides: list[str], request: Order, seeds: int) -> None:
     """Run every recipe over ``seeds`` seeds from its own (or ``--seed``) on; print one table, leave with an exit code.
 
     Stages that do not depend on the seed are made once and reused.
@@ -41,14 +42,14 @@ def sweep(names: list[str], overrides: list[str], request: Request, seeds: int) 
         raise typer.Exit(code)
 
 
-def _seeded(base: Resolved, name: str, overrides: list[str], request: Request, seed: int) -> Resolved:
+def _seeded(base: Resolved, name: str, overrides: list[str], request: Order, seed: int) -> Resolved:
     """The recipe with another seed; its own seed keeps the recipe's own folder."""
     if seed == base.recipe.seed:
         return base
     return resolve(name, overrides, replace(request, seed=seed))
 
 
-def _run(resolved: Resolved, request: Request) -> tuple[list[Outcome], int]:
+def _run(resolved: Resolved, request: Order) -> tuple[list[Outcome], int]:
     if request.dry_run:
         return [], telling.tell_plan(resolved, plan_options(request), request)
     outcomes = run_recipe(resolved, plan_options(request), console.progress(request.verbose, request.quiet))
@@ -63,7 +64,7 @@ def _collect(runs: dict[str, list[dict[str, float]]], found: dict[str, dict[str,
         runs.setdefault(f"{recipe}: {label}" if recipe else label, []).append(metrics)
 
 
-def _tell(runs: dict[str, Any], patterns: Any, request: Request, documents: list[Any], seeds: int) -> None:
+def _tell(runs: dict[str, Any], patterns: Any, request: Order, documents: list[Any], seeds: int) -> None:
     table = seeds_table(runs, patterns, f"mean and 95 % interval over {seeds} seeds")
     if request.json_:
         console.out_json({"runs": documents, "table": table.as_dict()})

@@ -16,6 +16,7 @@ from vlcli.engine.optim import freeze
 from vlcli.engine.trackers import Tracker, read_log
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Training
+from vlcli.report.curves import draw_curves, loss_series
 from vlcli.stages.assembly import Assembly, assemble, check_task
 from vlcli.stages.base import StageContext, StageResult
 from vlcli.stages.rehearsal import rehearse
@@ -140,21 +141,4 @@ def _result(context: StageContext, parts: Assembly, outcome: Outcome, facts: dic
 
 def draw_curve(log: Path) -> Path | None:
     """The loss over the steps as ``loss.png`` beside the log; None without a log or without matplotlib."""
-    lines = [line for line in read_log(log) if "loss" in line]
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        return None
-    if not lines:
-        return None
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot(xlabel="step", ylabel="loss")
-    for name in sorted({key for line in lines for key in line if key == "loss" or key.startswith("loss/")}):
-        points = [(line["step"], line[name]) for line in lines if name in line]
-        axes.plot(*zip(*points, strict=True), label=name.removeprefix("loss/"), lw=2 if name == "loss" else 1)
-    axes.legend()
-    axes.grid(alpha=0.3)
-    figure.savefig(log.with_name("loss.png"), dpi=110)
-    return log.with_name("loss.png")
+    return draw_curves(loss_series(read_log(log)), log.with_name("loss.png"))

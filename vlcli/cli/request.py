@@ -1,0 +1,63 @@
+"""The options that every verb which runs stages has, declared once."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from vlcli.cli import options as o
+
+
+@dataclass(frozen=True)
+class Request:
+    """A command line, as far as the verbs that run stages share it."""
+
+    only: o.Only = None
+    jobs: o.Jobs = None
+    dry_run: o.DryRun = False
+    force: o.Force = False
+    resume: o.Resume = True
+    output: o.Output = Path("runs")
+    device: o.Device = None
+    seed: o.Seed = None
+    plugin: o.Plugin = None
+    json_: o.Json = False
+    quiet: o.Quiet = False
+    verbose: o.Verbose = 0
+
+
+@dataclass(frozen=True)
+class Order(Request):
+    """A request and what the verb itself asks for."""
+
+    first: str | None = None
+    until: str | None = None
+    kind: str | None = None
+    folder: Path | None = None
+    worker: bool = False
+
+
+def requested(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the shared options behind its own; it takes them together as ``request``."""
+    shared = _parameters()
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "request"]
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> None:
+        asked = {p.name: given.pop(p.name, p.default) for p in shared}
+        asked["plugin"] = list(o.load_plugins(asked["plugin"]))
+        command(**given, request=Order(**asked))
+
+    wrapper.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
+    return wrapper
+
+
+def _parameters() -> list[inspect.Parameter]:
+    hints = get_type_hints(Request, include_extras=True)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name]) for f in fields(Request)]
