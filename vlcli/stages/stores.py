@@ -1,0 +1,61 @@
+"""The stores a stage reads: region features and visual concepts, from one file or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlcli.errors import DataError
+from vlcli.features import FeatureStore
+from vlcli.features.concepts import ConceptStore, sort_files
+from vlcli.nn.model import Needs
+
+
+@dataclass
+class Stores:
+    """What a model's pictures are read from.
+
+    Attributes:
+        regions: region features, where the model reads them.
+        concepts: visual concepts, where the model reads them.
+    """
+
+    regions: FeatureStore | None = None
+    concepts: ConceptStore | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that concept ids stand for."""
+        return () if self.concepts is None else self.concepts.words
+
+
+def open_stores(files: Sequence[Path], needs: Needs) -> Stores:
+    """What the model needs of these files; what none of them holds stays None."""
+    if not files or not (needs.regions or needs.concepts):
+        return Stores()
+    regions, concepts = sort_files(files)
+    return Stores(
+        FeatureStore.open(regions) if regions and needs.regions else None,
+        ConceptStore(concepts) if concepts and needs.concepts else None,
+    )
+
+
+def require_stores(stores: Stores, needs: Needs, stage: str) -> None:
+    """Refuse a model that reads what no store holds.
+
+    Raises:
+        DataError: what is missing and how it is made.
+    """
+    wanted = (
+        (needs.regions, stores.regions, "region features", "them"),
+        (needs.concepts, stores.concepts, "visual concepts", "concepts"),
+    )
+    for needed, store, what, held in wanted:
+        if needed and store is None:
+            raise DataError(
+                f"The model reads {what}, and there is no store of them.",
+                where=f"stages.{stage}",
+                expected=f"`features: STAGE` or a file that holds {held}, or an extract stage before this one",
+                hint="make one: vlcli extract",
+            )
