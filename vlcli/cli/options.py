@@ -20,6 +20,11 @@ def complete_tasks(incomplete: str) -> list[str]:
     return _names("tasks", incomplete)
 
 
+def complete_drawings(incomplete: str) -> list[str]:
+    """Registered drawings."""
+    return _names("drawings", incomplete)
+
+
 def complete_kinds(incomplete: str) -> list[str]:
     """Registry kinds."""
     from vlcli.registry import KINDS

@@ -58,12 +58,15 @@ def _step_row(step: Step) -> dict[str, Any]:
     }
 
 
-def tell_outcomes(resolved: Resolved, outcomes: list[Outcome], request: Any) -> int:
-    """What a run did: a table of stages, the recipe's own table, errors last; returns the exit code."""
+def tell_outcomes(resolved: Resolved, outcomes: list[Outcome], request: Any, **more: Any) -> int:
+    """What a run did: a table of stages, the recipe's own table, errors last; returns the exit code.
+
+    ``more`` joins the document of ``--json``.
+    """
     code = exit_code(outcomes)
     table = recipe_table(resolved.recipe.table, outcomes) if resolved.recipe.table else None
     if request.json_:
-        document: dict[str, Any] = {"recipe": resolved.name, "stages": [outcome_row(o) for o in outcomes]}
+        document: dict[str, Any] = {"recipe": resolved.name, "stages": [outcome_row(o) for o in outcomes], **more}
         if table is not None:
             document["table"] = table.as_dict()
         failed = next((o.error for o in outcomes if o.error is not None), None)

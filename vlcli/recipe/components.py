@@ -22,6 +22,7 @@ _FIELDS = {
     "task": "tasks",
     "trackers": "trackers",
     "format": "exporters",
+    "drawing": "drawings",
     "model": "models",
 }
 _OPTIONS = {"datasets": READER_OPTIONS, "objectives": OBJECTIVE_OPTIONS}

@@ -12,7 +12,7 @@ from vlcli import __version__, registry
 from vlcli.errors import ComponentError
 from vlcli.recipe import ledger
 from vlcli.recipe.components import Use, merged_model, of_recipe, of_stage, split_options
-from vlcli.recipe.schema import Evaluate, Extract, Finetune, Recipe, Stage, TextOptions, Training, TrainVocabulary
+from vlcli.recipe.schema import Draw, Evaluate, Extract, Finetune, Recipe, Stage, TextOptions, Training, TrainVocabulary
 from vlcli.registry import Entry
 from vlcli.registry.schema import Spec
 
@@ -31,7 +31,7 @@ _SILENT = {
     "features",
     "root",
 }
-_ROOTED = ("extract", "pretrain", "finetune", "evaluate")
+_ROOTED = ("extract", "pretrain", "finetune", "evaluate", "draw")
 
 
 def seed_of(recipe: Recipe, stage: Stage) -> int:
@@ -150,15 +150,19 @@ def _vocabulary_specs(text: TextOptions, stage: Stage) -> list[Spec]:
 
 def _task_specs(recipe: Recipe, stage: Stage) -> list[Spec]:
     task = task_of(recipe, stage)
-    if task is None or not isinstance(stage, Finetune | Evaluate):
+    if task is None or not (isinstance(stage, Finetune | Evaluate) or _draws_data(stage)):
         return []
     made = registry.build("tasks", task)
     try:
         spec: Spec = dict(made.dataset())
     except AttributeError:  # a task without a data set of its own: the stage says so itself
         return []
-    split = "train" if isinstance(stage, Finetune) else stage.split or made.eval_split
+    split = "train" if isinstance(stage, Finetune) else getattr(stage, "split", None) or made.eval_split
     return [{**spec, "split": split}]
+
+
+def _draws_data(stage: Stage) -> bool:
+    return isinstance(stage, Draw) and bool(registry.load("drawings", stage.drawing["name"]).reads_data)
 
 
 def task_of(recipe: Recipe, stage: Stage) -> Spec | None:

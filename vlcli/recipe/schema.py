@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from vlcli.errors import ComponentError
 from vlcli.registry.schema import Kind, as_spec
 
-STAGE_KINDS = ("make", "extract", "pretrain", "finetune", "average", "evaluate", "export")
+STAGE_KINDS = ("make", "extract", "pretrain", "finetune", "average", "evaluate", "export", "draw")
 
 
 class Section(BaseModel):
@@ -210,10 +210,9 @@ class Average(Stage):
     last: int = 20
 
 
-class Evaluate(Stage):
-    """Score a trained model on a task."""
+class Reading(Stage):
+    """What stages that read data with a trained model share."""
 
-    kind: Literal["evaluate"]
     task: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     data: DataField = []
     split: str | None = None
@@ -222,6 +221,19 @@ class Evaluate(Stage):
     workers: int = 0
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     missing: Literal["error", "drop"] = "error"
+
+
+class Evaluate(Reading):
+    """Score a trained model on a task."""
+
+    kind: Literal["evaluate"]
+
+
+class Draw(Reading):
+    """Draw pictures: of data, of trained models, of what stages measured."""
+
+    kind: Literal["draw"]
+    drawing: SpecField
 
 
 class Export(Stage):
@@ -239,6 +251,7 @@ STAGES: dict[str, type[Stage]] = {
     "average": Average,
     "evaluate": Evaluate,
     "export": Export,
+    "draw": Draw,
 }
 
 

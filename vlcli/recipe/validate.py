@@ -92,6 +92,7 @@ def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str])
         stage.if_missing == "skip"
         or wiring.root_stage(resolved.recipe, stage, earlier)
         or stage.kind in ("make", "export")
+        or (stage.kind == "draw" and not keys.data_specs(resolved.recipe, stage, defaults=False))
     ):
         return []
     root = wiring.root_folder(resolved.recipe, stage, {})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlcli.recipe.schema import Evaluate, Recipe, Stage, Training
+from vlcli.recipe.schema import Draw, Evaluate, Recipe, Stage, Training
 
 WORLD = "world"
 """Where a make stage puts the data root, inside its folder."""
@@ -77,6 +77,7 @@ def _inputs(recipe: Recipe, stage: Stage, earlier: list[str]) -> Inputs:
     named = [n for n in [*stage.source, *features] if n in earlier] + ([root] if root else [])
     paths = [Path(n).expanduser() for n in [*stage.source, *features] if n not in earlier]
     implied = []
-    if isinstance(stage, Training | Evaluate) and not features:
+    reads = isinstance(stage, Training | Evaluate) or (isinstance(stage, Draw) and bool(stage.source))
+    if reads and not features:
         implied = [n for n in earlier if recipe.stages[n].kind == "extract" and n not in named]
     return Inputs(tuple(dict.fromkeys(named)), tuple(implied), tuple(paths))

@@ -18,6 +18,7 @@ from vlcli.registry.lookup import Broken, build, check, describe, load, status
 from vlcli.registry.schema import (
     AttentionSpec,
     DatasetSpec,
+    DrawingSpec,
     ExporterSpec,
     ExtractorSpec,
     Kind,
@@ -37,6 +38,7 @@ __all__ = [
     "AttentionSpec",
     "Broken",
     "DatasetSpec",
+    "DrawingSpec",
     "Entry",
     "ExporterSpec",
     "ExtractorSpec",

@@ -24,6 +24,7 @@ KINDS = (
     "datasets",
     "tasks",
     "exporters",
+    "drawings",
     "trackers",
     "recipes",
 )

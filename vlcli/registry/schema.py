@@ -26,6 +26,7 @@ class Kind:
 # What a component's signature writes for a parameter that is another component (or a list of them).
 AttentionSpec = Annotated[Spec | str, Kind("attentions")]
 DatasetSpec = Annotated[Spec | str, Kind("datasets")]
+DrawingSpec = Annotated[Spec | str, Kind("drawings")]
 ExporterSpec = Annotated[Spec | str, Kind("exporters")]
 ExtractorSpec = Annotated[Spec | str, Kind("extractors")]
 ModelSpec = Annotated[Spec | str, Kind("models")]

@@ -16,7 +16,7 @@ from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import DataError, Problem, RecipeError, UsageError
 from vlcli.features import FeatureStore
 from vlcli.nn.model import device_of
-from vlcli.recipe.schema import Evaluate
+from vlcli.recipe.schema import Evaluate, Reading
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.base import StageContext, StageResult
 from vlcli.stages.readers import open_readers
@@ -61,7 +61,7 @@ def open_bundle(context: StageContext) -> Bundle:
     return load_bundle(found, resolve_device(context.device))
 
 
-def choose_task(config: Evaluate, bundle: Bundle) -> Task:
+def choose_task(config: Reading, bundle: Bundle) -> Task:
     """The task the stage names, else the one the model was fine-tuned on.
 
     Raises:
@@ -93,7 +93,7 @@ def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
         raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{name}, which can: {can}")])
 
 
-def readers_of(context: StageContext, config: Evaluate, task: Task) -> list[Reader]:
+def readers_of(context: StageContext, config: Reading, task: Task) -> list[Reader]:
     """The stage's data sets, or the task's own; ``split`` stands in for the split they name."""
     specs: list[Spec] = [dict(as_spec(spec)) for spec in config.data or [task.dataset()]]
     for spec in specs:
@@ -107,7 +107,7 @@ def readers_of(context: StageContext, config: Evaluate, task: Task) -> list[Read
 def assemble(context: StageContext, bundle: Bundle, readers: list[Reader]) -> Pipeline:
     """The evaluation data as the model wants them."""
     config = context.config
-    assert isinstance(config, Evaluate)
+    assert isinstance(config, Reading)
     needs = bundle.model.needs()
     store = None
     if needs.regions or needs.concepts:
@@ -135,7 +135,7 @@ def assemble(context: StageContext, bundle: Bundle, readers: list[Reader]) -> Pi
 def open_runner(context: StageContext, bundle: Bundle, data: Pipeline) -> TaskRunner:
     """The model and the data, in the stage's precision."""
     config = context.config
-    assert isinstance(config, Evaluate)
+    assert isinstance(config, Reading)
     assert bundle.learner is not None
     device, half = device_of(bundle.model).type, HALVES.get(config.precision)
     return TaskRunner(

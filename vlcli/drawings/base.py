@@ -1,0 +1,136 @@
+"""The drawing seam: what a drawing is given, and how a picture reaches the disk."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from PIL import Image
+
+from vlcli.data.pipeline import Pipeline
+from vlcli.data.reader import Reader
+from vlcli.engine.bundle import Bundle
+from vlcli.engine.evaluation import TaskRunner
+from vlcli.engine.files import writing
+from vlcli.features import FeatureStore
+from vlcli.progress import Progress
+from vlcli.recipe.ledger import Record
+from vlcli.tasks.base import Task
+
+PLOTS = "pip install 'vlcli[plots]'"
+DOTS = 120
+"""Dots per inch of figures."""
+
+
+class Scene(Protocol):
+    """What a drawing is given. Whatever costs time (weights, data) is opened when it is asked for.
+
+    Attributes:
+        folder: where pictures go.
+        root: the data root.
+        sources: the folders that ``from`` names, by the names used there.
+        device: where to compute.
+        progress: where to report.
+    """
+
+    folder: Path
+    root: Path
+    sources: Mapping[str, Path]
+    device: str
+    progress: Progress
+
+    def bundle(self, source: str | None = None) -> Bundle:
+        """The trained model of one source; None: the first that is one.
+
+        Raises:
+            UsageError: ``from`` names nothing.
+            DataError: nothing there is a trained model.
+        """
+        ...
+
+    def bundles(self) -> dict[str, Bundle]:
+        """Every trained model among the sources, by source."""
+        ...
+
+    def records(self) -> dict[str, Record]:
+        """What the sources' ``stage.json`` say (metrics, configuration), by source."""
+        ...
+
+    def task(self, bundle: Bundle | None = None) -> Task | None:
+        """The task that the stage names, else the model's own; None where neither has one."""
+        ...
+
+    def readers(self, bundle: Bundle | None = None) -> list[Reader]:
+        """The data sets that the stage names, else those of the task.
+
+        Raises:
+            UsageError: neither names any.
+        """
+        ...
+
+    def data(self, bundle: Bundle, limit: int | None = None) -> Pipeline:
+        """:meth:`readers`, loaded as the model wants them; only the first ``limit`` examples of each."""
+        ...
+
+    def runner(self, bundle: Bundle, limit: int | None = None) -> TaskRunner:
+        """The model on :meth:`data`: batches, passes, predictions."""
+        ...
+
+    def features(self) -> FeatureStore | None:
+        """The stores that the stage names or that come before it; None where there are none."""
+        ...
+
+
+class Drawing:
+    """Base of every drawing; its keyword-only parameters are what a recipe may set.
+
+    A drawing that needs an optional package names it in ``packages`` and how it is had in ``install``.
+    """
+
+    paper: ClassVar[str] = ""
+    reads_data: ClassVar[bool] = False
+    """Whether the task's own data set is read where the stage names none: its files are then looked for beforehand."""
+
+    def draw(self, scene: Scene) -> list[Path]:
+        """Draw into ``scene.folder``; returns the files, pictures first."""
+        raise AttributeError(f"{type(self).__name__} draws nothing")
+
+
+def new_figure(width: float, height: float) -> Any:
+    """A matplotlib figure of so many inches that needs no screen (a drawing that calls this names the package)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_picture(picture: Any, path: Path) -> Path:
+    """Write a PIL image or a matplotlib figure as PNG, whole or not at all; equal pictures make equal files."""
+    buffer = io.BytesIO()
+    if isinstance(picture, Image.Image):
+        picture.save(buffer, format="png")
+    else:
+        picture.savefig(buffer, format="png", dpi=DOTS, metadata={"Software": None})
+    return _write(buffer.getvalue(), path)
+
+
+def save_numbers(value: Any, path: Path) -> Path:
+    """Write the numbers behind a picture as JSON beside it."""
+    return _write(json.dumps(value, indent=1).encode(), path)
+
+
+def _write(content: bytes, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.part")
+    with writing(path), beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    return path

@@ -1,0 +1,121 @@
+"""Pictures with what a trained model says of them beside what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vlcli.data.pipeline import Pipeline
+from vlcli.data.sample import Example
+from vlcli.drawings.base import Drawing, Scene, save_picture
+from vlcli.drawings.pictures import Album
+from vlcli.engine.evaluation import evaluating
+from vlcli.errors import UsageError
+from vlcli.report.drawing import draw_boxes
+from vlcli.report.sheet import INK, Cell, contact_sheet
+
+RIGHT, WRONG = "#1a7f37", "#c62828"
+_ANSWERS = ("label", "answer", "references", "captions", "raw_answers", "answers", "target")
+"""Where references are found, in a prediction's row first, then among the example's targets."""
+
+
+class Predictions(Drawing):
+    """A sheet of pictures, each with the model's prediction beside the reference.
+
+    Args:
+        count: examples drawn, the first of the data.
+        columns: pictures in a row.
+        width: of one picture, in pixels.
+        score: boxes with a lower score are not drawn.
+    """
+
+    reads_data = True
+
+    def __init__(self, *, count: int = 12, columns: int = 4, width: int = 240, score: float = 0.3) -> None:
+        self.count, self.columns, self.width, self.score = count, columns, width, score
+
+    def draw(self, scene: Scene) -> list[Path]:
+        """``predictions.png``.
+
+        Raises:
+            UsageError: neither the stage nor the model names a task.
+        """
+        bundle = scene.bundle()
+        task = scene.task(bundle)
+        if task is None:
+            hint = "name one: task=NAME (vlcli ls tasks)"
+            raise UsageError("The model was trained on no task.", where=str(bundle.folder), hint=hint)
+        runner = scene.runner(bundle, limit=self.count)
+        with evaluating(runner.learner), torch.no_grad():
+            rows = task.evaluate(runner).predictions
+        album = Album(runner.data)
+        cells = [self._cell(example, row, album) for example, row in paired(runner.data, rows)[: self.count]]
+        return [
+            save_picture(contact_sheet(cells, columns=self.columns, width=self.width), scene.folder / "predictions.png")
+        ]
+
+    def _cell(self, example: Example, row: Mapping[str, Any], album: Album) -> Cell:
+        pictures = [album.open(name) for name in example.images]
+        if "boxes" in row and pictures:
+            pictures[0] = self._boxed(pictures[0], row)
+        lines = [(example.text, INK)] if example.text else []
+        return Cell(_side_by_side(pictures), lines + self._lines(example, row))
+
+    def _lines(self, example: Example, row: Mapping[str, Any]) -> list[tuple[str, str]]:
+        right = row.get("correct", row.get("accuracy"))
+        colour = INK if right is None else RIGHT if float(right) >= 0.5 else WRONG
+        said = row.get("prediction", row.get("caption"))
+        lines = [] if said is None or "boxes" in row else [(f"predicted: {_text(said)}", colour)]
+        for name in _ANSWERS:
+            value = row.get(name, example.targets.get(name))
+            if value not in (None, "", [], {}) and "boxes" not in row:
+                return [*lines, (f"reference: {_text(value)}", INK)]
+        return lines
+
+    def _boxed(self, picture: Image.Image, row: Mapping[str, Any]) -> Image.Image:
+        """Boxes (pixels, x1 y1 x2 y2) with their labels and scores."""
+        scores = np.asarray(row.get("scores", np.ones(len(row["boxes"]))), np.float32)
+        kept = np.flatnonzero(scores >= self.score)
+        names = row.get("labels", [""] * len(scores))
+        labels = [f"{names[place]} {scores[place]:.2f}" for place in kept]
+        return draw_boxes(picture, np.asarray(row["boxes"], np.float32).reshape(-1, 4)[kept], labels)
+
+
+def paired(data: Pipeline, rows: list[dict[str, Any]]) -> list[tuple[Example, dict[str, Any]]]:
+    """Every example with its prediction: by key, by picture, or by place where rows are named otherwise."""
+    by_key = {str(row.get("key")): row for row in rows}
+    found = []
+    for place, example in enumerate(data.examples):
+        names = [example.key, *example.images]
+        row = next((by_key[name] for name in names if name in by_key), None)
+        if row is None and len(rows) == len(data.examples):
+            row = rows[place]
+        if row is not None:
+            found.append((example, row))
+    return found
+
+
+def _side_by_side(pictures: list[Image.Image]) -> Image.Image:
+    if len(pictures) == 1:
+        return pictures[0]
+    height = min((picture.height for picture in pictures), default=40)
+    scaled = [picture.resize((max(1, round(picture.width * height / picture.height)), height)) for picture in pictures]
+    made = Image.new("RGB", (sum(p.width for p in scaled) + 4 * max(len(scaled) - 1, 0) or 40, height), "white")
+    left = 0
+    for picture in scaled:
+        made.paste(picture, (left, 0))
+        left += picture.width + 4
+    return made
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):  # answers with their scores, best first
+        return ", ".join(sorted(map(str, value), key=lambda name: -float(value[name])))
+    if isinstance(value, list | tuple):
+        return " / ".join(dict.fromkeys(map(str, value)))
+    return str(value)

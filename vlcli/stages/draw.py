@@ -1,0 +1,130 @@
+"""Draw: pictures of data, of trained models, of what stages measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from vlcli import registry
+from vlcli.data.pipeline import Pipeline
+from vlcli.data.reader import Reader
+from vlcli.drawings import Drawing
+from vlcli.engine.bundle import Bundle, find_bundle, load_bundle, read_bundle
+from vlcli.engine.evaluation import TaskRunner
+from vlcli.engine.processes import resolve_device, use_threads
+from vlcli.errors import DataError, UsageError
+from vlcli.features import FeatureStore
+from vlcli.recipe import ledger
+from vlcli.recipe.ledger import Record
+from vlcli.recipe.schema import Draw
+from vlcli.stages.base import StageContext, StageResult
+from vlcli.stages.evaluate import assemble, open_runner, readers_of
+from vlcli.stages.readers import open_readers
+from vlcli.tasks.base import Task
+
+
+def run(context: StageContext) -> StageResult:
+    """Let the stage's drawing draw into its folder.
+
+    Raises:
+        ComponentError: the drawing is unknown, or a package it needs is not installed.
+        UsageError: it needs a model or data that the stage does not name.
+    """
+    config = context.config
+    assert isinstance(config, Draw)
+    use_threads(config.threads)
+    drawing: Drawing = registry.build("drawings", config.drawing)
+    with torch.no_grad():
+        made = drawing.draw(StageScene(context))
+    names = [path.relative_to(context.folder).as_posix() for path in made]
+    files = {f"picture_{number + 1}" if number else "picture": name for number, name in enumerate(names)}
+    return StageResult(files=files, notes=names)
+
+
+class StageScene:
+    """What a stage's drawing is given (``vlcli.drawings.Scene``).
+
+    Args:
+        context: of the stage.
+    """
+
+    def __init__(self, context: StageContext) -> None:
+        assert isinstance(context.config, Draw)
+        self.context, self.config = context, context.config
+        self.folder, self.root, self.progress = context.folder, context.root, context.progress
+        self.sources = dict(zip(self.config.source, context.sources(), strict=True))
+        self.device = resolve_device(context.device)
+        self._bundles: dict[str, Bundle] = {}
+
+    def bundle(self, source: str | None = None) -> Bundle:
+        """The trained model of one source; None: the first that is one."""
+        if not self.sources:
+            where = f"stages.{self.context.name}"
+            raise UsageError(
+                "This drawing is of a trained model.", where=where, expected="from: STAGE, or --from STAGE"
+            )
+        trained = self._trained()
+        name = source or next(iter(trained), next(iter(self.sources)))
+        if name not in self._bundles:
+            self._bundles[name] = load_bundle(self.sources[name], self.device)
+        return self._bundles[name]
+
+    def bundles(self) -> dict[str, Bundle]:
+        """Every trained model among the sources, by source."""
+        return {name: self.bundle(name) for name in self._trained()}
+
+    def records(self) -> dict[str, Record]:
+        """What the sources' ``stage.json`` say, by source.
+
+        Raises:
+            DataError: one of them is no finished stage.
+        """
+        found = {name: ledger.read(path) for name, path in self.sources.items()}
+        for name, record in found.items():
+            if record is None or record.status != "done":
+                what = "This is no finished stage."
+                raise DataError(what, where=str(self.sources[name]), got=name, expected="a folder with stage.json")
+        return {name: record for name, record in found.items() if record is not None}
+
+    def task(self, bundle: Bundle | None = None) -> Task | None:
+        """The task that the stage names, else the model's own; None where neither has one."""
+        spec = self.config.task or (None if bundle is None else bundle.task_spec)
+        if spec is None:
+            return None
+        made: Task = registry.build("tasks", spec)
+        if bundle is not None:
+            made.attach(bundle.facts)
+        return made
+
+    def readers(self, bundle: Bundle | None = None) -> list[Reader]:
+        """The data sets that the stage names, else those of the task."""
+        trained = next(iter(self._trained().values()), None)
+        task = self.task(bundle or (None if trained is None else read_bundle(trained)))
+        if task is not None:
+            return readers_of(self.context, self.config, task)
+        if not self.config.data:
+            where = f"stages.{self.context.name}"
+            hint = "say which: data=coco-captions, or data='{name: coco-captions, split: test}'"
+            raise UsageError("This drawing reads data, and none are named.", where=where, hint=hint)
+        specs = [{**spec, **({"split": self.config.split} if self.config.split else {})} for spec in self.config.data]
+        return open_readers(specs, self.root, self.progress)
+
+    def data(self, bundle: Bundle, limit: int | None = None) -> Pipeline:
+        """The readers' examples, loaded as the model wants them; only the first ``limit`` of each."""
+        readers = self.readers(bundle)
+        for reader in readers:
+            reader.limit = limit if reader.limit is None else min(reader.limit, limit or reader.limit)
+        return assemble(self.context, bundle, readers)
+
+    def runner(self, bundle: Bundle, limit: int | None = None) -> TaskRunner:
+        """The model on the data."""
+        return open_runner(self.context, bundle, self.data(bundle, limit))
+
+    def features(self) -> FeatureStore | None:
+        """The stores that the stage names or that come before it; None where there are none."""
+        files = self.context.feature_files(self.config.features)
+        return FeatureStore.open(files) if files else None
+
+    def _trained(self) -> dict[str, Path]:
+        return {name: path for name, path in self.sources.items() if find_bundle(path) is not None}
