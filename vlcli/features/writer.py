@@ -4,6 +4,10 @@ HDF5 gives no promise about a file whose writer dies inside a flush. So an unfin
 growing file: it is a folder ``features.h5.part`` of small, complete stores (segments), each written
 beside, synced and renamed into place. Whatever is there opens and is intact. ``finish`` copies the
 segments into one contiguous file and renames that to ``features.h5``.
+
+Several processes may fill one store: each writes segments under its own number into the same folder,
+and the first of them finishes it. So the folder is the same whoever wrote into it, and a killed run may
+go on with another number of processes.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
@@ -76,6 +81,8 @@ class FeatureWriter:
         flush_seconds: longest time between segments.
         compression: ``gzip`` or ``lzf`` for smaller files that read more slowly; None for mapped reading.
         resume: continue an interrupted or finished store; False starts anew (the old file stays until ``finish``).
+        rank: number of this process among those that write together; only 0 clears up and finishes.
+        background: write segments in a thread, while the caller goes on.
     """
 
     def __init__(
@@ -89,6 +96,8 @@ class FeatureWriter:
         flush_seconds: float = 30.0,
         compression: str | None = None,
         resume: bool = True,
+        rank: int = 0,
+        background: bool = False,
     ) -> None:
         _check_options(set, dtype, compression, flush_every)
         self.path = Path(path)
@@ -99,11 +108,22 @@ class FeatureWriter:
         self._pending: list[Record] = []
         self._since = monotonic()
         self._layout: dict[str, int] | None = None
-        if not resume:
-            shutil.rmtree(self.part, ignore_errors=True)
+        self.rank = rank
+        self._pool = ThreadPoolExecutor(1, "features") if background else None
+        self._writing: Future[None] | None = None
+        if rank == 0:
+            self._clear_up(resume)
         self._kept = self._open_kept() if resume else None
         self._segments = self._open_segments()
+        self._number = max([-1, *(int(path.stem.split("-")[-1]) for path in self.part.glob("*.h5"))]) + 1
         self.done = {name for source in self._sources() for name in source.ids}
+
+    def _clear_up(self, resume: bool) -> None:
+        """Remove what a killed writer left half done; everything where the store starts anew."""
+        if not resume:
+            shutil.rmtree(self.part, ignore_errors=True)
+        for draft in self.part.glob("*.tmp"):
+            draft.unlink()
 
     def _open_kept(self) -> SetFile | None:
         """The finished file's box set, where it has one already."""
@@ -115,10 +135,6 @@ class FeatureWriter:
         return self._checked(SetFile(self.path, self.set))
 
     def _open_segments(self) -> list[SetFile]:
-        if not self.part.is_dir():
-            return []
-        for draft in self.part.glob("*.tmp"):
-            draft.unlink()
         kept = {} if self._kept is None else dict.fromkeys(self._kept.ids)
         found = [self._checked(SetFile(path, self.set)) for path in sorted(self.part.glob("*.h5"))]
         # Killed between the final rename and the clean-up: everything is in the file already.
@@ -181,7 +197,7 @@ class FeatureWriter:
         self._pending.append(record)
         self.done.add(record.id)
         if len(self._pending) >= self._flush_every or monotonic() - self._since > self._flush_seconds:
-            self.flush()
+            self._spill()
 
     def flush(self) -> None:
         """Put what is held in memory on disk, as one more segment.
@@ -189,17 +205,33 @@ class FeatureWriter:
         Raises:
             VlcliError: the disk is full.
         """
+        self._spill()
+        self._settle()
+
+    def _spill(self) -> None:
+        """Begin to write what is held; in the background if there is one, where one segment at a time is written."""
+        self._settle()
         if self._pending:
-            number = max([-1, *(int(path.stem) for path in self.part.glob("*.h5"))]) + 1
-            path = self.part / f"{number:08d}.h5"
-            with written_whole(path) as draft, create_file(draft) as file:
-                write_records(file, self.set, self._pending, self.provenance)
-            self._segments.append(SetFile(path, self.set))
-            self._pending = []
+            path = self.part / f"{self.rank:04d}-{self._number:08d}.h5"
+            if self._pool is None:
+                self._write(path, self._pending)
+            else:
+                self._writing = self._pool.submit(self._write, path, self._pending)
+            self._pending, self._number = [], self._number + 1
         self._since = monotonic()
 
+    def _write(self, path: Path, records: list[Record]) -> None:
+        with written_whole(path) as draft, create_file(draft) as file:
+            write_records(file, self.set, records, self.provenance)
+
+    def _settle(self) -> None:
+        """Wait for the segment that is being written, and raise what went wrong with it."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
     def finish(self, order: Sequence[str] | None = None, tick: Callable[[int], None] | None = None) -> Path:
-        """Join the segments into the finished file.
+        """Join the segments, those of other processes too, into the finished file.
 
         Args:
             order: ids in the order the file shall have them (others follow); by default as appended.
@@ -212,6 +244,7 @@ class FeatureWriter:
             VlcliError: the disk is full; the segments stay.
         """
         self.flush()
+        self._segments = self._open_segments()
         if self._segments or not self.path.exists() or (self._kept is None):
             others = _other_sets(self.path, self.set)
             sources = [Source.whole(source) for source in self._sources()]
