@@ -38,6 +38,16 @@ def count(
     macs = {key: value for key, value in found["macs"].items() if key != "total"}
     console.out("")
     console.table(["pass", "multiply-accumulates"], _rows(macs, found["macs"]["total"]))
+    if len(found.get("stages", {})) > 1:
+        console.out("")
+        rows = [
+            [stage, *(_number(row, key) for key in ("backbone", "total"))] for stage, row in found["stages"].items()
+        ]
+        console.table(["stage", "model", "with heads"], rows)
+
+
+def _number(row: dict[str, Any], key: str) -> str:
+    return row["why"] if row[key] is None else f"{row[key]:,}"
 
 
 def _rows(counts: dict[str, Any], total: int) -> list[list[str]]:

@@ -23,6 +23,7 @@ def ls(
 ) -> None:
     """List components: every kind, or one."""
     from vlcli.cli import console
+    from vlcli.recipe.load import about
     from vlcli.registry import entries, status
 
     o.load_plugins(plugin)
@@ -32,15 +33,18 @@ def ls(
         {"kind": e.kind, "name": e.name, "distribution": e.distribution, "version": e.version, "value": e.value}
         for e in found
     ]
+    if kind == "recipes":
+        rows = [{**row, "about": about(row["name"])} for row in rows]
     for row in rows:
         if check:
             row["broken"] = broken.get((row["kind"], row["name"], row["distribution"]), "")
     if json_:
         console.out_json({"components": rows})
         return
-    columns = ["kind", "name", "from"] + (["state"] if check else [])
+    tells = ["about"] if kind == "recipes" else []
+    columns = ["kind", "name", "from", *tells] + (["state"] if check else [])
     cells = [
-        [r["kind"], r["name"], f"{r['distribution']} {r['version']}".strip()]
+        [r["kind"], r["name"], f"{r['distribution']} {r['version']}".strip(), *(r[word] for word in tells)]
         + ([f"broken: {r['broken']}" if r["broken"] else "ok"] if check else [])
         for r in rows
     ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -73,12 +73,26 @@ class Objective(nn.Module):
     """Capabilities the model must have."""
     reads: ClassVar[tuple[str, ...]] = ()
     """Objectives whose outcome this one reads; they run before it."""
+    usual_answers: ClassVar[int] = 0
+    """Rows of the answer table its paper uses, for counting where no data are at hand; 0: it has none."""
+    inherits: ClassVar[tuple[str, ...]] = ()
+    """Objectives whose part of a checkpoint it takes over where the checkpoint has none of its own."""
     teacher_momentum: float | None = None
     """Set it to be given ``step.teacher``: the momentum copy keeps this share of itself a step."""
 
     def __init__(self, model: Model, facts: Facts) -> None:
         super().__init__()
         self.dim = model.dim
+
+    @classmethod
+    def labels(cls, spec: Mapping[str, Any], readers: Sequence[Any]) -> tuple[str, ...]:
+        """The strings its head chooses from, where no task says them; none by default.
+
+        Args:
+            spec: the recipe's entry.
+            readers: the training data.
+        """
+        return ()
 
     def corruption(self) -> Corruption | None:
         """How samples are changed for it; None for not at all."""

@@ -126,8 +126,8 @@ def _section(annotation: Any) -> Any:
 
 
 def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) -> list[Problem]:
-    """``from`` and ``features`` name earlier stages or what exists on disk."""
-    from vlcli.recipe.wiring import names_a_folder
+    """``from`` and ``features`` name earlier stages, or places (whether these are there is not a matter of structure)."""
+    from vlcli.recipe.wiring import names_a_place
 
     problems: list[Problem] = []
     earlier: list[str] = []
@@ -136,7 +136,7 @@ def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) ->
         for field, values in _references(stage):
             path: Path_ = ("stages", name, field)
             for value in values:
-                if value not in earlier and not names_a_folder(value):
+                if value not in earlier and not names_a_place(value):
                     problems.append(_unwired(path, value, earlier, list(raw), document))
         if stage is not None and stage.kind in _NEEDS_SOURCE and not stage.source:
             what = f"{stage.kind} needs 'from': the stage (or folder) whose model it takes"
@@ -172,9 +172,7 @@ def _unwired(path: Path_, value: str, earlier: list[str], every: list[str], docu
         return Problem(dotted(path), f"the stage {value!r} does not come before this one", place, value, expected)
     close = difflib.get_close_matches(value, earlier, n=1)
     hint = f"did you mean {close[0]!r}?" if close else ""
-    # A path that is not there is missing data (5), a word that is no stage is a fault of the recipe (3).
-    code = 5 if "/" in value or "\\" in value else 3
-    return Problem(dotted(path), "there is no such stage, file or folder", place, value, expected, hint, code)
+    return Problem(dotted(path), "there is no such stage, file or folder", place, value, expected, hint)
 
 
 def _order(problem: Problem) -> tuple[str, int, str]:

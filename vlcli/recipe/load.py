@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlcli.errors import Problem, RecipeError, UsageError
+from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
 from vlcli.recipe import merge, overrides, yaml
 from vlcli.recipe.check import check_structure
 from vlcli.recipe.schema import Recipe, Stage
 from vlcli.recipe.yaml import Document
 from vlcli.registry import find, load_file, names
 
+_ABOUT = re.compile(r"^about: *(.+)$", re.MULTILINE)
 KIND_ALIASES = {"eval": "evaluate"}
 """Other spellings of a stage's kind."""
 
@@ -103,6 +104,15 @@ def _registered(reference: str) -> Source:
         hint = f"reinstall {entry.distribution}: its data files are missing"
         raise UsageError("A registered recipe's file is missing.", where=str(file), got=entry.value, hint=hint)
     return Source(reference, file, tree)
+
+
+def about(reference: str) -> str:
+    """What a registered recipe says of itself, read from its file alone; empty where it says nothing."""
+    try:
+        found = _ABOUT.search(locate(reference).file.read_text(encoding="utf-8"))
+    except (UsageError, ComponentError, OSError, UnicodeDecodeError):
+        return ""
+    return found[1].strip().strip("\"'") if found else ""
 
 
 def read_chain(source: Source) -> tuple[Document, list[Source]]:

@@ -186,6 +186,8 @@ class Planner:
         """The first data file that is not there, in words; empty where all are."""
         recipe = self.resolved.recipe
         root = wiring.root_folder(recipe, recipe.stages[name], artifacts)
+        if absent := wiring.missing_places(recipe, recipe.stages[name], self.graph[name].paths, artifacts):
+            return f"missing: {absent[0]}"
         try:
             files = keys.data_files(recipe, name, root)
         except VlcliError as error:  # a reader that refuses its parameters: the deep validation tells all of it

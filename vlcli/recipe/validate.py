@@ -35,6 +35,7 @@ def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Prob
         problems += _model_given(resolved, name, stage)
         if name in chosen:
             problems += _data_paths(resolved, name, stage, earlier)
+            problems += _missing_places(resolved, name, stage, earlier)
         earlier.append(name)
     return problems
 
@@ -109,6 +110,20 @@ def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str])
             if value and not (root / Path(value).expanduser()).exists():
                 at = ("stages", name, field)
                 problems.append(_at(resolved, at, "this is not there", str(root / value), hint="check `root`", code=5))
+    return problems
+
+
+def _missing_places(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> list[Problem]:
+    """Files, folders and hub names in ``from`` and ``features`` that are not there."""
+    if stage.if_missing == "skip":
+        return []
+    problems = []
+    for field, key in (("source", "from"), ("features", "features")):
+        words = tuple(value for value in getattr(stage, field, []) if value not in earlier)
+        for value in wiring.missing_places(resolved.recipe, stage, words, {}):
+            what, hint = "there is no such stage, file or folder", "nor is it in the local cache of the hub"
+            at: Path_ = ("stages", name, key)
+            problems.append(_at(resolved, at, what, value, ", ".join(earlier) or "a file or folder", hint, code=5))
     return problems
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from vlcli.recipe.schema import Draw, Evaluate, Recipe, Stage, Training
 
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 WORLD = "world"
 """Where a make stage puts the data root, inside its folder."""
 
@@ -19,12 +21,12 @@ class Inputs:
     Attributes:
         named: stages it names in ``from``, ``features`` or ``root``: without them it cannot run.
         implied: extract stages before it whose stores it reads because it names none; skipped ones are done without.
-        paths: files and folders it names outside the recipe.
+        paths: files, folders and hub names it names outside the recipe, as written.
     """
 
     named: tuple[str, ...] = ()
     implied: tuple[str, ...] = ()
-    paths: tuple[Path, ...] = ()
+    paths: tuple[str, ...] = ()
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -32,9 +34,35 @@ class Inputs:
         return tuple(dict.fromkeys((*self.named, *self.implied)))
 
 
-def names_a_folder(value: str) -> bool:
-    """Whether a word of ``from`` or ``features`` is there on disk."""
-    return Path(value).expanduser().exists()
+def names_a_place(value: str) -> bool:
+    """Whether a word of ``from`` or ``features`` that is no stage can only be a file, a folder or a hub name."""
+    return "/" in value or "\\" in value or bool(Path(value).suffix) or Path(value).expanduser().exists()
+
+
+def find_place(value: str, root: Path) -> Path | None:
+    """Where such a word leads: here, under the data root, or in the local cache of the Hugging Face hub.
+
+    Nothing is downloaded.
+    """
+    path = Path(value).expanduser()
+    found = next((place for place in (path, root / path) if place.exists()), None)
+    return found if found is not None or not _HUB_NAME.fullmatch(value) else _cached(value)
+
+
+def missing_places(recipe: Recipe, stage: Stage, paths: tuple[str, ...], artifacts: Mapping[str, Path]) -> list[str]:
+    """Which of the words ``paths`` of a stage lead nowhere."""
+    root = root_folder(recipe, stage, artifacts)
+    return [value for value in paths if find_place(value, root) is None]
+
+
+def _cached(name: str) -> Path | None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError, OSError):
+        return None
 
 
 def inputs(recipe: Recipe) -> dict[str, Inputs]:
@@ -75,7 +103,7 @@ def _inputs(recipe: Recipe, stage: Stage, earlier: list[str]) -> Inputs:
     features: list[str] = getattr(stage, "features", [])
     root = root_stage(recipe, stage, earlier)
     named = [n for n in [*stage.source, *features] if n in earlier] + ([root] if root else [])
-    paths = [Path(n).expanduser() for n in [*stage.source, *features] if n not in earlier]
+    paths = [n for n in [*stage.source, *features] if n not in earlier]
     implied = []
     reads = isinstance(stage, Training | Evaluate) or (isinstance(stage, Draw) and bool(stage.source))
     if reads and not features:

@@ -9,6 +9,7 @@ from pathlib import Path
 from vlcli.errors import DataError
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Recipe, Stage
+from vlcli.recipe.wiring import find_place
 
 
 @dataclass
@@ -46,15 +47,15 @@ class StageContext:
         return [self.resolve(name) for name in self.config.source]
 
     def resolve(self, name: str) -> Path:
-        """A stage's artifact, or a path.
+        """A stage's artifact, or a path: here, under the data root, or of a hub name in its local cache.
 
         Raises:
             DataError: neither.
         """
         if name in self.inputs:
             return self.inputs[name]
-        path = Path(name).expanduser()
-        if path.exists():
+        path = find_place(name, self.root)
+        if path is not None:
             return path
         hint = f"stages before this one: {', '.join(self.inputs) or 'none'}"
         raise DataError("There is no such stage or folder.", where=f"stages.{self.name}", got=name, hint=hint)

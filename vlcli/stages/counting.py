@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from vlcli.engine.bundle import find_bundle, read_bundle
-from vlcli.engine.learner import build_learner
-from vlcli.errors import UsageError
+from vlcli.engine.learner import Learner, build_learner
+from vlcli.errors import ComponentError, UsageError
 from vlcli.nn.count import count_model
 from vlcli.nn.model import Facts
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import Resolved
 from vlcli.recipe.schema import Training, TrainVocabulary
-from vlcli.registry import build
+from vlcli.registry import Spec, build, load
 from vlcli.stages.base import StageContext
 from vlcli.stages.rehearsal import planned_model
 from vlcli.stages.runner import context_of
+from vlcli.tasks.base import Task
+
+Planned = tuple[planning.Planner, list[planning.Step]]
 
 
 def count(
@@ -34,11 +37,12 @@ def count(
     """Count the model of a recipe's training stage on the meta device.
 
     Sizes that the data decide come from the finished stage where there is one; else they are the papers' (30,522 words,
-    36 regions of 2048 numbers) with the recipe's own text length and vocabulary size.
+    36 regions of 2048 numbers, the usual answer tables) with the recipe's own text length and vocabulary size.
 
     Args:
         resolved: the recipe.
-        stage: a training stage; None: the first pre-training, else the first fine-tuning.
+        stage: a training stage; None: the first pre-training, else the first fine-tuning; the parameters of all others
+            are then given too, by stage.
         answers: rows of an answer head.
         output: folder of all runs.
         heads: whether the objectives' heads count too.
@@ -48,38 +52,79 @@ def count(
     """
     training = [name for name, item in resolved.stages.items() if isinstance(item, Training)]
     name = stage or next(iter(resolved.of_kind("pretrain") + training), "")
-    config = resolved.stages.get(name)
-    if not isinstance(config, Training):
+    if name not in training:
         raise UsageError(
             "This is no training stage of the recipe.",
             where=resolved.reference,
             got=stage or "none",
             expected=", ".join(training) or "a pretrain or finetune stage",
         )
-    planner, steps = planning.make(resolved, planning.Options(output))
+    plan = planning.make(resolved, planning.Options(output))
+    made = _build(plan, name, answers, heads)
+    objectives = dict(made.learner.objectives.items())
+    found = count_model(made.learner.model, facts=made.facts, objectives=objectives, images=made.images)
+    counted = {"stage": name, "model": made.model, "images": made.images, **found}
+    return (
+        counted if stage else {**counted, "stages": {other: _sums(plan, other, answers, heads) for other in training}}
+    )
+
+
+@dataclass
+class _Built:
+    """A stage's learner on the meta device, and what it was built from."""
+
+    learner: Learner
+    model: Spec
+    facts: Facts
+    images: int
+
+
+def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> _Built:
+    planner, steps = plan
     context = context_of(planner, name, {step.name: step for step in steps}, Silent())
+    config = context.config
+    assert isinstance(config, Training)
     model = planned_model(context, config)
     if not model:
         raise UsageError("The stage names no model.", where=f"stages.{name}.model")
     task = None if config.task is None else build("tasks", config.task)
     objectives = (config.objectives or ([] if task is None else task.objectives())) if heads else []
+    entries = [dict(o) if isinstance(o, dict) else {"name": o} for o in objectives]
     artifact = next((step.artifact for step in steps if step.name == name), None)
-    facts = _facts(context, config, artifact, answers)
+    facts = _facts(context, artifact, answers, _usual_answers(task, entries))
     with torch.device("meta"):
-        learner = build_learner(model, [dict(o) if isinstance(o, dict) else {"name": o} for o in objectives], facts)
-    images = max((int(o.get("images", 1)) for o in objectives if isinstance(o, dict)), default=1)
-    found = count_model(learner.model, facts=facts, objectives=dict(learner.objectives.items()), images=images)
-    return {"stage": name, "model": model, "images": images, **found}
+        learner = build_learner(model, entries, facts)
+    return _Built(learner, model, facts, max((int(entry.get("images", 1)) for entry in entries), default=1))
 
 
-def _facts(context: StageContext, config: Training, artifact: Path | None, answers: int | None) -> Facts:
+def _sums(plan: Planned, name: str, answers: int | None, heads: bool) -> dict[str, Any]:
+    """Parameters of a stage's model and of all it trains; what is amiss where it cannot be built yet."""
+    try:
+        made = _build(plan, name, answers, heads)
+    except ComponentError as error:
+        return {"backbone": None, "total": None, "why": error.what}
+    return {
+        "backbone": sum(parameter.numel() for parameter in made.learner.model.parameters()),
+        "total": sum(p.numel() for n, p in made.learner.named_parameters() if not n.startswith("teacher.")),
+    }
+
+
+def _usual_answers(task: Task | None, objectives: list[Spec]) -> int:
+    if task is not None and task.usual_answers:
+        return task.usual_answers
+    return max((load("objectives", entry["name"]).usual_answers for entry in objectives), default=0)
+
+
+def _facts(context: StageContext, artifact: Path | None, answers: int | None, usual: int) -> Facts:
+    config = context.config
+    assert isinstance(config, Training)
     if artifact is not None and find_bundle(artifact) is not None:
         facts = read_bundle(artifact).facts
+        usual = 0
     else:
         text = config.text or context.recipe.text
         facts = Facts(text_length=text.length)
         if isinstance(text.vocabulary, TrainVocabulary):
             facts = replace(facts, vocab_size=text.vocabulary.size)
-    if answers is not None:
-        facts = replace(facts, answers=tuple(f"answer {i}" for i in range(answers)))
-    return facts
+    rows = answers or usual
+    return replace(facts, answers=tuple(f"answer {i}" for i in range(rows))) if rows else facts

@@ -199,7 +199,8 @@ def _begin(planner: Planner, step: Step, states: dict[str, Step], context: Stage
         if other.record is not None and other.artifact is not None:
             inputs[name] = {"fingerprint": other.record.fingerprint, "path": str(other.artifact.absolute())}
     made = [Path(row["path"]) for row in inputs.values()]
-    files = keys.data_files(recipe, step.name, context.root) + list(planner.graph[step.name].paths)
+    places = [wiring.find_place(value, context.root) for value in planner.graph[step.name].paths]
+    files = keys.data_files(recipe, step.name, context.root) + [place for place in places if place is not None]
     outside = [file for file in files if not any(file.absolute().is_relative_to(folder) for folder in made)]
     record = Record(step.name, step.kind, "running", step.key, stage.model_dump(by_alias=True, mode="json"), inputs)
     record.data = ledger.data_digests([file for file in outside if file.exists()])

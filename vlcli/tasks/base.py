@@ -60,6 +60,8 @@ class Task:
     """The metric that chooses the best checkpoint (higher is better)."""
     eval_split: ClassVar[str] = "dev"
     """The split that ``vlcli eval TASK`` reads unless told otherwise."""
+    usual_answers: ClassVar[int] = 0
+    """Rows of the answer table its papers use, for counting where no data are at hand; 0: it has none."""
 
     def objectives(self) -> list[Spec]:
         """What fine-tuning trains unless the recipe says otherwise."""
@@ -68,6 +70,10 @@ class Task:
     def dataset(self) -> Spec:
         """The reader fine-tuning and evaluation use unless the recipe says otherwise (without ``split``)."""
         raise AttributeError(f"{type(self).__name__} has no default data set")
+
+    def arrange(self, readers: list[Any]) -> list[Any]:
+        """The data sets as this task reads them (one example a picture, say); as they are by default."""
+        return readers
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
         """The answer or label strings of the task's head, from the training readers; none by default."""

@@ -33,6 +33,7 @@ class VQA(Task):
     paper = "Goyal et al. 2017, Making the V in VQA Matter; Teney et al. 2018 (answer table, soft scores)"
     metric = "accuracy"
     eval_split = "val"
+    usual_answers = 3129
 
     def __init__(
         self,
