@@ -1,0 +1,202 @@
+"""The vocabulary of visual concepts: the most frequent words of captions, and captions as sets of words.
+
+After Fang et al. 2015 (From Captions to Visual Concepts and Back), whose list is read and written in its own format: a
+line a word, ``man, NN, 51456``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from vlcli.data.english import FUNCTION_WORDS, GROUPS, part_of_speech
+from vlcli.data.files import read_text, value
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.errors import DataError, UsageError
+from vlcli.features.boxes import BoxList
+
+CONTENT = ("NN", "VB", "JJ")
+"""Parts of speech that can be seen: things, doings, qualities."""
+_TOKEN = re.compile(r"n't\b|'(?:s|re|ve|ll|d|m)\b|[^\W_]+?(?=n't\b)|[^\W_]+(?:-[^\W_]+)*")
+
+
+def tokens(caption: str) -> list[str]:
+    """Lower-case words without punctuation; ``man's`` is two words, as treebank tokenisers have it."""
+    return _TOKEN.findall(caption.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
+
+
+@dataclass(frozen=True)
+class Word:
+    """One concept.
+
+    Attributes:
+        word: lower-case.
+        pos: part of speech, one of ``vlcli.data.english.GROUPS``.
+        count: how often it occurs in the captions.
+        images: how many pictures have it in a caption; 0 where it is not known.
+    """
+
+    word: str
+    pos: str
+    count: int = 0
+    images: int = 0
+
+
+def build_vocabulary(
+    captions: Iterable[Sequence[str]],
+    size: int = 1000,
+    *,
+    pos: Sequence[str] = CONTENT,
+    function_words: bool = False,
+    min_count: int = 1,
+) -> list[Word]:
+    """The most frequent words of captions.
+
+    Args:
+        captions: the captions of each picture.
+        size: most words; 0 for all.
+        pos: parts of speech that are kept; all of ``GROUPS`` is the published choice.
+        function_words: keep articles, auxiliaries and the like whose part of speech would pass.
+        min_count: how often a word must occur.
+
+    Raises:
+        UsageError: an unknown part of speech.
+        DataError: no word is left.
+    """
+    if unknown := sorted(set(pos) - set(GROUPS)):
+        raise UsageError("There is no such part of speech.", got=", ".join(unknown), expected=", ".join(GROUPS))
+    counts: Counter[str] = Counter()
+    images: Counter[str] = Counter()
+    for texts in captions:
+        found = [word for text in texts for word in tokens(text)]
+        counts.update(found)
+        images.update(set(found))
+    wanted = set(pos)
+    kept = [
+        Word(word, part_of_speech(word), count, images[word])
+        for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        if count >= min_count and part_of_speech(word) in wanted and (function_words or word not in FUNCTION_WORDS)
+    ]
+    if not kept:
+        got = f"{len(counts)} different words"
+        raise DataError("No word is left for the vocabulary.", got=got, hint="loosen pos, function_words or min_count")
+    return kept[: size or None]
+
+
+def read_vocabulary(path: Path) -> list[Word]:
+    """A vocabulary file: the published lines ``word, POS, count``, a word a line, or JSON (words, or objects).
+
+    Raises:
+        DataError: it is missing, malformed, empty, or lists a word twice.
+    """
+    text = read_text(path)
+    words = _from_json(path, text) if text.lstrip().startswith(("[", "{")) else _from_lines(path, text)
+    twice = [word for word, count in Counter(word.word for word in words).items() if count > 1]
+    if not words or twice:
+        got = f"{twice[0]!r} twice" if twice else "no word"
+        raise DataError("The vocabulary cannot be used.", where=str(path), got=got, expected="different words")
+    return words
+
+
+def _from_lines(path: Path, text: str) -> list[Word]:
+    words = []
+    for number, line in enumerate(text.splitlines(), 1):
+        parts = [part.strip() for part in line.split(",")]
+        if not parts[0]:
+            continue
+        if len(parts) > 3 or (len(parts) == 3 and not parts[2].isdigit()):
+            expected = "a word, or: word, POS, count"
+            raise DataError("The line is no word.", where=f"{path}:{number}", got=line, expected=expected)
+        pos = parts[1] if len(parts) > 1 else part_of_speech(parts[0].lower())
+        words.append(Word(parts[0].lower(), pos, int(parts[2]) if len(parts) == 3 else 0))
+    return words
+
+
+def _from_json(path: Path, text: str) -> list[Word]:
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError("The JSON is malformed.", where=f"{path}:{error.lineno}", got=error.msg) from None
+    rows = value(content, "words", list, str(path)) if isinstance(content, dict) else content
+    return [_from_row(row, f"{path}: words[{place}]") for place, row in enumerate(rows)]
+
+
+def _from_row(row: Any, where: str) -> Word:
+    if isinstance(row, str):
+        return Word(row.lower(), part_of_speech(row.lower()))
+    word = str(value(row, "word", str, where)).lower()
+    numbers = {name: int(row[name]) for name in ("count", "images") if isinstance(row.get(name), int)}
+    return Word(word, str(row.get("pos") or part_of_speech(word)), **numbers)
+
+
+def write_vocabulary(path: Path, words: Sequence[Word]) -> Path:
+    """Write a vocabulary, as JSON where the name ends so, else as the published lines; whole or not at all."""
+    if path.suffix == ".json":
+        text = json.dumps({"words": [asdict(word) for word in words]}, ensure_ascii=False, indent=1) + "\n"
+    else:
+        text = "".join(f"{word.word}, {word.pos}, {word.count}\n" for word in words)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.part")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    return path
+
+
+def captions_by_image(readers: Iterable[Reader]) -> dict[tuple[str, str], list[str]]:
+    """Every caption of every picture of some data sets, by (data set, image id)."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for place, reader in enumerate(readers):
+        for example in reader.examples():
+            if example.text is not None and example.images:
+                found.setdefault((str(place), example.images[0]), []).extend([example.text, *example.choices])
+    return found
+
+
+class ByImage(Reader):
+    """A caption data set as pictures with words: one example a picture, its target ``words`` those of all its captions.
+
+    Args:
+        inner: the data set; of an example that has several pictures, or none, nothing can be said.
+    """
+
+    def __init__(self, inner: Reader) -> None:
+        super().__init__(inner.root, split=inner.split_names)
+        self.inner, self.weight, self.image_folder = inner, inner.weight, inner.image_folder
+
+    @property
+    def label(self) -> str:
+        """The data set's own."""
+        return self.inner.label
+
+    def files(self) -> list[Path]:
+        """The data set's own."""
+        return self.inner.files()
+
+    def read(self) -> list[Example]:
+        """One example per picture, in the order of first use."""
+        if wrong := next((example for example in self.inner.examples() if len(example.images) != 1), None):
+            got = f"{wrong.key!r} has {len(wrong.images)} pictures"
+            raise DataError("Concepts are of one picture each.", where=self.label, got=got, expected="one")
+        captions = captions_by_image([self.inner])
+        return [
+            Example(image, None, [image], targets={"words": sorted({word for text in texts for word in tokens(text)})})
+            for (_, image), texts in captions.items()
+        ]
+
+    def locate(self, name: str) -> Path:
+        """Where the data set has the picture."""
+        return self.inner.locate(name)
+
+    def boxes(self) -> dict[str, BoxList]:
+        """The data set's own."""
+        return self.inner.boxes()
