@@ -94,6 +94,14 @@ def share(value: Any) -> Any:
     return box[0]
 
 
+def collect(value: Any) -> list[Any]:
+    """Every process's ``value``, in order of rank, on every process."""
+    values: list[Any] = [value] * world()
+    if world() > 1:
+        dist.all_gather_object(values, value)
+    return values
+
+
 def wait() -> None:
     """Wait for every process."""
     if world() > 1:

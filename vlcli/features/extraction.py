@@ -1,17 +1,19 @@
 """Run an extractor over images: decode in worker processes, batch, extract, store.
 
-An interrupted run continues where it stopped; no bad file stops it.
+An interrupted run continues where it stopped; no bad file stops it. Several processes may share the work:
+batches are dealt out by their place in the whole list, so that their number changes no record.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -28,6 +30,23 @@ from vlcli.progress import Progress, Silent, Task
 WINDOW = 1024
 """Images looked through at a time for equal input sizes. Part of the result's definition: batches are cut from
 the whole list, never from what is left of it, so that a resumed run extracts in the very same batches."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """One process's part of an extraction that several do together, on one machine or on several that share a disk.
+
+    Attributes:
+        rank: number of this process; 0 finishes the store.
+        count: how many there are.
+        wait: returns when all of them have called it.
+        gather: the value that each of them hands in, in order of rank.
+    """
+
+    rank: int = 0
+    count: int = 1
+    wait: Callable[[], None] = lambda: None
+    gather: Callable[[Any], list[Any]] = lambda value: [value]
 
 
 @dataclass(frozen=True)
@@ -88,17 +107,14 @@ class _Job:
         return self.boxes.size if self.boxes is not None else None
 
 
-class _Batches(Dataset[list[Prepared | Failure]]):
-    """Each item is a whole batch of prepared images: a worker decodes it, the main process extracts."""
+class _Decoder(Dataset[list[Prepared | Failure]]):
+    """An index is a whole batch of jobs: a worker decodes it, the main process extracts."""
 
-    def __init__(self, batches: Sequence[Sequence[_Job]], preparation: Preparation) -> None:
-        self.batches, self.preparation = batches, preparation
+    def __init__(self, preparation: Preparation) -> None:
+        self.preparation = preparation
 
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, index: int) -> list[Prepared | Failure]:
-        return [_prepare(job, self.preparation) for job in self.batches[index]]
+    def __getitem__(self, batch: list[_Job]) -> list[Prepared | Failure]:
+        return [_prepare(job, self.preparation) for job in batch]
 
 
 def _prepare(job: _Job, preparation: Preparation) -> Prepared | Failure:
@@ -126,10 +142,11 @@ def extract_images(
     resume: bool = True,
     strict: bool = False,
     max_images: int | None = None,
+    share: Share | None = None,
 ) -> ExtractionReport:
     """Extract images into a store; what is there already is not done again.
 
-    Neither the number of workers nor an interruption changes a record. Records stand in the order of ``images``.
+    Neither the number of workers or processes nor an interruption changes a record. Records stand in the order of ``images``.
     Images that cannot be read are listed, with the reason, in ``errors.jsonl`` beside the store.
 
     Args:
@@ -147,47 +164,75 @@ def extract_images(
         resume: continue an interrupted or finished store; False starts anew.
         strict: an image that cannot be read is an error.
         max_images: only the first so many.
+        share: this process's part, where several work together; all of them make this call.
+
+    Returns:
+        What was done by all processes; complete on the first of them only.
 
     Raises:
         DataError: ids are not unique, the store there was made differently, no image could be read, or ``strict``.
         VlcliError: the disk is full, a worker died.
     """
-    out, progress, started = Path(out), progress or Silent(), monotonic()
+    out, progress, share, started = Path(out), progress or Silent(), share or Share(), monotonic()
     chosen = list(images[:max_images])
     _check_ids(chosen)
-    run = _Run(extractor.to(device), progress, strict)
-    provenance = extractor.provenance()
-    writer = FeatureWriter(out, provenance, set=set, dtype=dtype, compression=compression, resume=resume)
+    run = _Run(extractor.to(device), progress, share, strict)
+    options = {"set": set, "dtype": dtype, "compression": compression, "resume": resume}
+    writer = _open_writer(out, extractor.provenance(), share, options)
     report = ExtractionReport(out, resumed=sum(name in writer for name, _ in chosen))
-    with progress.task("extracting", len(chosen), "image", done=report.resumed) as task, _flushed(writer):
-        jobs = _jobs(chosen, boxes or {})
-        batches = run.plan(jobs, writer, batch_size or extractor.batch_size)
-        run.extract(batches, writer, workers, task)
-    report.written, report.errors, report.device_seconds = run.written, run.errors, run.seconds
-    _write_errors(out.with_name("errors.jsonl"), report.errors)
-    _check_errors(report, len(chosen))
-    with progress.task("writing the store", len(writer), "image") as task:
-        writer.finish([name for name, _ in chosen], task.advance)
-    return _totals(report, chosen, set, started)
+    label = "extracting" if share.count == 1 else f"extracting, 1 of {share.count} processes"
+    with progress.task(label, _part(len(chosen), share), "image", _part(report.resumed, share)) as task:
+        run.left = _part(len(chosen), share) - _part(report.resumed, share)
+        batches = run.plan(_jobs(chosen, boxes or {}), writer, batch_size or extractor.batch_size)
+        with _flushed(writer):
+            run.extract(batches, writer, min(workers, len(chosen) - report.resumed), task)
+    _add_up(report, share.gather((run.written, run.errors, run.seconds)), chosen)
+    if share.rank == 0:
+        _write_errors(out.with_name("errors.jsonl"), report.errors)
+        _check_errors(report, len(chosen))
+        with progress.task("writing the store", len(chosen) - len(report.errors), "image") as task:
+            writer.finish([name for name, _ in chosen], task.advance)
+        _totals(report, chosen, set, started)
+    share.wait()
+    return report
+
+
+def _open_writer(out: Path, provenance: dict[str, Any], share: Share, options: dict[str, Any]) -> FeatureWriter:
+    """The store; the first process clears it up before the others look what is there."""
+    if share.rank:
+        share.wait()
+    writer = FeatureWriter(out, provenance, rank=share.rank, background=True, **options)
+    if not share.rank:
+        share.wait()
+    return writer
+
+
+def _part(count: int, share: Share) -> int:
+    """About how many of ``count`` images fall to each process."""
+    return -(-count // share.count)
 
 
 class _Run:
-    """The state of one extraction."""
+    """The state of one process's extraction."""
 
-    def __init__(self, extractor: Extractor, progress: Progress, strict: bool) -> None:
-        self.extractor, self.progress, self.strict = extractor, progress, strict
+    def __init__(self, extractor: Extractor, progress: Progress, share: Share, strict: bool) -> None:
+        self.extractor, self.progress, self.share, self.strict = extractor, progress, share, strict
         self.errors: list[Failure] = []
-        self.written = 0
+        self.written = self.left = 0
         self.seconds = 0.0
 
-    def plan(self, jobs: list[_Job], done: FeatureWriter, size: int) -> list[list[_Job]]:
-        """Cut the whole list into batches of one input size; drop those that are done."""
-        batches: list[list[_Job]] = []
-        for start in range(0, len(jobs), WINDOW):
+    def plan(self, jobs: list[_Job], done: FeatureWriter, size: int) -> Iterator[list[_Job]]:
+        """Cut the whole list into batches of one input size; give those of this process that are not done.
+
+        Planned as it goes: reading the headers of a million files first would hold up everything.
+        """
+        for number, start in enumerate(range(0, len(jobs), WINDOW)):
             window = jobs[start : start + WINDOW]
             if any(job.id not in done for job in window):
-                batches += [batch for batch in self._cut(window, size) if any(job.id not in done for job in batch)]
-        return batches
+                for place, batch in enumerate(self._cut(window, size), number):
+                    mine = place % self.share.count == self.share.rank
+                    if mine and any(job.id not in done for job in batch):
+                        yield batch
 
     def _cut(self, window: list[_Job], size: int) -> Iterator[list[_Job]]:
         groups: dict[tuple[int, int], list[_Job]] = {}
@@ -200,7 +245,7 @@ class _Run:
         for group in groups.values():
             yield from (group[i : i + size] for i in range(0, len(group), size))
 
-    def extract(self, batches: list[list[_Job]], writer: FeatureWriter, workers: int, task: Task) -> None:
+    def extract(self, batches: Iterator[list[_Job]], writer: FeatureWriter, workers: int, task: Task) -> None:
         """Work through the batches."""
         for items in self._load(batches, workers):
             good = [item for item in items if isinstance(item, Prepared)]
@@ -208,11 +253,12 @@ class _Run:
             for same in _by_shape(good):
                 self._store(same, writer, task)
 
-    def _load(self, batches: list[list[_Job]], workers: int) -> Iterator[list[Prepared | Failure]]:
-        loader = DataLoader(
-            _Batches(batches, self.extractor.preparation),
+    def _load(self, batches: Iterator[list[_Job]], workers: int) -> Iterator[list[Prepared | Failure]]:
+        loader: DataLoader[list[Prepared | Failure]] = DataLoader(
+            _Decoder(self.extractor.preparation),
             batch_size=None,
-            num_workers=min(workers, len(batches)),
+            sampler=batches,
+            num_workers=workers,
             pin_memory=self.extractor.device.type == "cuda",
         )
         try:
@@ -238,19 +284,35 @@ class _Run:
                 self._fail([Failure(item.id, "", f"{error.what}: {error.got}")], task)
             else:
                 self.written += 1
-                task.advance()
+                self._tick(task)
 
     def _forward(self, items: list[Prepared]) -> list[Record]:
         with torch.inference_mode():
             return self.extractor.extract(items)
 
+    def _tick(self, task: Task) -> None:
+        # How many fall to this process is known only about: the bar ends where it was said to end.
+        self.left -= 1
+        if self.left >= 0:
+            task.advance()
+
     def _fail(self, failures: list[Failure], task: Task) -> None:
         for failure in failures:
             self.errors.append(failure)
-            task.advance()
+            self._tick(task)
             self.progress.debug(f"{failure.path or failure.id}: {failure.reason}")
         if failures and self.strict:
             raise _refusal(failures[0])
+
+
+def _add_up(
+    report: ExtractionReport, parts: list[tuple[int, list[Failure], float]], images: Sequence[tuple[str, Path]]
+) -> None:
+    """What all processes did; errors in the order of the images, whoever met them."""
+    place = {name: number for number, (name, _) in enumerate(images)}
+    report.written = sum(written for written, _, _ in parts)
+    report.errors = sorted((error for _, errors, _ in parts for error in errors), key=lambda error: place[error.id])
+    report.device_seconds = sum(seconds for _, _, seconds in parts)
 
 
 def _jobs(images: Sequence[tuple[str, Path]], boxes: Mapping[str, BoxList]) -> list[_Job]:
@@ -267,13 +329,14 @@ def _by_shape(items: list[Prepared]) -> list[list[Prepared]]:
 
 @contextmanager
 def _flushed(writer: FeatureWriter) -> Iterator[None]:
-    """Keep what is finished when something else goes wrong."""
+    """Put everything on disk at the end, also when something else goes wrong."""
     try:
         yield
     except BaseException:
         with suppress(VlcliError):  # the first error is the one to show
             writer.flush()
         raise
+    writer.flush()
 
 
 def _check_ids(images: Sequence[tuple[str, Path]]) -> None:
@@ -288,7 +351,7 @@ def _check_ids(images: Sequence[tuple[str, Path]]) -> None:
 
 
 def _refusal(failure: Failure) -> DataError:
-    hint = "without --strict such images are listed in errors.jsonl and left out"
+    hint = "without strict=true such images are listed in errors.jsonl and left out"
     return DataError("an image cannot be used", where=failure.path or failure.id, got=failure.reason, hint=hint)
 
 
@@ -318,12 +381,9 @@ def _write_errors(path: Path, errors: list[Failure]) -> None:
     draft.replace(path)
 
 
-def _totals(
-    report: ExtractionReport, images: Sequence[tuple[str, Path]], name: str, started: float
-) -> ExtractionReport:
+def _totals(report: ExtractionReport, images: Sequence[tuple[str, Path]], name: str, started: float) -> None:
     store = FeatureStore(report.path, name)
     there = [image for image, _ in images if image in store]
     report.images = len(there)
     report.regions = sum(store.count(image) for image in there)
     report.seconds = monotonic() - started
-    return report

@@ -7,10 +7,10 @@ from typing import Any
 
 from vlcli import registry
 from vlcli.data.reader import Reader
-from vlcli.engine.processes import resolve_device, use_threads
+from vlcli.engine import processes
 from vlcli.errors import DataError
 from vlcli.features.boxes import BoxList, read_boxes
-from vlcli.features.extraction import ExtractionReport, extract_images
+from vlcli.features.extraction import ExtractionReport, Share, extract_images
 from vlcli.features.extractor import Extractor
 from vlcli.recipe.schema import Extract
 from vlcli.stages.base import StageContext, StageResult
@@ -20,10 +20,10 @@ STORE = "features.h5"
 
 
 def run(context: StageContext) -> StageResult:
-    """Extract every image the stage's data name, each once, into ``features.h5``."""
+    """Extract every image the stage's data name, each once, into ``features.h5``; several processes share the work."""
     config = context.config
     assert isinstance(config, Extract)
-    use_threads(config.threads)
+    processes.use_threads(config.threads)
     readers = readers_of(context)
     images = collect_images(readers)
     boxes = collect_boxes(context, readers)
@@ -38,10 +38,11 @@ def run(context: StageContext) -> StageResult:
         progress=context.progress,
         workers=config.workers,
         batch_size=config.batch_size,
-        device=resolve_device(context.device),
+        device=processes.resolve_device(context.device),
         dtype=config.dtype,
         resume=context.resume,
         strict=config.strict,
+        share=Share(processes.rank(), processes.world(), processes.wait, processes.collect),
     )
     return StageResult(
         metrics={"images": float(report.images), "regions": float(report.regions), "errors": float(len(report.errors))},
