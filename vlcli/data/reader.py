@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from vlcli.data.files import index_images, inside
 from vlcli.data.sample import Example
 from vlcli.data.take import select
 from vlcli.errors import DataError
 from vlcli.features.boxes import BoxList, image_id
+
+
+@dataclass
+class Truth:
+    """What detections are scored against, in COCO's terms.
+
+    Attributes:
+        document: ``images``, ``annotations`` and ``categories`` of a COCO instances file, with its own ids.
+        numbers: the file's id of an image, by image id.
+    """
+
+    document: dict[str, list[dict[str, Any]]]
+    numbers: dict[str, Any] = field(default_factory=dict)
 
 
 class Reader:
@@ -121,9 +135,31 @@ class Reader:
         """Given boxes by image id (pixels; classes counted from 0); none by default."""
         return {}
 
+    def label_maps(self) -> dict[str, Path]:
+        """Where the pictures of class ids (one channel) lie, by image id; none by default."""
+        return {}
+
     def class_names(self) -> list[str]:
         """Names of the box classes that :meth:`boxes` numbers; none by default."""
         return []
+
+    def class_ids(self) -> list[int]:
+        """What the file itself calls these classes by number; their own numbers by default."""
+        return list(range(len(self.class_names())))
+
+    def truth(self) -> Truth:
+        """What detections in the chosen images are scored against; made of :meth:`boxes` by default."""
+        ids, given = self.class_ids(), self.boxes()
+        names = dict.fromkeys(name for example in self.examples() for name in example.images)
+        notes = [
+            coco_annotation(name, None if found.classes is None else ids[int(found.classes[row])], box)
+            for name in names
+            if (found := given.get(name)) is not None
+            for row, box in enumerate(found.boxes.tolist())
+        ]
+        kinds = [{"id": number, "name": name} for number, name in zip(ids, self.class_names(), strict=True)]
+        images = [{"id": name, "file_name": self.locate(name).name} for name in names]
+        return Truth({"images": images, "annotations": notes, "categories": kinds}, {name: name for name in names})
 
     def attribute_names(self) -> list[str]:
         """Names of the box attributes that :meth:`boxes` numbers; none by default."""
@@ -164,6 +200,14 @@ class Reader:
             expected="one example or more",
             hint="check `split`, `take` and `limit`",
         )
+
+
+def coco_annotation(image: Any, category: int | None, box: Sequence[float]) -> dict[str, Any]:
+    """A box x1 y1 x2 y2 as COCO annotates it."""
+    left, top, right, bottom = box
+    width, height = right - left, bottom - top
+    found = {"image_id": image, "bbox": [left, top, width, height], "area": width * height, "iscrowd": 0}
+    return found if category is None else {**found, "category_id": category}
 
 
 def _fill(text: str, split: str) -> str:

@@ -44,6 +44,7 @@ class Bundle:
         model_spec: what builds the model.
         objectives_specs: the recipe's entries.
         text_options: ``lowercase``, ``length`` ...
+        transform_spec: how pictures became pixels, or None.
         folder: where it lies.
         info: stage, step, metrics, version of vlcli.
     """
@@ -57,6 +58,7 @@ class Bundle:
     text_options: dict[str, Any]
     folder: Path
     info: dict[str, Any] = field(default_factory=dict)
+    transform_spec: Spec | None = None
 
     @property
     def model(self) -> Model:
@@ -75,6 +77,7 @@ def save_bundle(
     objectives_specs: list[Spec],
     task_spec: Spec | None = None,
     text_options: Mapping[str, Any] | None = None,
+    transform_spec: Spec | None = None,
     info: Mapping[str, Any] | None = None,
     report: LoadReport | None = None,
     state: dict[str, Tensor] | None = None,
@@ -93,6 +96,7 @@ def save_bundle(
         "task": task_spec,
         "facts": asdict(facts),
         "text": dict(text_options or {}),
+        "transform": transform_spec,
         "info": dict(info or {}),
     }
     tensors = {n: v for n, v in (state or learner.state_dict()).items() if not n.startswith("teacher.")}
@@ -170,7 +174,7 @@ def _config(folder: Path) -> dict[str, Any]:
 def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
     known = {item.name for item in fields(Facts)}
     facts = {name: value for name, value in config["facts"].items() if name in known}
-    facts["answers"] = tuple(facts.get("answers", ()))
+    facts |= {item.name: tuple(facts.get(item.name, ())) for item in fields(Facts) if item.default == ()}
     text = config["text"]
     return Bundle(
         learner=None,
@@ -182,6 +186,7 @@ def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
         text_options=text,
         folder=path,
         info={**config["info"], "vlcli": config["vlcli"]},
+        transform_spec=config.get("transform"),
     )
 
 

@@ -36,7 +36,7 @@ from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, text_
 from vlcli.nn.heads import HEADS, HeadTransform, build_head, register_head
 from vlcli.nn.layout import CONCEPT, IMAGE, TEXT, Layout
 from vlcli.nn.mask import AttentionMask
-from vlcli.nn.model import Facts, Fused, Model, Needs, Recorder, States, initialise
+from vlcli.nn.model import Detections, Facts, Fused, Model, Needs, Recorder, States, initialise
 from vlcli.nn.packing import Packing
 from vlcli.nn.position import AttentionShape, PairwisePosition, TokenPosition
 from vlcli.nn.positions import PositionChoice, build_positions, geometry
@@ -56,6 +56,7 @@ __all__ = [
     "Batch",
     "BlockStyle",
     "Concepts",
+    "Detections",
     "Facts",
     "FeatureEmbeddings",
     "FeedForward",

@@ -30,6 +30,10 @@ class Facts:
         region_classes: detector classes without background.
         region_attributes: detector attributes.
         answers: the answer strings of a classification head, in order; a label set for other classification.
+        class_names: of the classes of given boxes, in the order of their numbers; empty where nobody named them.
+        class_ids: what the annotation file calls these classes by number (COCO: 1 to 90 with gaps).
+        attribute_names: of the attributes of given boxes.
+        concepts: the words that visual-concept ids stand for, in the order of the ids.
     """
 
     vocab_size: int = 30522
@@ -44,6 +48,10 @@ class Facts:
     region_classes: int = 1600
     region_attributes: int = 400
     answers: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    class_ids: tuple[int, ...] = ()
+    attribute_names: tuple[str, ...] = ()
+    concepts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,10 +63,13 @@ class Needs:
         regions: region features from a store.
         concepts: visual concepts from a store.
         pixels: images themselves.
-        size: height and width of pixel input; None keeps the image's own size.
+        size: height and width of pixel input; None keeps the image's own proportions.
+        short: without ``size``: pixels of the shorter side; 0 keeps the image's own size.
+        long: with ``short``: most pixels of the longer side; 0 for no limit.
         mean: per channel, of values in [0, 1].
         std: per channel.
         boxes: with ``pixels``: given boxes and their labels too.
+        label_maps: with ``pixels``: the class of every pixel too.
         cased: whether the text is cased.
     """
 
@@ -67,9 +78,12 @@ class Needs:
     concepts: bool = False
     pixels: bool = False
     size: tuple[int, int] | None = None
+    short: int = 0
+    long: int = 0
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     boxes: bool = False
+    label_maps: bool = False
     cased: bool = False
 
 
@@ -121,6 +135,30 @@ class Fused(Tensors):
 
 
 @dataclass
+class Detections(Tensors):
+    """Objects found in M images, at most N in each.
+
+    Attributes:
+        boxes: (M, N, 4) x1, y1, x2, y2 as shares of the image's width and height.
+        labels: (M, N) class from 0, as the given boxes number them; -1 where there are fewer than N.
+        scores: (M, N) confidence; 0 where there are fewer than N.
+    """
+
+    boxes: Tensor
+    labels: Tensor
+    scores: Tensor
+
+    @classmethod
+    def ragged(cls, boxes: list[Tensor], labels: list[Tensor], scores: list[Tensor]) -> Detections:
+        """From M images with their own numbers of boxes."""
+        return cls(
+            nn.utils.rnn.pad_sequence(boxes, batch_first=True),
+            nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=-1),
+            nn.utils.rnn.pad_sequence(scores, batch_first=True),
+        )
+
+
+@dataclass
 class Recorder:
     """Keeps attention probabilities (and their gradients, for Grad-CAM) where a model is asked to record.
 
@@ -142,8 +180,8 @@ class Recorder:
 class Model(nn.Module):
     """Base of every model.
 
-    A model says what it can do in ``capabilities`` (``text``, ``image``, ``fuse``, ``generate``, ``boxes``) and
-    overrides the methods that go with them; objectives and tasks are checked against it before anything is loaded.
+    A model says what it can do in ``capabilities`` (``text``, ``image``, ``fuse``, ``generate``, ``boxes``, ``detect``)
+    and overrides the methods that go with them; objectives and tasks are checked against it before anything is loaded.
 
     Args:
         facts: sizes that come from the data.
@@ -193,6 +231,14 @@ class Model(nn.Module):
     def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
         """Pairs, row by row: what ``fuse_takes`` says, already selected so that row i goes with row i."""
         raise self._cannot("fuse")
+
+    def detect(self, images: Images) -> Detections:
+        """The objects found in each image."""
+        raise self._cannot("detect")
+
+    def detection_losses(self, images: Images) -> dict[str, tuple[Tensor, Tensor]]:
+        """Losses against the boxes the images came with, by name: sum over terms and their number."""
+        raise self._cannot("detection_losses")
 
     def start(self, image: States, text: Text | None = None) -> Any:
         """The cache that incremental decoding starts from."""

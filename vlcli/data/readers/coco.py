@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from vlcli.data.files import read_json, value
-from vlcli.data.reader import Reader
+from vlcli.data.reader import Reader, Truth
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.features.boxes import BoxList
@@ -112,6 +112,7 @@ class CocoInstances(_Coco):
         file: annotation file under the root; None: the usual places.
         images: folder that the file names are relative to.
         crowds: keep crowd boxes.
+        empty: keep images without boxes too: true of complete files, where no annotation means no object.
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
     """
@@ -127,13 +128,16 @@ class CocoInstances(_Coco):
         file: str | None = None,
         images: str = "images",
         crowds: bool = False,
+        empty: bool = False,
         take: str | None = None,
         limit: int | None = None,
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
-        self.file, self.crowds = file, crowds
+        self.file, self.crowds, self.empty = file, crowds, empty
         self._boxes: dict[str, BoxList] = {}
+        self._rows: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
         self._classes: list[str] = []
+        self._class_ids: list[int] = []
         self._attributes: list[str] = []
 
     def files(self) -> list[Path]:
@@ -153,6 +157,21 @@ class CocoInstances(_Coco):
         self.examples()
         return self._classes
 
+    def class_ids(self) -> list[int]:
+        """The categories' own ids, in the file's order."""
+        self.examples()
+        return self._class_ids
+
+    def truth(self) -> Truth:
+        """The file's own images, annotations (crowds too: what is found inside them does not count) and categories."""
+        names = dict.fromkeys(name for example in self.examples() for name in example.images)
+        kinds = [{"id": i, "name": name} for i, name in zip(self._class_ids, self._classes, strict=True)]
+        images = [self._rows[name][0] for name in names]
+        keys = ("image_id", "category_id", "bbox", "area", "iscrowd")
+        notes = [{key: note[key] for key in keys if key in note} for name in names for note in self._rows[name][1]]
+        numbers = {name: self._rows[name][0]["id"] for name in names}
+        return Truth({"images": images, "annotations": notes, "categories": kinds}, numbers)
+
     def attribute_names(self) -> list[str]:
         """The attributes' products, empty where the file has none."""
         self.examples()
@@ -164,18 +183,30 @@ class CocoInstances(_Coco):
         categories = value(content, "categories", list, str(file))
         number = {row["id"]: place for place, row in enumerate(categories)}
         self._classes = [str(row.get("name", row["id"])) for row in categories]
+        self._class_ids = list(number)
         attribute, self._attributes = attribute_product(content.get("attribute_categories", []))
-        rows: dict[str, list[dict[str, Any]]] = {}
+        found: dict[str, list[dict[str, Any]]] = {}
         for place, row in enumerate(value(content, "annotations", list, str(file))):
             where = f"{file}: annotations[{place}]"
             image = self.image_of(names, row, where)
             _check_box(row, number, where)
-            if self.crowds or not row.get("iscrowd"):
-                rows.setdefault(image, []).append(row)
-        sizes = {self.picture(_file_name(row)): (row.get("height"), row.get("width")) for row in content["images"]}
-        for image, found in rows.items():
-            self._boxes[image] = _box_list(found, number, attribute, sizes[image])
-        return list(rows)
+            found.setdefault(image, []).append(row)
+        return [image for image in self._listed(content, found) if self._keep(image, found, number, attribute)]
+
+    def _listed(self, content: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> list[str]:
+        """Images in the order of their first annotation; then those without, where they are wanted."""
+        rows = {self.picture(_file_name(row)): row for row in content["images"]}
+        names = [*found, *(name for name in rows if name not in found)] if self.empty else list(found)
+        self._rows |= {name: (rows[name], found.get(name, [])) for name in names}
+        return names
+
+    def _keep(self, image: str, found: dict[str, list[dict[str, Any]]], number: Any, attribute: Index | None) -> bool:
+        """Note an image's boxes; whether it has any, or need not."""
+        row, notes = self._rows[image]
+        kept = [note for note in notes if self.crowds or not note.get("iscrowd")]
+        if kept or self.empty:
+            self._boxes[image] = _box_list(kept, number, attribute, (row.get("height"), row.get("width")))
+        return bool(kept) or self.empty
 
 
 def _check_box(row: dict[str, Any], number: dict[Any, int], where: str) -> None:
@@ -194,8 +225,10 @@ def _box_list(
     return BoxList(
         boxes,
         classes=np.array([number[row["category_id"]] for row in rows], np.int64),
-        attributes=None if attribute is None else np.array([attribute(row.get("attributes", [])) for row in rows]),
-        box_ids=np.array([str(row.get("id", place)) for place, row in enumerate(rows)]),
+        attributes=None
+        if attribute is None
+        else np.array([attribute(row.get("attributes", [])) for row in rows], np.int64),
+        box_ids=np.array([str(row.get("id", place)) for place, row in enumerate(rows)], np.str_),
         size=(int(size[0]), int(size[1])) if size[0] and size[1] else None,
     )
 

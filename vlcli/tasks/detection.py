@@ -1,0 +1,165 @@
+"""Detection: the labelled boxes of pictures, found by any detector."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vlcli.data.reader import Truth
+from vlcli.errors import DataError
+from vlcli.metrics.detection import INSTALL, average_precision
+from vlcli.nn.batch import Batch
+from vlcli.nn.model import Facts
+from vlcli.registry import Spec
+from vlcli.tasks.base import Result, Runner, Task
+from vlcli.tasks.outputs import logits_of, write_json
+
+SUBMISSION = "detections.json"
+
+
+class Detection(Task):
+    """COCO's average precision of detected boxes, and its results file.
+
+    Any objective whose ``predict`` gives ``boxes``, ``labels`` and ``scores`` (``vlcli.objectives.detection.as_outputs``)
+    is scored. Classes are matched with those of the annotation file by name where the model knows names, else by order.
+
+    Args:
+        objective: what is trained and predicts, unless the recipe names objectives.
+        limit: most boxes a picture, by score.
+        min_score: boxes below it are left out.
+    """
+
+    paper = "Lin et al. 2014, Microsoft COCO"
+    requires = frozenset({"boxes"})
+    metric = "AP"
+    eval_split = "val"
+    packages = ("pycocotools",)
+    install = INSTALL
+
+    def __init__(self, *, objective: str = "detection", limit: int = 100, min_score: float = 0.0) -> None:
+        self.objective, self.limit, self.min_score = objective, limit, min_score
+        self.names: tuple[str, ...] = ()
+        self.truth: Truth | None = None
+
+    def objectives(self) -> list[Spec]:
+        """The detector's own losses."""
+        return [{"name": self.objective}]
+
+    def dataset(self) -> Spec:
+        """COCO instances."""
+        return {"name": "coco-instances"}
+
+    def attach(self, facts: Facts) -> None:
+        """The names of the classes the model numbers."""
+        self.names = tuple(facts.class_names)
+
+    def evaluate(self, runner: Runner) -> Result:
+        """Detect in every picture and score against the data sets' own annotations."""
+        self.truth = joined([reader.truth() for reader in runner.data.readers])
+        return super().evaluate(runner)
+
+    def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
+        """One row a picture: ``image_id`` and ``categories`` as the file has them (None: not there), boxes in pixels."""
+        images = batch.clean.images
+        assert images is not None
+        assert images.pixels is not None
+        rows = batch.clean.image_rows[:, 0].tolist()
+        boxes, labels, scores = (
+            logits_of(outputs, self.objective, key).cpu() for key in ("boxes", "labels", "scores")
+        )  # (B, N, 4), (B, N), (B, N)
+        sizes = images.pixels.sizes.tolist()
+        return [
+            self._row(key, images.keys[row], sizes[row], boxes[place], labels[place], scores[place])
+            for place, (key, row) in enumerate(zip(batch.keys, rows, strict=True))
+        ]
+
+    def _row(
+        self, key: str, image: str, size: list[int], boxes: Tensor, labels: Tensor, scores: Tensor
+    ) -> dict[str, Any]:
+        height, width = size
+        kept = (labels >= 0) & (scores >= self.min_score)
+        order = scores.masked_fill(~kept, -1).argsort(descending=True, stable=True)[: min(self.limit, int(kept.sum()))]
+        corners = boxes[order].double() * boxes.new_tensor([width, height, width, height]).double()
+        numbers = labels[order].tolist()
+        truth = self.truth or Truth({"images": [], "annotations": [], "categories": []})
+        categories = self._categories(truth)
+        return {
+            "key": key,
+            "image": image,
+            "image_id": truth.numbers.get(image, image),
+            "boxes": [[round(value, 2) for value in box] for box in corners.tolist()],
+            "categories": [categories.get(number) for number in numbers],
+            "classes": [self._name(number) for number in numbers],
+            "scores": [round(value, 7) for value in scores[order].tolist()],
+        }
+
+    def _name(self, number: int) -> str:
+        return self.names[number] if number < len(self.names) else str(number)
+
+    def _categories(self, truth: Truth) -> dict[int, Any]:
+        """The file's category id of each class that the model numbers."""
+        rows = truth.document["categories"]
+        ids = {str(row.get("name", row["id"])): row["id"] for row in rows}
+        if self.names and set(self.names) & set(ids):
+            return {number: ids[name] for number, name in enumerate(self.names) if name in ids}
+        return {number: row["id"] for number, row in enumerate(rows)}
+
+    def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
+        """Average precision; nothing where the data have no boxes."""
+        if self.truth is None or not self.truth.document["annotations"]:
+            return {}
+        return average_precision(only(self.truth, {row["image"] for row in predictions}), coco_results(predictions))
+
+    def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
+        """COCO's results file."""
+        return [write_json(folder / SUBMISSION, coco_results(predictions))]
+
+
+def coco_results(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of :meth:`Detection.decode` as COCO results, one mapping a box."""
+    return [
+        {"image_id": row["image_id"], "category_id": category, "bbox": _sides(box), "score": score}
+        for row in predictions
+        for box, category, score in zip(row["boxes"], row["categories"], row["scores"], strict=True)
+        if category is not None
+    ]
+
+
+def _sides(box: list[float]) -> list[float]:
+    left, top, right, bottom = box
+    return [left, top, round(right - left, 2), round(bottom - top, 2)]
+
+
+def joined(truths: list[Truth]) -> Truth:
+    """The truths of several data sets as one.
+
+    Raises:
+        DataError: they name other categories, or give one number to two pictures.
+    """
+    first = truths[0]
+    for other in truths[1:]:
+        if other.document["categories"] != first.document["categories"]:
+            raise DataError("The data sets have different categories.", hint="evaluate them one by one")
+    numbers = {name: number for truth in truths for name, number in truth.numbers.items()}
+    listed = {row["id"]: row for truth in truths for row in truth.document["images"]}
+    if len(set(numbers.values())) < len(numbers):
+        raise DataError("Two pictures have one number in their files.", hint="evaluate the data sets one by one")
+    seen: set[Any] = set()
+    notes: list[dict[str, Any]] = []
+    for truth in truths:
+        notes += [note for note in truth.document["annotations"] if note["image_id"] not in seen]
+        seen |= set(truth.numbers.values())
+    categories = first.document["categories"]
+    return Truth({"images": list(listed.values()), "annotations": notes, "categories": categories}, numbers)
+
+
+def only(truth: Truth, images: set[str]) -> dict[str, list[dict[str, Any]]]:
+    """The document of some pictures: those that were dropped are not held against the detector."""
+    kept = {number for name, number in truth.numbers.items() if name in images}
+    return {
+        "images": [row for row in truth.document["images"] if row["id"] in kept],
+        "annotations": [note for note in truth.document["annotations"] if note["image_id"] in kept],
+        "categories": truth.document["categories"],
+    }
