@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from vlcli.features.backbone import RegionBackbone
 from vlcli_backbone.classifier import RegionClassifier
 from vlcli_backbone.extractor import BackboneExtractor
-from vlcli_backbone.network import RegionBackbone
 
 __all__ = ["BackboneExtractor", "RegionBackbone", "RegionClassifier"]

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from vlcli.errors import DataError
+from vlcli.features.backbone import RegionBackbone
 from vlcli.nn.batch import Images
 from vlcli.nn.layout import Layout
 from vlcli.nn.model import Facts, Model, Needs, Recorder, States
-from vlcli_backbone.network import RegionBackbone
 
 
 class RegionClassifier(Model):

@@ -12,9 +12,9 @@ import torch
 import torchvision
 
 from vlcli import __version__
+from vlcli.features.backbone import RegionBackbone
 from vlcli.features.extractor import Extractor, Preparation, Prepared, to_record
 from vlcli.features.schema import Record
-from vlcli_backbone.network import RegionBackbone
 
 
 class BackboneExtractor(Extractor):
