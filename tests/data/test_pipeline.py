@@ -14,6 +14,7 @@ from PIL import Image
 
 from vlcli.data import Corruption, Donor, Example, Reader, Sample
 from vlcli.data.pipeline import Pipeline
+from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
 from vlcli.features import BoxList, FeatureStore, FeatureWriter, Record
@@ -265,17 +266,9 @@ def test_pixels_with_boxes(tmp_path: Path) -> None:
     assert pixels.sizes.tolist() == [[8, 16], [8, 16]]
 
 
-def mirror(image: Image.Image, boxes: np.ndarray, text: str, rng: np.random.Generator) -> tuple:
-    if rng.random() < 0.5:
-        return image, boxes, text
-    swapped = {"left": "right", "right": "left"}
-    boxes = np.stack([image.width - boxes[:, 2], boxes[:, 1], image.width - boxes[:, 0], boxes[:, 3]], 1)
-    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT), boxes, " ".join(swapped.get(w, w) for w in text.split())
-
-
 def test_joint_transforms_are_drawn_per_example(tmp_path: Path) -> None:
     pictures(tmp_path / "images")
-    data = Pipeline([Made(tmp_path)], needs=PIXELS, tokenizer=TOKENIZER, transform=mirror)
+    data = Pipeline([Made(tmp_path)], needs=PIXELS, tokenizer=TOKENIZER, transform=Transform(PIXELS, flip=0.5), training=True)
     batch = data.batch(range(12))
     flipped = batch.clean.images.pixels.boxes[:, 0, 0] > 0
     assert len(batch.clean.images) == 12  # each example has its own picture

@@ -259,7 +259,18 @@ def collate_pixels(images: Sequence[ImageSample]) -> Pixels:
             canvas[row, :, : array.shape[1], : array.shape[2]] = array
             real[row, : array.shape[1], : array.shape[2]] = True
         stacked, mask = torch.from_numpy(canvas), torch.from_numpy(real)
-    return Pixels(stacked, _sizes(images), mask, **_pixel_boxes(images))
+    return Pixels(stacked, _sizes(images), mask, label_map=_label_maps(images, height, width), **_pixel_boxes(images))
+
+
+def _label_maps(images: Sequence[ImageSample], height: int, width: int) -> Tensor | None:
+    maps = [image.label_map for image in images]
+    if all(array is None for array in maps):
+        return None
+    canvas = np.full((len(maps), height, width), -1, np.int64)
+    for row, array in enumerate(maps):
+        if array is not None:
+            canvas[row, : array.shape[0], : array.shape[1]] = array
+    return torch.from_numpy(canvas)
 
 
 def _pixel_boxes(images: Sequence[ImageSample]) -> dict[str, Tensor | None]:

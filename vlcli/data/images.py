@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,6 @@ from PIL import Image
 
 from vlcli.errors import DataError
 from vlcli.features.images import BadImageError, open_image
-
-Transform = Callable[
-    [Image.Image, NDArray[np.float32] | None, str | None, np.random.Generator],
-    tuple[Image.Image, NDArray[np.float32] | None, str | None],
-]
-"""A joint change of a picture, its boxes (R, 4) in pixels, and the sentence (a flip mirrors the boxes and swaps left
-and right); boxes keep their number and order."""
 
 
 def load_image(path: Path, raw: tuple[int, int] | None = None) -> Image.Image:
@@ -44,11 +36,36 @@ def load_image(path: Path, raw: tuple[int, int] | None = None) -> Image.Image:
         ) from None
 
 
+def load_labels(path: Path, size: tuple[int, int]) -> Image.Image:
+    """A picture of class ids, one channel.
+
+    Args:
+        path: the file.
+        size: height and width of the picture it belongs to.
+
+    Raises:
+        DataError: it is missing, no picture of class ids, or of another size.
+    """
+    try:
+        with Image.open(path) as opened:
+            found = opened if opened.mode in ("L", "P", "I", "I;16") else None
+            labels = None if found is None else Image.fromarray(np.asarray(found).astype(np.int32))
+            got = f"{opened.mode}, {opened.height}x{opened.width}"
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise DataError("The label map cannot be read.", where=str(path), got=str(error)) from None
+    if labels is None or (labels.height, labels.width) != size:
+        expected = f"one channel of class ids, {size[0]}x{size[1]}"
+        raise DataError("The label map does not fit its picture.", where=str(path), got=got, expected=expected)
+    return labels
+
+
 def to_array(
     image: Image.Image,
     size: tuple[int, int] | None,
     mean: tuple[float, float, float],
     std: tuple[float, float, float],
+    short: int = 0,
+    long: int = 0,
 ) -> NDArray[np.float32]:
     """A picture as (3, H, W) float32, resized to ``size`` (height, width) where given, then normalised.
 
@@ -57,9 +74,21 @@ def to_array(
         size: height and width; None keeps the picture's own.
         mean: per channel, of values in [0, 1].
         std: per channel.
+        short: without ``size``: pixels of the shorter side; 0 keeps the size.
+        long: with ``short``: most pixels of the longer side; 0 for no limit.
     """
+    if size is None and short:
+        size = fitted((image.height, image.width), short, long)
     if size is not None and image.size != (size[1], size[0]):
         image = image.resize((size[1], size[0]), Image.Resampling.BICUBIC)
     values = np.asarray(image, np.float32) / np.float32(255)  # (H, W, 3)
     values = (values - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
     return np.ascontiguousarray(values.transpose(2, 0, 1))
+
+
+def fitted(size: tuple[int, int], short: int, long: int = 0) -> tuple[int, int]:
+    """Height and width with the shorter side at ``short``, or less so that the longer is at most ``long``."""
+    factor = short / min(size)
+    if long and max(size) * factor > long:
+        factor = long / max(size)
+    return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,14 +13,15 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from vlcli.data.collate import CLEAN, Item, collate
-from vlcli.data.images import Transform, load_image, to_array
+from vlcli.data.pictures import Draw, Pictures, normalised
 from vlcli.data.reader import Reader
 from vlcli.data.sample import PHASES, Corruption, Donor, Example, ImageSample, Sample, TextSample, generator
 from vlcli.data.sampler import Batches, Order, Pick
+from vlcli.data.transforms import Transform
+from vlcli.data.transforms.words import mirrored_targets
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError
 from vlcli.features import FeatureStore, Record
-from vlcli.features.boxes import BoxList
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Needs
 
@@ -55,7 +55,9 @@ class Pipeline(Dataset[Sample]):
         missing: what to do with examples whose image has no features (or no file): ``error`` or ``drop``.
         length: longest text in pieces; None: ``facts.text_length``.
         concepts: visual concepts.
-        transform: joint change of pictures, boxes and sentences when training from pixels.
+        transform: how pictures, with their boxes, label maps and sentences, become pixels; None squashes them.
+        training: whether the transform is the one for training, drawn anew for each example and epoch.
+        repeats: how many differently drawn copies of an example follow one another (repeated augmentation).
         multiple: text and region lengths are padded to a multiple of it.
 
     Raises:
@@ -76,17 +78,19 @@ class Pipeline(Dataset[Sample]):
         length: int | None = None,
         concepts: ConceptSource | None = None,
         transform: Transform | None = None,
+        training: bool = False,
+        repeats: int = 1,
         multiple: int = 1,
     ) -> None:
         self.readers, self.needs, self.tokenizer, self.store = list(readers), needs, tokenizer, store
         self.concepts, self.transform, self.seed, self.multiple = concepts, transform, seed, multiple
+        self.augments = training and transform is not None and needs.pixels
         self.length = length or (facts.text_length if facts is not None else None)
         self.pad_id = tokenizer.ids["pad"] if tokenizer is not None else 0
         self._by_view = _by_view(corruptions)
         self._check_sources(facts)
         self._fields = tuple(name for name in FIELDS if store is not None and needs.regions and name in store.fields)
-        self._files = _image_files(self.readers) if needs.pixels else {}
-        self._boxes = _given_boxes(self.readers) if needs.pixels and needs.boxes and not needs.regions else {}
+        self.pictures = Pictures(self.readers, needs, transform)
         self.examples: list[Example] = []
         self.starts: list[int] = [0]
         self.dropped_counts: dict[str, int] = {}
@@ -95,7 +99,7 @@ class Pipeline(Dataset[Sample]):
             self._take(reader, missing)
         self._check_shapes()
         counts = [stop - start for start, stop in zip(self.starts, self.starts[1:], strict=False)]
-        self.order = Order(counts, [reader.weight for reader in self.readers], seed)
+        self.order = Order(counts, [reader.weight for reader in self.readers], seed, repeats)
         if not len(self.order):
             raise DataError("The data are empty: no example is left.", where=self._names(), got="0 examples an epoch")
         self._loaders: dict[Any, Loader] = {}
@@ -236,15 +240,13 @@ class Pipeline(Dataset[Sample]):
             number = int(generator(self.seed, epoch, key, "caption").integers(len(options)))
             text, text_key = options[number], f"{text_key or example.key}#{number}"
         loads = self.needs.regions or self.needs.pixels or self.needs.concepts
-        if self.transform is None or not self.needs.pixels:
+        if not self.augments:
             images = [image_of(name) for name in example.images] if loads else []
             return Sample(example.key, self._text(text, text_key), images, example.targets)
-        rng = generator(self.seed, epoch, key, "transform")
-        images = []
-        for name in example.images:
-            image, text = self._load(name, text, rng)
-            images.append(image)
-        return Sample(example.key, self._text(text, text_key), images, example.targets)
+        draw = Draw(generator(self.seed, epoch, key, "transform"), text, len(example.images))
+        images = [self._load(name, draw) for name in example.images]
+        targets = mirrored_targets(example.targets) if draw.flipped else example.targets
+        return Sample(example.key, self._text(draw.text, text_key), images, targets)
 
     def _text(self, text: str | None, key: str) -> TextSample | None:
         if text is None or self.tokenizer is None or not self.needs.text:
@@ -254,36 +256,22 @@ class Pipeline(Dataset[Sample]):
     def _image(self, name: str, cache: dict[str, ImageSample]) -> ImageSample:
         """An image, loaded once a batch."""
         if name not in cache:
-            cache[name] = self._load(name, None, None)[0]
+            cache[name] = self._load(name)
         return cache[name]
 
     def _lazy_image(self, name: str) -> ImageSample:
-        return LazyImage(name, lambda: self._load(name, None, None)[0])
+        return LazyImage(name, lambda: self._load(name))
 
-    def _load(self, name: str, text: str | None, rng: np.random.Generator | None) -> tuple[ImageSample, str | None]:
+    def _load(self, name: str, draw: Draw | None = None) -> ImageSample:
         image = ImageSample(name, (0, 0))
         if self.needs.regions:
             assert self.store is not None
             _fill_regions(image, self.store.read(name, self._fields, copy=False))
         if self.needs.pixels:
-            text = self._fill_pixels(image, text, rng)
+            self.pictures.fill(image, draw)
         if self.needs.concepts and self.concepts is not None:
             image.concepts = self.concepts.read(name)
-        return image, text
-
-    def _fill_pixels(self, image: ImageSample, text: str | None, rng: np.random.Generator | None) -> str | None:
-        given = self._boxes.get(image.key)
-        picture = load_image(self._files[image.key], None if given is None else given.size)
-        boxes = None if given is None else given.clipped((picture.height, picture.width)).boxes
-        if self.transform is not None and rng is not None:
-            picture, boxes, text = self.transform(picture, boxes, text, rng)
-        image.size = (picture.height, picture.width)
-        image.pixels = to_array(picture, self.needs.size, self.needs.mean, self.needs.std)
-        if given is not None and boxes is not None:
-            image.boxes = _normalised(boxes, image.size)
-            labels = {"classes": given.classes, "attributes": given.attributes}
-            image.fields = {name: array for name, array in labels.items() if array is not None}
-        return text
+        return image
 
     def _take(self, reader: Reader, missing: str) -> None:
         """Add a reader's examples, those whose images are there."""
@@ -305,7 +293,7 @@ class Pipeline(Dataset[Sample]):
         if self.needs.regions and self.store is not None:
             absent.update(self.store.missing(names))
         if self.needs.pixels:
-            absent.update(name for name in names if name not in absent and not self._files[name].is_file())
+            absent.update(name for name in names if name not in absent and not self.pictures.files[name].is_file())
         if self.needs.concepts and self.concepts is not None:
             absent.update(name for name in names if name not in self.concepts)
         return absent
@@ -314,7 +302,7 @@ class Pipeline(Dataset[Sample]):
         first = min(absent)
         known = "" if self.store is None else self.store.where
         from_store = bool(self.needs.regions and self.store is not None and self.store.missing([first]))
-        place = f"the feature store {known}" if from_store else str(self._files.get(first, "concepts"))
+        place = f"the feature store {known}" if from_store else str(self.pictures.files.get(first, "concepts"))
         action = self.store.hint if from_store and self.store is not None else "check `root` and `images`"
         return DataError(
             f"{len(absent)} of {total} images of {reader.label} are missing, the first is {first!r}.",
@@ -331,6 +319,7 @@ class Pipeline(Dataset[Sample]):
             raise DataError("The model reads text, and there is no vocabulary.", hint="set text.vocabulary")
         if self.needs.concepts and self.concepts is None:
             raise DataError("The model reads visual concepts, and there are none.", hint="extract them: vlcli extract")
+        self._check_words(facts)
         if not self.needs.regions:
             return
         if self.store is None:
@@ -343,6 +332,19 @@ class Pipeline(Dataset[Sample]):
                 got=f"{self.store.dim} numbers a region",
                 expected=f"{facts.region_dim}, as the model was built",
                 hint="extract with the extractor the model was trained on, or train a new model",
+            )
+
+    def _check_words(self, facts: Facts | None) -> None:
+        """Concept ids must stand for the words that the model was built with."""
+        words = tuple(getattr(self.concepts, "words", ())) if self.needs.concepts else ()
+        if facts is not None and words and facts.concepts and words != facts.concepts:
+            different = next((f"{a!r} for {b!r}" for a, b in zip(words, facts.concepts, strict=False) if a != b), "")
+            raise DataError(
+                "The concepts are numbered in another way than the model knows them.",
+                where="the store of concepts",
+                got=f"{len(words)} words; {different}",
+                expected=f"{len(facts.concepts)} words, as the model was built",
+                hint="extract with the concept model that the training used",
             )
 
     def _check_shapes(self) -> None:
@@ -436,24 +438,9 @@ def _by_view(corruptions: Sequence[Corruption]) -> dict[str, list[Corruption]]:
     return {view: sorted(found, key=lambda one: PHASES.index(one.phase)) for view, found in views.items()}
 
 
-def _image_files(readers: Sequence[Reader]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for reader in readers:
-        for name, path in reader.image_files().items():
-            if found.setdefault(name, path) != path:
-                raise DataError(
-                    f"Two pictures have the id {name!r}.", where=reader.label, got=f"{found[name]} and {path}"
-                )
-    return found
-
-
-def _given_boxes(readers: Sequence[Reader]) -> dict[str, BoxList]:
-    return {name: boxes for reader in readers for name, boxes in reader.boxes().items()}
-
-
 def _fill_regions(image: ImageSample, record: Record) -> None:
     image.size, image.features = record.size, record.features
-    image.boxes = _normalised(record.boxes, record.size)
+    image.boxes = normalised(record.boxes, record.size)
     scores = record.class_scores if record.class_scores is not None else record.scores
     found = {
         "classes": record.classes,
@@ -464,10 +451,3 @@ def _fill_regions(image: ImageSample, record: Record) -> None:
     }
     image.fields = {name: array for name, array in found.items() if array is not None}
     image.box_ids = None if record.box_ids is None else [str(name) for name in record.box_ids]
-
-
-def _normalised(boxes: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
-    """Pixels to [0, 1]: (R, 4)."""
-    height, width = size
-    scale = np.array([width, height, width, height], np.float32)
-    return np.clip(np.asarray(boxes, np.float32) / scale, 0, 1)

@@ -68,6 +68,7 @@ class ImageSample:
             ``class_probs``.
         box_ids: R ids.
         pixels: (3, H, W) float32 normalised, or None.
+        label_map: (H, W) int32 class ids of the pixels, or None.
         concepts: ``ids``, ``scores`` arrays along K.
     """
 
@@ -78,6 +79,7 @@ class ImageSample:
     fields: dict[str, NDArray[Any]] = field(default_factory=dict)
     box_ids: list[str] | None = None
     pixels: NDArray[np.float32] | None = None
+    label_map: NDArray[np.int32] | None = None
     concepts: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 

@@ -22,10 +22,12 @@ class Order:
         counts: examples of each data set.
         weights: passes of each in an epoch.
         seed: the run's seed.
+        repeats: copies of an example that follow one another: an epoch keeps its length and has so many times fewer
+            examples (repeated augmentation, Hoffer et al. 2020; processes share the copies out).
     """
 
-    def __init__(self, counts: Sequence[int], weights: Sequence[float], seed: int) -> None:
-        self.counts, self.seed = list(counts), seed
+    def __init__(self, counts: Sequence[int], weights: Sequence[float], seed: int, repeats: int = 1) -> None:
+        self.counts, self.seed, self.repeats = list(counts), seed, repeats
         self.total = sum(counts)
         self.shares = [round(count * weight) for count, weight in zip(counts, weights, strict=True)]
 
@@ -40,7 +42,15 @@ class Order:
         """The codes of one epoch."""
         parts = [self._part(number, epoch) for number in range(len(self.counts))]
         codes = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-        return self._rng(epoch, len(self.counts)).permutation(codes)
+        codes = self._rng(epoch, len(self.counts)).permutation(codes)
+        return codes if self.repeats == 1 else self._repeated(codes)
+
+    def _repeated(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Each of the first codes several times; copies count as further repetitions, so that they are drawn anew."""
+        turns = int(codes.max(initial=0)) // max(self.total, 1) + 1
+        copies = np.arange(self.repeats, dtype=np.int64) * turns * self.total
+        first = codes[: -(-len(codes) // self.repeats)]
+        return (first[:, None] + copies).reshape(-1)[: len(codes)]
 
     def _part(self, number: int, epoch: int) -> NDArray[np.int64]:
         count, share = self.counts[number], self.shares[number]

@@ -136,6 +136,7 @@ class Pixels(Tensors):
         box_mask: (M, R) bool, True at real boxes.
         classes: (M, R) label of each box, -1 where unknown.
         attributes: (M, R) attribute label of each box, -1 where unknown.
+        label_map: (M, H, W) class of each pixel as its file says, -1 at padding; None where no task reads it.
     """
 
     images: Tensor
@@ -145,6 +146,7 @@ class Pixels(Tensors):
     box_mask: Tensor | None = None
     classes: Tensor | None = None
     attributes: Tensor | None = None
+    label_map: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.images)

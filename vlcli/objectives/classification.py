@@ -71,7 +71,7 @@ class Classification(Objective):
     def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
         """Cross-entropy and accuracy over the examples that have a label."""
         logits = self.logits(step)
-        labels = self.labels(step.batch.targets.get("label"), logits)
+        labels = self.numbers(step.batch.targets.get("label"), logits)
         known = labels >= 0
         terms = functional.cross_entropy(
             logits.float(), labels, ignore_index=-1, reduction="none", label_smoothing=self.smoothing
@@ -85,7 +85,7 @@ class Classification(Objective):
         """``logits`` (B, C)."""
         return {"logits": self.logits(step)}
 
-    def labels(self, given: Any, logits: Tensor) -> Tensor:
+    def numbers(self, given: Any, logits: Tensor) -> Tensor:
         """(B,) class ids, -1 where an example has no label.
 
         Raises:

@@ -20,6 +20,7 @@ _FIELDS = {
     "validation": "datasets",
     "objectives": "objectives",
     "task": "tasks",
+    "transform": "transforms",
     "trackers": "trackers",
     "format": "exporters",
     "drawing": "drawings",

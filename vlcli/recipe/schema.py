@@ -168,6 +168,8 @@ class Training(Stage):
     objectives: Annotated[list[dict[str, Any]] | None, BeforeValidator(_specs)] = None
     task: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     validation: DataField = []
+    transform: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
+    repeats: Annotated[int, Field(ge=1)] = 1
     epochs: int | None = None
     steps: int | None = None
     batch_size: int = 32
@@ -215,6 +217,7 @@ class Reading(Stage):
 
     task: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     data: DataField = []
+    transform: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     split: str | None = None
     features: Names = []
     batch_size: int = 64

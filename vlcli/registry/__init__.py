@@ -29,6 +29,7 @@ from vlcli.registry.schema import (
     Spec,
     TaskSpec,
     TrackerSpec,
+    TransformSpec,
     as_spec,
     parameters,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "Spec",
     "TaskSpec",
     "TrackerSpec",
+    "TransformSpec",
     "as_spec",
     "build",
     "check",

@@ -23,6 +23,7 @@ KINDS = (
     "extractors",
     "datasets",
     "tasks",
+    "transforms",
     "exporters",
     "drawings",
     "trackers",

@@ -34,6 +34,7 @@ ObjectiveSpec = Annotated[Spec | str, Kind("objectives")]
 PositionSpec = Annotated[Spec | str, Kind("positions")]
 TaskSpec = Annotated[Spec | str, Kind("tasks")]
 TrackerSpec = Annotated[Spec | str, Kind("trackers")]
+TransformSpec = Annotated[Spec | str, Kind("transforms")]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import torch
 from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
+from vlcli.data.transforms import Transform
 from vlcli.engine.bundle import Bundle, find_bundle, read_bundle, read_weights
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.engine.weights import Loader, LoadReport
@@ -23,6 +24,7 @@ from vlcli.recipe.schema import TextOptions, Training, TrainVocabulary
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.base import StageContext
 from vlcli.stages.readers import open_readers
+from vlcli.stages.stores import Stores, open_stores, require_stores
 from vlcli.tasks.base import Task
 
 T = TypeVar("T")
@@ -46,6 +48,7 @@ class Assembly:
         model_spec: what builds the model.
         objectives_specs: the recipe's entries.
         text: how sentences become ids.
+        transform_spec: how pictures become pixels, or None.
         report: what the weights came from; None: from scratch.
     """
 
@@ -59,6 +62,7 @@ class Assembly:
     model_spec: Spec
     objectives_specs: list[Spec]
     text: TextOptions
+    transform_spec: Spec | None = None
     report: LoadReport | None = None
 
     @property
@@ -80,6 +84,8 @@ class Plan:
         model_spec: what builds the model.
         objectives_specs: entries of the recipe, or the task's own.
         text: how sentences become ids.
+        data_specs: data sets to train on.
+        transform_spec: how pictures become pixels, the stage's or its source's; or None.
     """
 
     config: Training
@@ -91,6 +97,7 @@ class Plan:
     objectives_specs: list[Spec]
     text: TextOptions
     data_specs: list[Spec] = field(default_factory=list)
+    transform_spec: Spec | None = None
 
 
 def assemble(context: StageContext) -> Assembly:
@@ -102,19 +109,23 @@ def assemble(context: StageContext) -> Assembly:
     """
     plan = choose(context)
     needs = model_needs(plan)
-    readers = open_readers(plan.data_specs, context.root, context.progress)
-    validation = open_readers(plan.config.validation, context.root)
+    arrange = plan.task.arrange if plan.task is not None else list
+    readers = arrange(open_readers(plan.data_specs, context.root, context.progress))
+    validation = arrange(open_readers(plan.config.validation, context.root))
     tokenizer = make_tokenizer(context, plan) if needs.text else None
-    store = open_store(context, plan) if needs.regions or needs.concepts else None
-    facts = gather_facts(plan, readers, tokenizer, store)
+    stores = open_stores(_feature_files(context, plan), needs) if needs.regions or needs.concepts else Stores()
+    facts = gather_facts(plan, readers, tokenizer, stores)
     learner = build_learner(plan.model_spec, plan.objectives_specs, facts, seed=context.seed)
-    check_inputs(context, needs, store)
+    require_stores(stores, needs, context.name)
     report = load_sources(learner, plan.sources, plan.config.allow_unmatched)
     facts_of_data = {"needs": needs, "facts": facts, "missing": plan.config.missing, "seed": context.seed}
-    make = _pipelines(learner, tokenizer, store, facts_of_data)
+    if not needs.pixels and plan.config.transform is None:  # that of a source which read pixels
+        plan.transform_spec = None
+    facts_of_data["transform"] = make_transform(plan.transform_spec, needs)
+    make = _pipelines(learner, tokenizer, stores, facts_of_data)
     return Assembly(
         learner=learner,
-        data=make(readers),
+        data=make(readers, training=True, repeats=plan.config.repeats),
         validation=make(validation, plan.task is None) if validation else None,
         tokenizer=tokenizer,
         facts=facts,
@@ -123,6 +134,7 @@ def assemble(context: StageContext) -> Assembly:
         model_spec=plan.model_spec,
         objectives_specs=plan.objectives_specs,
         text=plan.text,
+        transform_spec=plan.transform_spec,
         report=report,
     )
 
@@ -145,7 +157,8 @@ def choose(context: StageContext) -> Plan:
     data = list(config.data) or ([] if task is None else [{"split": "train", **as_spec(task.dataset())}])
     text = config.text or _text_of(bundle) or context.recipe.text
     _refuse_gaps(context, model, objectives, data)
-    return Plan(config, task, task_spec, sources, bundle, model or {}, objectives, text, data)
+    transform = config.transform or (None if bundle is None else bundle.transform_spec)
+    return Plan(config, task, task_spec, sources, bundle, model or {}, objectives, text, data, transform)
 
 
 def _gives(context: StageContext, name: str, path: Path) -> bool:
@@ -197,6 +210,18 @@ def model_needs(plan: Plan) -> Needs:
     return model.needs()
 
 
+def make_transform(spec: Spec | None, needs: Needs) -> Transform | None:
+    """How a model's pictures become pixels; None where nothing is asked for.
+
+    Raises:
+        RecipeError: it is asked for, and the model reads no pixels.
+    """
+    if spec is not None and not needs.pixels:
+        raise RecipeError([Problem("transform", "the model reads no pixels, so nothing is transformed")])
+    made: Transform | None = None if spec is None else registry.build("transforms", spec, needs)
+    return made
+
+
 def without_memory(make: Callable[[], T]) -> T:
     """What ``make`` builds, on the meta device; in earnest where its construction reads values."""
     try:
@@ -228,41 +253,63 @@ def _vocabulary_place(context: StageContext, words: str) -> str:
     return str(inside) if inside.exists() else words
 
 
-def open_store(context: StageContext, plan: Plan) -> FeatureStore | None:
-    """The feature stores the stage names (or every extract stage before it made), as one; None where there is none."""
+def _feature_files(context: StageContext, plan: Plan) -> list[Path]:
+    """The stores the stage names (or every extract stage before it made)."""
     named = [n for n in plan.config.source if context.kinds.get(n) == "extract" or n.endswith(".h5")]
-    files = context.feature_files(list(plan.config.features) or named)
-    return FeatureStore.open(files) if files else None
+    return context.feature_files(list(plan.config.features) or named)
 
 
-def check_inputs(context: StageContext, needs: Needs, store: FeatureStore | None) -> None:
-    """Refuse a model that reads region features where no store is.
-
-    Raises:
-        DataError: what is missing and how it is made.
-    """
-    if store is None and (needs.regions or needs.concepts):
-        raise DataError(
-            "The model reads region features, and there is no store of them.",
-            where=f"stages.{context.name}",
-            expected="`features: STAGE` or a file, or an extract stage before this one",
-            hint="make one: vlcli extract",
-        )
-
-
-def gather_facts(plan: Plan, readers: list[Reader], tokenizer: Any, store: FeatureStore | None) -> Facts:
+def gather_facts(plan: Plan, readers: list[Reader], tokenizer: Any, stores: Stores) -> Facts:
     """The sizes that the data decide; what they leave open comes from the source, else from :class:`Facts`."""
+    store = stores.regions
     facts = replace(plan.bundle.facts if plan.bundle else Facts(), text_length=plan.text.length)
     if tokenizer is not None:
         facts = replace(facts, **tokenizer.facts())
     if store is not None:
         facts = replace(facts, regions=store.max_regions, region_dim=store.dim)
         facts = replace(facts, region_classes=_labels(store, "class"), region_attributes=_labels(store, "attribute"))
-    elif classes := max((len(reader.class_names()) for reader in readers), default=0):
-        attributes = max(len(reader.attribute_names()) for reader in readers)
-        facts = replace(facts, region_classes=classes, region_attributes=attributes)
-    labels = plan.task.labels(list(readers)) if plan.task is not None else ()
-    return replace(facts, answers=tuple(labels)) if labels else facts
+    elif any(reader.class_names() for reader in readers):
+        facts = replace(facts, **_box_facts(readers))
+    if stores.concepts is not None:
+        facts = replace(facts, concepts=stores.words)
+    labels = _answers(plan, list(readers))
+    return replace(facts, answers=labels) if labels else facts
+
+
+def _answers(plan: Plan, readers: list[Reader]) -> tuple[str, ...]:
+    """The answer strings: the task's, else those of the first objective that has any."""
+    found = tuple(plan.task.labels(readers)) if plan.task is not None else ()
+    for spec in plan.objectives_specs:
+        found = found or tuple(registry.load("objectives", spec["name"]).labels(spec, readers))
+    return found
+
+
+def _box_facts(readers: list[Reader]) -> dict[str, Any]:
+    """Names and numbers of the classes and attributes of given boxes.
+
+    Raises:
+        DataError: data sets number their classes differently.
+    """
+    named = [reader for reader in readers if reader.class_names()]
+    first = max(named, key=lambda reader: len(reader.class_names()))
+    names = tuple(first.class_names())
+    for reader in named:
+        own = tuple(reader.class_names())
+        if own != names[: len(own)]:
+            raise DataError(
+                "Two data sets number the classes of their boxes differently.",
+                where=f"{first.label} and {reader.label}",
+                got=f"{', '.join(names[:4])} ... and {', '.join(own[:4])} ...",
+                expected="the same categories in the same order",
+            )
+    attributes = max((tuple(reader.attribute_names()) for reader in named), key=len)
+    return {
+        "region_classes": len(names),
+        "region_attributes": len(attributes),
+        "class_names": names,
+        "class_ids": tuple(first.class_ids()),
+        "attribute_names": attributes,
+    }
 
 
 def _labels(store: FeatureStore, what: str) -> int:
@@ -307,7 +354,7 @@ def _weight_file(path: Path) -> Path:
 
 
 def _pipelines(
-    learner: Learner, tokenizer: Any, store: FeatureStore | None, facts: dict[str, Any]
+    learner: Learner, tokenizer: Any, stores: Stores, facts: dict[str, Any]
 ) -> Callable[..., Pipeline]:
     """Makes the data of some readers, corrupted as the objectives ask unless told not to."""
     corruptions = []
@@ -318,9 +365,10 @@ def _pipelines(
             corruption.from_epoch, corruption.until_epoch = options.from_epoch, options.until_epoch
             corruptions.append(corruption)
 
-    def make(readers: list[Reader], corrupted: bool = True) -> Pipeline:
+    def make(readers: list[Reader], corrupted: bool = True, **options: Any) -> Pipeline:
         chosen = corruptions if corrupted else []
-        return Pipeline(readers, tokenizer=tokenizer, store=store, corruptions=chosen, **facts)
+        sources = {"store": stores.regions, "concepts": stores.concepts}
+        return Pipeline(readers, tokenizer=tokenizer, corruptions=chosen, **sources, **facts, **options)
 
     return make
 

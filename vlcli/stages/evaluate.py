@@ -13,13 +13,14 @@ from vlcli.data.reader import Reader
 from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.engine.processes import resolve_device, use_threads
-from vlcli.errors import DataError, Problem, RecipeError, UsageError
-from vlcli.features import FeatureStore
+from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.nn.model import device_of
 from vlcli.recipe.schema import Evaluate, Reading
 from vlcli.registry import Spec, as_spec
+from vlcli.stages.assembly import make_transform
 from vlcli.stages.base import StageContext, StageResult
 from vlcli.stages.readers import open_readers
+from vlcli.stages.stores import Stores, open_stores, require_stores
 from vlcli.tasks.base import Result, Task
 from vlcli.tasks.outputs import write_json, write_json_lines
 
@@ -101,7 +102,7 @@ def readers_of(context: StageContext, config: Reading, task: Task) -> list[Reade
             spec["split"] = config.split
         elif "split" not in spec and "split" in registry.parameters(registry.load("datasets", spec["name"])):
             spec["split"] = task.eval_split
-    return open_readers(specs, context.root, context.progress)
+    return task.arrange(open_readers(specs, context.root, context.progress))
 
 
 def assemble(context: StageContext, bundle: Bundle, readers: list[Reader]) -> Pipeline:
@@ -109,23 +110,18 @@ def assemble(context: StageContext, bundle: Bundle, readers: list[Reader]) -> Pi
     config = context.config
     assert isinstance(config, Reading)
     needs = bundle.model.needs()
-    store = None
+    stores = Stores()
     if needs.regions or needs.concepts:
-        files = context.feature_files(config.features)
-        if not files:
-            raise DataError(
-                "The model reads region features, and there is no store of them.",
-                where=f"stages.{context.name}",
-                expected="features: STAGE or a file, or an extract stage before this one",
-                hint="make one: vlcli extract",
-            )
-        store = FeatureStore.open(files)
+        stores = open_stores(context.feature_files(config.features), needs)
+    require_stores(stores, needs, context.name)
     return Pipeline(
         readers,
         needs=needs,
         tokenizer=bundle.tokenizer,
         facts=bundle.facts,
-        store=store,
+        store=stores.regions,
+        concepts=stores.concepts,
+        transform=make_transform(config.transform or bundle.transform_spec, needs),
         corruptions=[],
         seed=context.seed,
         missing=config.missing,

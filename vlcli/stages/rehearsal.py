@@ -20,10 +20,11 @@ from vlcli.engine.learner import Learner, Part, build_learner, check_capabilitie
 from vlcli.engine.optim import freeze, parameter_groups
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.features import FeatureStore, FeatureWriter, Record
+from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore, concept_record
 from vlcli.nn.model import Facts
 from vlcli.recipe.schema import Training
 from vlcli.registry import Spec, as_spec
-from vlcli.stages.assembly import without_memory
+from vlcli.stages.assembly import make_transform, without_memory
 from vlcli.stages.base import StageContext
 from vlcli.stages.readers import plain
 from vlcli.tasks.base import Task
@@ -44,7 +45,7 @@ def rehearse(context: StageContext) -> list[Problem]:
     try:
         model, objectives, task = _choices(context)
         check_capabilities(registry.load("models", model["name"]), [Part.of(entry) for entry in objectives])
-        facts = _facts(context, task)
+        facts = _facts(context, task, objectives)
         learner = _on_meta(context, model, objectives, facts)
         if sum(p.numel() for p in learner.parameters()) <= LARGEST:
             _step(context, model, objectives, facts, task)
@@ -92,14 +93,16 @@ def planned_model(context: StageContext, config: Training) -> Spec | None:
     return {**(base or {}), **own} or None
 
 
-def _facts(context: StageContext, task: Task | None) -> Facts:
+def _facts(context: StageContext, task: Task | None, objectives: list[Spec]) -> Facts:
     """Small sizes; text as long as the recipe says."""
     config = context.config
     assert isinstance(config, Training)
     text = config.text or context.recipe.text
     answers = ("yes", "no", "2", "red")
     facts = Facts(text_length=text.length, regions=REGIONS, region_dim=16, region_classes=5, region_attributes=4)
-    return replace(facts, answers=answers if task is not None else (), **_tokenizer().facts())
+    facts = replace(facts, concepts=("red", "circle", "left"))
+    chosen = task is not None or any(registry.load("objectives", spec["name"]).usual_answers for spec in objectives)
+    return replace(facts, answers=answers if chosen else (), **_tokenizer().facts())
 
 
 def _tokenizer() -> Tokenizer:
@@ -135,7 +138,10 @@ def _step(context: StageContext, model: Spec, objectives: list[Spec], facts: Fac
             tokenizer=_tokenizer() if needs.text else None,
             facts=facts,
             store=store,
+            concepts=ConceptStore(store.paths) if store is not None and needs.concepts else None,
             corruptions=[corruption for corruption in made if corruption is not None],
+            transform=make_transform(context.config.transform, needs),  # type: ignore[attr-defined]
+            training=True,
             seed=context.seed,
             missing="error",
         )
@@ -181,7 +187,7 @@ def _examples(context: StageContext, task: Task | None, facts: Facts, pictures: 
     real = _real_examples(context, task)
     numbers = itertools.count()
     if not real:
-        targets: dict[str, Any] = {"label": 1, "answers": {"yes": 1.0}, "kind": "any"}
+        targets: dict[str, Any] = {"label": 1, "answers": {"yes": 1.0}, "kind": "any", "words": ["red"]}
         return [
             Example(
                 str(i),
@@ -202,7 +208,8 @@ def _real_examples(context: StageContext, task: Task | None) -> list[Example]:
         try:
             reader: Reader = registry.build("datasets", plain(entry), context.root)
             reader.require()
-            return reader.examples()[:EXAMPLES]
+            arranged: Reader = reader if task is None else task.arrange([reader])[0]
+            return arranged.examples()[:EXAMPLES]
         except DataError:  # made by a stage before this one; whether it is there is checked elsewhere
             continue
     return []
@@ -218,6 +225,9 @@ def _store(root: Path, reader: Reader, facts: Facts) -> FeatureStore:
             record.classes, record.attributes = ids, ids
             record.class_scores = record.attribute_scores = np.ones(len(ids), np.float32)
             writer.append(record)
+    with FeatureWriter(path, {WORDS: list(facts.concepts)}, set=CONCEPTS) as writer:
+        for name in reader.boxes():
+            writer.append(concept_record(name, np.arange(REGIONS), np.full(REGIONS, 0.5), (32, 32)))
     return FeatureStore.open([path])
 
 

@@ -111,6 +111,7 @@ def _write_model(context: StageContext, parts: Assembly, loop: Loop, outcome: Ou
         objectives_specs=parts.objectives_specs,
         task_spec=parts.task_spec,
         text_options=parts.text_options,
+        transform_spec=parts.transform_spec,
         info={
             "stage": context.name,
             "step": outcome.best if outcome.best >= 0 else outcome.steps,
