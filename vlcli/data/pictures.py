@@ -1,0 +1,114 @@
+"""Pictures from files to arrays, with the boxes and label maps that belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlcli.data.images import load_image, load_labels, to_array
+from vlcli.data.reader import Reader
+from vlcli.data.sample import ImageSample
+from vlcli.data.transforms import Scene, Transform, resize
+from vlcli.errors import DataError
+from vlcli.features.boxes import BoxList
+from vlcli.nn.model import Needs
+
+
+@dataclass
+class Draw:
+    """What one example's pictures share while a transform works on them.
+
+    Attributes:
+        rng: of (seed, epoch, example).
+        text: the sentence, as the pictures so far have left it.
+        pictures: how many there are.
+        flipped: whether the only one was mirrored.
+    """
+
+    rng: np.random.Generator
+    text: str | None
+    pictures: int
+    flipped: bool = False
+
+
+class Pictures:
+    """Where the pictures of some data sets lie, and how they become pixels.
+
+    Args:
+        readers: data sets.
+        needs: what the model is fed.
+        transform: None squashes.
+    """
+
+    def __init__(self, readers: Sequence[Reader], needs: Needs, transform: Transform | None) -> None:
+        self.needs, self.transform = needs, transform
+        self.files = _image_files(readers) if needs.pixels else {}
+        boxes = needs.pixels and needs.boxes and not needs.regions
+        self._boxes: dict[str, BoxList] = {}
+        self._maps: dict[str, Path] = {}
+        for reader in readers:
+            self._boxes.update(reader.boxes() if boxes else {})
+            self._maps.update(reader.label_maps() if needs.pixels and needs.label_maps else {})
+
+    def fill(self, image: ImageSample, draw: Draw | None) -> None:
+        """Read the picture of ``image``; with ``draw`` as a training picture, else as one to be scored."""
+        given = self._boxes.get(image.key)
+        picture = load_image(self.files[image.key], None if given is None else given.size)
+        image.size = (picture.height, picture.width)
+        boxes = None if given is None else given.clipped(image.size).boxes
+        labels = load_labels(self._maps[image.key], image.size) if image.key in self._maps else None
+        scene = self._transformed(Scene(picture, boxes, labels=labels), draw)
+        image.size = image.size if draw is None else scene.size
+        image.pixels = self._pixels(scene, draw)
+        if scene.labels is not None:
+            nearest = resize(replace(scene, boxes=None), *image.pixels.shape[1:]).labels
+            image.label_map = np.asarray(nearest, np.int32)
+        if given is not None and scene.boxes is not None:
+            image.boxes = normalised(scene.boxes, scene.size)
+            image.fields = _fields(given, scene)
+
+    def _transformed(self, scene: Scene, draw: Draw | None) -> Scene:
+        if self.transform is None:
+            return scene
+        if draw is None:
+            return self.transform.evaluate(scene)
+        scene = self.transform.train(replace(scene, text=draw.text, pictures=draw.pictures), draw.rng)
+        draw.text, draw.flipped = scene.text, scene.flipped and draw.pictures == 1
+        return scene
+
+    def _pixels(self, scene: Scene, draw: Draw | None) -> NDArray[np.float32]:
+        wants = self.needs
+        sized = self.transform is not None and self.transform.sizes
+        short, long = (0, 0) if sized else (wants.short, wants.long)
+        pixels = to_array(scene.image, wants.size, wants.mean, wants.std, short, long)
+        return pixels if draw is None or self.transform is None else self.transform.finish(pixels, draw.rng)
+
+
+def normalised(boxes: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
+    """Pixels to [0, 1]: (R, 4)."""
+    height, width = size
+    scale = np.array([width, height, width, height], np.float32)
+    return np.clip(np.asarray(boxes, np.float32) / scale, 0, 1)
+
+
+def _fields(given: BoxList, scene: Scene) -> dict[str, NDArray[Any]]:
+    """The labels of the boxes that are left."""
+    here = slice(None) if scene.kept is None else scene.kept
+    labels = {"classes": given.classes, "attributes": given.attributes}
+    return {name: array[here] for name, array in labels.items() if array is not None}
+
+
+def _image_files(readers: Sequence[Reader]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for reader in readers:
+        for name, path in reader.image_files().items():
+            if found.setdefault(name, path) != path:
+                raise DataError(
+                    f"Two pictures have the id {name!r}.", where=reader.label, got=f"{found[name]} and {path}"
+                )
+    return found

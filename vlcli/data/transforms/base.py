@@ -1,0 +1,68 @@
+"""The transform seam: how a picture, and all that belongs to it, becomes a model's input."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vlcli.data.transforms.scene import Scene, flip, may_flip
+from vlcli.nn.model import Needs
+
+
+class Transform:
+    """Squash every picture to the model's size; the default.
+
+    Base of every transform. ``train`` and ``evaluate`` change a :class:`Scene`; what they return is resized to the
+    model's size where it has one and differs, and normalised. ``rng`` is that of (seed, epoch, example): neither
+    workers nor a resume change what it draws; all pictures of an example share it.
+
+    Args:
+        needs: what the model asks for.
+        flip: how often a training picture is mirrored.
+    """
+
+    paper: ClassVar[str] = ""
+    sizes: ClassVar[bool] = False
+    """Whether it decides the size of pictures for a model that takes any."""
+
+    def __init__(self, needs: Needs, *, flip: float = 0.0) -> None:
+        self.needs, self.flip = needs, flip
+
+    def train(self, scene: Scene, rng: np.random.Generator) -> Scene:
+        """A training picture."""
+        return self.maybe_flip(scene, rng)
+
+    def evaluate(self, scene: Scene) -> Scene:
+        """A picture to be scored."""
+        return scene
+
+    def finish(self, pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+        """Normalised training pixels (3, H, W), the last change."""
+        return pixels
+
+    def maybe_flip(self, scene: Scene, rng: np.random.Generator) -> Scene:
+        """Mirrored with probability ``flip``, where the sentence allows it."""
+        wanted = rng.random() < self.flip
+        return flip(scene) if wanted and may_flip(scene) else scene
+
+
+@contextmanager
+def lent(rng: np.random.Generator) -> Iterator[None]:
+    """Seeds the global generators of random, numpy and torch from ``rng`` for library code; restores them after."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    seeds = rng.integers(2**31, size=3)
+    try:
+        random.seed(int(seeds[0]))
+        np.random.seed(int(seeds[1]))
+        torch.default_generator.manual_seed(int(seeds[2]))
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])

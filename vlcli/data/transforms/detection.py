@@ -1,0 +1,80 @@
+"""Pictures for detectors: whole, at several scales, cropped now and then."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vlcli.data.transforms.base import Transform
+from vlcli.data.transforms.scene import BILINEAR, Scene, crop, resize
+from vlcli.nn.model import Needs
+
+
+class Detection(Transform):
+    """Shorter side drawn from a list, mirrored, cropped half the time (DETR); the longest scale for scores.
+
+    Args:
+        needs: what the model asks for.
+        shorts: shorter sides to choose from.
+        longest: the longer side's limit.
+        flip: how often a picture is mirrored.
+        cropped: how often it is cropped.
+        before_crop: shorter sides before a crop.
+        crop_sides: smallest and largest side of a crop.
+        short: for scores; None takes the largest of ``shorts``.
+    """
+
+    paper = "DETR, Carion et al., ECCV 2020, section 4"
+    sizes = True
+
+    def __init__(
+        self,
+        needs: Needs,
+        *,
+        shorts: list[int] = [480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800],  # noqa: B006 (only read)
+        longest: int = 1333,
+        flip: float = 0.5,
+        cropped: float = 0.5,
+        before_crop: list[int] = [400, 500, 600],  # noqa: B006
+        crop_sides: tuple[int, int] = (384, 600),
+        short: int | None = None,
+    ) -> None:
+        super().__init__(needs, flip=flip)
+        self.shorts, self.longest, self.cropped = shorts, longest, cropped
+        self.before_crop, self.crop_sides = before_crop, crop_sides
+        self.short = short or max(shorts)
+
+    def train(self, scene: Scene, rng: np.random.Generator) -> Scene:
+        """Flip, crop, resize."""
+        scene = self.maybe_flip(scene, rng)
+        if rng.random() < self.cropped:
+            scene = self._crop(self._scaled(scene, int(rng.choice(self.before_crop)), None), rng)
+        return self._scaled(scene, int(rng.choice(self.shorts)), self.longest)
+
+    def evaluate(self, scene: Scene) -> Scene:
+        """One scale."""
+        return self._scaled(scene, self.short, self.longest)
+
+    def _crop(self, scene: Scene, rng: np.random.Generator) -> Scene:
+        low, high = self.crop_sides
+        height, width = (int(rng.integers(min(low, side), min(high, side) + 1)) for side in scene.size)
+        top, left = int(rng.integers(scene.size[0] - height + 1)), int(rng.integers(scene.size[1] - width + 1))
+        return crop(scene, top, left, height, width)
+
+    @staticmethod
+    def _scaled(scene: Scene, short: int, longest: int | None) -> Scene:
+        return resize(scene, *scaled_size(scene.size, short, longest), BILINEAR)
+
+
+def scaled_size(size: tuple[int, int], short: int, longest: int | None) -> tuple[int, int]:
+    """Height and width with the shorter side ``short``, or less where the longer side would pass ``longest``.
+
+    >>> scaled_size((480, 640), 800, 1333)
+    (800, 1066)
+    """
+    small, large = min(size), max(size)
+    if longest is not None and large / small * short > longest:
+        short = round(longest * small / large)
+    if small == short:
+        return size
+    height, width = size
+    return (int(short * height / width), short) if width < height else (short, int(short * width / height))

@@ -1,0 +1,132 @@
+"""ImageNet's augmentation as DeiT trains with it, on timm's parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from vlcli.data.transforms.base import Transform, lent
+from vlcli.data.transforms.randaugment import PLACES
+from vlcli.data.transforms.scene import BICUBIC, BILINEAR, Scene, crop, flip, may_flip, resize
+from vlcli.errors import ComponentError
+from vlcli.nn.model import Needs
+
+RESAMPLE = {"bicubic": BICUBIC, "bilinear": BILINEAR}
+
+
+class ImageNet(Transform):
+    """Random resized crop, flip, RandAugment, colour jitter and erasing; centre crop for scores (DeiT's settings).
+
+    The draws are timm's ``create_transform``'s, in its order. A picture whose boxes or label map are read is not
+    sheared, shifted or turned.
+
+    Args:
+        needs: what the model asks for.
+        size: side in pixels, for a model that takes any size.
+        scale: share of the area that a crop keeps.
+        ratio: its width to height.
+        flip: how often a picture is mirrored.
+        augment: a policy of timm (``rand-m9-mstd0.5-inc1``), empty for none.
+        jitter: of brightness, contrast and saturation, where there is no policy.
+        erasing: how often a rectangle is replaced by noise.
+        interpolation: ``bicubic`` or ``bilinear``.
+        crop: for scores: side of the centre crop to the shorter side of the picture it is cut from.
+    """
+
+    paper = "DeiT, Touvron et al., ICML 2021, Table 9; timm"
+    sizes = True
+
+    def __init__(
+        self,
+        needs: Needs,
+        *,
+        size: int | None = None,
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        flip: float = 0.5,
+        augment: str = "rand-m9-mstd0.5-inc1",
+        jitter: float = 0.3,
+        erasing: float = 0.25,
+        interpolation: str = "bicubic",
+        crop: float = 0.875,
+    ) -> None:
+        super().__init__(needs, flip=flip)
+        if interpolation not in RESAMPLE:
+            raise ComponentError("There is no such interpolation.", got=interpolation, expected=", ".join(RESAMPLE))
+        self.size = (size, size) if size is not None else needs.size or (224, 224)
+        self.scale, self.ratio, self.crop = scale, ratio, crop
+        self.interpolation, self.resample = interpolation, RESAMPLE[interpolation]
+        self.everywhere, self.in_place = self._colours(augment, jitter, False), self._colours(augment, jitter, True)
+        self.erasing = erasing
+
+    def _colours(self, augment: str, jitter: float, in_place: bool) -> list[Callable[[Image.Image], Image.Image]]:
+        """What changes a picture after crop and flip; ``in_place``: nothing that moves its content."""
+        from timm.data.auto_augment import rand_augment_transform
+        from torchvision.transforms import ColorJitter
+
+        if not augment:
+            return [ColorJitter(jitter, jitter, jitter)] if jitter else []
+        if not augment.startswith("rand"):
+            raise ComponentError(
+                "This is no RandAugment policy.",
+                where="transform imagenet",
+                got=repr(augment),
+                expected="rand-mN-..., as timm writes them",
+            )
+        mean = tuple(min(255, round(255 * value)) for value in self.needs.mean)
+        hparams = {"translate_const": int(min(self.size) * 0.45), "img_mean": mean, "interpolation": self.resample}
+        made = rand_augment_transform(augment, hparams)
+        if in_place:
+            made.ops = [op for op in made.ops if not op.name.startswith(PLACES)]
+            made.choice_weights = None
+        return [made]
+
+    def train(self, scene: Scene, rng: np.random.Generator) -> Scene:
+        """Crop, flip, colours."""
+        from timm.data.transforms import RandomResizedCropAndInterpolation
+
+        with lent(rng):
+            window = RandomResizedCropAndInterpolation.get_params(scene.image, self.scale, self.ratio)
+            scene = resize(crop(scene, *window), *self.size, self.resample)
+            wanted = bool(torch.rand(1) < self.flip) if self.flip > 0 else False
+            scene = flip(scene) if wanted and may_flip(scene) else scene
+            return self._coloured(scene)
+
+    def _coloured(self, scene: Scene) -> Scene:
+        image = scene.image
+        for change in self.in_place if scene.placed else self.everywhere:
+            image = change(image)
+        return replace(scene, image=image)
+
+    def finish(self, pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+        """Random erasing."""
+        from timm.data.random_erasing import RandomErasing
+
+        if not self.erasing:
+            return pixels
+        with lent(rng):
+            erased = torch.from_numpy(pixels.copy())
+            RandomErasing(self.erasing, mode="pixel", device="cpu")(erased)  # in place
+        return erased.numpy()
+
+    def evaluate(self, scene: Scene) -> Scene:
+        """The shorter side to ``size / crop``, then the centre."""
+        height, width = self.size
+        tall, wide = math.floor(height / self.crop), math.floor(width / self.crop)
+        scene = resize(scene, *_covering(scene.size, (tall, wide)), self.resample)
+        top, left = round((scene.size[0] - height) / 2), round((scene.size[1] - width) / 2)
+        return crop(scene, top, left, height, width)
+
+
+def _covering(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
+    """The smallest size of the same shape that covers ``wanted``; sides are cut to whole pixels."""
+    (height, width), (tall, wide) = size, wanted
+    if height * wide >= width * tall:
+        return int(wide * height / width), wide
+    return tall, int(tall * width / height)

@@ -1,0 +1,64 @@
+"""RandAugment as vision-language models use it (ALBEF, VLMo): ten operations, two at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+PLACES = ("Shear", "Translate", "Rotate")
+"""How operations that move a picture's content are called."""
+OPERATIONS = (
+    "Identity",
+    "AutoContrast",
+    "Equalize",
+    "Brightness",
+    "Sharpness",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+    "Rotate",
+)
+GREY = (128, 128, 128)
+_TOP = 10.0  # the strongest magnitude
+
+
+def randaugment(
+    image: Image.Image, rng: np.random.Generator, *, count: int = 2, magnitude: float = 7, in_place: bool = False
+) -> Image.Image:
+    """Some operations at one magnitude, each done or left out with equal chance (Cubuk et al. 2020; ALBEF's levels).
+
+    Args:
+        image: RGB.
+        rng: draws which, whether and which way.
+        count: operations drawn, with repetition.
+        magnitude: 0 to 10.
+        in_place: only those that leave the content where it is.
+    """
+    known = [name for name in OPERATIONS if not (in_place and name.startswith(PLACES))]
+    for name in rng.choice(known, count):
+        acts, sign = rng.random() < 0.5, 1 if rng.random() < 0.5 else -1
+        image = apply(image, str(name), magnitude, sign) if acts else image
+    return image
+
+
+def apply(image: Image.Image, name: str, magnitude: float, sign: int) -> Image.Image:
+    """One operation; what it uncovers is grey.
+
+    Args:
+        image: RGB.
+        name: of :data:`OPERATIONS`.
+        magnitude: 0 to 10.
+        sign: 1 or -1: the direction of a shear, shift or turn.
+    """
+    from timm.data.auto_augment import NAME_TO_OP
+
+    if name == "Identity":
+        return image
+    level = magnitude / _TOP
+    strength = {"Brightness": level * 1.8 + 0.1, "Sharpness": level * 1.8 + 0.1}
+    strength |= {"ShearX": sign * level * 0.3, "ShearY": sign * level * 0.3, "Rotate": sign * level * 30}
+    strength |= {"TranslateX": sign * level * 10, "TranslateY": sign * level * 10}
+    given = (strength[name],) if name in strength else ()
+    changed: Image.Image = NAME_TO_OP[name](image, *given, fillcolor=GREY, resample=Image.Resampling.BILINEAR)
+    return changed

@@ -1,0 +1,56 @@
+"""The augmentation of vision-language pre-training from pixels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from vlcli.data.transforms.base import Transform, lent
+from vlcli.data.transforms.randaugment import randaugment
+from vlcli.data.transforms.scene import Scene, crop, resize
+from vlcli.nn.model import Needs
+
+
+class VLAugment(Transform):
+    """Random resized crop, flip that exchanges left and right in the sentence, RandAugment (ALBEF, VLMo).
+
+    Scores are taken on the whole picture, squashed. A picture whose boxes or label map are read is not sheared,
+    shifted or turned.
+
+    Args:
+        needs: what the model asks for.
+        scale: share of the area that a crop keeps; (1, 1) for no crop.
+        flip: how often a picture is mirrored.
+        operations: of RandAugment, a picture; 0 for none.
+        magnitude: theirs, 0 to 10.
+    """
+
+    paper = "ALBEF, Li et al., NeurIPS 2021, section 4; VLMo, Bao et al., NeurIPS 2022, section 4.1"
+
+    def __init__(
+        self,
+        needs: Needs,
+        *,
+        scale: tuple[float, float] = (0.5, 1.0),
+        flip: float = 0.5,
+        operations: int = 2,
+        magnitude: float = 7.0,
+    ) -> None:
+        super().__init__(needs, flip=flip)
+        self.scale, self.operations, self.magnitude = scale, operations, magnitude
+
+    def train(self, scene: Scene, rng: np.random.Generator) -> Scene:
+        """Crop, flip, colours and places."""
+        if self.scale != (1.0, 1.0):
+            scene = self._cropped(scene, rng)
+        scene = resize(scene, *(self.needs.size or scene.size))
+        scene = self.maybe_flip(scene, rng)
+        facts = {"count": self.operations, "magnitude": self.magnitude}
+        return replace(scene, image=randaugment(scene.image, rng, in_place=scene.placed, **facts))  # type: ignore[arg-type]
+
+    def _cropped(self, scene: Scene, rng: np.random.Generator) -> Scene:
+        from timm.data.transforms import RandomResizedCropAndInterpolation
+
+        with lent(rng):
+            return crop(scene, *RandomResizedCropAndInterpolation.get_params(scene.image, self.scale, (3 / 4, 4 / 3)))
