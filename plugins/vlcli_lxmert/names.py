@@ -36,10 +36,13 @@ _FIXED = {
     "objectives.masked-object.decoders.label.": "obj_predict_head.decoder_dict.obj.",
     "objectives.masked-object.decoders.attribute.": "obj_predict_head.decoder_dict.attr.",
     "objectives.masked-object.decoders.feature.": "obj_predict_head.decoder_dict.feat.",
-    "objectives.answering.head.inner.": "answer_head.logit_fc.0.",
-    "objectives.answering.head.norm.": "answer_head.logit_fc.2.",
-    "objectives.answering.head.outer.": "answer_head.logit_fc.3.",
 }
+_ANSWER = {"head.inner.": "answer_head.logit_fc.0.", "head.norm.": "answer_head.logit_fc.2."}
+_ANSWER["head.outer."] = "answer_head.logit_fc.3."
+_ANSWERERS = ("answering", "image-qa", "classification")
+"""Objectives whose head has the public answer head's names: fine-tuned, pre-trained, and NLVR2's for two pictures."""
+for _objective in _ANSWERERS:
+    _FIXED |= {f"objectives.{_objective}.{ours}": theirs for ours, theirs in _ANSWER.items()}
 _TIED = "cls.predictions.decoder.weight"
 _WRAPPERS = ("module.", "lxrt_encoder.model.", "model.")
 
@@ -88,12 +91,12 @@ def from_public(state: Mapping[str, Tensor], own: Iterable[str], report: list[st
     """
     table = {theirs: ours for ours in own if (theirs := airsplay_name(ours)) is not None}
     made: dict[str, Tensor] = {}
-    renamed = 0
+    renamed, pairs = 0, _answers_pairs(state)
     for key, value in state.items():
         plain = _plain(key)
         if plain == _TIED:
             continue
-        ours = table.get(plain) or _head_name(plain)
+        ours = table.get(plain) or _head_name(plain, "classification" if pairs else "answering")
         renamed += ours is not None and ours != key
         made[ours or key] = value
     if renamed:
@@ -132,8 +135,17 @@ def _plain(key: str) -> str:
     return re.sub(r"^logit_fc\.", "answer_head.logit_fc.", key)
 
 
-def _head_name(plain: str) -> str | None:
+def _answers_pairs(state: Mapping[str, Tensor]) -> bool:
+    """Whether the answer head reads two pooled vectors side by side, as that of NLVR2 does."""
+    wide = next((v for k, v in state.items() if _plain(k) == "answer_head.logit_fc.0.weight"), None)
+    one = next((v for k, v in state.items() if _plain(k) == "bert.pooler.dense.weight"), None)
+    return wide is not None and one is not None and wide.shape[-1] == 2 * one.shape[-1]
+
+
+def _head_name(plain: str, answerer: str) -> str | None:
+    """Our name of a head's weight; ``answerer`` is the objective that an answer head belongs to."""
     for ours, theirs in _FIXED.items():
-        if ours.startswith("objectives.") and plain.startswith(theirs):
+        other = any(ours.startswith(f"objectives.{name}.") for name in _ANSWERERS if name != answerer)
+        if ours.startswith("objectives.") and not other and plain.startswith(theirs):
             return ours + plain[len(theirs) :]
     return None

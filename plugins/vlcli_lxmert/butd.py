@@ -1,0 +1,179 @@
+"""Bottom-up and top-down attention (BUTD): the baseline of LXMERT's Table 3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from vlcli.errors import DataError
+from vlcli.nn import (
+    AttentionMask,
+    AttentionShape,
+    BlockStyle,
+    Facts,
+    Fused,
+    Layout,
+    Model,
+    Needs,
+    Pooler,
+    Recorder,
+    Stack,
+    States,
+    TextEmbeddings,
+    build_positions,
+    initialise,
+    register_head,
+)
+from vlcli.nn.batch import Images, Text
+from vlcli_lxmert.names import from_public
+
+
+class GatedTanh(nn.Module):
+    """A gated hyperbolic tangent, Eq. 1 and 2 of Anderson et al. 2018: tanh(W x + b) * sigmoid(W' x + b')."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.value, self.gate = nn.Linear(inputs, outputs), nn.Linear(inputs, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., outputs) of (..., inputs)."""
+        return torch.tanh(self.value(x)) * torch.sigmoid(self.gate(x))
+
+
+register_head("butd-answer", lambda dim, outputs: nn.Sequential(GatedTanh(dim, dim), nn.Linear(dim, outputs)))
+
+
+class RecurrentEncoder(nn.Module):
+    """Words read one after another; the last state is the question.
+
+    Args:
+        facts: vocabulary.
+        words: width of a word.
+        hidden: width of the state.
+        cell: ``gru`` or ``lstm``.
+        dropout: of the words.
+    """
+
+    def __init__(self, facts: Facts, words: int, hidden: int, cell: str, dropout: float) -> None:
+        super().__init__()
+        self.words = nn.Embedding(facts.vocab_size, words, padding_idx=facts.pad_id)
+        self.drop = nn.Dropout(dropout)
+        self.cell = (nn.LSTM if cell == "lstm" else nn.GRU)(words, hidden, batch_first=True)
+        self.dim = hidden
+
+    def forward(self, text: Text, record: Recorder | None) -> States:
+        """(N, T, hidden), and the state after the last piece."""
+        lengths = text.mask.sum(1).cpu()
+        packed = pack_padded_sequence(self.drop(self.words(text.ids)), lengths, batch_first=True, enforce_sorted=False)
+        states, _ = self.cell(packed)
+        hidden, _ = pad_packed_sequence(states, batch_first=True, total_length=text.ids.shape[1])
+        last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, self.dim)
+        return States(hidden, Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
+
+
+class BUTD(Model):
+    """Bottom-up and top-down attention: the question attends to regions, the product of both is classified.
+
+    Regions are read without their places, as in the paper. The attention is recorded as ``top_down`` (P, 1, 1, R).
+
+    Args:
+        facts: vocabulary and feature sizes.
+        encoder: what reads the question: ``gru`` (the paper), ``lstm``, or ``bert`` (LXMERT's Table 3), whose weights
+            are copied by name from a BERT checkpoint in ``from``.
+        hidden: width of the recurrent state, the attention and the product.
+        words: width of a word of the recurrent encoder.
+        text_hidden: width of BERT.
+        text_heads: its attention heads.
+        language_layers: its layers.
+        dropout: of words and regions, and inside BERT.
+        normalise: divide every region by its length first.
+        init_std: deviation of BERT's fresh weights; all others are drawn as torch does.
+    """
+
+    paper = "Anderson et al., CVPR 2018, arXiv:1707.07998, section 3.3; with BERT: LXMERT, Table 3"
+    capabilities = frozenset({"text", "image", "fuse"})
+    heads: ClassVar[Mapping[str, str]] = dict.fromkeys(("answer", "pair", "label"), "butd-answer")
+
+    def __init__(
+        self,
+        facts: Facts,
+        *,
+        encoder: Literal["gru", "lstm", "bert"] = "gru",
+        hidden: int = 512,
+        words: int = 300,
+        text_hidden: int = 768,
+        text_heads: int = 12,
+        language_layers: int = 12,
+        dropout: float = 0.1,
+        normalise: bool = True,
+        init_std: float = 0.02,
+    ) -> None:
+        super().__init__(facts)
+        self.hidden, self.normalise, self.init_std = hidden, normalise, init_std
+        self.recurrent = None if encoder == "bert" else RecurrentEncoder(facts, words, hidden, encoder, dropout)
+        if encoder == "bert":
+            self._build_bert(facts, AttentionShape(text_hidden, text_heads, dropout=dropout), language_layers, dropout)
+        question = text_hidden if encoder == "bert" else hidden
+        self.attend = GatedTanh(facts.region_dim + question, hidden)
+        self.score = nn.Linear(hidden, 1)
+        self.of_question, self.of_regions = GatedTanh(question, hidden), GatedTanh(facts.region_dim, hidden)
+        self.drop = nn.Dropout(dropout)
+
+    def _build_bert(self, facts: Facts, shape: AttentionShape, layers: int, dropout: float) -> None:
+        """Under the names of LXMERT's language encoder, so that whatever fills one fills the other."""
+        style = BlockStyle(dropout=dropout)
+        self.text = TextEmbeddings(facts, shape.dim, build_positions("learned", shape)[0], dropout=dropout)
+        self.language = Stack.of(layers, shape, None, style)
+        self.language.packed = True
+        self.pooler = Pooler(shape.dim)
+        for part in (self.text, self.language, self.pooler):
+            part.apply(partial(initialise, std=self.init_std))
+
+    @property
+    def dim(self) -> int:
+        """Width of the product of question and regions."""
+        return self.hidden
+
+    def needs(self) -> Needs:
+        """Texts and region features."""
+        return Needs(text=True, regions=True)
+
+    def encode_text(self, text: Text, record: Recorder | None = None) -> States:
+        """The question as one vector, ``pooled``."""
+        if self.recurrent is not None:
+            found: States = self.recurrent(text, record)
+            return found
+        tokens, layout = self.text(text)
+        hidden, _ = self.language(tokens, layout, AttentionMask(layout.valid), record=record, name="language")
+        return States(hidden, layout, self.pooler(hidden))
+
+    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+        """The regions as they are, or divided by their length: (M, R, F)."""
+        regions = images.regions
+        if regions is None:
+            raise DataError("BUTD reads region features, and the batch has none.", hint="name a store in `features`")
+        features = regions.features.to(self.score.weight.dtype)
+        features = F.normalize(features, dim=-1) if self.normalise else features
+        return States(self.drop(features), Layout.for_boxes(regions.boxes, regions.mask))
+
+    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+        """Attention of the question over the regions, and the product of both (Eq. 8 to 10)."""
+        question, regions = text.pooled, image.hidden  # (P, Q), (P, R, F)
+        assert question is not None
+        beside = question[:, None].expand(-1, regions.shape[1], -1)
+        scores = self.score(self.attend(torch.cat([regions, beside], -1)))[..., 0]  # (P, R)
+        weights = scores.masked_fill(~image.layout.valid, float("-inf")).softmax(-1)
+        if record is not None:
+            record.keep("top_down", weights[:, None, None])
+        seen = (weights[..., None] * regions).sum(1)  # (P, F)
+        return Fused(text, image, self.of_question(question) * self.of_regions(seen))
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Weights of a public BERT under our names."""
+        return from_public(state, dict(self.named_parameters()), report)
