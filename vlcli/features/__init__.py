@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from vlcli.features.boxes import BoxList, boxes_for, image_id, read_boxes
 from vlcli.features.inspect import info, verify
+from vlcli.features.join import join
 from vlcli.features.merge import merge
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
@@ -22,6 +23,7 @@ __all__ = [
     "boxes_for",
     "image_id",
     "info",
+    "join",
     "merge",
     "read_boxes",
     "verify",

@@ -58,20 +58,22 @@ def write_records(file: h5py.File, name: str, records: Sequence[Record], provena
     group = file["sets"].create_group(name)
     counts = [len(record) for record in records]
     sums = np.array([checksum(record) for record in records], dtype=np.uint32)
-    _write_index(group, [r.id for r in records], [r.size for r in records], counts, sums)
+    write_index(group, [r.id for r in records], [r.size for r in records], counts, sums)
     for field in records[0].arrays():
         group.create_dataset(field, data=np.concatenate([record.arrays()[field] for record in records]))
-    _write_provenance(group, provenance)
+    write_provenance(group, provenance)
 
 
-def _write_index(group: h5py.Group, ids: Sequence[str], sizes: Any, counts: Sequence[int], sums: np.ndarray) -> None:
+def write_index(group: h5py.Group, ids: Sequence[str], sizes: Any, counts: Sequence[int], sums: np.ndarray) -> None:
+    """Write what is known of each image: id, size, first row, checksum."""
     group.create_dataset("ids", data=encode_strings(ids))
     group.create_dataset("sizes", data=np.asarray(sizes, dtype=np.int32).reshape(-1, 2))
     group.create_dataset("offsets", data=np.cumsum([0, *counts], dtype=np.int64))
     group.create_dataset("checksums", data=np.asarray(sums, dtype=np.uint32))
 
 
-def _write_provenance(group: h5py.Group, provenance: dict[str, Any]) -> None:
+def write_provenance(group: h5py.Group, provenance: dict[str, Any]) -> None:
+    """Write what made a box set, once its features are there."""
     # The whole of it is a data set: an attribute may not exceed 64 kB, and vocabularies do.
     group.create_dataset("provenance", data=json.dumps(provenance, ensure_ascii=False, sort_keys=True))
     for key in ("extractor", "weights_sha256", "boxes"):
@@ -111,7 +113,7 @@ def write_sources(
     picked = [(sources[s].file, i) for s, i in places]
     counts = [int(part.offsets[i + 1] - part.offsets[i]) for part, i in picked]
     sums = np.array([part.checksums[i] for part, i in picked], dtype=np.uint32)
-    _write_index(group, [part.ids[i] for part, i in picked], [part.sizes[i] for part, i in picked], counts, sums)
+    write_index(group, [part.ids[i] for part, i in picked], [part.sizes[i] for part, i in picked], counts, sums)
     fields = widths or _widths(sources)
     data = {
         field: _create(group, field, (sum(counts), width), _dtype(field, sources, dtype), compression)
@@ -123,7 +125,7 @@ def write_sources(
                 data[field][start : start + len(rows)] = rows
         if tick:
             tick(first)
-    _write_provenance(group, provenance)
+    write_provenance(group, provenance)
 
 
 def _widths(sources: Sequence[Source]) -> dict[str, int]:

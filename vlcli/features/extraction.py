@@ -108,12 +108,14 @@ class _Job:
 
 
 class _Decoder(Dataset[list[Prepared | Failure]]):
-    """An index is a whole batch of jobs: a worker decodes it, the main process extracts."""
+    """An index is a whole batch of jobs: a worker decodes it (or reads its regions), the main process extracts."""
 
-    def __init__(self, preparation: Preparation) -> None:
-        self.preparation = preparation
+    def __init__(self, preparation: Preparation, source: FeatureStore | None = None) -> None:
+        self.preparation, self.source = preparation, source
 
     def __getitem__(self, batch: list[_Job]) -> list[Prepared | Failure]:
+        if self.source is not None:
+            return [_read(job, self.source) for job in batch]
         return [_prepare(job, self.preparation) for job in batch]
 
 
@@ -124,6 +126,13 @@ def _prepare(job: _Job, preparation: Preparation) -> Prepared | Failure:
         return Failure(job.id, str(job.path), str(error))
     prepared.id = job.id
     return prepared
+
+
+def _read(job: _Job, source: FeatureStore) -> Prepared | Failure:
+    if job.id not in source:
+        return Failure(job.id, str(job.path), f"no regions in {source.where}")
+    record = source.read(job.id)
+    return Prepared(torch.empty(0), record.size, (1.0, 1.0), None, job.id, record)
 
 
 def extract_images(
@@ -143,6 +152,7 @@ def extract_images(
     strict: bool = False,
     max_images: int | None = None,
     share: Share | None = None,
+    source: FeatureStore | None = None,
 ) -> ExtractionReport:
     """Extract images into a store; what is there already is not done again.
 
@@ -165,6 +175,7 @@ def extract_images(
         strict: an image that cannot be read is an error.
         max_images: only the first so many.
         share: this process's part, where several work together; all of them make this call.
+        source: the regions that an extractor reads instead of pictures.
 
     Returns:
         What was done by all processes; complete on the first of them only.
@@ -176,9 +187,10 @@ def extract_images(
     out, progress, share, started = Path(out), progress or Silent(), share or Share(), monotonic()
     chosen = list(images[:max_images])
     _check_ids(chosen)
-    run = _Run(extractor.to(device), progress, share, strict)
+    run = _Run(extractor.to(device), progress, share, strict, source)
     options = {"set": set, "dtype": dtype, "compression": compression, "resume": resume}
-    writer = _open_writer(out, extractor.provenance(), share, options)
+    made_from = {} if source is None else {"source": source.provenance}
+    writer = _open_writer(out, {**extractor.provenance(), **made_from}, share, options)
     report = ExtractionReport(out, resumed=sum(name in writer for name, _ in chosen))
     label = "extracting" if share.count == 1 else f"extracting, 1 of {share.count} processes"
     with progress.task(label, _part(len(chosen), share), "image", _part(report.resumed, share)) as task:
@@ -215,8 +227,11 @@ def _part(count: int, share: Share) -> int:
 class _Run:
     """The state of one process's extraction."""
 
-    def __init__(self, extractor: Extractor, progress: Progress, share: Share, strict: bool) -> None:
+    def __init__(
+        self, extractor: Extractor, progress: Progress, share: Share, strict: bool, source: FeatureStore | None = None
+    ) -> None:
         self.extractor, self.progress, self.share, self.strict = extractor, progress, share, strict
+        self.source = source
         self.errors: list[Failure] = []
         self.written = self.left = 0
         self.seconds = 0.0
@@ -237,6 +252,9 @@ class _Run:
     def _cut(self, window: list[_Job], size: int) -> Iterator[list[_Job]]:
         groups: dict[tuple[int, int], list[_Job]] = {}
         for job in window:
+            if self.source is not None:
+                groups.setdefault((0, 0), []).append(job)
+                continue
             try:
                 shape = self.extractor.preparation.input_size(read_size(job.path, raw=job.raw))
             except BadImageError:
@@ -255,7 +273,7 @@ class _Run:
 
     def _load(self, batches: Iterator[list[_Job]], workers: int) -> Iterator[list[Prepared | Failure]]:
         loader: DataLoader[list[Prepared | Failure]] = DataLoader(
-            _Decoder(self.extractor.preparation),
+            _Decoder(self.extractor.preparation, self.source),
             batch_size=None,
             sampler=batches,
             num_workers=workers,

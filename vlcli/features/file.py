@@ -19,6 +19,10 @@ from vlcli.errors import DataError
 from vlcli.features.schema import DEFAULT_SET, FIELDS, FORMAT, SCHEMA_VERSION, Record, decode_strings
 
 
+SHARDS = "shards"
+"""Data set of an index file: paths of the shards from its folder."""
+
+
 def open_hdf5(path: Path) -> h5py.File:
     """Open a store's file for reading, or say why that cannot be done.
 
@@ -65,6 +69,23 @@ def pick_set(file: h5py.File, name: str | None, path: Path) -> str:
             expected=f"one of: {', '.join(there)}",
         )
     return wanted
+
+
+def shards_of(path: Path) -> list[Path]:
+    """The files that an index joins; the file itself where it is none.
+
+    Raises:
+        DataError: a shard has gone, or the index names one outside its folder.
+    """
+    with open_hdf5(path) as file:
+        names = decode_strings(file[SHARDS][()]) if SHARDS in file else []
+    folder = path.resolve().parent
+    shards = [folder / name for name in names]
+    for shard in shards:
+        if not shard.resolve().is_relative_to(folder) or not shard.is_file():
+            hint = "put it back, or join the shards anew: vlcli features join"
+            raise DataError("a shard of the feature store is missing", where=str(path), got=str(shard), hint=hint)
+    return shards or [path]
 
 
 class SetFile:

@@ -43,14 +43,15 @@ def info(path: str | Path) -> dict[str, Any]:
     Raises:
         DataError: it is missing or damaged.
     """
-    files = FeatureStore(path).paths
+    store = FeatureStore(path)
+    files = store.paths
     sets: dict[str, list[SetFile]] = {}
     for file in files:
         for name in set_names(file):
             sets.setdefault(name, []).append(SetFile(file, name))
     size = sum(file.stat().st_size for file in files)
     facts = {name: _set_facts(parts) for name, parts in sets.items()}
-    return {"path": str(path), "files": len(files), "bytes": size, "sets": facts}
+    return {"path": str(path), "files": len(files), "joined": bool(store.indexes), "bytes": size, "sets": facts}
 
 
 def set_names(path: Path) -> list[str]:
@@ -79,7 +80,7 @@ def verify(path: str | Path, progress: Progress | None = None, limit: int = 1000
     """Read every record and check it.
 
     Checked: offsets rise from 0 to the number of rows, ids are unique, every value is finite, boxes lie
-    inside their image, shapes agree, checksums match.
+    inside their image, shapes agree, checksums match, an index says what its shards hold.
 
     Args:
         path: a file, or a folder of shards or segments.
@@ -92,9 +93,10 @@ def verify(path: str | Path, progress: Progress | None = None, limit: int = 1000
     Raises:
         DataError: the store cannot be opened at all.
     """
-    faults: list[Fault] = []
+    store = FeatureStore(path)
+    faults = [fault for index in store.indexes for fault in _stale(index)]
     owners: dict[tuple[str, str], Path] = {}
-    for file in FeatureStore(path).paths:
+    for file in store.paths:
         for name in set_names(file):
             part = SetFile(file, name)
             where = f"{file} [{name}]"
@@ -104,6 +106,17 @@ def verify(path: str | Path, progress: Progress | None = None, limit: int = 1000
                 faults += _record_faults(part, where, progress or Silent(), limit - len(faults))
             if len(faults) >= limit:
                 return faults[:limit]
+    return faults
+
+
+def _stale(index: Path) -> list[Fault]:
+    """Where an index no longer says what its shards hold."""
+    faults = []
+    for name in set_names(index):
+        said, parts = SetFile(index, name), FeatureStore(index, name).parts()
+        held = [(image, int(value)) for part in parts for image, value in zip(part.ids, part.checksums, strict=True)]
+        if held != list(zip(said.ids, said.checksums.tolist(), strict=True)):
+            faults.append(Fault("", "the shards have changed since they were joined", f"{index} [{name}]"))
     return faults
 
 

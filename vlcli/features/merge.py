@@ -1,23 +1,27 @@
-"""Join shards into one store."""
+"""Join shards, and box sets of several files, into one store."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vlcli.errors import DataError
 from vlcli.features.assemble import Source, create_file, write_sources
-from vlcli.features.file import open_hdf5
+from vlcli.features.file import SetFile, open_hdf5
 from vlcli.features.reader import FeatureStore
-from vlcli.features.schema import same_extraction
+from vlcli.features.schema import join_provenance, same_extraction
 from vlcli.features.writer import written_whole
 from vlcli.progress import Progress, Silent
+
+Holders = dict[str, list[tuple[Path, str]]]
+"""New box sets: the files that go into each, and the set's name in the file."""
 
 
 def merge(
     paths: Sequence[str | Path],
     out: str | Path,
     *,
+    names: Mapping[str | Path, str] | None = None,
     order: Sequence[str] | None = None,
     compression: str | None = None,
     progress: Progress | None = None,
@@ -25,8 +29,11 @@ def merge(
     """Copy every box set of several stores into one file.
 
     Args:
-        paths: the shards; each image may be in one of them only.
+        paths: the shards, folders of them, or stores with different box sets; each image may be in one of them only
+            within a box set.
         out: the new file; appears only when it is whole.
+        names: the new name of a store's only box set, by its path: two stores whose sets are called alike become two
+            sets of one file.
         order: image ids in the order wanted; others follow.
         compression: ``gzip``, ``lzf`` or None.
         progress: where to report.
@@ -39,37 +46,65 @@ def merge(
         VlcliError: the disk is full.
     """
     out = Path(out)
-    names = _set_names([Path(path) for path in paths])
     with written_whole(out) as draft, create_file(draft) as file:
-        for name, holders in names.items():
-            store = FeatureStore(holders, name)
-            parts = store.parts()
-            for part in parts[1:]:
-                if not same_extraction(part.provenance, store.provenance):
-                    raise _differ(name, parts[0].path, part.path)
-            with (progress or Silent()).task(f"merging {name}", len(store), "image") as task:
+        for name, holders in _named_holders(paths, names or {}).items():
+            parts = _parts(name, holders)
+            check_same(name, parts)
+            provenance = join_provenance([part.provenance for part in parts])
+            with (progress or Silent()).task(f"merging {name}", sum(map(len, parts)), "image") as task:
                 sources = [Source.whole(part) for part in parts]
-                write_sources(
-                    file, name, sources, store.provenance, order=order, compression=compression, tick=task.advance
-                )
+                write_sources(file, name, sources, provenance, order=order, compression=compression, tick=task.advance)
     return out
 
 
-def _set_names(paths: list[Path]) -> dict[str, list[Path]]:
-    names: dict[str, list[Path]] = {}
+def _named_holders(paths: Sequence[str | Path], names: Mapping[str | Path, str]) -> Holders:
+    found: Holders = {}
     for path in paths:
-        for file in FeatureStore(path).paths:
-            with open_hdf5(file) as opened:
-                for name in opened["sets"]:
-                    names.setdefault(name, []).append(file)
-    if not names:
+        files = FeatureStore(path).paths
+        new = names.get(path)
+        held = set_holders(files)
+        if new is not None and len(held) != 1:
+            raise DataError(
+                "only a store with one box set can be renamed", where=str(path), got=", ".join(held), expected="one set"
+            )
+        for name, holders in held.items():
+            found.setdefault(new or name, []).extend((file, name) for file in holders)
+    if not found:
         raise DataError("there is nothing to merge", expected="one feature store or more")
+    return found
+
+
+def set_holders(files: Sequence[Path]) -> dict[str, list[Path]]:
+    """The files that hold each box set."""
+    names: dict[str, list[Path]] = {}
+    for path in files:
+        with open_hdf5(path) as opened:
+            for name in opened["sets"]:
+                names.setdefault(name, []).append(path)
     return names
 
 
-def _differ(name: str, first: Path, second: Path) -> DataError:
-    return DataError(
-        f"the shards' box sets {name!r} were made by different extractions",
-        where=f"{first}, {second}",
-        hint="compare them with: vlcli features info",
+def _parts(name: str, holders: list[tuple[Path, str]]) -> list[SetFile]:
+    """The opened files, which must fit together; their sets may be called differently."""
+    if len({old for _, old in holders}) == 1:
+        return FeatureStore([path for path, _ in holders], holders[0][1]).parts()
+    raise DataError(
+        f"different box sets would become one, {name!r}",
+        got=", ".join(f"{old} of {path}" for path, old in holders),
+        hint="give each its own name: NAME=FILE",
     )
+
+
+def check_same(name: str, parts: Sequence[SetFile]) -> None:
+    """Refuse shards that different extractions made.
+
+    Raises:
+        DataError: they differ.
+    """
+    for part in parts[1:]:
+        if not same_extraction(part.provenance, parts[0].provenance):
+            raise DataError(
+                f"the shards' box sets {name!r} were made by different extractions",
+                where=f"{parts[0].path}, {part.path}",
+                hint="compare them with: vlcli features info; keep both under their own names: NAME=FILE",
+            )

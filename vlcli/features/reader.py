@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vlcli.errors import DataError
-from vlcli.features.file import SetFile
+from vlcli.features.file import SetFile, shards_of
 from vlcli.features.schema import FIELDS, Record, decode_strings
 
 BATCH_FIELDS = ("features", "boxes")
@@ -22,8 +22,8 @@ class FeatureStore:
     inherited by forked workers and pickled to spawned ones.
 
     Args:
-        path: an HDF5 file, several files that act as one, or a folder of them (shards, or the ``.part``
-            folder of an extraction that was interrupted).
+        path: an HDF5 file, several files that act as one, a folder of them (shards, or the ``.part``
+            folder of an extraction that was interrupted), or the index of joined shards.
         set: box set to read; None for the only one, else the one called ``boxes``.
         hint: the command that would make missing features, shown in errors.
     """
@@ -36,11 +36,26 @@ class FeatureStore:
         hint: str = "",
     ) -> None:
         given = [path] if isinstance(path, str | Path) else list(path)
-        self.paths = [file for one in given for file in _files(Path(one))]
+        self._given = [file for one in given for file in _files(Path(one))]
         self.where = ", ".join(str(one) for one in given)
         self.set = set
         self.hint = hint or "extract them with: vlcli extract"
         self._opened: list[SetFile] | None = None
+        self._paths: list[Path] | None = None
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files behind the store: those given, and instead of an index its shards."""
+        if self._paths is None:
+            files = [file for given in self._given for file in shards_of(given)]
+            # An index may lie in a folder with its shards.
+            self._paths = list({file.resolve(): file for file in files}.values())
+        return self._paths
+
+    @property
+    def indexes(self) -> list[Path]:
+        """The files among those given that join shards."""
+        return [given for given in self._given if shards_of(given) != [given]]
 
     @classmethod
     def open(cls, paths: Sequence[str | Path], set: str | None = None) -> FeatureStore:
@@ -49,8 +64,7 @@ class FeatureStore:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the maps, which belong to a process."""
-        kept = ("paths", "where", "set", "hint")
-        return {**{name: getattr(self, name) for name in kept}, "_opened": None}
+        return {**self.__dict__, "_opened": None, "_index": {}, "_ids": []}
 
     def _parts(self) -> list[SetFile]:
         if self._opened is None:

@@ -20,7 +20,7 @@ Uncompressed data sets are contiguous, so that a reader maps them without going 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -33,6 +33,8 @@ SCHEMA_VERSION = 1
 DEFAULT_SET = "boxes"
 EDGE = 0.5
 """How far (pixels) a box may leave its image: published detections round their corners."""
+HISTORY = ("versions", "sources")
+"""Keys of a provenance that say when and from what a store was made, not what its records mean."""
 
 
 @dataclass(frozen=True)
@@ -214,5 +216,15 @@ def layout(record: Record) -> dict[str, int]:
 
 
 def same_extraction(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    """Whether two provenances describe the same extraction (versions may differ)."""
-    return {**ours, "versions": None} == {**theirs, "versions": None}
+    """Whether two provenances describe the same extraction (versions and imported files may differ)."""
+    ignored = dict.fromkeys(HISTORY)
+    return {**ours, **ignored} == {**theirs, **ignored}
+
+
+def join_provenance(provenances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The last of several provenances of one extraction, with the files that all of them were imported from."""
+    joined = dict(provenances[-1])
+    sources = [source for provenance in provenances for source in provenance.get("sources", ())]
+    if sources:
+        joined["sources"] = [source for place, source in enumerate(sources) if source not in sources[:place]]
+    return joined

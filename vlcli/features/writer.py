@@ -25,7 +25,15 @@ from typing import Any
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.assemble import Source, copy_sets, create_file, write_records, write_sources
 from vlcli.features.file import SetFile, open_hdf5
-from vlcli.features.schema import DEFAULT_SET, Record, check_record, layout, normalise, same_extraction
+from vlcli.features.schema import (
+    DEFAULT_SET,
+    Record,
+    check_record,
+    join_provenance,
+    layout,
+    normalise,
+    same_extraction,
+)
 
 
 @contextmanager
@@ -245,6 +253,7 @@ class FeatureWriter:
         """
         self.flush()
         self._segments = self._open_segments()
+        provenance = join_provenance([*(source.provenance for source in self._sources()), self.provenance])
         if self._segments or not self.path.exists() or (self._kept is None):
             others = _other_sets(self.path, self.set)
             sources = [Source.whole(source) for source in self._sources()]
@@ -255,7 +264,7 @@ class FeatureWriter:
                     file,
                     self.set,
                     sources,
-                    self.provenance,
+                    provenance,
                     order=order,
                     compression=self.compression,
                     widths=self._layout,
