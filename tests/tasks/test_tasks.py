@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -146,7 +147,7 @@ def test_vqa_scores_by_the_official_rule_and_submits(tmp_path):
 def test_vqa_table_counts_the_best_answers():
     task = registry.build("tasks", {"name": "vqa", "min_count": 2})
     rows = [{"answers": {"yes": 1.0, "no": 0.3}}] * 2 + [{"answers": {"The cat": 0.9}}, {"answers": {"cat": 0.6}}, {}]
-    reader = SimpleNamespace(examples=lambda: [SimpleNamespace(targets=row) for row in rows])
+    reader = SimpleNamespace(root=Path("none"), examples=lambda: [SimpleNamespace(targets=row) for row in rows])
     assert task.labels([reader]) == ("cat", "yes")
 
 

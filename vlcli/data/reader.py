@@ -44,6 +44,8 @@ class Reader:
     paper: ClassVar[str] = ""
     splits: ClassVar[tuple[str, ...]] = ()
     """The splits its files come in, for messages; empty: any."""
+    held_out_splits: ClassVar[tuple[str, ...]] = ()
+    """Splits that are for validation and testing: pre-training refuses them."""
     weight: float = 1.0
     """How often a training epoch passes over it: ``weight`` beside a reader's own keys in a recipe."""
 
@@ -93,6 +95,10 @@ class Reader:
                 raise self._empty(len(found))
             self._examples = chosen
         return self._examples
+
+    def forget(self) -> None:
+        """Drop what :meth:`examples` keeps; it reads anew where it is asked again."""
+        self._examples = None
 
     def image_files(self) -> dict[str, Path]:
         """Where each image lies, by image id, in the order of first use (existence is not checked).

@@ -149,12 +149,19 @@ class Loader:
             inner = {n.removeprefix("model."): v for n, v in state.items() if n.startswith("model.")}
             state = {n: v for n, v in state.items() if not n.startswith("model.")} | self._from_model(inner)
         for name, objective in self.learner.objectives.items():
-            prefix = f"objectives.{name}."
+            prefix = f"objectives.{self._giver(name, state)}."
             inner = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
             if inner:
                 state = {n: v for n, v in state.items() if not n.startswith(prefix)}
-                state |= {prefix + n: v for n, v in objective.adapt(inner, self.report.reshaped).items()}
+                adapted = objective.adapt(inner, self.report.reshaped)  # type: ignore[operator]
+                state |= {f"objectives.{name}.{n}": v for n, v in adapted.items()}
         return state
+
+    def _giver(self, name: str, state: Iterable[str]) -> str:
+        """Whose part of the checkpoint an objective takes: its own, else that of one it inherits from."""
+        held = {n.split(".")[1] for n in state if n.startswith("objectives.")}
+        heirs = [n for n in self.learner.objectives[name].inherits if n not in self.learner.objectives]  # type: ignore[operator, union-attr]
+        return next((n for n in [name, *heirs] if n in held), name)
 
     def _from_model(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         adapted = self.learner.model.adapt(state, self.report.reshaped)

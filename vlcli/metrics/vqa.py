@@ -61,6 +61,12 @@ def trim(answer: str) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
+def table_form(answer: str) -> str:
+    """An answer as tables of the field hold it (Teney et al. 2018's code): normalised, the last commas left out."""
+    return strip_words(strip_punctuation(answer)).replace(",", "")
+
+
+@lru_cache(maxsize=1 << 16)
 def normalise(answer: str) -> str:
     """An answer as the official evaluation compares it."""
     return strip_words(strip_punctuation(trim(answer)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -10,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vlcli.errors import ComponentError
+from vlcli.data.answers import AnswerList, read_answers
+from vlcli.errors import ComponentError, DataError
 from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
-from vlcli.objectives.answers import AnswerTable
+from vlcli.objectives.answers import KEY, AnswerTable, encode
 from vlcli.objectives.base import Mean, Objective, Outcome
 from vlcli.objectives.blanking import Only, seen
 
@@ -35,10 +37,13 @@ class Answering(Objective):
         head: a head of ``vlcli.nn.heads``; None takes the model's own for the role ``answer``.
         only: what the model sees; ``text`` and ``images`` are controls.
         view: the view that is answered.
+        source_answers: where the weights it starts from are not vlcli's: the file of the answers that their rows stand
+            for (``all_ans.json`` of LXMERT's release), a path from the current folder. Rows are taken over by string.
     """
 
     paper = "LXMERT, Tan and Bansal 2019, sections 3.1.3 and 4.2; Teney et al. 2018 (soft targets)"
     requires = frozenset({"fuse"})
+    inherits = ("image-qa",)
 
     def __init__(
         self,
@@ -50,6 +55,7 @@ class Answering(Objective):
         head: str | None = None,
         only: Only = "both",
         view: str = "clean",
+        source_answers: str | None = None,
     ) -> None:
         super().__init__(model, facts)
         if not facts.answers:
@@ -62,10 +68,11 @@ class Answering(Objective):
         self.loss, self.sample, self.only, self.view = loss, sample, only, view
         self.head = build_head(model, "answer", self.dim, len(facts.answers), head)
         self.table = AnswerTable(facts.answers)
+        self.source_answers = source_answers
 
     def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
         """The loss over the examples that are questions, and the mean score of the answers chosen."""
-        name = seen(step, self.view, self.only)
+        name = self.seen(step)
         given = step.batch.targets.get("answers") or [None] * len(step.batch)
         rows = self._rows(given, step.view(name).marks.get("matched"))
         fused = step.fused(name)
@@ -77,7 +84,11 @@ class Answering(Objective):
 
     def predict(self, step: Step) -> dict[str, Tensor]:
         """``logits`` (B, A)."""
-        return {"logits": self.head(step.fused(seen(step, self.view, self.only)).by_example())}
+        return {"logits": self.head(step.fused(self.seen(step)).by_example())}
+
+    def seen(self, step: Step) -> str:
+        """The name of the view it answers from."""
+        return seen(step, self.view, self.only)
 
     def targets(self, given: Sequence[Mapping[str, float]]) -> Tensor:
         """(Q, A) the score of every answer of the table."""
@@ -89,8 +100,26 @@ class Answering(Objective):
         return made
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Take over the rows of answers that both tables have."""
-        return self.table.adapt(state, self.state_dict(), report)
+        """Take over the head; of its last layer, the rows of answers that the checkpoint's table has, too.
+
+        An answer is looked for as it is written, then in LXMERT's normalised form; rows of others become zeros, as in
+        LXMERT's released code.
+        """
+        if KEY not in state and self.source_answers is not None:
+            state = {**state, KEY: self._named_rows(state, Path(self.source_answers).expanduser())}
+        return self.table.adapt(state, self.state_dict(), report, find=AnswerList.find, blank=True)
+
+    @staticmethod
+    def _named_rows(state: Mapping[str, Tensor], file: Path) -> Tensor:
+        """The table of foreign weights, which must have a row for each of its answers."""
+        theirs = read_answers(file)
+        if not any(value.dim() and len(value) == len(theirs) for value in state.values()):
+            got = ", ".join(f"{name} {tuple(value.shape)}" for name, value in state.items())
+            expected = f"{len(theirs):,} rows in the last layer"
+            raise DataError(
+                "The weights are not those of this answer table.", where=str(file), got=got, expected=expected
+            )
+        return encode(theirs.strings)
 
     @staticmethod
     def _rows(given: Sequence[Any], matched: Tensor | None) -> Tensor:
@@ -113,7 +142,11 @@ class Answering(Objective):
     @staticmethod
     def _draw(target: Tensor, seeds: Tensor) -> Tensor:
         """(Q,) an answer drawn in proportion to its score, the same for the same seed."""
-        numbers = [np.random.default_rng(seed & 0xFFFFFFFFFFFF).random() for seed in seeds.tolist()]
         running = target.double().cumsum(1)  # (Q, A)
-        mark = torch.tensor(numbers, dtype=torch.float64, device=target.device)[:, None] * running[:, -1:]
+        mark = torch.tensor(draws(seeds), dtype=torch.float64, device=target.device)[:, None] * running[:, -1:]
         return (running <= mark).sum(1).clamp(max=target.shape[1] - 1)
+
+
+def draws(seeds: Tensor) -> list[float]:
+    """A number in [0, 1) for each seed."""
+    return [float(np.random.default_rng(seed & 0xFFFFFFFFFFFF).random()) for seed in seeds.tolist()]

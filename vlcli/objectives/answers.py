@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+
+from vlcli.data.answers import AnswerList
 
 _END = b"\x00"
 KEY = "table.utf8"
@@ -26,23 +28,45 @@ class AnswerTable(nn.Module):
         self.index = {answer: row for row, answer in enumerate(answers)}
         self.register_buffer("utf8", encode(answers))
 
-    def adapt(self, state: dict[str, Tensor], own: Mapping[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+    def adapt(
+        self,
+        state: dict[str, Tensor],
+        own: Mapping[str, Tensor],
+        report: list[str],
+        *,
+        find: Callable[[AnswerList, str], int | None] = AnswerList.exact,
+        blank: bool = False,
+    ) -> dict[str, Tensor]:
         """Reorder the rows of ``state``, whose own table says what they are, into this table's order.
 
-        Answers that the checkpoint lacks keep the fresh rows of ``own``. A checkpoint without a table is left as it is.
+        A checkpoint without a table is left as it is.
+
+        Args:
+            state: this objective's part of the checkpoint.
+            own: the fresh weights.
+            report: is told how many rows were moved.
+            find: the row of their table that an answer of ours takes.
+            blank: rows of answers that the checkpoint lacks become zeros; else they keep what ``own`` holds.
         """
         theirs = decode(state[KEY]) if KEY in state and state[KEY].device.type != "meta" else ()
         if not theirs or not self.answers or theirs == self.answers:
             return state
-        old = {answer: row for row, answer in enumerate(theirs)}
-        pairs = [(row, old[answer]) for row, answer in enumerate(self.answers) if answer in old]
+        names = _rows(state, own, len(theirs), len(self.answers))
+        if not names:  # another sort of head: its shapes will not fit either, and the load report says so
+            return state
+        old = AnswerList(theirs)
+        pairs = [(row, place) for row, answer in enumerate(self.answers) if (place := find(old, answer)) is not None]
         moved = dict(state)
-        for name, value in state.items():
-            if name in own and _is_rows(value, own[name], len(theirs), len(self.answers)):
-                moved[name] = _move(value, own[name], pairs)
+        for name in names:
+            moved[name] = _move(state[name], own[name], pairs, blank)
         moved[KEY] = self.utf8.clone()
-        report.append(f"answer rows moved by string: {len(pairs)} of {len(self.answers)} known (of {len(theirs)})")
+        report.append(_told(len(pairs), len(self.answers), len(theirs), blank))
         return moved
+
+
+def _told(moved: int, wanted: int, known: int, blank: bool) -> str:
+    rest = f", {wanted - moved} set to zero" if blank and moved < wanted else ""
+    return f"answer rows moved by string: {moved} of {wanted} known (of {known}){rest}"
 
 
 def encode(answers: tuple[str, ...]) -> Tensor:
@@ -56,13 +80,20 @@ def decode(table: Tensor) -> tuple[str, ...]:
     return tuple(part.decode() for part in bytes(table.cpu().tolist()).split(_END)[:-1])
 
 
+def _rows(state: Mapping[str, Tensor], own: Mapping[str, Tensor], old: int, new: int) -> list[str]:
+    """The names of the classifier's last layer: inner layers may happen to be as wide as the table is long."""
+    fitting = [name for name in own if name in state and _is_rows(state[name], own[name], old, new)]
+    last = fitting[-1].rpartition(".")[0] if fitting else ""
+    return [name for name in fitting if name.rpartition(".")[0] == last]
+
+
 def _is_rows(theirs: Tensor, ours: Tensor, old: int, new: int) -> bool:
     shapes = theirs.dim() > 0 and theirs.shape[0] == old and ours.dim() > 0 and ours.shape[0] == new
     return shapes and theirs.shape[1:] == ours.shape[1:] and theirs.is_floating_point()
 
 
-def _move(theirs: Tensor, ours: Tensor, pairs: list[tuple[int, int]]) -> Tensor:
-    made = ours.detach().clone()
+def _move(theirs: Tensor, ours: Tensor, pairs: list[tuple[int, int]], blank: bool) -> Tensor:
+    made = torch.zeros_like(ours) if blank else ours.detach().clone()
     if pairs:
         new, old = (torch.tensor(column) for column in zip(*pairs, strict=True))
         made[new] = theirs[old].to(made)

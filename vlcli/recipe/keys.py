@@ -122,6 +122,8 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
         if isinstance(vocabulary, str):  # under the data root, or here; else the name of a hub's
             places = [root / vocabulary, Path(vocabulary).expanduser()]
             files += [place for place in places if place.exists()][:1]
+        tables = [spec.get("answers") for spec in [*(stage.objectives or []), stage.task or {}]]
+        files += [root / Path(table).expanduser() for table in tables if isinstance(table, str)]
     return files
 
 

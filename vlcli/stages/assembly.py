@@ -109,6 +109,8 @@ def assemble(context: StageContext) -> Assembly:
     """
     plan = choose(context)
     needs = model_needs(plan)
+    if plan.config.kind == "pretrain":
+        refuse_held_out(context, plan.data_specs)
     arrange = plan.task.arrange if plan.task is not None else list
     readers = arrange(open_readers(plan.data_specs, context.root, context.progress))
     validation = arrange(open_readers(plan.config.validation, context.root))
@@ -199,6 +201,25 @@ def _refuse_gaps(context: StageContext, model: Spec | None, objectives: list[Spe
         problems.append(Problem(f"{place}.objectives", "nothing to train on", hint="add `objectives:` or a `task:`"))
     if not data:
         problems.append(Problem(f"{place}.data", "no data are named", hint="add `data:` (vlcli ls datasets)"))
+    if problems:
+        raise RecipeError(problems)
+
+
+def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:
+    """Refuse to pre-train on a split that is for validation or testing.
+
+    Raises:
+        RecipeError: which, and where the recipe names it.
+    """
+    problems = []
+    for number, spec in enumerate(specs):
+        held: tuple[str, ...] = getattr(registry.load("datasets", spec["name"]), "held_out_splits", ())
+        split = spec.get("split", [])
+        named = sorted({split} & set(held)) if isinstance(split, str) else sorted(set(split) & set(held))
+        if named:
+            what = "a split for validation or testing is pre-trained on"
+            place = f"stages.{context.name}.data[{number}].split"
+            problems.append(Problem(place, what, got=", ".join(named), hint="name it in `validation` instead"))
     if problems:
         raise RecipeError(problems)
 
@@ -353,9 +374,7 @@ def _weight_file(path: Path) -> Path:
     return found[0]
 
 
-def _pipelines(
-    learner: Learner, tokenizer: Any, stores: Stores, facts: dict[str, Any]
-) -> Callable[..., Pipeline]:
+def _pipelines(learner: Learner, tokenizer: Any, stores: Stores, facts: dict[str, Any]) -> Callable[..., Pipeline]:
     """Makes the data of some readers, corrupted as the objectives ask unless told not to."""
     corruptions = []
     for name, objective in learner.objectives.items():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data.files import read_json, value
+from vlcli.data.files import inside, read_json, value
+from vlcli.data.heldout import Identity, minival
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
@@ -23,11 +25,31 @@ def soft_scores(answers: Iterable[str]) -> dict[str, float]:
     return {answer: SCORES[min(count, 4)] for answer, count in Counter(answers).most_common()}
 
 
+@dataclass(frozen=True)
+class _Part:
+    """The files of one split.
+
+    Attributes:
+        split: ``minival`` or ``nominival`` where ``listed`` says which questions of the files are meant.
+        asked: the questions.
+        answered: the annotations, or None.
+        listed: the file that lists the images of minival, or None.
+    """
+
+    split: str
+    asked: Path
+    answered: Path | None = None
+    listed: Path | None = None
+
+
 class VQA(Reader):
     """Questions on images with ten answers each (VQA v2 JSON, gzip accepted, or LXMERT's list).
 
-    Targets: ``answers`` (answer -> soft score), ``raw_answers`` (as given), ``question_type``, ``answer_type`` and
-    ``question_id``; a split without annotations has the last alone.
+    Targets: ``answers`` (answer -> soft score), ``answer`` (the one that most gave), ``raw_answers`` (as given),
+    ``question_type``, ``answer_type`` and ``question_id``; a split without annotations has the last alone.
+
+    ``minival`` and ``nominival`` are LXMERT's division of ``val``: its own lists where they are there, else the
+    official files of ``val`` divided by a list of images.
 
     Args:
         root: data root.
@@ -37,12 +59,14 @@ class VQA(Reader):
         images: folder of the pictures, searched by image id.
         image_name: image id made of the file's number, e.g. ``COCO_train2014_{:012d}``; None: by the file's own
             ``data_subtype``, else twelve digits.
+        minival: file that lists the images of minival, under the root; None: the usual places (docs/data.md).
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Goyal et al. 2017, Making the V in VQA Matter"
     splits: ClassVar[tuple[str, ...]] = ("train", "val", "test", "nominival", "minival")
+    held_out_splits: ClassVar[tuple[str, ...]] = ("minival", "test", "test-dev")
     asked: ClassVar[tuple[str, ...]] = (
         "vqa/v2_OpenEnded_mscoco_{split}_questions.json",
         "vqa/v2_OpenEnded_mscoco_{split}2014_questions.json",
@@ -66,38 +90,58 @@ class VQA(Reader):
         annotations: str | None = None,
         images: str = "images",
         image_name: str | None = None,
+        minival: str | None = None,
         take: str | None = None,
         limit: int | None = None,
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         self.questions, self.annotations, self.image_name = questions, annotations, image_name
+        self.minival = minival
 
     def files(self) -> list[Path]:
-        """Question files, and annotation files where there are any."""
-        return [file for pair in self._pairs() for file in pair if file is not None]
+        """Question files, annotation files where there are any, and the list that divides ``val`` where it is used."""
+        found = [
+            file for part in self._parts() for file in (part.asked, part.answered, part.listed) if file is not None
+        ]
+        return list(dict.fromkeys(found))
 
     def read(self) -> list[Example]:
         """One example a question, key = question id."""
-        examples = []
-        for asked, answered in self._pairs():
-            content = read_json(asked, (dict, list))
-            rows = (
-                self._joined(content, asked) if isinstance(content, list) else self._official(content, asked, answered)
-            )
-            examples += list(rows)
-        return examples
+        return [example for part in self._parts() for example in self._read_part(part)]
 
-    def _pairs(self) -> list[tuple[Path, Path | None]]:
-        asked = self.first_file(self.questions, self.asked)
+    def _read_part(self, part: _Part) -> list[Example]:
+        content = read_json(part.asked, (dict, list))
+        joined = isinstance(content, list)
+        rows = list(self._joined(content, part.asked) if joined else self._official(content, part.asked, part.answered))
+        if part.listed is None:
+            return rows
+        same = Identity()
+        listed = {same.key(name) for name in minival(self.root, self.minival)[0] or ()}
+        return [row for row in rows if (same.key(row.images[0]) in listed) == (part.split == "minival")]
+
+    def _parts(self) -> list[_Part]:
+        return list(dict.fromkeys(self._part(split) for split in self.split_names))
+
+    def _part(self, split: str) -> _Part:
+        asked, _ = self._find(self.questions, self.asked, split)
+        if split in ("minival", "nominival") and not asked.is_file() and self.questions is None:
+            official = self._part("val")
+            if official.asked.is_file():
+                return replace(official, split=split, listed=minival(self.root, self.minival)[1])
         if self.annotations == "":
-            return [(file, None) for file in asked]
-        answered: list[Path | None] = list(self.first_file(self.annotations, self.answered))
-        for place, (split, file) in enumerate(zip(self.split_names, answered, strict=True)):
-            joined = asked[place].name == f"{split}.json"  # LXMERT's form holds its own answers
-            unlabelled = split.startswith("test") and not (file and file.is_file())
-            if self.annotations is None and (joined or unlabelled):
-                answered[place] = None
-        return list(dict.fromkeys(zip(asked, answered, strict=True)))
+            return _Part("", asked)
+        answered, there = self._find(self.annotations, self.answered, split)
+        joined = asked.name == f"{split}.json"  # LXMERT's form holds its own answers
+        unlabelled = split.startswith("test") and not there
+        lacking = self.annotations is None and (joined or unlabelled)
+        return _Part("", asked, None if lacking else answered)
+
+    def _find(self, named: str | None, candidates: Sequence[str], split: str) -> tuple[Path, bool]:
+        """The file of a split and whether it is there."""
+        texts = [named] if named else candidates
+        paths = [inside(self.root, text.replace("{split}", split)) for text in texts]
+        found = next((path for path in paths if path.is_file()), paths[0])
+        return found, found.is_file()
 
     def _official(self, content: dict[str, Any], asked: Path, answered: Path | None) -> Iterator[Example]:
         notes = {} if answered is None else _by_question(answered)
@@ -142,7 +186,8 @@ def _targets(notes: dict[Any, dict[str, Any]], number: Any, file: Path) -> dict[
             "An answer has no text.", where=where, got=str(given)[:100], expected='{"answer": ...}'
         ) from None
     kinds = {name: str(row.get(name, "")) for name in ("question_type", "answer_type")}
-    return {"answers": soft_scores(answers), "raw_answers": answers, **kinds}
+    best = {"answer": str(row["multiple_choice_answer"])} if row.get("multiple_choice_answer") is not None else {}
+    return {"answers": soft_scores(answers), **best, "raw_answers": answers, **kinds}
 
 
 def _image_form(subtype: str) -> str:

@@ -1,0 +1,205 @@
+"""LXMERT's pre-training data out of the official files: captions and questions of five data sets, grouped by image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vlcli import registry
+from vlcli.data.heldout import Identity, is_coco, minival
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.errors import DataError
+from vlcli.progress import Progress, Silent
+from vlcli.registry import Spec
+
+SETS = ("mscoco", "vg", "vqa", "gqa", "visual7w")
+"""The data sets by their names in LXMERT's files."""
+OF_COCO, OF_VG = ("mscoco", "vqa"), ("vg", "gqa", "visual7w")
+ALL = "all"
+PARTS = ("COCO - VG", "COCO and VG", "VG - COCO")
+"""The rows of LXMERT's Table 1."""
+SPLITS = ("mscoco_train", "mscoco_nominival", "mscoco_minival", "vgnococo")
+USUAL: Mapping[str, tuple[tuple[Spec, tuple[str, ...]], ...]] = {
+    "mscoco": (
+        ({"name": "coco-captions", "file": "annotations/captions_{split}2014.json"}, ("train", "val")),
+        ({"name": "coco-captions", "file": "coco/annotations/captions_{split}2014.json"}, ("train", "val")),
+        ({"name": "coco-captions"}, ("train", "val")),
+    ),
+    "vg": (({"name": "vg-regions"}, ("all",)),),
+    "vqa": (({"name": "vqa"}, ("train", "val")), ({"name": "vqa"}, ("train", "nominival", "minival"))),
+    "gqa": (({"name": "gqa"}, ("train", "val")),),
+    "visual7w": (({"name": "vg-qa"}, ("all",)),),
+}
+"""The readers that are tried for each set, with the splits that are for training and validation."""
+
+
+@dataclass
+class Datum:
+    """All sentences of one image.
+
+    Attributes:
+        image: its name.
+        sentences: by data set.
+        answers: of sets of questions, answer -> score of each sentence; empty where it has none.
+    """
+
+    image: str
+    sentences: dict[str, list[str]] = field(default_factory=dict)
+    answers: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+
+    def add(self, source: str, example: Example) -> None:
+        """One more sentence."""
+        self.sentences.setdefault(source, []).append(example.text or "")
+        if "question_id" in example.targets:
+            self.answers.setdefault(source, []).append(dict(example.targets.get("answers") or {}))
+
+    def as_row(self) -> dict[str, Any]:
+        """As LXMERT's files have it."""
+        return {"img_id": self.image, "labelf": self.answers, "sentf": self.sentences}
+
+
+@dataclass
+class Source:
+    """One data set that is there.
+
+    Attributes:
+        name: which of :data:`SETS`.
+        parts: its open readers by split.
+    """
+
+    name: str
+    parts: dict[str, Reader]
+
+    @property
+    def files(self) -> list[Path]:
+        """What it reads."""
+        return [file for reader in self.parts.values() for file in reader.files()]
+
+
+def find_sources(root: Path, changes: Mapping[str, Mapping[str, Any] | None] | None = None) -> list[Source]:
+    """The data sets whose files are under the root.
+
+    Args:
+        root: data root.
+        changes: by data set, parameters of its reader (``name``, ``split`` and ``file`` among them) that differ from
+            the usual; None: leave it out.
+
+    Raises:
+        DataError: a set is unknown, or none is there.
+    """
+    changes = changes or {}
+    if unknown := sorted(set(changes) - set(SETS)):
+        raise DataError("There is no such source.", got=", ".join(unknown), expected=", ".join(SETS))
+    wanted = [name for name in SETS if name not in changes or changes[name] is not None]
+    found = [source for name in wanted if (source := _source(root, name, dict(changes.get(name) or {})))]
+    if not found:
+        expected = "COCO captions, VG region descriptions, VQA, GQA or VG questions (docs/data.md)"
+        raise DataError("Nothing to aggregate is there.", where=str(root), expected=expected)
+    return found
+
+
+def _source(root: Path, name: str, change: dict[str, Any]) -> Source | None:
+    for spec, usual in USUAL[name]:
+        splits = change.get("split", usual)
+        splits = [splits] if isinstance(splits, str) else list(splits)
+        parts = {}
+        for split in splits:
+            reader: Reader = registry.build("datasets", {**spec, **change, "split": split}, root)
+            if all(file.is_file() for file in reader.files()):
+                parts[split] = reader
+        if len(parts) == len(splits) or (parts and (spec, usual) == USUAL[name][-1]):
+            return Source(name, parts)
+    if change:
+        raise DataError("The files of a source are not there.", where=str(root), got=f"{name}: {change}")
+    return None
+
+
+def aggregate(
+    sources: Iterable[Source],
+    root: Path,
+    *,
+    minival_file: str | None = None,
+    image_data: str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, dict[str, Datum]]:
+    """Group by image, and images by LXMERT's splits.
+
+    An image that COCO and Visual Genome share goes under COCO's name. Without a list of minival, all of COCO's
+    validation images are minival.
+
+    Args:
+        sources: see :func:`find_sources`.
+        root: data root.
+        minival_file: lists the images of minival; None: the usual places.
+        image_data: Visual Genome's ``image_data.json``; None: the usual places.
+        progress: told what is read.
+
+    Returns:
+        By split, by image name.
+    """
+    report = progress or Silent()
+    same, known = Identity.under(root, image_data), minival(root, minival_file)[0]
+    named: dict[str, str] = {}  # key of an image: its name
+    held: dict[str, str] = {}  # key of a COCO image: train, val, nominival or minival
+    data: dict[str, Datum] = {}
+    # COCO's own sets come first: theirs are the names of shared images.
+    for source in sorted(sources, key=lambda source: source.name in OF_VG):
+        for split, reader in source.parts.items():
+            for example in reader.examples():
+                key = same.key(example.images[0])
+                name = named.setdefault(key, example.images[0])
+                if source.name in OF_COCO:
+                    held[key] = split if held.get(key) in (None, "val") else held[key]
+                data.setdefault(key, Datum(name)).add(source.name, example)
+            report.info(f"{source.name} {split}: {len(reader.examples()):,} sentences")
+            reader.forget()
+    listed = None if known is None else {same.key(name) for name in known}
+    made: dict[str, dict[str, Datum]] = {split: {} for split in SPLITS}
+    for key, datum in data.items():
+        made[_split_of(key, held.get(key), listed)][datum.image] = datum
+    return made
+
+
+def _split_of(key: str, split: str | None, listed: set[str] | None) -> str:
+    """The file an image goes to; ``split`` is where COCO's own sets have it."""
+    if listed is not None and key in listed:
+        return "mscoco_minival"
+    if split is None:
+        return "vgnococo"
+    if split == "val":
+        return "mscoco_minival" if listed is None else "mscoco_nominival"
+    return f"mscoco_{split}" if split in ("minival", "nominival") else "mscoco_train"
+
+
+def composition(data: Mapping[str, Iterable[Datum]]) -> list[dict[str, Any]]:
+    """How many images and sentences of each set there are: Table 1 of LXMERT, and the same by split.
+
+    Images of COCO that a set of Visual Genome speaks of are those that both share.
+
+    Args:
+        data: the images of each split.
+
+    Returns:
+        Rows with ``split``, ``part``, ``images``, one column a set, and ``all``.
+    """
+    cells: dict[tuple[str, str], dict[str, int]] = {}
+    for split, found in data.items():
+        for datum in found:
+            part = _part(datum)
+            for place in {(split, part), (split, ALL), (ALL, part), (ALL, ALL)}:
+                row = cells.setdefault(place, dict.fromkeys(("images", *SETS, "all"), 0))
+                row["images"] += 1
+                for name, sentences in datum.sentences.items():
+                    row[name] = row.get(name, 0) + len(sentences)
+                    row["all"] += len(sentences)
+    order = [(split, part) for split in (*data, ALL) for part in (*PARTS, ALL) if (split, part) in cells]
+    return [{"split": split, "part": part, **cells[split, part]} for split, part in order]
+
+
+def _part(datum: Datum) -> str:
+    if not is_coco(datum.image):
+        return PARTS[2]
+    return PARTS[1] if any(name in datum.sentences for name in OF_VG) else PARTS[0]

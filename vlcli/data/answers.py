@@ -1,0 +1,185 @@
+"""Answer tables: LXMERT's normalisation, files in every published form, and how a table is built.
+
+A table is a list of strings; the place of a string is the row of the classifier. Published forms that are read:
+
+* a list of ``{"ans": "net", "dsets": ["vqa", ...]}`` (LXMERT's ``all_ans.json``);
+* a list of strings (``trainval_label2ans.json``);
+* an object string -> place (``trainval_ans2label.json``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vlcli.data.files import inside, read_json
+from vlcli.errors import DataError
+
+SIZE = 9500
+"""Answers of LXMERT's pre-training table."""
+LEAST: Mapping[str, int] = {"vqa": 9, "gqa": 1}
+"""Sets whose fine-tuning table goes into a built table whole: the answers of so many questions or more."""
+
+_DIGITS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_SAME = {word: str(number) for number, word in enumerate(_DIGITS, 1)} | {"grey": "gray"}
+_ARTICLES = ("a ", "an ", "the ")
+
+
+def normalise(answer: str) -> str:
+    """An answer as LXMERT's table has it: lower case, one full stop and leading articles taken off, few words mapped.
+
+    Articles go in the order a, an, the, so that of "the a" only the first form is undone, as in the released code.
+    """
+    answer = answer.lower()
+    if answer.endswith("."):
+        answer = answer[:-1].strip()
+    for article in _ARTICLES:
+        if answer.startswith(article):
+            answer = answer[len(article) :].strip()
+    return _SAME.get(answer, answer)
+
+
+@dataclass(frozen=True)
+class AnswerList:
+    """The answers of a classifier, in the order of its rows.
+
+    Attributes:
+        strings: the answers.
+        sets: for each, the data sets it belongs to; empty where the file does not say.
+    """
+
+    strings: tuple[str, ...]
+    sets: tuple[tuple[str, ...], ...] = ()
+    _index: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Number the strings; of equal ones the first counts."""
+        for place, answer in enumerate(self.strings):
+            self._index.setdefault(answer, place)
+
+    def __len__(self) -> int:
+        return len(self.strings)
+
+    def exact(self, answer: str) -> int | None:
+        """The row of an answer as it is written."""
+        return self._index.get(answer)
+
+    def find(self, answer: str) -> int | None:
+        """The row of an answer as it is written, else of its normalised form; None where the table has neither."""
+        place = self.exact(answer)
+        return self._index.get(normalise(answer)) if place is None else place
+
+    def only(self, sets: Iterable[str]) -> AnswerList:
+        """The answers that belong to one of ``sets``, in the same order."""
+        wanted = set(sets)
+        kept = [place for place, names in enumerate(self.sets) if wanted.intersection(names)]
+        return AnswerList(tuple(self.strings[k] for k in kept), tuple(self.sets[k] for k in kept))
+
+
+def read_answers(path: Path) -> AnswerList:
+    """A table in any of the published forms.
+
+    Raises:
+        DataError: the file is missing or of another form, or two answers are alike.
+    """
+    content = read_json(path, (list, dict))
+    found = _of_object(content, path) if isinstance(content, dict) else _of_list(content, path)
+    if not found.strings or len(set(found.strings)) != len(found.strings):
+        twice = [answer for answer, count in Counter(found.strings).items() if count > 1]
+        got = f"{twice[0]!r} twice" if twice else "no answer"
+        raise DataError("This is no answer table.", where=str(path), got=got, expected="different answers")
+    return found
+
+
+def _of_list(rows: list[Any], path: Path) -> AnswerList:
+    if all(isinstance(row, str) for row in rows):
+        return AnswerList(tuple(rows))
+    for place, row in enumerate(rows):
+        if not isinstance(row, dict) or not isinstance(row.get("ans"), str):
+            expected = 'a string or {"ans": ..., "dsets": [...]}'
+            raise DataError("An answer has no text.", where=f"{path}[{place}]", got=str(row)[:80], expected=expected)
+    return AnswerList(tuple(row["ans"] for row in rows), tuple(tuple(map(str, row.get("dsets", ()))) for row in rows))
+
+
+def _of_object(rows: dict[str, Any], path: Path) -> AnswerList:
+    numbers = list(rows.values())
+    if not all(isinstance(number, int) for number in numbers) or sorted(numbers) != list(range(len(rows))):
+        expected = "every number from 0 on, once"
+        raise DataError("The answers are not numbered one after another.", where=str(path), expected=expected)
+    return AnswerList(tuple(sorted(rows, key=lambda answer: rows[answer])))
+
+
+def as_rows(table: AnswerList) -> list[dict[str, Any]]:
+    """The form of ``all_ans.json``."""
+    sets = table.sets or ((),) * len(table)
+    return [{"ans": answer, "dsets": list(names)} for answer, names in zip(table.strings, sets, strict=True)]
+
+
+def build_table(
+    counts: Mapping[str, Mapping[str, int]], size: int = SIZE, least: Mapping[str, int] = LEAST
+) -> AnswerList:
+    """A table over several question sets.
+
+    The fine-tuning tables of the sets in ``least`` go in whole, then the most frequent answers of all sets until there
+    are ``size``; where the tables alone are larger, the most frequent of them. Neither the paper nor the released code
+    says how the published table was made; this rule gives its pattern of memberships.
+
+    Args:
+        counts: for each set, how many questions have an answer as their best.
+        size: how many answers.
+        least: for each set whose answers all belong to it, how many questions an answer needs.
+
+    Returns:
+        Normalised answers in alphabetical order with the sets they belong to.
+    """
+    plain = {name: _normalised(found) for name, found in counts.items()}
+    members = {name: {a for a, n in found.items() if n >= least.get(name, 1)} for name, found in plain.items()}
+    whole = set().union(*(members[name] for name in members if name in least))
+    total: Counter[str] = Counter()
+    for name, found in plain.items():
+        total.update({answer: count for answer, count in found.items() if answer in members[name]})
+    best = sorted(total, key=lambda answer: (answer not in whole, -total[answer], answer))[:size]
+    strings = tuple(sorted(best))
+    return AnswerList(strings, tuple(tuple(n for n in members if answer in members[n]) for answer in strings))
+
+
+def _normalised(found: Mapping[str, int]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for answer, count in found.items():
+        counts[normalise(answer)] += count
+    return counts
+
+
+def best_answer(targets: Mapping[str, Any]) -> str | None:
+    """The one answer of a question: the one its file names, else the one with the highest score; None without any."""
+    if targets.get("answer") is not None:
+        return str(targets["answer"])
+    answers: Mapping[str, float] = targets.get("answers") or {}
+    return max(answers, key=lambda answer: answers[answer]) if answers else None
+
+
+def mapped(answers: Sequence[str], table: AnswerList) -> tuple[int, list[str]]:
+    """How many of ``answers`` have a row in ``table``, and those that have none."""
+    missing = [answer for answer in answers if table.find(answer) is None]
+    return len(answers) - len(missing), missing
+
+
+def table_file(named: str | None, readers: Sequence[Any], usual: str) -> Path | None:
+    """The table's file under the first reader's root: the one named, else the usual one where it is there."""
+    if not readers:
+        return None
+    path = inside(readers[0].root, named or usual)
+    return path if named or path.is_file() else None
+
+
+def count_answers(readers: Sequence[Any]) -> dict[str, Counter[str]]:
+    """How many questions have an answer as their best, by data set."""
+    counts: dict[str, Counter[str]] = {}
+    for reader in readers:
+        for example in reader.examples():
+            if (answer := best_answer(example.targets)) is not None:
+                counts.setdefault(str(example.targets.get("set", reader.label)), Counter())[answer] += 1
+    return counts
