@@ -120,6 +120,7 @@ class DeiT(Model):
         self.positions, self.drop = tokens, nn.Dropout(dropout)
         self.stack = self._stack(shape, replace(VIT_STYLE, dropout=dropout), drop_path, attention, pairwise)
         rows = len(facts.answers) if classes is None else classes
+        self.own_classes = rows
         self.head = nn.Linear(width, rows) if rows else nn.Identity()
         self.head_dist = nn.Linear(width, rows) if rows and distilled else None
         self._layouts: dict[tuple[int, int, torch.device], Layout] = {}

@@ -239,6 +239,7 @@ class Swin(Model):
         self.stages = nn.ModuleList(stages)
         self.norm = nn.LayerNorm(self.dim)
         rows = len(facts.answers) if classes is None else classes
+        self.own_classes = rows
         self.head = nn.Linear(self.dim, rows) if rows else nn.Identity()
         self._initialise()
 

@@ -97,6 +97,7 @@ class States(Tensors):
         pooled: (N, D) one vector a row, where the model has one.
         layers: hidden states by layer, where asked for.
         extra: what a model adds for its own objectives, by name (leading dimension N).
+        number: (N,) which of its example's pictures a row is, where several are fused one by one; None: the only one.
     """
 
     hidden: Tensor
@@ -104,13 +105,15 @@ class States(Tensors):
     pooled: Tensor | None = None
     layers: dict[int, Tensor] = field(default_factory=dict)
     extra: dict[str, Tensor] = field(default_factory=dict)
+    number: Tensor | None = None
 
     def select(self, rows: Tensor) -> States:
         """The given rows, tensors of the dictionaries included; a layout shared by the batch stays shared."""
         layout = self.layout if self.layout.route.shape[0] == 1 else self.layout.select(rows)
         pick = {name: {key: value[rows] for key, value in getattr(self, name).items()} for name in ("layers", "extra")}
         pooled = None if self.pooled is None else self.pooled[rows]
-        return States(self.hidden[rows], layout, pooled, **pick)
+        number = None if self.number is None else self.number[rows]
+        return States(self.hidden[rows], layout, pooled, **pick, number=number)
 
 
 @dataclass
@@ -196,6 +199,8 @@ class Model(nn.Module):
     heads: ClassVar[Mapping[str, str]] = {}
     """The head (a name of ``vlcli.nn.heads``) this model's paper uses, by role: ``mlm``, ``matching`` ..."""
 
+    own_classes: int = 0
+    """Rows of its own classifier of pictures, whose scores :meth:`encode_image` gives as ``extra["logits"]``."""
     init_std: float = 0.02
     """Deviation of freshly drawn weights, its heads' included; BERT's 0.02 is meant for widths near 768."""
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vlcli.errors import ComponentError, DataError
+from vlcli.errors import ComponentError
 from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
 from vlcli.objectives.answers import AnswerTable
 from vlcli.objectives.base import Mean, Objective, Outcome
 from vlcli.objectives.blanking import Only, seen
+from vlcli.objectives.labels import class_ids
 
 
 class Classification(Objective):
@@ -91,29 +91,8 @@ class Classification(Objective):
         Raises:
             DataError: a label that is none of the classes.
         """
-        if given is None:
-            return torch.full((len(logits),), -1, dtype=torch.long, device=logits.device)
-        if isinstance(given, Tensor) and self.numbered:
-            labels = given.to(logits.device).long()
-        else:
-            values = given.tolist() if isinstance(given, Tensor) else given
-            labels = torch.tensor([self._label(value) for value in values], device=logits.device)
-        if len(labels) and (int(labels.max()) >= self.count or int(labels.min()) < -1):
-            self._refuse(int(labels.max()))
-        return labels
-
-    def _label(self, value: Any) -> int:
-        """A class number, a label string, or a number that readers gave to a label string."""
-        if value is None or value == "":
-            return -1
-        found = None if self.numbered else self.table.index.get(str(value))
-        if found is None and isinstance(value, int):
-            return int(value)
-        return self._refuse(value) if found is None else found
-
-    def _refuse(self, value: Any) -> int:
-        known = f"0 to {self.count - 1}" if self.numbered else ", ".join(self.names[:8])
-        raise DataError("A label is none of the classes.", where="target label", got=repr(value), expected=known)
+        index = {} if self.numbered else self.table.index
+        return class_ids(given, len(logits), index, self.count).to(logits.device)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         """Take over the rows of labels that both sets have."""

@@ -1,0 +1,198 @@
+"""Fine-grained classification: Stanford Cars and CUB-200-2011 as they are published."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vlcli.data.files import inside, read_text
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.errors import ComponentError, DataError
+
+
+class StanfordCars(Reader):
+    """Stanford Cars: 196 makes of cars, from the devkit's .mat files or from tables.
+
+    Reads ``devkit/cars_{split}_annos.mat`` (for test also ``..._withlabels.mat``) with ``devkit/cars_meta.mat``, else
+    ``cars_annos.mat``, else ``anno_{split}.csv`` (file, x1, y1, x2, y2, class) with ``names.csv``. Target ``label``,
+    numbered from 0.
+
+    Args:
+        root: data root.
+        split: train or test.
+        folder: the data set's folder under the root; empty: the usual places.
+        take: which pictures, see :mod:`vlcli.data.take`.
+        limit: read only so many.
+    """
+
+    paper: ClassVar[str] = "Krause et al. 2013, 3D Object Representations for Fine-Grained Categorization"
+    splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    usual: ClassVar[tuple[str, ...]] = ("stanford_cars", "cars", "")
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        folder: str = "",
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(root, split=split, images=".", take=take, limit=limit)
+        options = [inside(self.root, name) for name in ([folder] if folder else self.usual)]
+        self.folder = next((path for path in options if any(_car_files(path, "train", "test"))), options[-1])
+
+    def files(self) -> list[Path]:
+        """Annotations of the splits, and the names of the classes."""
+        return [self._annotations(split) for split in self.split_names] + [path for path in [self._names()] if path]
+
+    def read(self) -> list[Example]:
+        """One example a picture."""
+        return [self._example(*row) for split in self.split_names for row in self._rows(split)]
+
+    def label_names(self) -> list[str]:
+        """The makes, in the order of their numbers."""
+        names = self._names()
+        if names is None:
+            return [str(number) for number in range(196)]
+        if names.suffix == ".csv":
+            return [line.strip().strip('"') for line in read_text(names).splitlines() if line.strip()]
+        return [str(name) for name in _matrix(names, "class_names")]
+
+    def _annotations(self, split: str) -> Path:
+        found = list(_car_files(self.folder, split))
+        return found[0] if found else self.folder / "devkit" / f"cars_{split}_annos.mat"
+
+    def _names(self) -> Path | None:
+        options = [self.folder / "devkit" / "cars_meta.mat", self.folder / "names.csv", self.folder / "cars_annos.mat"]
+        return next((path for path in options if path.is_file()), None)
+
+    def _rows(self, split: str) -> Iterator[tuple[Path, int | None]]:
+        """Each picture's file and its class, counted from 0."""
+        file = self._annotations(split)
+        if file.suffix == ".csv":
+            for name, number in _csv_rows(file):
+                yield self._picture(split, name), number - 1
+            return
+        for row in _matrix(file, "annotations"):
+            label = getattr(row, "class", None)
+            number = None if label is None else int(label) - 1
+            if hasattr(row, "fname"):
+                yield self._picture(split, str(row.fname)), number
+            elif bool(row.test) == (split == "test"):
+                yield inside(self.folder, str(row.relative_im_path)), number
+
+    def _picture(self, split: str, name: str) -> Path:
+        inner = f"cars_{split}"
+        options = [inside(self.folder, f"{inner}/{name}"), inside(self.folder, f"{inner}/{inner}/{name}")]
+        return next((path for path in options if path.is_file()), options[0])
+
+    def _example(self, path: Path, label: int | None) -> Example:
+        name = self.picture(str(path.absolute()))
+        return Example(name, None, [name], targets={} if label is None else {"label": label})
+
+
+class CUB200(Reader):
+    """Caltech-UCSD Birds 200-2011: 200 kinds of birds.
+
+    Reads ``images.txt``, ``image_class_labels.txt``, ``train_test_split.txt`` and ``classes.txt``. Target ``label``,
+    numbered from 0.
+
+    Args:
+        root: data root.
+        split: train or test.
+        folder: the data set's folder under the root; empty: the usual places.
+        take: which pictures, see :mod:`vlcli.data.take`.
+        limit: read only so many.
+    """
+
+    paper: ClassVar[str] = "Wah et al. 2011, The Caltech-UCSD Birds-200-2011 Dataset"
+    splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    usual: ClassVar[tuple[str, ...]] = ("CUB_200_2011", "CUB_200_2011/CUB_200_2011", "")
+    tables: ClassVar[tuple[str, ...]] = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        folder: str = "",
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(root, split=split, images=".", take=take, limit=limit)
+        options = [inside(self.root, name) for name in ([folder] if folder else self.usual)]
+        self.folder = next((path for path in options if (path / "images.txt").is_file()), options[0])
+
+    def files(self) -> list[Path]:
+        """The four tables."""
+        return [self.folder / name for name in self.tables]
+
+    def read(self) -> list[Example]:
+        """One example a picture, in the table's order."""
+        images, labels, train, classes = (_table(file) for file in self.files())
+        numbers = {number: place for place, number in enumerate(classes)}
+        wanted = {"1" if split == "train" else "0" for split in self.split_names}
+        chosen = [key for key in images if train.get(key) in wanted]
+        wrong = next((key for key in chosen if labels.get(key) not in numbers), None)
+        if wrong is not None:
+            where = str(self.folder / "image_class_labels.txt")
+            raise DataError("A picture has no class.", where=where, got=f"picture {wrong}: {labels.get(wrong)}")
+        return [self._example(images[key], numbers[labels[key]]) for key in chosen]
+
+    def label_names(self) -> list[str]:
+        """The kinds, in the order of their numbers."""
+        return list(_table(self.folder / "classes.txt").values())
+
+    def _example(self, file: str, label: int) -> Example:
+        name = self.picture(str(inside(self.folder, f"images/{file}").absolute()))
+        return Example(name, None, [name], targets={"label": label})
+
+
+def _car_files(folder: Path, *splits: str) -> Iterator[Path]:
+    """The annotation files of these splits that are there, the best first."""
+    for split in splits:
+        names = [f"devkit/cars_{split}_annos_withlabels.mat", f"cars_{split}_annos_withlabels.mat"]
+        names += [f"devkit/cars_{split}_annos.mat", "cars_annos.mat", f"anno_{split}.csv"]
+        yield from (folder / name for name in names if (folder / name).is_file())
+
+
+def _matrix(file: Path, name: str) -> list[Any]:
+    """The rows of one variable of a MATLAB file."""
+    try:
+        from scipy.io import loadmat
+    except ImportError:
+        raise ComponentError("This file needs scipy.", where=str(file), hint="pip install scipy") from None
+    try:
+        found = loadmat(file, squeeze_me=True, struct_as_record=False, variable_names=[name])[name]
+    except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:
+        got = f"{type(error).__name__}: {error}"
+        raise DataError("The MATLAB file cannot be read.", where=str(file), got=got, expected=name) from None
+    return list(np.atleast_1d(found))
+
+
+def _csv_rows(file: Path) -> Iterator[tuple[str, int]]:
+    """File names and class numbers of a table without header: file, x1, y1, x2, y2, class."""
+    for number, row in enumerate(csv.reader(io.StringIO(read_text(file))), 1):
+        if len(row) < 6 or not row[5].strip().isdecimal():
+            got, expected = ",".join(row)[:80], "file, x1, y1, x2, y2, class"
+            raise DataError("The row is malformed.", where=f"{file}:{number}", got=got, expected=expected)
+        yield row[0], int(row[5])
+
+
+def _table(file: Path) -> dict[str, str]:
+    """Lines ``NUMBER VALUE`` in order."""
+    rows: dict[str, str] = {}
+    for number, line in enumerate(read_text(file).splitlines(), 1):
+        key, _, value = line.strip().partition(" ")
+        if line.strip() and not value:
+            raise DataError("The line is malformed.", where=f"{file}:{number}", got=line[:80], expected="NUMBER VALUE")
+        if value:
+            rows[key] = value.strip()
+    return rows
