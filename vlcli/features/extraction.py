@@ -156,8 +156,8 @@ def extract_images(
 ) -> ExtractionReport:
     """Extract images into a store; what is there already is not done again.
 
-    Neither the number of workers or processes nor an interruption changes a record. Records stand in the order of ``images``.
-    Images that cannot be read are listed, with the reason, in ``errors.jsonl`` beside the store.
+    Neither the number of workers or processes nor an interruption changes a record. Records stand in the order of
+    ``images``. Images that cannot be read are listed, with the reason, in ``errors.jsonl`` beside the store.
 
     Args:
         images: image ids and files.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vlcli import __version__
 from vlcli.features.boxes import BoxList
-from vlcli.features.schema import Record
+from vlcli.features.schema import DEFAULT_SET, Record
 
 
 @dataclass
@@ -31,6 +31,7 @@ class Prepared:
         scale: (x, y) factors from original to resized pixels.
         boxes: regions in original pixels, None where the extractor proposes them.
         id: the image; filled in by the extraction.
+        record: its regions, for an extractor that reads them instead of pixels.
     """
 
     pixels: Tensor
@@ -38,6 +39,7 @@ class Prepared:
     scale: tuple[float, float]
     boxes: BoxList | None = None
     id: str = ""
+    record: Record | None = None
 
     def pin_memory(self) -> Prepared:
         """With pixels in page-locked memory, as a loader asks for on a GPU machine."""
@@ -139,6 +141,10 @@ class Extractor(ABC):
     """
 
     paper: ClassVar[str] = ""
+    reads: Literal["pixels", "regions"] = "pixels"
+    """Whether it is given pictures, or the regions that another extraction stored (``features`` of the stage)."""
+    set: ClassVar[str] = DEFAULT_SET
+    """The box set it writes."""
     dim: int
     trained_on: str = "untrained"
     preparation: Preparation

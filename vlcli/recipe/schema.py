@@ -143,13 +143,15 @@ class Extract(Stage):
     """Turn images into region features: an HDF5 store.
 
     ``boxes`` names box files; without it the data's own boxes are used where it has any, else the extractor's.
-    ``from`` gives the extractor the weights that a training stage made.
+    ``from`` gives the extractor the weights that a training stage made; ``features`` the regions, where it reads those
+    of another extraction instead of pictures.
     """
 
     kind: Literal["extract"]
     extractor: SpecField
     data: DataField = []
     images: str | None = None
+    features: Names = []
     boxes: Names = []
     dtype: Literal["float16", "float32"] = "float16"
     batch_size: int = 16

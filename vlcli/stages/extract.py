@@ -9,7 +9,9 @@ from vlcli import registry
 from vlcli.data.reader import Reader
 from vlcli.engine import processes
 from vlcli.errors import DataError
+from vlcli.features import FeatureStore
 from vlcli.features.boxes import BoxList, read_boxes
+from vlcli.features.concepts import sort_files
 from vlcli.features.extraction import ExtractionReport, Share, extract_images
 from vlcli.features.extractor import Extractor
 from vlcli.recipe.schema import Extract
@@ -42,7 +44,9 @@ def run(context: StageContext) -> StageResult:
         dtype=config.dtype,
         resume=context.resume,
         strict=config.strict,
+        set=extractor.set,
         share=Share(processes.rank(), processes.world(), processes.wait, processes.collect),
+        source=region_source(context, extractor),
     )
     return StageResult(
         metrics={"images": float(report.images), "regions": float(report.regions), "errors": float(len(report.errors))},
@@ -87,6 +91,27 @@ def collect_boxes(context: StageContext, readers: list[Reader]) -> dict[str, Box
         for reader in readers:
             found |= reader.boxes()
     return found
+
+
+def region_source(context: StageContext, extractor: Extractor) -> FeatureStore | None:
+    """The regions that an extractor reads in place of pictures; None where it reads pictures.
+
+    Raises:
+        DataError: it reads regions, and the stage names no store of them.
+    """
+    config = context.config
+    assert isinstance(config, Extract)
+    if extractor.reads != "regions":
+        return None
+    found = sort_files(context.feature_files(config.features))[0] if config.features else []
+    if not found:
+        raise DataError(
+            "The extractor reads region features, and the stage names no store of them.",
+            where=f"stages.{context.name}",
+            expected="features: STAGE or a file",
+            hint="add an extract stage before this one and name it here",
+        )
+    return FeatureStore.open(found)
 
 
 def build_extractor(context: StageContext) -> Extractor:

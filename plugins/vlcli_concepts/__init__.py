@@ -1,0 +1,10 @@
+"""Visual concepts: words seen in pictures, by noisy-OR over regions or over a grid of cells (Fang et al. 2015)."""
+
+from __future__ import annotations
+
+from vlcli_concepts.extractor import ConceptExtractor
+from vlcli_concepts.model import NoisyOr
+from vlcli_concepts.noisy_or import log_noisy_or
+from vlcli_concepts.objective import Concepts
+
+__all__ = ["ConceptExtractor", "Concepts", "NoisyOr", "log_noisy_or"]

@@ -1,0 +1,142 @@
+"""The extractor ``concepts``: the words that a trained concept model sees, best first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vlcli import __version__
+from vlcli.api import load
+from vlcli.data.collate import Item, collate
+from vlcli.data.images import fitted
+from vlcli.data.sample import ImageSample, Sample
+from vlcli.errors import DataError, UsageError
+from vlcli.features.boxes import BoxList
+from vlcli.features.concepts import CONCEPTS, WORDS, concept_record
+from vlcli.features.extractor import Extractor, Preparation, Prepared
+from vlcli.features.schema import Record
+from vlcli.features.weights import file_sha256
+from vlcli.nn.model import Needs
+
+
+@dataclass
+class AsTrained(Preparation):
+    """Pictures resized as the training saw them.
+
+    Attributes:
+        needs: what the model is fed.
+    """
+
+    needs: Needs = Needs()
+
+    def input_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width after resizing."""
+        if self.needs.size is not None:
+            return self.needs.size
+        return fitted(size, self.needs.short, self.needs.long) if self.needs.short else size
+
+    def __call__(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
+        """Resize (bicubic, antialiased)."""
+        size = (image.height, image.width)
+        height, width = self.input_size(size)
+        if (height, width) != size:
+            image = image.resize((width, height), Image.Resampling.BICUBIC)
+        pixels = torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).contiguous()  # (3, h, w)
+        return Prepared(pixels, size, (width / size[1], height / size[0]))
+
+
+class ConceptExtractor(Extractor):
+    """The best words of each picture with their probabilities, and where each is seen best.
+
+    ``from`` names the stage that trained the model (or ``weights`` its file). A model over regions reads the store that
+    the stage names under ``features``; one over pixels reads the pictures.
+
+    Args:
+        weights: a trained concept model: its folder or its file.
+        top: most words of a picture; 0 for all.
+        min_score: words less probable than this are left out.
+        batch_size: pictures at a time where the stage does not say.
+    """
+
+    paper = "Fang et al. 2015, From Captions to Visual Concepts and Back; DiMBERT (Liu et al. 2021), section 3.2: M = 20"
+    set = CONCEPTS
+
+    def __init__(
+        self, *, weights: str | None = None, top: int = 20, min_score: float = 0.0, batch_size: int = 16
+    ) -> None:
+        if weights is None:
+            raise UsageError(
+                "The extractor concepts needs a trained model.",
+                expected="`from: STAGE` (one with task: concepts), or `weights: FOLDER`",
+            )
+        path = Path(weights)
+        self.loaded = load(path.parent if path.is_file() else path)
+        self.words = self._words(path)
+        self.top, self.min_score, self.batch_size = top or len(self.words), min_score, batch_size
+        self.needs = self.loaded.model.needs()
+        self.reads: Literal["pixels", "regions"] = "regions" if self.needs.regions else "pixels"
+        self.preparation = AsTrained(boxes="none", needs=self.needs)
+        self.dim = 0
+        self.trained_on = str(self.loaded.folder.parent.name)
+        self._sha256 = file_sha256(self.loaded.folder / "model.safetensors")
+
+    def _words(self, path: Path) -> tuple[str, ...]:
+        able = [part for part in self.loaded.learner.objectives.values() if hasattr(part, "words")]
+        if not able:
+            raise DataError(
+                "This model knows no concepts.", where=str(path), expected="a model trained with task: concepts"
+            )
+        words: tuple[str, ...] = able[0].words  # type: ignore[assignment]
+        return words
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the model."""
+        self.loaded.to(device)
+        return super().to(device)
+
+    def provenance(self) -> dict[str, Any]:
+        """Parameters, hash of the model, and the words that the ids stand for."""
+        return {
+            "extractor": "concepts",
+            "parameters": {"top": self.top, "min_score": self.min_score},
+            "weights_sha256": self._sha256,
+            "trained_on": self.trained_on,
+            "boxes": "the instance that speaks most for the word",
+            WORDS: list(self.words),
+            "versions": {"vlcli": __version__, "torch": torch.__version__},
+        }
+
+    def extract(self, batch: list[Prepared]) -> list[Record]:
+        """The words of each picture."""
+        samples = [Sample(item.id, None, [self._sample(item, place)], {}) for place, item in enumerate(batch)]
+        made = collate([Item({"clean": sample}, 0) for sample in samples]).to(self.device)
+        step = self.loaded.learner.step(made)
+        found = next(out for out in self.loaded.learner.predict(step).values() if "instance" in out)
+        rows = made.clean.image_rows[:, 0]
+        boxes = step.image().layout.boxes
+        assert boxes is not None
+        scores = found["logits"].float().sigmoid().cpu().numpy()  # (B, W)
+        where, places = found["instance"].cpu().numpy(), boxes[rows].float().cpu().numpy()  # (B, W), (B, J, 4)
+        return [self._record(item, *each) for item, *each in zip(batch, scores, where, places, strict=True)]
+
+    def _sample(self, item: Prepared, place: int) -> ImageSample:
+        height, width = item.size
+        name = item.id or str(place)
+        if item.record is None:
+            pixels = (item.pixels.float() / 255).numpy()
+            mean, std = (np.asarray(values, np.float32).reshape(3, 1, 1) for values in (self.needs.mean, self.needs.std))
+            return ImageSample(name, item.size, pixels=(pixels - mean) / std)
+        boxes = np.asarray(item.record.boxes, np.float32) / np.array([width, height, width, height], np.float32)
+        return ImageSample(name, item.size, item.record.features, np.clip(boxes, 0, 1))
+
+    def _record(self, item: Prepared, scores: np.ndarray, where: np.ndarray, places: np.ndarray) -> Record:
+        best = np.argsort(-scores, kind="stable")[: self.top]
+        best = best[scores[best] >= self.min_score]
+        height, width = item.size
+        boxes = places[where[best]] * np.array([width, height, width, height], np.float32)
+        return concept_record(item.id, best, scores[best], item.size, boxes)

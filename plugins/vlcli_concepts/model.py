@@ -1,0 +1,157 @@
+"""The model ``noisy-or``: what a picture's words are read from, its regions or the cells of a convolutional grid."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vlcli.errors import DataError
+from vlcli.features.backbone import CLASSIFIERS, RegionBackbone
+from vlcli.nn.batch import Images, Pixels, Regions
+from vlcli.nn.layout import Layout
+from vlcli.nn.model import Facts, Model, Needs, Recorder, States
+from vlcli_concepts.trunk import WIDTH, Vgg16Cells, from_classifier
+
+VGG = "vgg16"
+
+
+class NoisyOr(Model):
+    """Instances of a picture for multiple-instance learning: region features of any store, or a network's grid cells.
+
+    The objective ``concepts`` puts the words on top of each instance and joins them by noisy-OR.
+
+    Args:
+        facts: ``region_dim`` where instances are regions.
+        instances: ``regions`` of a feature store (detected, given, a grid: whatever it holds), or ``pixels``.
+        arch: with pixels: ``vgg16`` (the publication's, convolutional fc6 and fc7), or a torchvision ResNet, timm model
+            or ``tiny-conv``, whose last map is the grid.
+        layout: of VGG-16 and ResNets: ``caffe`` or ``torchvision``, as their weights want.
+        side: pixels; pictures are stretched to a square of it, or scaled to fit into one.
+        fit: ``stretch``; ``inside`` keeps proportions and fills the square with the mean, and cells of filling do not
+            count; ``published`` does the same and counts them, as the authors' network did.
+        hidden: width of a layer between region features and words; 0 for none.
+        dropout: on what the words are read from.
+    """
+
+    paper = "Fang et al. 2015, From Captions to Visual Concepts and Back, section 3 (Zhang et al. 2005: noisy-OR)"
+    capabilities = frozenset({"image"})
+
+    def __init__(
+        self,
+        facts: Facts,
+        *,
+        instances: Literal["regions", "pixels"] = "regions",
+        arch: str = VGG,
+        layout: Literal["torchvision", "caffe"] = "caffe",
+        side: int = 565,
+        fit: Literal["stretch", "inside", "published"] = "inside",
+        hidden: int = 0,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__(facts)
+        self.instances, self.side, self.fit = instances, side, fit
+        self.trunk: nn.Module | None = None
+        width = facts.region_dim
+        if instances == "pixels":
+            self.trunk, width = _trunk(arch, layout, dropout)
+        self.project = nn.Linear(width, hidden) if hidden else None
+        self.dropout = nn.Dropout(dropout if hidden or arch != VGG or instances == "regions" else 0.0)
+        self.width = hidden or width
+
+    @property
+    def dim(self) -> int:
+        """Width of an instance."""
+        return self.width
+
+    def train(self, mode: bool = True) -> NoisyOr:
+        """Training mode, except for batch normalisation: the statistics of published weights stay theirs."""
+        super().train(mode)
+        for module in self.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
+        return self
+
+    def needs(self) -> Needs:
+        """Regions, or pictures in 0..255 (the network normalises)."""
+        if self.trunk is None:
+            return Needs(regions=True)
+        scale = (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)
+        if self.fit == "stretch":
+            return Needs(pixels=True, size=(self.side, self.side), mean=scale[0], std=scale[1])
+        return Needs(pixels=True, short=self.side, long=self.side, mean=scale[0], std=scale[1])
+
+    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+        """Instances (M, J, D) and where they lie.
+
+        Raises:
+            DataError: the pictures came in the other form.
+        """
+        given = images.regions if self.trunk is None else images.pixels
+        if given is None:
+            what = "regions" if self.trunk is None else "pixels"
+            raise DataError(f"The pictures come without {what}.", where="model noisy-or")
+        rows, layout = self._regions(given) if isinstance(given, Regions) else self._cells(given)
+        if self.project is not None:
+            rows = self.project(rows).relu()
+        return States(self.dropout(rows), layout)
+
+    def _regions(self, regions: Regions) -> tuple[Tensor, Layout]:
+        return regions.features, Layout.for_boxes(regions.boxes, regions.mask)
+
+    def _cells(self, pixels: Pixels) -> tuple[Tensor, Layout]:
+        images, real = pixels.images, pixels.mask
+        if real is None:
+            real = torch.ones_like(images[:, 0], dtype=torch.bool)
+        if self.fit != "stretch":
+            images, real = self._square(images, real)
+        maps: Tensor = self.trunk.feature_map(images)  # type: ignore[union-attr,operator]  # (M, D, h, w)
+        boxes, mask = _places(maps.shape[-2:], real)
+        if self.fit == "published":
+            mask = torch.ones_like(mask)
+        return maps.flatten(2).transpose(1, 2), Layout.for_boxes(boxes, mask)
+
+    def _square(self, images: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        """Fill up to the whole square: with the mean colour, which the network's normalisation makes 0."""
+        mean: Tensor = self.trunk.mean  # type: ignore[union-attr,assignment]
+        images = torch.where(real[:, None], images, mean)
+        more = [0, self.side - images.shape[-1], 0, self.side - images.shape[-2]]
+        filled = mean.expand(len(images), 3, self.side, self.side).clone()
+        filled[:, :, : images.shape[-2], : images.shape[-1]] = images
+        return filled, functional.pad(real, more)
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Take a published VGG-16 or ResNet file, or one that holds a ``RegionBackbone``, as the trunk."""
+        if self.trunk is None or any(name.startswith("trunk.") for name in state):
+            return state
+        held = {n.split("body.", 1)[1]: v for n, v in state.items() if n.startswith("body.") or ".body." in n}
+        if isinstance(self.trunk, Vgg16Cells):
+            renamed, changed = from_classifier(state)
+            report.append(f"{changed} linear layers of VGG-16 as convolutions")
+            return {f"trunk.{name}": value for name, value in renamed.items()}
+        unneeded = tuple(name.split(".")[0] + "." for name in CLASSIFIERS)
+        kept = held or {n: v for n, v in state.items() if not n.startswith(unneeded)}
+        return {f"trunk.body.{name}": value for name, value in kept.items()}
+
+
+def _trunk(arch: str, layout: str, dropout: float) -> tuple[nn.Module, int]:
+    if arch == VGG:
+        return Vgg16Cells(layout, dropout), WIDTH
+    kind = "torchvision" if not arch.startswith(("resnet", "resnext", "wide_resnet")) else layout
+    backbone = RegionBackbone(arch=arch, layout=kind)  # type: ignore[arg-type]
+    return backbone, backbone.dim
+
+
+def _places(grid: torch.Size, real: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the cells lie in each picture's real part (M, J, 4), in shares of it, and whether they touch it (M, J)."""
+    rows, columns = grid
+    height, width = real.shape[-2:]
+    y, x = torch.meshgrid(
+        torch.arange(rows, device=real.device) / rows, torch.arange(columns, device=real.device) / columns, indexing="ij"
+    )
+    tiles = torch.stack([x, y, x + 1 / columns, y + 1 / rows], -1).reshape(1, -1, 4)  # in shares of the frame
+    shares = torch.stack([real.any(1).sum(-1) / width, real.any(2).sum(-1) / height], -1)  # (M, 2): x, y
+    boxes = (tiles / shares.repeat(1, 2)[:, None]).clamp(max=1)
+    return boxes, (boxes[..., 2] > boxes[..., 0]) & (boxes[..., 3] > boxes[..., 1])
