@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from vlcli import registry
+from vlcli.data.aggregate import composition
+from vlcli.data.readers.lxmert import Grouped
 from vlcli.errors import UsageError
 from vlcli.recipe import keys, wiring
 from vlcli.recipe import plan as planning
@@ -14,6 +16,9 @@ from vlcli.recipe.load import Resolved
 
 def statistics(resolved: Resolved, stage: str | None = None, output: Path = Path("runs")) -> list[dict[str, Any]]:
     """One row per stage and data set: examples, different pictures and texts, words.
+
+    Data sets that are grouped by image (LXMERT's pre-training data) have their ``composition`` too: the paper's Table 1
+    and the same by split.
 
     Raises:
         UsageError: the recipe has no such stage.
@@ -39,8 +44,10 @@ def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
     texts = {example.text for example in examples if example.text}
     pictures = {image for example in examples for image in example.images}
     words = sum(len(text.split()) for text in texts)
+    grouped = {"composition": composition(reader.data())} if isinstance(reader, Grouped) else {}
     return {
         "split": spec.get("split", getattr(reader, "split", "")),
+        **grouped,
         "examples": len(examples),
         "pictures": len(pictures),
         "texts": len(texts),

@@ -20,7 +20,7 @@ HELD = ("mscoco_minival",)
 """Splits that are for validation."""
 
 
-class _Grouped(Reader):
+class Grouped(Reader):
     """What both readers share: images with all their sentences, one example a sentence."""
 
     splits: ClassVar[tuple[str, ...]] = SPLITS
@@ -65,7 +65,7 @@ class _Grouped(Reader):
         refuse_held_out(trained, self.files(), held, same)
 
 
-class LxmertPretrain(_Grouped):
+class LxmertPretrain(Grouped):
     """LXMERT's aggregated pre-training data as its authors publish them, one example a sentence.
 
     Targets: ``set``, the data set (``mscoco``, ``vg``, ``vqa``, ``gqa``, ``visual7w``), and ``answers`` (answer ->
@@ -116,7 +116,7 @@ class LxmertPretrain(_Grouped):
         return {split: list(read_data(file)) for split, file in zip(self.split_names, files, strict=True)}
 
 
-class LxmertSources(_Grouped):
+class LxmertSources(Grouped):
     """The same pre-training data out of the official files of COCO, Visual Genome, VQA and GQA.
 
     What is there is used; images are grouped and divided as ``vlcli data aggregate`` does, which writes them once and

@@ -1,0 +1,123 @@
+"""LXMERT's pre-training data as files: aggregated by image, their answer table, their Table 1."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vlcli.data.aggregate import SPLITS, Datum, Source, aggregate, composition, find_sources
+from vlcli.data.answers import SIZE, as_rows, best_answer, build_table
+from vlcli.data.heldout import Identity, held_out, minival, refuse_held_out
+from vlcli.data.readers.lxmert import HELD, read_data, write_data
+from vlcli.errors import DataError, VlcliError
+from vlcli.metrics.vqa import table_form
+from vlcli.progress import Progress
+from vlcli.tasks.outputs import write_json, write_whole
+
+Changes = Mapping[str, Mapping[str, Any] | None]
+"""By data set, what differs from its usual reader; None leaves it out."""
+
+
+def write_pretraining(
+    root: Path, out: Path, progress: Progress, changes: Changes | None = None, minival_file: str | None = None
+) -> dict[str, Any]:
+    """Aggregate what is under ``root`` and write LXMERT's files, and ``minival.txt``, into ``out``.
+
+    Returns:
+        ``files`` and ``composition``.
+
+    Raises:
+        DataError: nothing is there, a file is malformed, or an image of a test split would be trained on.
+    """
+    sources = find_sources(root, changes)
+    if minival(root, minival_file)[0] is None:
+        progress.warn("there is no list of minival: all of COCO's validation images are held out")
+    data = aggregate(sources, root, minival_file=minival_file, progress=progress)
+    _check(data, sources, root)
+    files = []
+    for split, found in data.items():
+        if found:
+            files.append(out / f"{split}.json")
+            write_data(files[-1], found.values())
+    if names := [name for split in HELD for name in data[split]]:
+        files.append(_write(out / "minival.txt", "".join(f"{name}\n" for name in names)))
+    return {"files": [str(file) for file in files], "composition": _composed(data)}
+
+
+def _check(data: Mapping[str, Mapping[str, Datum]], sources: list[Source], root: Path) -> None:
+    trained = [name for split, found in data.items() if split not in HELD for name in found]
+    held = held_out(root)
+    held |= {name: Path(split) for split in HELD for name in data[split]}
+    refuse_held_out(trained, [file for source in sources for file in source.files], held, Identity.under(root))
+
+
+def _composed(data: Mapping[str, Mapping[str, Datum]]) -> list[dict[str, Any]]:
+    return composition({split: found.values() for split, found in data.items() if found})
+
+
+def _write(file: Path, text: str) -> Path:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return write_whole(file, text)
+    except OSError as error:
+        raise VlcliError("The file could not be written.", where=str(file), got=error.strerror or str(error)) from error
+
+
+def table_one(root: Path, progress: Progress, changes: Changes | None = None) -> list[dict[str, Any]]:
+    """LXMERT's Table 1 for a data root: of its aggregated files where they are there, else of the official ones.
+
+    Raises:
+        DataError: neither is there, or a file is malformed.
+    """
+    made = {split: root / f"lxmert/{split}.json" for split in SPLITS}
+    made = {split: file for split, file in made.items() if file.is_file()}
+    if made and not changes:
+        progress.info(f"counted in {', '.join(map(str, made.values()))}")
+        return composition({split: read_data(file) for split, file in made.items()})
+    return _composed(aggregate(find_sources(root, changes), root, progress=progress))
+
+
+def write_answers(
+    root: Path, out: Path, progress: Progress, changes: Changes | None = None, size: int = SIZE
+) -> dict[str, Any]:
+    """Build the answer table of the question sets under ``root`` and write it in the form of ``all_ans.json``.
+
+    Returns:
+        ``file``, ``answers``, ``sets`` (answers that belong to each) and ``questions`` (the share of each set's
+        questions whose best answer the table has).
+
+    Raises:
+        DataError: no questions are there.
+    """
+    counts = {source.name: found for source in find_sources(root, changes) if (found := _best(source, progress))}
+    if not counts:
+        raise DataError("There are no questions to make a table of.", where=str(root), expected="VQA, GQA or VG's")
+    table = build_table(counts, size)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_json(out, as_rows(table))
+    except OSError as error:
+        raise VlcliError("The file could not be written.", where=str(out), got=error.strerror or str(error)) from error
+    return {
+        "file": str(out),
+        "answers": len(table),
+        "sets": dict(Counter(name for names in table.sets for name in names)),
+        "questions": {
+            name: sum(n for answer, n in found.items() if table.find(answer) is not None) / found.total()
+            for name, found in counts.items()
+        },
+    }
+
+
+def _best(source: Source, progress: Progress) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for split, reader in source.parts.items():
+        best = [best_answer(example.targets) for example in reader.examples()]
+        if asked := [answer for answer in best if answer is not None]:
+            progress.info(f"{source.name} {split}: {len(asked):,} questions")
+        # VQA's table is made of answers that its own rule has normalised first.
+        counts.update(table_form(answer) if source.name == "vqa" else answer for answer in asked)
+        reader.forget()
+    return counts
