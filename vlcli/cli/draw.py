@@ -70,7 +70,7 @@ def _draw(
     options = plan_options(replace(request, folder=request.output / "draw"))
     if request.dry_run:
         raise typer.Exit(telling.tell_plan(resolved, options, request))
-    shown = console.progress(request.verbose, request.quiet, worker=False)
+    shown = console.progress(request.verbose, request.quiet)
     outcomes = run_recipe(resolved, options, shown)
     files = _copied(outcomes[0], out)
     if request.json_:

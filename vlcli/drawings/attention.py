@@ -59,7 +59,7 @@ class Attention(Drawing):
     reads_data = True
 
     def __init__(
-        self, *, count: int = 4, layer: str | None = None, head: int | None = None, words: int = 6, columns: int = 4
+        self, *, count: int = 4, layer: str | None = None, head: int | None = None, words: int = 12, columns: int = 5
     ) -> None:
         self.count, self.layer, self.head, self.words, self.columns = count, layer, head, words, columns
 

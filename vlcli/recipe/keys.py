@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from vlcli.recipe import ledger
 from vlcli.recipe.components import Use, merged_model, of_recipe, of_stage, split_options
 from vlcli.recipe.schema import Draw, Evaluate, Extract, Finetune, Recipe, Stage, TextOptions, Training, TrainVocabulary
 from vlcli.registry import Entry
-from vlcli.registry.schema import Spec
+from vlcli.registry.schema import Spec, as_spec
 
 SEEDED = ("pretrain", "finetune")
 """Kinds whose result depends on the run's seed; a made world has a seed of its own among its parameters."""
@@ -173,6 +174,19 @@ def task_of(recipe: Recipe, stage: Stage) -> Spec | None:
     if task is not None:
         return dict(task)
     for name in stage.source:
-        if name in recipe.stages and (found := task_of(recipe, recipe.stages[name])):
+        found = task_of(recipe, recipe.stages[name]) if name in recipe.stages else _task_kept(Path(name).expanduser())
+        if found:
             return found
+    return None
+
+
+def _task_kept(folder: Path) -> Spec | None:
+    """The task that a trained model in a folder says it was fine-tuned on."""
+    for file in (folder / "config.json", folder / "model" / "config.json"):
+        try:
+            config = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(config, dict) and config.get("format") == "vlcli-bundle" and config.get("task"):
+            return as_spec(config["task"])
     return None

@@ -1,0 +1,124 @@
+"""The pictures of the iRPE paper that need no training: index functions (Figure 2) and bucket maps (Figures 6 to 9)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from vlcli.drawings import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
+from vlcli.errors import UsageError
+from vlcli_irpe.buckets import BucketRule, Form, Index, clip, piecewise
+from vlcli_irpe.places import GridPlace, grid_ids
+
+RELEASED = {"euclidean": 20.0, "quantization": 33.0, "cross": 20.0, "product": 1.9}
+"""Ratios of the released configurations (reference: the release's own defaults by method)."""
+Method = Literal["euclidean", "quantization", "cross", "product"]
+
+
+class IndexFunctions(Drawing):
+    """The piecewise index function beside the clip function (Figure 2).
+
+    Args:
+        ratio: alpha; beta is twice, gamma eight times as much.
+        reach: distances up to this one are drawn; None: a little beyond gamma.
+    """
+
+    paper = "iRPE, Wu et al., ICCV 2021, Figure 2"
+    packages = ("matplotlib",)
+    install = PLOTS
+
+    def __init__(self, *, ratio: float = 2.0, reach: int | None = None) -> None:
+        self.ratio, self.reach = ratio, int(10 * ratio) if reach is None else reach
+
+    def draw(self, scene: Scene) -> list[Path]:
+        """``index.png``, its numbers in ``index.json``."""
+        x = torch.arange(-self.reach, self.reach + 1)
+        lines = {"piecewise g(x)": piecewise(x, self.ratio), "clip h(x)": clip(x, self.ratio)}
+        figure = new_figure(6.4, 4.2)
+        axes = figure.add_subplot(xlabel="relative position x", ylabel="index")
+        for (label, y), style in zip(lines.items(), ("-", "--"), strict=True):
+            axes.step(x.tolist(), y.tolist(), style, where="mid", label=label)
+        for name, factor in (("alpha", 1), ("beta", 2), ("gamma", 8)):
+            axes.axvline(factor * self.ratio, color="0.6", linewidth=0.8)
+            axes.annotate(name, (factor * self.ratio, -2 * self.ratio), rotation=90, fontsize=8, ha="right")
+        axes.legend()
+        axes.grid(alpha=0.3)
+        numbers = {"x": x.tolist(), **{label: y.tolist() for label, y in lines.items()}}
+        return [save_picture(figure, scene.folder / "index.png"), save_numbers(numbers, scene.folder / "index.json")]
+
+
+class BucketMaps(Drawing):
+    """Which bucket each place of a grid falls into, seen from reference places (Figures 6 to 9).
+
+    Args:
+        method: how a 2-D offset becomes a bucket; Cross has two maps, rows and columns.
+        grid: rows and columns.
+        at: reference places, row and column each; None: the centre, and one near a corner.
+        ratio: alpha; None: that of the released configuration.
+        index: piecewise, or clip.
+        form: where paper and released code differ, which one holds.
+        numbers: write the ids into the cells.
+    """
+
+    paper = "iRPE, Wu et al., ICCV 2021, Figures 6-9"
+    packages = ("matplotlib",)
+    install = PLOTS
+
+    def __init__(
+        self,
+        *,
+        method: Method = "product",
+        grid: tuple[int, int] = (14, 14),
+        at: list[tuple[int, int]] | None = None,
+        ratio: float | None = None,
+        index: Index = "piecewise",
+        form: Form = "as_released",
+        numbers: bool = True,
+    ) -> None:
+        rows, columns = grid
+        self.grid, self.numbers = grid, numbers
+        self.rule = BucketRule(method, RELEASED[method] if ratio is None else ratio, index, form)
+        self.at = at or list(dict.fromkeys([(rows // 2, columns // 2), (min(1, rows - 1), min(2, columns - 1))]))
+        outside = [place for place in self.at if not (0 <= place[0] < rows and 0 <= place[1] < columns)]
+        if outside:
+            where, expected = "drawing irpe-buckets, at", f"rows 0 to {rows - 1}, columns 0 to {columns - 1}"
+            raise UsageError("This place is not on the grid.", where=where, got=str(outside[0]), expected=expected)
+
+    def draw(self, scene: Scene) -> list[Path]:
+        """``buckets-METHOD.png``; the ids of every map in a JSON file of the same name."""
+        place = GridPlace(*self.grid, 0)
+        tables = grid_ids(self.rule, place, place)
+        names = ["rows", "columns"] if self.rule.tables == 2 else [self.rule.method]
+        rows, columns = self.grid
+        wide, high = max(2.2, 0.36 * columns), max(2.2, 0.36 * rows)
+        figure = new_figure(wide * len(self.at) * len(tables) + 0.5, high + 0.6)
+        axes = figure.subplots(1, len(self.at) * len(tables), squeeze=False)[0]
+        panels = [(at, name, ids) for at in self.at for name, ids in zip(names, tables, strict=True)]
+        found = []
+        for panel, (at, name, ids) in zip(axes, panels, strict=True):
+            seen = ids[at[0] * columns + at[1]].reshape(rows, columns)  # the reference is the query
+            self._map(panel, seen, at, f"{name}, from ({at[0]}, {at[1]})")
+            found.append({"from": list(at), "table": name, "ids": seen.tolist()})
+        stem = scene.folder / f"buckets-{self.rule.method}"
+        facts = {"ratio": self.rule.ratio, "allocated": self.rule.buckets, "maps": found}
+        facts["used"] = sum(len(ids.unique()) for ids in tables)
+        return [save_picture(figure, stem.with_suffix(".png")), save_numbers(facts, stem.with_suffix(".json"))]
+
+    def _map(self, axes: Any, ids: Any, at: tuple[int, int], title: str) -> None:
+        """Neighbouring ids get unlike colours, equal ids the same one in every map."""
+        from matplotlib import colormaps
+
+        shades = (ids * 0.618033988749895) % 1.0  # the golden ratio spreads them
+        axes.imshow(colormaps["hsv"](shades.numpy()) * [0.75, 0.75, 0.75, 1] + [0.25, 0.25, 0.25, 0])
+        axes.plot(at[1], at[0], marker="*", markersize=14, color="red", markeredgecolor="white")
+        if self.numbers and ids.numel() <= 1024:
+            for row in range(ids.shape[0]):
+                for column in range(ids.shape[1]):
+                    if (row, column) != at:
+                        text = str(int(ids[row, column]))
+                        axes.text(column, row, text, ha="center", va="center", fontsize=6)
+        axes.set_title(f"{title}: {len(ids.unique())} buckets", fontsize=9)
+        axes.set_xticks([])
+        axes.set_yticks([])

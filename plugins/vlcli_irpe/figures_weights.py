@@ -1,0 +1,134 @@
+"""What a trained model's encoding adds to attention, block by block (Figure 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.drawings import PLOTS, Drawing, Scene, new_figure, save_picture
+from vlcli.engine.evaluation import evaluating
+from vlcli.errors import UsageError
+from vlcli.nn import Layout, PairwisePosition
+
+
+@dataclass
+class Terms:
+    """What was added to the scores in one pass.
+
+    Attributes:
+        added: by layer, averaged over pictures and heads: (T, T).
+        grid: rows and columns.
+        front: special tokens before them.
+    """
+
+    added: list[Tensor] = field(default_factory=list)
+    grid: tuple[int, int] = (0, 0)
+    front: int = 0
+
+
+class PositionTerms(Drawing):
+    """What position adds to attention in each block of a trained model, for reference places over the grid (Figure 5).
+
+    Args:
+        blocks: which ones; None: the first and the last but one, as in the paper (blocks 0 and 10 of 12).
+        references: so many places a side, spread evenly.
+        pictures: queries differ from picture to picture: the mean over so many.
+    """
+
+    paper = "iRPE, Wu et al., ICCV 2021, Figure 5"
+    packages = ("matplotlib",)
+    install = PLOTS
+    reads_data = True
+
+    def __init__(self, *, blocks: list[int] | None = None, references: int = 5, pictures: int = 16) -> None:
+        self.blocks, self.references, self.pictures = blocks, references, pictures
+
+    def draw(self, scene: Scene) -> list[Path]:
+        """``block-N.png`` for every chosen block.
+
+        Raises:
+            UsageError: the model has no encoding that adds to the scores, or not so many blocks.
+        """
+        bundle = scene.bundle()
+        runner = scene.runner(bundle, limit=self.pictures)
+        batch = runner.data.batch(range(min(self.pictures, runner.data.total))).to(scene.device)
+        with evaluating(runner.learner), torch.no_grad(), recorded(runner.model) as terms:
+            runner.step(batch).image()
+        if not terms.added:
+            what = "The model's attention has no encoding that adds to the scores."
+            raise UsageError(what, where=str(bundle.folder), expected="position: irpe on keys or queries")
+        return [self._block(scene, terms, number) for number in self._chosen(len(terms.added))]
+
+    def _chosen(self, count: int) -> list[int]:
+        chosen = self.blocks if self.blocks is not None else sorted({0, max(count - 2, 0)})
+        if beyond := [number for number in chosen if not 0 <= number < count]:
+            where, expected = "drawing irpe-terms, blocks", f"0 to {count - 1}"
+            raise UsageError("There is no such block.", where=where, got=str(beyond[0]), expected=expected)
+        return chosen
+
+    def _block(self, scene: Scene, terms: Terms, number: int) -> Path:
+        rows, columns = terms.grid
+        inner = slice(terms.front, terms.front + rows * columns)
+        added = terms.added[number][inner, inner].unflatten(1, terms.grid)  # (N, rows, columns)
+        low, high = float(added.min()), float(added.max())
+        down, across = _spread(rows, self.references), _spread(columns, self.references)
+        figure = new_figure(1.5 * len(across) + 0.8, 1.5 * len(down) * rows / columns + 0.5)
+        panels = figure.subplots(len(down), len(across), squeeze=False)
+        image: Any = None
+        for line, row in zip(panels, down, strict=True):
+            for axes, column in zip(line, across, strict=True):
+                seen = added[row * columns + column].cpu().numpy()
+                image = axes.imshow(seen, vmin=low, vmax=high, cmap="viridis")
+                axes.plot(column, row, marker="*", color="red", markersize=7)
+                axes.set_xticks([])
+                axes.set_yticks([])
+        figure.colorbar(image, ax=panels.ravel().tolist(), shrink=0.7)
+        figure.suptitle(f"block {number}: added to the scores, mean over heads and pictures", fontsize=9)
+        return save_picture(figure, scene.folder / f"block-{number}.png")
+
+
+def _spread(length: int, count: int) -> list[int]:
+    """Indices at the middle of ``count`` equal parts of a side."""
+    count = min(count, length)
+    return [int((number + 0.5) * length / count) for number in range(count)]
+
+
+@contextmanager
+def recorded(model: nn.Module) -> Iterator[Terms]:
+    """Keep what every pairwise encoding of a model adds to the scores while it runs."""
+    found = [m for m in model.modules() if isinstance(m, PairwisePosition) and not _holds_others(m)]
+    terms = Terms()
+    for module in found:
+        _watch(module, terms)
+    try:
+        yield terms
+    finally:
+        for module in found:
+            del module.prepare, module.logits
+
+
+def _holds_others(module: nn.Module) -> bool:
+    return any(isinstance(other, PairwisePosition) for other in module.modules() if other is not module)
+
+
+def _watch(module: Any, terms: Terms) -> None:
+    prepare, logits = module.prepare, module.logits
+
+    def prepared(x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
+        if x_layout.grid is not None:
+            terms.grid, terms.front = x_layout.grid, int(x_layout.special[0].sum())
+        return prepare(x, y, x_layout, y_layout)
+
+    def added(q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
+        term: Tensor | None = logits(q, k, state, layer)
+        if term is not None:
+            terms.added.append(term.float().mean((0, 1)))
+        return term
+
+    module.prepare, module.logits = prepared, added
