@@ -9,7 +9,6 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vlcli.errors import DataError
 from vlcli.nn import (
@@ -69,10 +68,7 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, text: Text, record: Recorder | None) -> States:
         """(N, T, hidden), and the state after the last piece."""
-        lengths = text.mask.sum(1).cpu()
-        packed = pack_padded_sequence(self.drop(self.words(text.ids)), lengths, batch_first=True, enforce_sorted=False)
-        states, _ = self.cell(packed)
-        hidden, _ = pad_packed_sequence(states, batch_first=True, total_length=text.ids.shape[1])
+        hidden, _ = self.cell(self.drop(self.words(text.ids)))  # padding comes last: no state before it sees it
         last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, self.dim)
         return States(hidden, Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
 

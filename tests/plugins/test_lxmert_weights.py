@@ -1,0 +1,315 @@
+"""Public layouts of weights: written here with random numbers, read as a stage reads them, and exported again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny_batches import SMALL, make_batch
+from vlcli_lxmert import to_airsplay
+
+from vlcli import registry
+from vlcli.data.vocabulary import Tokenizer
+from vlcli.engine.bundle import load_bundle, save_bundle
+from vlcli.engine.learner import build_learner
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn import Step
+from vlcli.progress import Silent
+from vlcli.recipe.wiring import find_place
+from vlcli.stages.assembly import load_sources
+
+transformers = pytest.importorskip("transformers")
+
+SIZES = {"hidden": 24, "heads": 4, "intermediate": 40, "language_layers": 3, "object_layers": 2, "cross_layers": 2}
+MODEL = {"name": "lxmert", **SIZES}
+ANSWERS = ("yes", "no", "2", "red", "blue")
+FACTS = replace(SMALL, answers=ANSWERS)
+PRETRAINING = ["mlm", "matching", "masked-object"]
+PAIR = {"name": "classification", "classes": 2, "images": 2}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+def learner_of(objectives, model=MODEL, facts=FACTS, seed=0):
+    return build_learner(model, objectives, facts, seed=seed).eval()
+
+
+def randomised(objectives, seed=5, model=MODEL):
+    """A learner whose every parameter is random, norms and biases too."""
+    learner = learner_of(objectives, model)
+    torch.manual_seed(seed)
+    for parameter in learner.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return learner
+
+
+def released(learner):
+    """Its weights as the authors' training leaves them: their names, without what is ours alone."""
+    state = to_airsplay(learner.state_dict())
+    return {name: value for name, value in state.items() if not name.startswith(("model.", "objectives."))}
+
+
+def old_norms(state):
+    """The names that norms had in the first BERT ports."""
+    return {
+        k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v
+        for k, v in state.items()
+    }
+
+
+def as_finetuned(state, wrapper="lxrt_encoder.model."):
+    made = {name.replace("answer_head.logit_fc", "logit_fc"): value for name, value in state.items()}
+    return {name if name.startswith("logit_fc") else wrapper + name: value for name, value in made.items()}
+
+
+def same(learner, other, names=None):
+    own, theirs = learner.state_dict(), other.state_dict()
+    chosen = [n for n in own if "table.utf8" not in n] if names is None else names
+    assert chosen
+    for name in chosen:
+        assert torch.equal(own[name], theirs[name]), name
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_pretraining_checkpoint_of_the_release(tmp_path, prefix, legacy):
+    origin = randomised(PRETRAINING)
+    state = {prefix + name: value for name, value in old_norms(released(origin)).items()}
+    file = tmp_path / "model_LXRT.pth"
+    torch.save(state, file, _use_new_zipfile_serialization=not legacy)
+    learner = learner_of(PRETRAINING, seed=1)
+    report = load_sources(learner, [file], [])
+    same(learner, origin)
+    assert (report.new, report.left_over, report.mismatched) == ([], [], [])
+    assert "public LXMERT" in report.reshaped[0]
+    assert f"{len(report.matched)} tensors matched" in report.lines()[0]
+
+
+@pytest.mark.parametrize("wrapper", ["lxrt_encoder.model.", "lxrt_encoder.model.module."])
+@pytest.mark.parametrize("objectives", [["answering"], [PAIR]], ids=["vqa", "nlvr2"])
+def test_fine_tuned_checkpoints_of_the_release(tmp_path, objectives, wrapper):
+    origin = randomised(objectives)
+    state = as_finetuned(released(origin), wrapper)
+    assert state["logit_fc.0.weight"].shape == (48, 24 if "answering" in objectives else 48)
+    torch.save(state, tmp_path / "BEST.pth")
+    learner = learner_of(objectives, seed=1)
+    report = load_sources(learner, [tmp_path / "BEST.pth"], [])
+    same(learner, origin)
+    assert not report.left_over
+
+
+def port(objectives=PRETRAINING, **more):
+    flags = {"task_qa": False, **more}
+    return transformers.LxmertConfig(
+        vocab_size=FACTS.vocab_size,
+        hidden_size=24,
+        num_attention_heads=4,
+        intermediate_size=40,
+        l_layers=3,
+        r_layers=2,
+        x_layers=2,
+        visual_feat_dim=FACTS.region_dim,
+        num_object_labels=FACTS.region_classes,
+        num_attr_labels=FACTS.region_attributes,
+        num_qa_labels=len(ANSWERS),
+        **flags,
+    )
+
+
+def drawn(theirs):
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return theirs.eval()
+
+
+def streams(theirs, batch):
+    regions, text = batch.clean.images.regions, batch.clean.text
+    with torch.no_grad():
+        return theirs(
+            input_ids=text.ids,
+            attention_mask=text.mask.float(),
+            token_type_ids=torch.zeros_like(text.ids),
+            visual_feats=regions.features,
+            visual_pos=regions.boxes,
+            visual_attention_mask=regions.mask.float(),
+        )
+
+
+@pytest.mark.parametrize("name", ["LxmertModel", "LxmertForPreTraining", "LxmertForQuestionAnswering"])
+@pytest.mark.parametrize("safe", [True, False])
+def test_folders_of_transformers(tmp_path, name, safe):
+    theirs = drawn(getattr(transformers, name)(port(task_qa=name == "LxmertForPreTraining")))
+    if safe:
+        theirs.save_pretrained(tmp_path)
+    else:
+        torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+    objectives = {"LxmertModel": ["matching"], "LxmertForPreTraining": [*PRETRAINING, "answering"]}
+    learner = learner_of(objectives.get(name, ["answering"]), seed=1)
+    report = load_sources(learner, [tmp_path], [])
+    batch = make_batch(FACTS, rows=3)
+    with torch.no_grad():
+        fused = Step(learner.model, batch).fused()
+    backbone = theirs if name == "LxmertModel" else theirs.lxmert
+    torch.testing.assert_close(fused.pooled, streams(backbone, batch).pooled_output, atol=1e-5, rtol=1e-5)
+    fresh = {"LxmertModel": {"objectives.matching.head.weight", "objectives.matching.head.bias"}}
+    assert {n for n in report.new if "table" not in n} == fresh.get(name, set())
+    if name == "LxmertForQuestionAnswering":
+        with torch.no_grad():
+            ours = learner.predict(learner.step(batch))["answering"]["logits"]
+        torch.testing.assert_close(ours, streams(theirs, batch).question_answering_score, atol=1e-5, rtol=1e-5)
+
+
+def test_a_hub_name_leads_to_the_local_cache_alone(tmp_path, monkeypatch):
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    repository = tmp_path / "hub" / "models--unc-nlp--lxmert-base-uncased"
+    revision = "0" * 40
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(revision)
+    theirs = drawn(transformers.LxmertModel(port()))
+    theirs.save_pretrained(repository / "snapshots" / revision)
+    assert find_place("unc-nlp/lxmert-vqa-uncased", tmp_path) is None
+    place = find_place("unc-nlp/lxmert-base-uncased", tmp_path)
+    learner = learner_of(["matching"], seed=1)
+    load_sources(learner, [place], [])
+    assert torch.equal(learner.model.text.words.weight, theirs.embeddings.word_embeddings.weight)
+
+
+def test_safetensors_of_our_own_names(tmp_path):
+    origin = randomised(PRETRAINING)
+    save_file({n: v.contiguous() for n, v in origin.model.state_dict().items()}, tmp_path / "own.safetensors")
+    learner = learner_of(PRETRAINING, seed=1)
+    load_sources(learner, [tmp_path / "own.safetensors"], [])
+    same(learner, origin, [n for n in learner.state_dict() if n.startswith("model.")])
+
+
+def test_an_unmatched_backbone_weight_is_an_error_unless_allowed(tmp_path):
+    state = released(randomised(["matching"]))
+    del state["bert.encoder.x_layers.1.visual_attention.att.key.weight"]
+    torch.save(state, tmp_path / "cut.pth")
+    with pytest.raises(DataError, match="1 weights of the model are not in") as caught:
+        load_sources(learner_of(["matching"]), [tmp_path / "cut.pth"], [])
+    assert "allow_unmatched" in caught.value.hint
+    report = load_sources(learner_of(["matching"]), [tmp_path / "cut.pth"], [r"cross\.layers\.1\.cross\."])
+    assert report.allowed == ["model.cross.layers.1.cross.attention.key.weight"]
+
+
+ALL_BUT_LANGUAGE = r"^model\.(?!text\.|language\.)"
+
+
+@pytest.mark.parametrize("name", ["BertModel", "BertForPreTraining"])
+def test_bert_fills_the_language_encoder_by_name(tmp_path, name):
+    config = transformers.BertConfig(
+        vocab_size=FACTS.vocab_size,
+        hidden_size=24,
+        num_attention_heads=4,
+        intermediate_size=40,
+        num_hidden_layers=4,
+    )
+    bert = drawn(getattr(transformers, name)(config))
+    bert.save_pretrained(tmp_path)
+    learner = learner_of(["mlm", "matching"], seed=1)
+    with pytest.raises(DataError, match="not in what it starts from"):
+        load_sources(learner_of(["mlm"]), [tmp_path], [])
+    report = load_sources(learner, [tmp_path], [ALL_BUT_LANGUAGE])
+    backbone = bert if name == "BertModel" else bert.bert
+    batch = make_batch(FACTS, rows=3)
+    text = batch.clean.text
+    kept = backbone(text.ids, text.mask.float(), output_hidden_states=True).hidden_states[3]
+    real = text.mask
+    torch.testing.assert_close(Step(learner.model, batch).text().hidden[real], kept[real], atol=1e-5, rtol=1e-5)
+    assert any("layer.3." in left for left in report.left_over)  # the layer that has no place
+    assert not any(n.startswith(("model.text", "model.language")) for n in report.new)
+    if name == "BertForPreTraining":
+        assert torch.equal(learner.objectives["mlm"].head.transform.dense.weight, bert.cls.predictions.transform.dense.weight)
+
+
+def test_bert_fills_butd_by_name(tmp_path):
+    config = transformers.BertConfig(
+        vocab_size=FACTS.vocab_size, hidden_size=24, num_attention_heads=4, intermediate_size=96, num_hidden_layers=2
+    )
+    bert = drawn(transformers.BertModel(config))
+    bert.save_pretrained(tmp_path)
+    sizes = {"hidden": 10, "text_hidden": 24, "text_heads": 4, "language_layers": 2}
+    learner = learner_of(["answering"], {"name": "butd", "encoder": "bert", **sizes})
+    load_sources(learner, [tmp_path], [ALL_BUT_LANGUAGE])
+    text = make_batch(FACTS, rows=3).clean.text
+    wanted = bert(text.ids, text.mask.float()).pooler_output
+    torch.testing.assert_close(learner.model.encode_text(text).pooled, wanted, atol=1e-5, rtol=1e-5)
+
+
+def bundle(tmp_path, objectives, model=MODEL):
+    """A trained-looking bundle with a tokenizer of its own."""
+    tokenizer = Tokenizer.train(["a red circle is here", "two blue squares", "there is no star"], 80)
+    facts = replace(FACTS, **tokenizer.facts())
+    learner = build_learner(model, objectives, facts)
+    for parameter in learner.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    parts = {"tokenizer": tokenizer, "facts": facts, "model_spec": model, "objectives_specs": objectives}
+    save_bundle(tmp_path / "model", learner, **parts)
+    return load_bundle(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("objectives", "name"),
+    [
+        ([*PRETRAINING], "LxmertForPreTraining"),
+        (["mlm", "matching", {"name": "masked-object", "targets": ["label"]}], "LxmertForPreTraining"),
+        (["answering"], "LxmertForQuestionAnswering"),
+        ([PAIR], "LxmertModel"),
+    ],
+)
+def test_exported_folders_load_in_transformers(tmp_path, objectives, name):
+    trained = bundle(tmp_path, objectives)
+    made = registry.build("exporters", "transformers").export(trained, tmp_path, Silent())
+    folder = tmp_path / made.files["model"]
+    assert made.metrics["max_difference"] < 1e-5
+    assert json.loads((folder / "config.json").read_text())["architectures"] == [name]
+    assert transformers.AutoTokenizer.from_pretrained(folder)("a red circle").input_ids[0] == trained.facts.cls_id
+    theirs, loading = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
+    batch = make_batch(trained.facts, rows=3)
+    batch.clean.text.ids.clamp_(max=trained.facts.vocab_size - 1)
+    with torch.no_grad():
+        fused, found = Step(trained.model, batch).fused(), streams(theirs.eval(), batch)
+    if name == "LxmertModel":
+        torch.testing.assert_close(fused.pooled, found.pooled_output, atol=1e-5, rtol=1e-5)
+        assert "left behind" in made.notes[1]
+        return
+    if name == "LxmertForQuestionAnswering":
+        ours = trained.learner.objectives["answering"].head(fused.pooled)
+        torch.testing.assert_close(ours, found.question_answering_score, atol=1e-5, rtol=1e-5)
+        assert theirs.config.id2label[3] == "red"
+        return
+    ours = trained.learner.objectives["matching"].logits(fused)
+    torch.testing.assert_close(ours, found.cross_relationship_score, atol=1e-5, rtol=1e-5)
+
+
+def test_an_exported_folder_comes_back(tmp_path):
+    trained = bundle(tmp_path, PRETRAINING)
+    registry.build("exporters", "transformers").export(trained, tmp_path / "out", Silent())
+    learner = build_learner(MODEL, PRETRAINING, trained.facts, seed=7).eval()
+    report = load_sources(learner, [tmp_path / "out" / "model"], [])
+    same(learner, trained.learner)
+    assert not report.new
+
+
+def test_what_transformers_cannot_express_is_refused(tmp_path):
+    for number, change in enumerate([{"object_position": {"name": "box", "numbers": 7}}, {"language_position": "sinusoid"}]):
+        trained = bundle(tmp_path / str(number), ["matching"], {**MODEL, **change})
+        with pytest.raises(ComponentError, match="cannot express"):
+            registry.build("exporters", "transformers").export(trained, tmp_path, Silent())
+    trained = bundle(tmp_path / "heads", ["matching"])
+    with pytest.raises(ComponentError, match="LxmertForPreTraining has weights that this model lacks") as caught:
+        exporter = registry.build("exporters", {"name": "transformers", "architecture": "pretraining"})
+        exporter.export(trained, tmp_path, Silent())
+    assert "architecture: model" in caught.value.hint
