@@ -18,7 +18,6 @@ import numpy as np
 from vlcli.errors import DataError
 from vlcli.features.schema import DEFAULT_SET, FIELDS, FORMAT, SCHEMA_VERSION, Record, decode_strings
 
-
 SHARDS = "shards"
 """Data set of an index file: paths of the shards from its folder."""
 

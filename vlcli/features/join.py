@@ -57,7 +57,7 @@ def join(paths: Sequence[str | Path], out: str | Path) -> Path:
 def _inside(shard: Path, index: Path) -> str:
     """A shard's path from the index's folder."""
     relative = os.path.relpath(shard.resolve(), index.resolve().parent)
-    if relative.split(os.sep)[0] == os.pardir:
+    if Path(relative).parts[0] == os.pardir:
         raise DataError(
             "a shard lies outside the folder of its index",
             where=str(shard),

@@ -1,0 +1,25 @@
+"""Region features as others keep them: what is read into a store, and what is written from one.
+
+obj36     LXMERT's TSV            read, written
+butd      bottom-up's TSV         read, written
+npz       a file an image         read
+vlp       VLP's sharded HDF5      read
+concepts  lists of visual concepts, as the box set that vlcli.features.concepts reads
+mattnet   detections of MAttNet, boxes without features
+"""
+
+from __future__ import annotations
+
+from vlcli.features.formats.base import Entry, Format, Options, Pictures
+from vlcli.features.formats.concepts import CONCEPTS
+from vlcli.features.formats.mattnet import MATTNET
+from vlcli.features.formats.npz import NPZ
+from vlcli.features.formats.tsv import BUTD, OBJ36, Table
+from vlcli.features.formats.vlp import VLP
+
+FORMATS: dict[str, Format] = {one.name: one for one in (OBJ36, BUTD, NPZ, VLP, CONCEPTS, MATTNET)}
+"""What can be imported, by name."""
+TABLES: dict[str, Table] = {"obj36": OBJ36, "butd": BUTD}
+"""What can be exported, by name."""
+
+__all__ = ["FORMATS", "TABLES", "Entry", "Format", "Options", "Pictures", "Table"]

@@ -1,0 +1,159 @@
+"""What a foreign format is: images one after another, each decoded only when it is wanted."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from vlcli.errors import DataError
+from vlcli.features.boxes import image_id
+from vlcli.features.images import BadImageError, read_size
+from vlcli.features.schema import DEFAULT_SET, Record
+
+_NUMBER = re.compile(r"(\d+)$")
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One image of a foreign file.
+
+    Attributes:
+        id: the image, as the file names it; empty where the file is damaged there.
+        where: file and line, for messages.
+        decode: makes the record; raises a ValueError or KeyError that says what is wrong.
+    """
+
+    id: str
+    where: str
+    decode: Callable[[], Record]
+
+
+class Pictures:
+    """Names and sizes of images that a foreign file numbers, or whose size it does not say.
+
+    Args:
+        source: a folder of pictures (their headers are read when asked for), or a JSON file with a list of ``images``
+            that have ``file_name``, ``width`` and ``height`` (COCO's).
+
+    Raises:
+        DataError: it is neither.
+    """
+
+    def __init__(self, source: str | Path) -> None:
+        self.source = Path(source)
+        self._sizes: dict[str, tuple[int, int]] = {}
+        self._files: dict[str, Path] = {}
+        if self.source.is_dir():
+            files = sorted(path for path in self.source.rglob("*") if path.suffix.lower() in PICTURES)
+            self._files = {image_id(path): path for path in files}
+        else:
+            self._sizes = self._listed()
+        names = [*self._files, *self._sizes]
+        self._numbered = {int(found.group(1)): name for name in names if (found := _NUMBER.search(name))}
+
+    def _listed(self) -> dict[str, tuple[int, int]]:
+        try:
+            rows = json.loads(self.source.read_text(encoding="utf-8"))
+            rows = rows["images"] if isinstance(rows, dict) else rows
+            return {image_id(row["file_name"]): (int(row["height"]), int(row["width"])) for row in rows}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                "the sizes of the pictures cannot be read",
+                where=str(self.source),
+                got=f"{type(error).__name__}: {error}",
+                expected="a folder of pictures, or a JSON file whose `images` have file_name, width and height",
+            ) from None
+
+    def find(self, name: str) -> str | None:
+        """An image's own name, by that or by the number it ends in; None if it is not there."""
+        if name in self._files or name in self._sizes:
+            return name
+        found = _NUMBER.search(name)
+        return self._numbered.get(int(found.group(1))) if found else None
+
+    def size(self, name: str) -> tuple[int, int]:
+        """Height and width of an image.
+
+        Raises:
+            ValueError: it is not there, or its file cannot be read.
+        """
+        own = self.find(name)
+        if own is None:
+            raise ValueError(f"its size is unknown: {self.source} has no such picture")
+        if own in self._sizes:
+            return self._sizes[own]
+        try:
+            return read_size(self._files[own])
+        except BadImageError as error:
+            raise ValueError(f"its size is unknown: {self._files[own]}: {error}") from None
+
+
+@dataclass
+class Options:
+    """What a format may be told.
+
+    Attributes:
+        boxes: a second file with the boxes, where the format keeps them apart.
+        pictures: names and sizes of the images.
+        vocabulary: the words that concepts are numbered by.
+    """
+
+    boxes: Path | None = None
+    pictures: Pictures | None = None
+    vocabulary: Path | None = None
+
+
+class Format(ABC):
+    """A way others keep region features.
+
+    Attributes:
+        name: what it is called on the command line.
+        about: one line.
+        source: what is named as the source.
+        folder: whether that may be a folder.
+        prefix: whether that may be how several files begin.
+        set: the box set it becomes unless told otherwise.
+        provenance: what the store says of records that came this way.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    source: ClassVar[str] = "a file"
+    folder: ClassVar[bool] = False
+    prefix: ClassVar[bool] = False
+    set: ClassVar[str] = DEFAULT_SET
+    provenance: ClassVar[dict[str, Any]] = {}
+
+    @abstractmethod
+    def entries(self, source: Path, options: Options) -> Iterator[Entry]:
+        """The images of ``source``, in its order, without holding more than one.
+
+        Raises:
+            DataError: it is not of this format at all.
+        """
+
+    def facts(self, source: Path, options: Options) -> dict[str, Any]:
+        """What the store's provenance says beside :attr:`provenance`."""
+        return {}
+
+    def count(self, source: Path) -> int | None:
+        """How many images there are, where that is quickly known."""
+        return None
+
+
+def size_facts(options: Options) -> dict[str, Any]:
+    """Where the sizes come from, of a format that does not say them."""
+    return {"sizes": "pictures" if options.pictures else "extent of the boxes"}
+
+
+def named_size(name: str, pictures: Pictures | None, corner: tuple[float, float]) -> tuple[int, int]:
+    """Height and width of an image: from the pictures, else as far as its boxes reach (``corner``: x and y)."""
+    if pictures is not None:
+        return pictures.size(name)
+    return max(1, -int(-corner[1] // 1)), max(1, -int(-corner[0] // 1))

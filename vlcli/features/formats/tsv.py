@@ -1,0 +1,184 @@
+"""Tab-separated features: one image a line, arrays in base64, no header.
+
+Sources: airsplay/lxmert ``src/utils.py`` (obj36: height before width, labels with confidences) and
+peteanderson80/bottom-up-attention ``tools/generate_tsv.py`` (butd: width before height, no labels).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from vlcli.features.formats.base import Entry, Format, Options
+from vlcli.features.schema import Record
+
+LONGEST = 64 << 20
+"""Bytes of the longest line that is believed: 36 boxes of 2048 take 0.4 MB."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column with one array an image.
+
+    Attributes:
+        field: the record's field.
+        dtype: little-endian type in the file.
+        width: values a box; 0: one, and None: as many as there are.
+    """
+
+    field: str
+    dtype: str
+    width: int | None = 0
+
+
+class Table(Format):
+    """A TSV format.
+
+    Attributes:
+        columns: names in the file's order.
+        meaning: by name: ``id``, ``height``, ``width``, ``count``, or an array.
+    """
+
+    source = "a TSV file"
+    columns: ClassVar[tuple[str, ...]]
+    meaning: ClassVar[dict[str, str | Column]]
+
+    def entries(self, source: Path, options: Options) -> Iterator[Entry]:
+        """The file's lines; only the id of each is looked at."""
+        with source.open("rb") as file:
+            number = 0
+            while line := file.readline(LONGEST):
+                number += 1
+                where = f"{source}:{number}"
+                if len(line) == LONGEST and not line.endswith(b"\n"):
+                    yield Entry("", where, partial(_refuse, f"the line is longer than {LONGEST >> 20} MiB"))
+                    return
+                cells = line.rstrip(b"\r\n").split(b"\t")
+                if number == 1 and cells[0].decode("utf-8", "replace") == self.columns[0]:
+                    continue  # a header, which some write
+                if cells != [b""]:
+                    yield Entry(self._id(cells), where, partial(self._decode, cells))
+
+    def _id(self, cells: list[bytes]) -> str:
+        place = next(number for number, name in enumerate(self.columns) if self.meaning[name] == "id")
+        return cells[place].decode("utf-8", "replace") if len(cells) == len(self.columns) else ""
+
+    def _decode(self, cells: list[bytes]) -> Record:
+        if len(cells) != len(self.columns):
+            short = "; the line is cut short" if len(cells) < len(self.columns) else ""
+            raise ValueError(f"{len(cells)} columns, expected {len(self.columns)}{short}")
+        row = dict(zip(self.columns, cells, strict=True))
+        facts = {what: row[name] for name, what in self.meaning.items() if isinstance(what, str)}
+        size = (_whole(facts["height"], "height"), _whole(facts["width"], "width"))
+        count = _whole(facts["count"], "number of boxes")
+        arrays = {
+            what.field: _array(row[name], what, count, name)
+            for name, what in self.meaning.items()
+            if isinstance(what, Column)
+        }
+        return Record(id=facts["id"].decode(), size=size, **arrays)
+
+    def needs(self) -> dict[str, str]:
+        """Columns by the record's field that fills each."""
+        return {what.field: name for name, what in self.meaning.items() if isinstance(what, Column)}
+
+    def line(self, record: Record) -> bytes:
+        """A record as a line; labels that it lacks become 0 with confidence 0.
+
+        Raises:
+            ValueError: the id cannot stand in a cell.
+        """
+        if any(sign in record.id for sign in "\t\r\n\"'"):
+            raise ValueError(f"the id {record.id!r} holds a tab, a quote or the end of a line")
+        plain = {"id": record.id, "height": record.size[0], "width": record.size[1], "count": len(record)}
+        cells = [
+            str(plain[what]).encode() if isinstance(what, str) else _cell(record, what)
+            for what in (self.meaning[name] for name in self.columns)
+        ]
+        return b"\t".join(cells) + b"\r\n"
+
+
+def _refuse(reason: str) -> Record:
+    raise ValueError(reason)
+
+
+def _whole(cell: bytes, what: str) -> int:
+    try:
+        return int(cell)
+    except ValueError:
+        raise ValueError(f"the {what} is {cell[:20].decode('utf-8', 'replace')!r}, expected a whole number") from None
+
+
+def _array(cell: bytes, column: Column, count: int, name: str) -> np.ndarray:
+    if cell[:2] in (b"b'", b'b"'):  # bytes that Python 3 wrote as text
+        cell = cell[2:-1]
+    try:
+        raw = base64.b64decode(cell, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{name} is not base64: {error}") from None
+    dtype = np.dtype(column.dtype)
+    rows = count * dtype.itemsize * (column.width or 1)
+    whole = len(raw) == rows if column.width is not None else bool(raw) and count > 0 and len(raw) % rows == 0
+    if not whole:
+        wanted = f"{rows}" if column.width is not None else f"a multiple of {rows}"
+        raise ValueError(f"{name} has {len(raw)} bytes, expected {wanted} for {count} boxes")
+    values = np.frombuffer(raw, dtype)
+    return values if column.width == 0 else values.reshape(count, -1)
+
+
+def _cell(record: Record, column: Column) -> bytes:
+    value = getattr(record, column.field)
+    if value is None:
+        value = np.zeros(len(record))
+    return base64.b64encode(np.ascontiguousarray(value, dtype=column.dtype).tobytes())
+
+
+class Obj36(Table):
+    """LXMERT's TSV."""
+
+    name = "obj36"
+    about = "LXMERT's TSV: objects and attributes with confidences, boxes, features"
+    provenance: ClassVar = {"extractor": "imported: obj36", "boxes": "detected"}
+    columns = (
+        "img_id", "img_h", "img_w", "objects_id", "objects_conf",
+        "attrs_id", "attrs_conf", "num_boxes", "boxes", "features",
+    )  # fmt: skip
+    meaning: ClassVar = {
+        "img_id": "id",
+        "img_h": "height",
+        "img_w": "width",
+        "num_boxes": "count",
+        "objects_id": Column("classes", "<i8"),
+        "objects_conf": Column("class_scores", "<f4"),
+        "attrs_id": Column("attributes", "<i8"),
+        "attrs_conf": Column("attribute_scores", "<f4"),
+        "boxes": Column("boxes", "<f4", 4),
+        "features": Column("features", "<f4", None),
+    }
+
+
+class Butd(Table):
+    """Bottom-up attention's TSV."""
+
+    name = "butd"
+    about = "bottom-up attention's TSV: width before height, boxes, features, no labels"
+    provenance: ClassVar = {"extractor": "imported: butd", "boxes": "detected"}
+    columns = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
+    meaning: ClassVar = {
+        "image_id": "id",
+        "image_w": "width",
+        "image_h": "height",
+        "num_boxes": "count",
+        "boxes": Column("boxes", "<f4", 4),
+        "features": Column("features", "<f4", None),
+    }
+
+
+OBJ36, BUTD = Obj36(), Butd()
