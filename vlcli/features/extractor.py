@@ -26,7 +26,7 @@ class Prepared:
     """One image on its way to the device.
 
     Attributes:
-        pixels: the resized image (3, h, w), uint8 RGB.
+        pixels: the resized image (3, h, w): uint8 RGB, or what the extractor's own preparation makes.
         size: height and width of the original in pixels.
         scale: (x, y) factors from original to resized pixels.
         boxes: regions in original pixels, None where the extractor proposes them.

@@ -1,0 +1,223 @@
+"""The detector: backbone, proposals, regions and heads, put together as a family does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchvision.ops import roi_align, roi_pool
+
+from vlcli.features.detections import AttributeHead, Detections, apply_deltas, clip_boxes
+from vlcli_bottom_up.architecture import Architecture
+from vlcli_bottom_up.families import Family
+from vlcli_bottom_up.proposals import ProposalNetwork
+from vlcli_bottom_up.resnet import NormedConv, Pyramid, ResNet, stage
+
+STRIDES = (4, 8, 16, 32, 64)
+CANONICAL_SIDE, CANONICAL_LEVEL = 224, 2
+"""A region of this side is cut from the pyramid's map of this index, stride 16 (Lin et al. 2017, equation 1)."""
+
+
+class Predictor(nn.Module):
+    """Class scores and box deltas of a region."""
+
+    def __init__(self, sizes: Architecture, family: Family) -> None:
+        super().__init__()
+        self.cls_score = nn.Linear(sizes.dim, sizes.classes + 1)
+        boxes = 1 if sizes.one_box else sizes.classes + int(family.background_first)
+        self.bbox_pred = nn.Linear(sizes.dim, 4 * boxes)
+
+
+class TwoLayers(nn.Module):
+    """The two layers on a pyramid's regions; the first one's output is the feature (fc6)."""
+
+    def __init__(self, sizes: Architecture, resolution: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(sizes.pyramid * resolution**2, sizes.fc)
+        self.fc2 = nn.Linear(sizes.fc, sizes.fc)
+
+    def forward(self, regions: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, C, r, r) -> fc6 (N, D), fc7 (N, D), both after the rectifier."""
+        first = self.fc1(regions.flatten(1)).relu()
+        return first, self.fc2(first).relu()
+
+
+class RegionHeads(nn.Module):
+    """From a region's cells to its feature, classes, boxes and attributes."""
+
+    def __init__(self, sizes: Architecture, family: Family) -> None:
+        super().__init__()
+        self.sizes, self.family = sizes, family
+        self.resolution = family.resolution[bool(sizes.pyramid)]
+        if sizes.pyramid:
+            self.box_head = TwoLayers(sizes, self.resolution)
+        else:
+            self.res5 = stage(sizes, 5, stride_in_1x1=_stride_in_1x1(family, sizes), dilated=family.dilated)
+        self.box_predictor = Predictor(sizes, family)
+        if sizes.attributes:
+            rows = sizes.classes + 1
+            self.attributes = AttributeHead(sizes.dim, rows, sizes.attributes, sizes.embedding, sizes.attribute_hidden)
+
+    def forward(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """What is stored of every region (N, D) and what the heads see of it (N, D).
+
+        Args:
+            maps: of each level (B, C, h, w).
+            boxes: of each image, pixels of the resized image (N_i, 4).
+        """
+        if self.sizes.pyramid:
+            stored, seen = self.box_head(self._cut_levels(maps[:4], boxes))
+            return stored, seen
+        regions = self._cut(maps[0], list(boxes), 1 / 16)
+        pooled = self.res5(regions).mean((2, 3))
+        return pooled, pooled
+
+    def _cut(self, single: Tensor, boxes: list[Tensor] | Tensor, scale: float) -> Tensor:
+        if self.family.pool == "pool":
+            return roi_pool(single, boxes, self.resolution, scale)
+        aligned = self.family.pool == "align"
+        return roi_align(single, boxes, self.resolution, scale, self.sampling, aligned=aligned)
+
+    sampling = 2
+    """Samples per side of a cell; 0 adapts to the box."""
+
+    def _cut_levels(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> Tensor:
+        """Each region from the map that suits its size."""
+        rows = torch.cat([F.pad(part, (1, 0), value=float(index)) for index, part in enumerate(boxes)])  # (N, 5)
+        sides = rows[:, 3:] - rows[:, 1:3] + int(self.family.legacy)
+        wanted = (sides.prod(1).sqrt() / CANONICAL_SIDE + self.family.level_epsilon).log2() + CANONICAL_LEVEL
+        levels = wanted.floor().clamp(0, len(maps) - 1)
+        cells = maps[0].new_zeros(len(rows), maps[0].shape[1], self.resolution, self.resolution)
+        for level, single in enumerate(maps):
+            chosen = levels == level
+            cells[chosen] = self._cut(single, rows[chosen], 1 / STRIDES[level])
+        return cells
+
+    def classify(self, seen: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Of the regions: class probabilities (N, C), background (N,), attribute probabilities (N, A) or None."""
+        logits = self.box_predictor.cls_score(seen)
+        probs = logits.softmax(1)
+        attributes = self._attributes(seen, logits) if self.sizes.attributes else None
+        if self.family.background_first:
+            return probs[:, 1:], probs[:, 0], attributes
+        return probs[:, :-1], probs[:, -1], attributes
+
+    def _attributes(self, seen: Tensor, logits: Tensor) -> Tensor:
+        scores = self.attributes(seen, logits.argmax(1))
+        if self.family.none_attribute == "last":
+            return scores[:, :-1].softmax(1)
+        probs = scores.softmax(1)
+        return probs[:, 1:] if self.family.none_attribute == "first" else probs
+
+    def refine(self, seen: Tensor, boxes: Tensor) -> Tensor:
+        """Every class's box (N, C, 4), from proposals of the same coordinates."""
+        deltas = self.box_predictor.bbox_pred(seen).view(len(boxes), -1, 4)
+        if self.family.background_first and not self.sizes.one_box:
+            deltas = deltas[:, 1:]
+        moved = apply_deltas(
+            deltas,
+            boxes[:, None],
+            self.family.box_weights,
+            extra=int(self.family.legacy),
+            inclusive=self.family.inclusive,
+        )
+        return moved.expand(-1, self.sizes.classes, -1)
+
+
+class Detector(nn.Module):
+    """A two-stage detector with Visual Genome's heads, on torchvision's operators.
+
+    Args:
+        family: conventions.
+        sizes: of the network.
+    """
+
+    def __init__(self, family: Family, sizes: Architecture) -> None:
+        super().__init__()
+        self.family, self.sizes = family, sizes
+        options = {"caffe_pool": family.caffe_pool, "stride_in_1x1": _stride_in_1x1(family, sizes)}
+        self.backbone = Pyramid(sizes, **options) if sizes.pyramid else ResNet(sizes, last=4, **options)
+        channels = sizes.pyramid or sizes.out * 4
+        strides = STRIDES if sizes.pyramid else (16,)
+        self.proposal_generator = ProposalNetwork(family, sizes, channels, strides)
+        self.roi_heads = RegionHeads(sizes, family)
+
+    def fold(self) -> None:
+        """Work the frozen normalisations into the convolutions."""
+        for module in self.modules():
+            if isinstance(module, NormedConv):
+                module.fold()
+
+    def forward(
+        self,
+        pixels: Tensor,
+        originals: Sequence[tuple[int, int]],
+        scales: Sequence[tuple[float, float]],
+        given: Sequence[Tensor] | None = None,
+    ) -> list[Detections]:
+        """What the detector says of images of one size.
+
+        Args:
+            pixels: normalised BGR (B, 3, H, W).
+            originals: height and width of each original.
+            scales: x and y factors from original to resized pixels.
+            given: boxes in original pixels (N_i, 4); None to propose some.
+        """
+        size = (int(pixels.shape[2]), int(pixels.shape[3]))
+        if self.sizes.pyramid:
+            pixels = _padded(pixels, self.family.multiple)
+        limit = (int(pixels.shape[2]), int(pixels.shape[3])) if self.family.clip_to_padding else size
+        maps = self.backbone(pixels) if self.sizes.pyramid else self.backbone(pixels)[-1:]
+        factors = [pixels.new_tensor([*scale, *scale]) for scale in scales]
+        if given is None:
+            boxes = self.proposal_generator(maps, limit, [scale[0] for scale in scales])
+        else:
+            boxes = [part.to(pixels) * factor for part, factor in zip(given, factors, strict=True)]
+        stored, seen = self.roi_heads(maps, boxes)
+        counts = [len(part) for part in boxes]
+        return [
+            self._describe(box, feature, head, factor, original, size, proposed=given is None)
+            for box, feature, head, factor, original in zip(
+                boxes, stored.split(counts), seen.split(counts), factors, originals, strict=True
+            )
+        ]
+
+    def _describe(
+        self,
+        boxes: Tensor,
+        stored: Tensor,
+        seen: Tensor,
+        factor: Tensor,
+        original: tuple[int, int],
+        size: tuple[int, int],
+        proposed: bool,
+    ) -> Detections:
+        """One image's detections; boxes are refined in the pixels that the family refines them in."""
+        probs, background, attributes = self.roi_heads.classify(seen)
+
+        def regress() -> Tensor:
+            if self.family.legacy:  # after going back to the original
+                limit = original if self.family.inclusive else (size[0] / float(factor[1]), size[1] / float(factor[0]))
+                return clip_boxes(self.roi_heads.refine(seen, boxes / factor), limit, extra=1)
+            return clip_boxes(self.roi_heads.refine(seen, boxes), size) / factor
+
+        return Detections(
+            boxes=boxes / factor,
+            features=stored,
+            probs=probs,
+            background=background,
+            regress=regress if proposed else None,
+            attributes=attributes,
+            background_first=self.family.background_first,
+        )
+
+
+def _stride_in_1x1(family: Family, sizes: Architecture) -> bool:
+    return sizes.groups == 1 if family.stride_in_1x1 is None else family.stride_in_1x1
+
+
+def _padded(pixels: Tensor, multiple: int) -> Tensor:
+    height, width = pixels.shape[-2:]
+    return F.pad(pixels, (0, -width % multiple, 0, -height % multiple))

@@ -1,0 +1,183 @@
+"""The extractor ``bottom-up``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+import torchvision
+from torch import Tensor
+
+from vlcli import __version__
+from vlcli.errors import UsageError
+from vlcli.features.detections import ClassProbs, detection_record
+from vlcli.features.detector_input import DetectorPreparation, Resize
+from vlcli.features.extractor import Extractor, Prepared
+from vlcli.features.schema import Record
+from vlcli.features.selection import RuleName, make_rule
+from vlcli_bottom_up.families import FamilyName
+from vlcli_bottom_up.load import Options, load_detector
+
+
+class BottomUpExtractor(Extractor):
+    """Bottom-up attention: regions of the Visual Genome Faster R-CNN with classes and attributes, as published.
+
+    ResNet-101 C4 (LXMERT and most others) or ResNeXt-101 with a pyramid (VLP, DiMBERT), on torchvision's operators.
+    The family and all sizes are read off the weights; what no checkpoint says is its family's and may be set here.
+
+    Args:
+        weights: local safetensors file or tensors-only checkpoint; None for random weights from ``seed``.
+        family: ``caffe`` (bottom-up-attention and MILVLG), ``airsplay``, ``detectron2`` or ``vlp``; ``auto`` knows them
+            by their names.
+        rule: of selection; ``family`` is its own.
+        min_boxes: fewest boxes of an image.
+        max_boxes: most boxes of an image.
+        boxes: ``detected``, or ``given`` ones, all of which stay.
+        nms: overlap above which the weaker of two boxes goes; None for the rule's own.
+        confidence: a weaker box stays only to make up ``min_boxes``; None for the rule's own.
+        class_probs: stored class probabilities: ``none``, ``classes`` (1600) or ``all`` (1601, as the detector
+            orders them).
+        attributes: store the attribute of each box and its probability.
+        short: pixels of the resized image's shorter side; 0 for the family's own.
+        long: most pixels of its longer side; 0 for the family's own.
+        resize: ``float`` (OpenCV) or ``image`` (Pillow); ``family`` is its own.
+        mean: of BGR in 0..255; None for the family's own.
+        deviation: of BGR; None for 1.
+        proposals_before: proposals taken to suppression, of each level; 0 for the family's own.
+        proposals: proposals left by it; 0 for the family's own.
+        proposal_nms: overlap of proposals above which the weaker goes.
+        resolution: cells per side of a region; 0 for the family's own.
+        limit: most given boxes, by score; 0 for all.
+        depth: of random weights: 50, 101 or 152.
+        cardinality: of random weights: groups of the 3x3 convolutions; 0 for the family's own.
+        width: of random weights: channels of a group; 0 for the family's own.
+        pyramid: of random weights: channels of the pyramid; None for the family's own.
+        seed: of random weights.
+        batch_size: images at a time where the stage does not say.
+    """
+
+    paper = "Anderson et al. 2018, Bottom-Up and Top-Down Attention; Zhou et al. 2020, VLP"
+    weights_help: ClassVar[str] = "docs/detectors.md says where detectors are published and how to convert them"
+
+    def __init__(
+        self,
+        *,
+        weights: str | None = None,
+        family: Literal["auto", FamilyName] = "auto",
+        rule: Literal["family", RuleName] = "family",
+        min_boxes: int = 36,
+        max_boxes: int = 36,
+        boxes: Literal["detected", "given"] = "detected",
+        nms: float | None = None,
+        confidence: float | None = None,
+        class_probs: ClassProbs = "none",
+        attributes: bool = True,
+        short: int = 0,
+        long: int = 0,
+        resize: Literal["family", Resize] = "family",
+        mean: tuple[float, float, float] | None = None,
+        deviation: tuple[float, float, float] | None = None,
+        proposals_before: int = 0,
+        proposals: int = 0,
+        proposal_nms: float = 0.7,
+        resolution: int = 0,
+        limit: int = 0,
+        depth: int = 101,
+        cardinality: int = 0,
+        width: int = 0,
+        pyramid: int | None = None,
+        seed: int = 0,
+        batch_size: int = 1,
+    ) -> None:
+        self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
+        _check_counts(min_boxes, max_boxes)
+        options = Options(family, depth, cardinality, width, pyramid, resolution, seed)
+        self.detector, self.report = load_detector(weights, options)
+        self._settle(proposals_before, proposals, proposal_nms)
+        self.detector.eval().requires_grad_(False)
+        self.detector.fold()
+        own = self.detector.family
+        self.rule = make_rule(own.rule if rule == "family" else rule, min_boxes, max_boxes, nms, confidence)
+        self.given, self.class_probs, self.attributes = boxes == "given", class_probs, attributes
+        self.trained_on = Path(weights).name if weights else "untrained"
+        self.dim, self.batch_size = self.detector.sizes.dim, batch_size
+        self.deviation = tuple(deviation) if deviation else None
+        self.preparation = DetectorPreparation(
+            short=short or own.short,
+            long=long or own.long,
+            boxes="given" if self.given else "none",
+            limit=limit or None,
+            resize=own.resize if resize == "family" else resize,
+            mean=tuple(mean) if mean else own.mean,
+        )
+
+    def _settle(self, before: int, after: int, threshold: float) -> None:
+        """Put the options of the proposal network in its family's place."""
+        generator = self.detector.proposal_generator
+        own = generator.family
+        generator.family = replace(own, before=before or own.before, after=after or own.after)
+        generator.threshold = threshold
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the detector."""
+        super().to(device)
+        self.detector.to(self.device)
+        return self
+
+    def notes(self) -> list[str]:
+        """Which family it is and how the weights loaded."""
+        chosen = f"family {self.detector.family.name}, rule {self.rule.name}"
+        if self.report is None:
+            return [f"bottom-up: {chosen}; untrained, random weights from seed {self._parameters['seed']}"]
+        return [f"bottom-up: {chosen}", str(self.report)]
+
+    def provenance(self) -> dict[str, Any]:
+        """Name, family, rule, parameters, hash of the weights, versions."""
+        # Neither where the file lies nor how many images go at a time changes a feature; its hash does.
+        hidden = ("weights", "batch_size")
+        return {
+            "extractor": "bottom-up",
+            "family": self.detector.family.name,
+            "rule": "given" if self.given else self.rule.name,
+            "parameters": {key: _plain(value) for key, value in self._parameters.items() if key not in hidden},
+            "weights": self.trained_on,
+            "weights_sha256": self.report.sha256 if self.report else "",
+            "trained_on": self.trained_on,
+            "boxes": "given" if self.given else "detected",
+            "versions": {"vlcli": __version__, "torch": torch.__version__, "torchvision": torchvision.__version__},
+        }
+
+    def extract(self, batch: list[Prepared]) -> list[Record]:
+        """Detect (or take the given boxes), choose, and describe each image; they share one size."""
+        found = self.detector(
+            self._pixels(batch),
+            [item.size for item in batch],
+            [item.scale for item in batch],
+            [_original_boxes(item) for item in batch] if self.given else None,
+        )
+        return [
+            detection_record(item, one, None if self.given else self.rule(one), self.class_probs, self.attributes)
+            for item, one in zip(batch, found, strict=True)
+        ]
+
+    def _pixels(self, batch: list[Prepared]) -> Tensor:
+        pixels = torch.stack([item.pixels for item in batch]).to(self.device, non_blocking=True)
+        if self.deviation is None:
+            return pixels
+        return pixels / pixels.new_tensor(self.deviation).view(1, 3, 1, 1)
+
+
+def _original_boxes(item: Prepared) -> Tensor:
+    return torch.zeros(0, 4) if item.boxes is None else torch.from_numpy(item.boxes.boxes).float()
+
+
+def _check_counts(least: int, most: int) -> None:
+    if not 0 <= least <= most or most < 1:
+        got = f"min_boxes {least}, max_boxes {most}"
+        raise UsageError("these numbers of boxes cannot be kept", got=got, expected="0 <= min_boxes <= max_boxes")
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,100 @@
+"""Build a detector around published weights, or with random ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import DataError
+from vlcli.features.weights import WeightsReport, load_tensors, read_weights
+from vlcli_bottom_up.architecture import published, read_architecture
+from vlcli_bottom_up.detector import Detector
+from vlcli_bottom_up.families import FAMILIES, Family, FamilyName
+from vlcli_bottom_up.layouts import UNNEEDED, canonical, recognise
+from vlcli_bottom_up.resnet import NormedConv
+
+CELLS = "proposal_generator.anchor_generator.cell_anchors."
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a recipe says of the network.
+
+    Attributes:
+        family: of the checkpoint; ``auto`` recognises it.
+        depth: of random weights.
+        cardinality: of random weights; 0 for the family's own.
+        width: of random weights; 0 for the family's own.
+        pyramid: of random weights; None for the family's own.
+        resolution: cells per side of a region; 0 for the family's own.
+        seed: of random weights.
+    """
+
+    family: FamilyName | Literal["auto"] = "auto"
+    depth: int = 101
+    cardinality: int = 0
+    width: int = 0
+    pyramid: int | None = None
+    resolution: int = 0
+    seed: int = 0
+
+    def family_of(self, name: FamilyName) -> Family:
+        """The conventions, with what the recipe changes in them."""
+        family = FAMILIES[name]
+        return replace(family, resolution=(self.resolution,) * 2) if self.resolution else family
+
+
+def load_detector(path: str | None, options: Options) -> tuple[Detector, WeightsReport | None]:
+    """A detector, with its weights where there are any.
+
+    Raises:
+        DataError: the file is missing, damaged, of an unknown layout, or does not fit completely.
+    """
+    if path is None:
+        return random_detector(options), None
+    if not Path(path).is_file():
+        hint = "docs/detectors.md says where detectors are published and how to convert them"
+        raise DataError("the detector's weights do not exist", where=path, hint=hint)
+    found = read_weights(path)
+    shapes = {name: tuple(value.shape) for name, value in found.items()}
+    family = options.family_of(recognise(found, shapes, path) if options.family == "auto" else options.family)
+    tensors = canonical(found)
+    detector = Detector(family, read_architecture(tensors, path))
+    report = load_tensors(detector, _with_anchors(detector, tensors), path, UNNEEDED)
+    return detector, replace(report, matched=report.matched - len(_own_anchors(detector, tensors)))
+
+
+def _own_anchors(detector: Detector, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Anchors that the checkpoint does not carry: the family's."""
+    return {n: v for n, v in detector.state_dict().items() if n.startswith(CELLS) and n not in tensors}
+
+
+def _with_anchors(detector: Detector, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return tensors | _own_anchors(detector, tensors)
+
+
+def random_detector(options: Options) -> Detector:
+    """Random weights, scaled so that activations neither vanish nor blow up through the frozen normalisations."""
+    family = options.family_of("caffe" if options.family == "auto" else options.family)
+    sizes = published(family, options.depth, options.cardinality, options.width, options.pyramid)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(options.seed)
+        detector = Detector(family, sizes)
+        draw(detector)
+    return detector
+
+
+@torch.no_grad()
+def draw(detector: nn.Module) -> None:
+    """Draw weights: He et al. 2015 for convolutions, small residual branches, small heads."""
+    for name, module in detector.named_modules():
+        if isinstance(module, NormedConv):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            module.get_submodule("norm").get_buffer("weight").fill_(0.2 if name.endswith("conv3") else 0.7)
+        elif isinstance(module, nn.Linear | nn.Conv2d):
+            nn.init.normal_(module.weight, std=0.01)
+            nn.init.zeros_(module.bias)

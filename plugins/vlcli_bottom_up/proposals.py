@@ -1,0 +1,186 @@
+"""Anchors and the region proposal network (Ren et al. 2015), in Caffe's, Detectron's and detectron2's conventions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchvision.ops import batched_nms
+
+from vlcli.features.detections import apply_deltas, clip_boxes
+from vlcli.features.selection import nms
+from vlcli_bottom_up.architecture import Architecture
+from vlcli_bottom_up.families import Family
+
+ASPECTS = (0.5, 1.0, 2.0)
+UNIT = (1.0, 1.0, 1.0, 1.0)
+
+
+def legacy_cells(base: int, scales: Sequence[float]) -> Tensor:
+    """Anchors of one cell as py-faster-rcnn makes them: sides rounded at the base, ratio by ratio (R * S, 4).
+
+    >>> legacy_cells(16, (8.0,))[0].tolist()
+    [-84.0, -40.0, 99.0, 55.0]
+    """
+    rows = []
+    for aspect in ASPECTS:
+        width = np.round(np.sqrt(base * base / aspect))
+        height = np.round(width * aspect)
+        for scale in scales:
+            half = np.array([width * scale - 1, height * scale - 1]) / 2
+            middle = (base - 1) / 2
+            rows.append([*(middle - half), *(middle + half)])
+    return torch.tensor(np.array(rows), dtype=torch.float32)
+
+
+def centred_cells(sizes: Sequence[float]) -> Tensor:
+    """Anchors of one cell as detectron2 makes them: centred on its corner, size by size (S * R, 4)."""
+    rows = []
+    for size in sizes:
+        for aspect in ASPECTS:
+            width = np.sqrt(size**2 / aspect)
+            half = np.array([width, aspect * width]) / 2
+            rows.append([*(-half), *half])
+    return torch.tensor(np.array(rows), dtype=torch.float32)
+
+
+def cells_of(family: Family, sizes: Architecture) -> list[Tensor]:
+    """Anchors of one cell, for each map."""
+    if not sizes.pyramid:
+        count = sizes.anchors // len(ASPECTS)
+        chosen = family.sizes[:count]
+        return [legacy_cells(16, [size / 16 for size in chosen]) if family.legacy else centred_cells(chosen)]
+    if family.legacy:
+        return [legacy_cells(4 * 2**level, [size / (4 * 2**level)]) for level, size in enumerate(family.sizes)]
+    return [centred_cells([size]) for size in family.sizes]
+
+
+class Anchors(nn.Module):
+    """Anchors of every map; checkpoints that carry their own replace these."""
+
+    def __init__(self, cells: Sequence[Tensor], strides: Sequence[int]) -> None:
+        super().__init__()
+        self.cell_anchors = nn.Module()
+        self.strides = list(strides)
+        for index, cell in enumerate(cells):
+            self.cell_anchors.register_buffer(str(index), cell)
+
+    def forward(self, maps: Sequence[Tensor]) -> list[Tensor]:
+        """Anchors of each map (h * w * A, 4), row by row of cells."""
+        return [self._grid(index, *single.shape[-2:]) for index, single in enumerate(maps)]
+
+    def _grid(self, index: int, height: int, width: int) -> Tensor:
+        cells: Tensor = self.cell_anchors.get_buffer(str(index))  # (A, 4)
+        y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+        shifts = torch.stack([x, y, x, y], -1).reshape(-1, 1, 4).to(cells) * self.strides[index]
+        return (shifts + cells).reshape(-1, 4)
+
+
+class ProposalHead(nn.Module):
+    """Objectness and deltas of every anchor."""
+
+    def __init__(self, channels: int, sizes: Architecture, outputs: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, sizes.hidden, 3, padding=1)
+        self.objectness_logits = nn.Conv2d(sizes.hidden, sizes.anchors * outputs, 1)
+        self.anchor_deltas = nn.Conv2d(sizes.hidden, sizes.anchors * 4, 1)
+
+    def forward(self, single: Tensor) -> tuple[Tensor, Tensor]:
+        """One map -> logits (B, A * outputs, h, w), deltas (B, A * 4, h, w)."""
+        hidden = self.conv(single).relu()
+        return self.objectness_logits(hidden), self.anchor_deltas(hidden)
+
+
+class ProposalNetwork(nn.Module):
+    """Proposals of every image.
+
+    Args:
+        family: conventions.
+        sizes: of the network.
+        channels: of the maps it looks at.
+        strides: of those maps.
+    """
+
+    def __init__(self, family: Family, sizes: Architecture, channels: int, strides: Sequence[int]) -> None:
+        super().__init__()
+        self.family = family
+        self.extra = int(family.legacy)
+        self.rpn_head = ProposalHead(channels, sizes, 2 if family.softmax_objectness else 1)
+        self.anchor_generator = Anchors(cells_of(family, sizes), strides)
+        self.threshold = 0.7
+
+    def forward(self, maps: Sequence[Tensor], size: tuple[int, int], scales: Sequence[float]) -> list[Tensor]:
+        """Proposals of each image, most likely first (N_i, 4), in pixels of the resized image.
+
+        Args:
+            maps: of each level (B, C, h, w).
+            size: height and width that limit proposals.
+            scales: of each image, resized by original.
+        """
+        levels = []
+        for single, anchors in zip(maps, self.anchor_generator(maps), strict=True):
+            logits, deltas = self.rpn_head(single)
+            levels.append((self._scores(logits), _rows(deltas), anchors))
+        return [self._of_image(index, levels, size, scale) for index, scale in enumerate(scales)]
+
+    def _scores(self, logits: Tensor) -> Tensor:
+        """(B, A * outputs, h, w) -> what anchors are ranked by (B, h * w * A)."""
+        if self.family.softmax_objectness:  # all anchors' backgrounds, then all their objects
+            batch, channels, height, width = logits.shape
+            logits = logits.view(batch, 2, channels // 2, height, width).softmax(1)[:, 1]
+        return logits.permute(0, 2, 3, 1).flatten(1)
+
+    def _of_image(
+        self, index: int, levels: list[tuple[Tensor, Tensor, Tensor]], size: tuple[int, int], scale: float
+    ) -> Tensor:
+        boxes, scores, numbers = [], [], []
+        for level, (all_scores, all_deltas, anchors) in enumerate(levels):
+            found, strength = self._candidates(all_scores[index], all_deltas[index], anchors, size, scale)
+            boxes.append(found)
+            scores.append(strength)
+            numbers.append(torch.full_like(strength, level, dtype=torch.int64))
+        return self._suppress(torch.cat(boxes), torch.cat(scores), torch.cat(numbers))
+
+    def _candidates(
+        self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: tuple[int, int], scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """The strongest boxes of a level, clipped and large enough, best first."""
+        family = self.family
+        if family.filter_first:
+            boxes = clip_boxes(apply_deltas(deltas, anchors, UNIT, extra=self.extra), size, self.extra)
+            kept = self._large_enough(boxes, size, scale).nonzero()[:, 0]
+            order = kept[scores[kept].argsort(descending=True, stable=True)[: family.before]]
+            return boxes[order], scores[order]
+        order = scores.argsort(descending=True, stable=True)[: family.before]
+        boxes = apply_deltas(deltas[order], anchors[order], UNIT, extra=self.extra, inclusive=family.inclusive)
+        boxes = clip_boxes(boxes, size, self.extra)
+        kept = self._large_enough(boxes, size, scale)
+        return boxes[kept], scores[order][kept]
+
+    def _large_enough(self, boxes: Tensor, size: tuple[int, int], scale: float) -> Tensor:
+        sides = boxes[:, 2:] - boxes[:, :2]
+        least = self.family.min_size * scale
+        if self.family.inclusive:  # Detectron: the centre must lie inside as well
+            centre = boxes[:, :2] + (sides + 1) / 2
+            return ((sides + 1 >= least) & (centre < centre.new_tensor([size[1], size[0]]))).all(1)
+        enough = sides + self.extra > least if self.family.strict_min else sides + self.extra >= least
+        return (enough & (sides > 0)).all(1)
+
+    def _suppress(self, boxes: Tensor, scores: Tensor, levels: Tensor) -> Tensor:
+        """Suppression inside every level, then the strongest of all."""
+        if not self.family.legacy:
+            return boxes[batched_nms(boxes, scores, levels, self.threshold)[: self.family.after]]
+        kept = []
+        for level in range(len(self.anchor_generator.strides)):
+            rows = (levels == level).nonzero()[:, 0]
+            kept.append(rows[nms(boxes[rows], scores[rows], self.threshold, legacy=True)])
+        rows = torch.cat(kept)
+        return boxes[rows[scores[rows].argsort(descending=True, stable=True)[: self.family.after]]]
+
+
+def _rows(deltas: Tensor) -> Tensor:
+    """(B, A * 4, h, w) -> (B, h * w * A, 4)."""
+    batch, channels, height, width = deltas.shape
+    return deltas.view(batch, channels // 4, 4, height, width).permute(0, 3, 4, 1, 2).reshape(batch, -1, 4)

@@ -1,0 +1,153 @@
+"""The extractor ``detectron2``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from vlcli import __version__
+from vlcli.errors import ComponentError, DataError
+from vlcli.features.detections import ClassProbs, detection_record
+from vlcli.features.detector_input import DetectorPreparation
+from vlcli.features.extractor import Extractor, Prepared
+from vlcli.features.schema import Record
+from vlcli.features.selection import RuleName, make_rule
+from vlcli_detectron2.model import TwoStages, read_config, seeded
+
+PACKAGE = "detectron2"
+INSTALL = "pip install --no-build-isolation 'git+https://github.com/facebookresearch/detectron2.git'"
+
+
+class Detectron2Extractor(Extractor):
+    """Regions of any two-stage detectron2 configuration, with an attribute head where its weights have one.
+
+    Args:
+        config: a YAML file, or a name of detectron2's model zoo.
+        weights: local safetensors file or tensors-only checkpoint; None for random weights from ``seed``.
+        overrides: keys and values of the configuration in turn, as detectron2's own programs take them.
+        attributes: outputs of the attribute head (400 in MILVLG's trainings); 0 for none.
+        feature: ``last``: what the class scores see; ``first``: the first of a pyramid's two layers (fc6).
+        rule: of selection.
+        min_boxes: fewest boxes of an image.
+        max_boxes: most boxes of an image.
+        boxes: ``detected``, or ``given`` ones, all of which stay.
+        nms: overlap above which the weaker of two boxes goes; None for the configuration's own with the rule
+            ``detectron2``, else the rule's.
+        confidence: a weaker box stays only to make up ``min_boxes``; None likewise.
+        class_probs: stored class probabilities: ``none``, ``classes``, or ``all`` (with the background, last).
+        resize: ``image`` as detectron2 does it, or ``float`` as MILVLG's extraction does.
+        limit: most given boxes, by score; 0 for all.
+        seed: of random weights.
+        batch_size: images at a time where the stage does not say.
+    """
+
+    paper = "Wu et al. 2019, Detectron2"
+    packages: ClassVar[tuple[str, ...]] = (PACKAGE,)
+    install: ClassVar[str] = INSTALL
+    weights_help: ClassVar[str] = "docs/detectors.md says which files can be loaded and how to convert others"
+
+    def __init__(
+        self,
+        *,
+        config: str = "COCO-Detection/faster_rcnn_R_101_C4_3x.yaml",
+        weights: str | None = None,
+        overrides: tuple[str, ...] = (),
+        attributes: int = 0,
+        feature: Literal["last", "first"] = "last",
+        rule: RuleName = "detectron2",
+        min_boxes: int = 36,
+        max_boxes: int = 36,
+        boxes: Literal["detected", "given"] = "detected",
+        nms: float | None = None,
+        confidence: float | None = None,
+        class_probs: ClassProbs = "none",
+        resize: Literal["image", "float"] = "image",
+        limit: int = 0,
+        seed: int = 0,
+        batch_size: int = 1,
+    ) -> None:
+        self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
+        _require()
+        cfg = read_config(config, overrides, "cpu")
+        if weights is not None and not Path(weights).is_file():
+            raise DataError("the detector's weights do not exist", where=weights, hint=self.weights_help)
+        self.network: TwoStages = seeded(cfg, attributes, feature, seed)
+        self.report = self.network.load(weights) if weights else None
+        heads = cfg.MODEL.ROI_HEADS
+        own = (heads.NMS_THRESH_TEST, heads.SCORE_THRESH_TEST) if rule == "detectron2" else (None, None)
+        own_nms = own[0] if nms is None else nms
+        self.rule = make_rule(rule, min_boxes, max_boxes, own_nms, own[1] if confidence is None else confidence)
+        self.given, self.class_probs = boxes == "given", class_probs
+        self.rgb = cfg.INPUT.FORMAT == "RGB"
+        self.dim, self.batch_size = self.network.dim, batch_size
+        self.trained_on = Path(weights).name if weights else "untrained"
+        self.preparation = DetectorPreparation(
+            short=cfg.INPUT.MIN_SIZE_TEST,
+            long=cfg.INPUT.MAX_SIZE_TEST,
+            boxes="given" if self.given else "none",
+            limit=limit or None,
+            resize=resize,
+            mean=(0.0, 0.0, 0.0),  # the model takes its own off
+        )
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the model."""
+        super().to(device)
+        self.network.to(self.device)
+        return self
+
+    def notes(self) -> list[str]:
+        """Which configuration it is and how the weights loaded."""
+        chosen = f"detectron2: {self._parameters['config']}, rule {self.rule.name}"
+        if self.report is None:
+            return [f"{chosen}; untrained, random weights from seed {self._parameters['seed']}"]
+        return [chosen, str(self.report)]
+
+    def provenance(self) -> dict[str, Any]:
+        """Name, configuration, rule, parameters, hash of the weights, versions."""
+        import detectron2
+
+        hidden = ("weights", "batch_size")
+        parameters = {key: value for key, value in self._parameters.items() if key not in hidden}
+        return {
+            "extractor": "detectron2",
+            "rule": "given" if self.given else self.rule.name,
+            "parameters": {k: list(v) if isinstance(v, tuple) else v for k, v in parameters.items()},
+            "weights": self.trained_on,
+            "weights_sha256": self.report.sha256 if self.report else "",
+            "trained_on": self.trained_on,
+            "boxes": "given" if self.given else "detected",
+            "versions": {"vlcli": __version__, "torch": torch.__version__, "detectron2": detectron2.__version__},
+        }
+
+    def extract(self, batch: list[Prepared]) -> list[Record]:
+        """Detect (or take the given boxes), choose, and describe each image."""
+        found = self.network(
+            [self._pixels(item) for item in batch],
+            [item.size for item in batch],
+            [item.scale for item in batch],
+            [_original_boxes(item) for item in batch] if self.given else None,
+        )
+        return [
+            detection_record(item, one, None if self.given else self.rule(one), self.class_probs, True)
+            for item, one in zip(batch, found, strict=True)
+        ]
+
+    def _pixels(self, item: Prepared) -> Tensor:
+        pixels = item.pixels.to(self.device, non_blocking=True)
+        return pixels.flip(0) if self.rgb else pixels
+
+
+def _original_boxes(item: Prepared) -> Tensor:
+    return torch.zeros(0, 4) if item.boxes is None else torch.from_numpy(item.boxes.boxes).float()
+
+
+def _require() -> None:
+    """Refuse, with the command that installs it, where detectron2 is absent."""
+    import importlib.util
+
+    if importlib.util.find_spec(PACKAGE) is None:
+        raise ComponentError("the extractor detectron2 needs the package detectron2", hint=INSTALL)

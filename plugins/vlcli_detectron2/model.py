@@ -1,0 +1,183 @@
+"""A detectron2 model with an attribute head, asked for what its two stages say of proposals or of given boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import DataError, UsageError
+from vlcli.features.detections import AttributeHead, Detections
+from vlcli.features.weights import WeightsReport, load_tensors, read_weights
+
+HEAD = "roi_heads.attribute_predictor."
+PUBLISHED = {"obj_embed.": "embedding.", "fc.0.": "hidden.", "attr_score.": "score."}
+UNNEEDED = ("pixel_mean", "pixel_std", "*cell_anchors*")
+"""Constants that some releases store and others compute."""
+
+
+WITHOUT_ATTRIBUTES = {
+    "AttributeRes5ROIHeads": "Res5ROIHeads",
+    "AttributeStandardROIHeads": "StandardROIHeads",
+    "AttributeFastRCNNConvFCHead": "FastRCNNConvFCHead",
+}
+"""detectron2's own classes under those that MILVLG and grid-feats-vqa register with an attribute head."""
+
+
+def read_config(name: str, overrides: Sequence[str], device: str) -> Any:
+    """A detectron2 configuration: a YAML file, else a name of its model zoo.
+
+    Raises:
+        DataError: neither; or a key or value that detectron2 refuses.
+    """
+    from detectron2 import model_zoo
+    from detectron2.config import get_cfg
+
+    config = get_cfg()
+    config.set_new_allowed(True)  # configurations of other projects bring keys of their own
+    try:
+        config.merge_from_file(name if Path(name).is_file() else model_zoo.get_config_file(name))
+        config.merge_from_list(list(overrides))
+    except (RuntimeError, KeyError, ValueError, AssertionError, OSError) as error:
+        raise DataError(
+            "detectron2 does not take this configuration",
+            where=name,
+            got=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            expected="a YAML file, or a name such as COCO-Detection/faster_rcnn_R_101_C4_3x.yaml",
+        ) from None
+    for node in (config.MODEL.ROI_HEADS, config.MODEL.ROI_BOX_HEAD):  # the attribute head is ours
+        node.NAME = WITHOUT_ATTRIBUTES.get(node.NAME, node.NAME)
+    config.MODEL.DEVICE = device
+    config.MODEL.WEIGHTS = ""
+    return config
+
+
+class TwoStages(nn.Module):
+    """A GeneralizedRCNN split at the proposals.
+
+    Args:
+        config: of detectron2.
+        attributes: outputs of an attribute head; 0 for none.
+        feature: what is stored of a region: ``last``, what the class scores see, or ``first``, the first of a
+            pyramid's two layers (fc6).
+    """
+
+    def __init__(self, config: Any, attributes: int, feature: Literal["last", "first"]) -> None:
+        from detectron2.modeling import build_model
+
+        super().__init__()
+        try:
+            self.model = build_model(config).eval()
+        except KeyError as error:
+            got = str(error.args[0]).splitlines()[0]
+            hint = "a component of another project; only detectron2's own are known"
+            raise DataError("detectron2 cannot build this configuration", got=got, hint=hint) from None
+        heads = getattr(self.model, "roi_heads", None)
+        if not hasattr(self.model, "proposal_generator") or not hasattr(heads, "box_predictor"):
+            got = config.MODEL.META_ARCHITECTURE
+            raise UsageError("this detector has no second stage", got=got, expected="a GeneralizedRCNN with a box head")
+        self.c4 = hasattr(heads, "_shared_roi_transform")
+        self.feature = feature
+        self.classes = int(heads.num_classes)
+        self.dim = int(heads.box_predictor.cls_score.in_features)
+        self.attributes = AttributeHead(self.dim, self.classes + 1, attributes) if attributes else None
+
+    def load(self, path: str) -> WeightsReport:
+        """Load a checkpoint completely, the attribute head under the names of MILVLG's trainings."""
+        tensors = {_own_name(name): value for name, value in read_weights(path).items()}
+        constants = {n: v for n, v in self.state_dict().items() if n not in tensors and n.endswith(CONSTANTS)}
+        report = load_tensors(self, tensors | constants, path, [f"model.{pattern}" for pattern in UNNEEDED])
+        return WeightsReport(report.path, report.sha256, report.matched - len(constants), report.left_over)
+
+    def forward(
+        self,
+        pixels: Sequence[Tensor],
+        originals: Sequence[tuple[int, int]],
+        scales: Sequence[tuple[float, float]],
+        given: Sequence[Tensor] | None = None,
+    ) -> list[Detections]:
+        """What the detector says of images.
+
+        Args:
+            pixels: in the configuration's order of colours, 0..255 (3, h, w).
+            originals: height and width of each original.
+            scales: x and y factors from original to resized pixels.
+            given: boxes in original pixels (N_i, 4); None to propose some.
+        """
+        from detectron2.structures import Boxes, Instances
+
+        images = self.model.preprocess_image([{"image": image} for image in pixels])
+        maps = self.model.backbone(images.tensor)
+        factors = [images.tensor.new_tensor([*scale, *scale]) for scale in scales]
+        if given is None:
+            proposals, _ = self.model.proposal_generator(images, maps, None)
+        else:
+            scaled = [Boxes(part.to(factor) * factor) for part, factor in zip(given, factors, strict=True)]
+            proposals = [
+                Instances(size, proposal_boxes=part) for size, part in zip(images.image_sizes, scaled, strict=True)
+            ]
+        stored, seen = self._regions(maps, [one.proposal_boxes for one in proposals])
+        counts = [len(one) for one in proposals]
+        parts = zip(proposals, stored.split(counts), seen.split(counts), factors, strict=True)
+        return [self._describe(*part, proposed=given is None) for part in parts]
+
+    def _regions(self, maps: dict[str, Tensor], boxes: list[Any]) -> tuple[Tensor, Tensor]:
+        """What is stored of every region and what the heads see."""
+        heads = self.model.roi_heads
+        names = heads.in_features if self.c4 else heads.box_in_features
+        chosen = [maps[name] for name in names]
+        if self.c4:
+            pooled = heads._shared_roi_transform(chosen, boxes).mean((2, 3))
+            return pooled, pooled
+        regions = heads.box_pooler(chosen, boxes)
+        seen = heads.box_head(regions)
+        if self.feature == "last":
+            return seen, seen
+        if not hasattr(heads.box_head, "fc1"):
+            raise UsageError("this detector's box head has no first layer", expected="feature: last")
+        return heads.box_head.fc1(regions.flatten(1)).relu(), seen
+
+    def _describe(self, one: Any, stored: Tensor, seen: Tensor, factor: Tensor, proposed: bool) -> Detections:
+        from detectron2.structures import Boxes
+
+        predictor = self.model.roi_heads.box_predictor
+        logits, deltas = predictor(seen)
+        probs = logits.softmax(1)
+        boxes = one.proposal_boxes.tensor
+
+        def regress() -> Tensor:
+            moved = predictor.box2box_transform.apply_deltas(deltas, boxes)
+            limited = Boxes(moved.reshape(-1, 4))
+            limited.clip(one.image_size)
+            return limited.tensor.view(len(boxes), -1, 4).expand(-1, self.classes, -1) / factor
+
+        return Detections(
+            boxes=boxes / factor,
+            features=stored,
+            probs=probs[:, :-1],
+            background=probs[:, -1],
+            regress=regress if proposed else None,
+            attributes=self.attributes(seen, logits.argmax(1)).softmax(1) if self.attributes else None,
+        )
+
+
+CONSTANTS = ("pixel_mean", "pixel_std")
+
+
+def _own_name(name: str) -> str:
+    """A checkpoint's name among this module's."""
+    if name.startswith(HEAD):
+        for theirs, ours in PUBLISHED.items():
+            if name.startswith(HEAD + theirs):
+                return f"attributes.{ours}{name.removeprefix(HEAD + theirs)}"
+    return f"model.{name}"
+
+
+def seeded(config: Any, attributes: int, feature: Literal["last", "first"], seed: int) -> TwoStages:
+    """A model whose random weights come from ``seed``."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return TwoStages(config, attributes, feature).eval().requires_grad_(False)
