@@ -1,0 +1,403 @@
+"""LXMERT's pre-training data: the authors' layout, the official files, images that are held out, its objective."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_batches import SMALL, make_batch
+from torch.nn import functional
+
+from vlcli import registry
+from vlcli.data.aggregate import composition
+from vlcli.data.answers import read_answers
+from vlcli.data.heldout import Identity, held_out, listed_images
+from vlcli.data.reader import Reader
+from vlcli.engine.learner import build_learner
+from vlcli.engine.weights import Loader
+from vlcli.errors import DataError, RecipeError
+from vlcli.nn.step import Step
+from vlcli.objectives.image_qa import ImageQA
+from vlcli.progress import Silent
+from vlcli.recipe.schema import Recipe
+from vlcli.stages.assembly import refuse_held_out
+from vlcli.stages.base import StageContext
+from vlcli.stages.pretraining import table_one, write_answers, write_pretraining
+
+TRAIN, VAL = "COCO_train2014_000000000001", "COCO_val2014_000000000042"
+MINI = "COCO_val2014_000000000043"
+LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+
+
+def write(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def captions(root: Path, split: str, numbers: list[int]) -> None:
+    images = [{"id": n, "file_name": f"COCO_{split}2014_{n:012d}.jpg"} for n in numbers]
+    notes = [{"id": 10 * n + k, "image_id": n, "caption": f" caption {k} of {n} "} for n in numbers for k in range(2)]
+    write(root / f"annotations/captions_{split}2014.json", {"images": images, "annotations": notes})
+
+
+def vqa(root: Path, split: str, asked: dict[int, list[str]]) -> None:
+    form = f"mscoco_{split}2014"
+    questions = [{"image_id": n, "question": f"What of {n}?", "question_id": 1000 * n} for n in asked]
+    notes = [
+        {
+            "question_id": 1000 * n,
+            "image_id": n,
+            "answers": [{"answer": word, "answer_id": place} for place, word in enumerate(words)],
+            "multiple_choice_answer": words[0],
+            "question_type": "what",
+            "answer_type": "other",
+        }
+        for n, words in asked.items()
+    ]
+    head = {"data_subtype": f"{split}2014"}
+    write(root / f"vqa/v2_OpenEnded_{form}_questions.json", {**head, "questions": questions})
+    write(root / f"vqa/v2_{form}_annotations.json", {**head, "annotations": notes})
+
+
+@pytest.fixture
+def official(tmp_path: Path) -> Path:
+    """COCO 1 (train), 42 and 43 (val, 43 in minival); Visual Genome 7 = COCO 42, 8 = COCO 43, 9 alone."""
+    captions(tmp_path, "train", [1])
+    captions(tmp_path, "val", [42, 43])
+    vqa(tmp_path, "train", {1: ["Net"] * 7 + ["web"] * 3})
+    vqa(tmp_path, "val", {42: ["yes"] * 10, 43: ["no"] * 10})
+    images = [{"image_id": 7, "coco_id": 42}, {"image_id": 8, "coco_id": 43}, {"image_id": 9, "coco_id": None}]
+    write(tmp_path / "vg/image_data.json", images)
+    regions = [{"id": n, "regions": [{"region_id": 10 * n, "phrase": f"region of {n}"}]} for n in (7, 8, 9)]
+    write(tmp_path / "vg/region_descriptions.json", regions)
+    asked = [{"id": 9, "qas": [{"qa_id": 90, "question": "Where?", "answer": "In the park."}]}]
+    write(tmp_path / "vg/question_answers.json", asked)
+    row = {"question": "Is it?", "answer": "pipe", "types": {"structural": "query"}, "entailed": ["x"]}
+    write(
+        tmp_path / "gqa/train_balanced_questions.json", {"07": {**row, "imageId": "7"}, "09": {**row, "imageId": "9"}}
+    )
+    write(tmp_path / "gqa/val_balanced_questions.json", {"08": {**row, "imageId": "8"}})
+    write(tmp_path / "lxmert/minival.txt", f"{MINI}\n")
+    return tmp_path
+
+
+def read(name: str, root: Path, **keys: Any) -> Reader:
+    reader: Reader = registry.build("datasets", {"name": name, **keys}, root)
+    return reader
+
+
+def test_official_files_are_grouped_by_image_under_cocos_names(official: Path) -> None:
+    made = write_pretraining(official, official / "out", Silent())
+    names = [Path(file).name for file in made["files"]]
+    assert names == [
+        "mscoco_train.json",
+        "mscoco_nominival.json",
+        "mscoco_minival.json",
+        "vgnococo.json",
+        "minival.txt",
+    ]
+    (val,) = json.loads((official / "out/mscoco_nominival.json").read_text())
+    assert val == {
+        "img_id": VAL,
+        "sentf": {
+            "mscoco": ["caption 0 of 42", "caption 1 of 42"],
+            "vqa": ["What of 42?"],
+            "vg": ["region of 7"],
+            "gqa": ["Is it?"],
+        },
+        "labelf": {"vqa": [{"yes": 1.0}], "gqa": [{"pipe": 1.0}]},
+    }
+    (train,) = json.loads((official / "out/mscoco_train.json").read_text())
+    assert train["labelf"] == {"vqa": [{"Net": 1.0, "web": 0.9}]}
+    (alone,) = json.loads((official / "out/vgnococo.json").read_text())
+    assert alone["img_id"] == "9"
+    assert alone["labelf"]["visual7w"] == [{"In the park.": 1.0}]
+    assert (official / "out/minival.txt").read_text() == f"{MINI}\n"
+
+
+def test_table_one(official: Path) -> None:
+    rows = {(row["split"], row["part"]): row for row in table_one(official, Silent())}
+    assert rows["all", "COCO - VG"] | {"split": "", "part": ""} == {
+        "split": "", "part": "", "images": 1, "mscoco": 2, "vg": 0, "vqa": 1, "gqa": 0, "visual7w": 0, "all": 3,
+    }  # fmt: skip
+    assert rows["all", "COCO and VG"]["images"] == 2
+    assert rows["vgnococo", "VG - COCO"]["all"] == rows["all", "VG - COCO"]["all"] == 3
+    assert rows["all", "all"]["all"] == sum(
+        rows["all", "all"][name] for name in ("mscoco", "vg", "vqa", "gqa", "visual7w")
+    )
+    write_pretraining(official, official / "lxmert", Silent())
+    assert {(row["split"], row["part"]): row for row in table_one(official, Silent())} == rows
+
+
+def test_both_readers_give_the_same_examples(official: Path) -> None:
+    write_pretraining(official, official / "lxmert", Silent())
+    one, other = read("lxmert-pretrain", official), read("lxmert-sources", official)
+    assert one.examples() == other.examples()
+    assert Counter(example.targets["set"] for example in one.examples()) == {
+        "mscoco": 4, "vg": 2, "vqa": 2, "gqa": 2, "visual7w": 1,
+    }  # fmt: skip
+    first = next(example for example in one.examples() if example.key == f"{TRAIN}_vqa_000")
+    assert (first.text, first.images, first.targets["answers"]) == ("What of 1?", [TRAIN], {"Net": 1.0, "web": 0.9})
+    assert "answers" not in one.examples()[0].targets
+    held = read("lxmert-pretrain", official, split="mscoco_minival").examples()
+    assert {example.images[0] for example in held} == {MINI}
+    assert composition(read("lxmert-sources", official, split="vgnococo").data())[-1]["images"] == 1
+
+
+def test_sets_and_known_answers_choose_sentences(official: Path) -> None:
+    assert {e.targets["set"] for e in read("lxmert-sources", official, sets=["gqa"]).examples()} == {"gqa"}
+    write(official / "table.json", ["web", "park"])
+    assert [e.text for e in read("lxmert-sources", official, known="table.json").examples()] == ["What of 1?"]
+    changed = {"vqa": None, "mscoco": {"split": "train"}}
+    assert {e.targets["set"] for e in read("lxmert-sources", official, sources=changed).examples()} == {
+        "mscoco", "gqa", "vg", "visual7w",
+    }  # fmt: skip
+
+
+def test_all_of_cocos_validation_is_held_out_without_a_list(official: Path) -> None:
+    (official / "lxmert/minival.txt").unlink()
+    assert {e.images[0] for e in read("lxmert-sources", official).examples()} == {TRAIN, "9"}
+    held = read("lxmert-sources", official, split="mscoco_minival")
+    assert {e.images[0] for e in held.examples()} == {VAL, MINI}
+
+
+def test_minival_is_the_first_of_the_authors_features(tmp_path: Path) -> None:
+    lines = "".join(f"COCO_val2014_{number:012d}\t3\t4\r\n" for number in range(7))
+    file = write(tmp_path / "val2014_obj36.tsv", lines)
+    assert list(listed_images(file, 2)) == ["COCO_val2014_000000000000", "COCO_val2014_000000000001"]
+    assert len(list(listed_images(file, 5000))) == 7
+
+
+def pretraining(root: Path, split: str, *images: str) -> None:
+    rows = [{"img_id": name, "sentf": {"vqa": ["What?"]}, "labelf": {"vqa": [{"net": 1}]}} for name in images]
+    write(root / f"lxmert/{split}.json", rows)
+
+
+@pytest.mark.parametrize(("file", "content", "image"), [
+    ("vqa/minival.json", [{"img_id": MINI}], MINI),
+    ("lxmert/mscoco_minival.json", [{"img_id": MINI}], MINI),
+    ("vqa/test.json", [{"img_id": "COCO_test2015_000000000043"}], MINI),
+    ("vqa/v2_OpenEnded_mscoco_test2015_questions.json", {"questions": [{"image_id": 43, "question_id": 1}]}, MINI),
+    ("gqa/testdev_balanced_questions.json", {"1": {"imageId": "n43"}}, "n43"),
+    ("annotations/image_info_test2015.json", {"images": [{"file_name": f"{MINI}.jpg"}]}, MINI),
+])  # fmt: skip
+def test_held_out_images_are_refused_by_name(tmp_path: Path, file: str, content: Any, image: str) -> None:
+    pretraining(tmp_path, "mscoco_train", TRAIN)
+    reader = read("lxmert-pretrain", tmp_path, split="mscoco_train")
+    assert len(reader.examples()) == 1
+    pretraining(tmp_path, "mscoco_train", TRAIN, image)
+    write(tmp_path / file, content)
+    with pytest.raises(DataError, match="test or minival split") as caught:
+        read("lxmert-pretrain", tmp_path, split="mscoco_train").examples()
+    assert f"1 image: {image} ({tmp_path / file})" in caught.value.got
+    assert "mscoco_train.json" in caught.value.where
+    assert len(read("lxmert-pretrain", tmp_path, split="mscoco_train", held_out=[]).examples()) == 2
+
+
+def test_a_held_out_image_is_known_by_its_other_name(official: Path) -> None:
+    pretraining(official, "vgnococo", "9", "8")  # 8 is COCO's 43
+    with pytest.raises(DataError, match="minival") as caught:
+        read("lxmert-pretrain", official, split="vgnococo").examples()
+    assert caught.value.got.startswith("1 image: 8 (")
+    assert Identity.under(official).key("8") == Identity().key("000000000043") == "coco:43"
+    assert set(held_out(official)) == {MINI}
+
+
+def test_test_images_and_minival_itself_are_never_trained_on(tmp_path: Path) -> None:
+    pretraining(tmp_path, "mscoco_train", "COCO_test2015_000000000009")
+    with pytest.raises(DataError, match="test or minival"):
+        read("lxmert-pretrain", tmp_path, split="mscoco_train").examples()
+    pretraining(tmp_path, "mscoco_train", TRAIN)
+    pretraining(tmp_path, "mscoco_minival", TRAIN)
+    assert read("lxmert-pretrain", tmp_path, split="mscoco_minival").examples()
+    with pytest.raises(DataError, match="test or minival"):
+        read("lxmert-pretrain", tmp_path, split=["mscoco_train", "mscoco_minival"]).examples()
+
+
+def test_pretraining_on_a_validation_split_is_refused(tmp_path: Path) -> None:
+    data = [{"name": "lxmert-pretrain", "split": "mscoco_minival"}, {"name": "vqa", "split": ["train", "minival"]}]
+    recipe = Recipe(name="r", stages={"pretrain": {"kind": "pretrain", "data": data}})
+    context = StageContext(recipe, "pretrain", None, tmp_path, {}, tmp_path)
+    with pytest.raises(RecipeError) as caught:
+        refuse_held_out(context, data)
+    keys = [problem.key for problem in caught.value.problems]
+    assert keys == ["stages.pretrain.data[0].split", "stages.pretrain.data[1].split"]
+    refuse_held_out(context, [{"name": "lxmert-pretrain"}, {"name": "vqa", "split": "nominival"}])
+
+
+def test_vqa_divides_val_by_the_list(official: Path) -> None:
+    found = {
+        split: [e.images for e in read("vqa", official, split=split).examples()] for split in ("nominival", "minival")
+    }
+    assert found == {"nominival": [[VAL]], "minival": [[MINI]]}
+    both = read("vqa", official, split=["train", "nominival"])
+    assert [e.images[0] for e in both.examples()] == [TRAIN, VAL]
+    assert official / "lxmert/minival.txt" in both.files()
+    joined = {"img_id": MINI, "label": {"no": 1}, "question_id": 5, "sent": "Is it?"}
+    write(official / "vqa/minival.json", [joined])
+    assert read("vqa", official, split="minival").examples()[0].key == "5"
+    assert read("vqa", official, split="nominival").examples()[0].images == [VAL]
+    (official / "vqa/minival.json").unlink()
+    (official / "lxmert/minival.txt").unlink()
+    with pytest.raises(DataError, match="missing"):
+        read("vqa", official, split="minival").examples()
+
+
+@pytest.mark.parametrize(("row", "what"), [
+    ({"img_id": "1"}, "'sentf' is missing"),
+    ({"img_id": "1", "sentf": {"vqa": ["a"]}, "labelf": {"vqa": []}}, "differ in number"),
+    ({"img_id": "1", "sentf": {"vqa": [3]}}, "malformed"),
+])  # fmt: skip
+def test_malformed_pretraining_data_are_named(tmp_path: Path, row: dict, what: str) -> None:
+    write(tmp_path / "lxmert/mscoco_train.json", [row])
+    with pytest.raises(DataError, match=what) as caught:
+        read("lxmert-pretrain", tmp_path, split="mscoco_train").examples()
+    assert "mscoco_train.json[0]" in caught.value.where
+
+
+def test_nothing_to_aggregate_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Nothing to aggregate"):
+        table_one(tmp_path, Silent())
+    with pytest.raises(DataError, match="no such source"):
+        table_one(tmp_path, Silent(), {"flickr": None})
+
+
+def test_an_answer_table_is_built_of_the_official_files(official: Path) -> None:
+    vqa(
+        official, "train", {number: ["The Net"] * 10 for number in range(1, 10)}
+    )  # nine questions: enough for VQA's own table
+    made = write_answers(official, official / "made.json", Silent())
+    table = read_answers(official / "made.json")
+    assert table.strings == ("in the park", "net", "pipe")
+    assert table.sets == (("visual7w",), ("vqa",), ("gqa",))
+    assert made["questions"] == {"vqa": 9 / 11, "gqa": 1.0, "visual7w": 1.0}
+
+
+FACTS = replace(SMALL, answers=("cat", "dog", "no", "2"))
+
+
+def image_qa(**options: Any) -> tuple[Any, ImageQA]:
+    learner = build_learner(LXMERT, ["mlm", "matching", {"name": "image-qa", **options}], FACTS)
+    return learner.eval(), learner.objectives["image-qa"]
+
+
+def test_image_qa_is_cross_entropy_over_matched_questions_of_the_table() -> None:
+    learner, objective = image_qa()
+    batch = make_batch(rows=5)  # rows 1 and 3 have another sentence
+    answers = [{"two": 0.9}, {"cat": 1.0}, {"horse": 1.0}, {"dog": 1.0}, {"horse": 1.0, "The dog.": 0.3}]
+    step = Step(learner.model, replace(batch, targets={"answers": answers}))
+    outcome = objective(step, {})
+    logits = objective.head(step.fused("corrupted").pooled)
+    wanted = functional.cross_entropy(logits[[0, 4]], torch.tensor([3, 1]))
+    torch.testing.assert_close(outcome.losses["image-qa"].value(), wanted)
+    assert outcome.losses["image-qa"].count == 2
+
+
+def test_one_pass_serves_every_objective(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, _ = image_qa()
+    passes = []
+    fuse = learner.model.fuse
+    monkeypatch.setattr(learner.model, "fuse", lambda *given, **more: passes.append(1) or fuse(*given, **more))
+    result = learner(replace(make_batch(), targets={"answers": [{"cat": 1.0}] * 3}))
+    assert set(result.losses) == {"mlm", "matching", "image-qa"}
+    assert len(passes) == 1
+
+
+def test_a_batch_without_questions_costs_nothing_and_has_a_gradient() -> None:
+    learner, objective = image_qa()
+    for answers in ([None] * 3, [{"horse": 1.0}] * 3):
+        loss = objective(Step(learner.model, replace(make_batch(), targets={"answers": answers})), {}).losses[
+            "image-qa"
+        ]
+        assert loss.count == 0
+        loss.value().backward()
+        assert loss.value().item() == 0
+    assert objective(Step(learner.model, make_batch()), {}).losses["image-qa"].count == 0
+
+
+def test_an_answer_is_drawn_in_proportion_to_its_score() -> None:
+    _, objective = image_qa()
+    known = objective.known({"dog": 0.9, "horse": 1.0, "two": 0.3, "2": 0.1})
+    assert known == {1: 0.9, 3: 0.3}
+    drawn = objective._drawn([known] * 2000, torch.arange(2000))
+    assert drawn == objective._drawn([known] * 2000, torch.arange(2000))
+    assert sum(place == 1 for place in drawn) / 2000 == pytest.approx(0.75, abs=0.03)
+
+
+def test_the_table_comes_from_a_file_or_from_the_questions(official: Path) -> None:
+    readers = [read("lxmert-sources", official)]
+    assert ImageQA.labels({}, readers) == ("in the park", "net", "pipe", "yes")
+    write(official / "lxmert/all_ans.json", [{"ans": "net", "dsets": ["vqa"]}, {"ans": "pipe", "dsets": ["gqa"]}])
+    assert ImageQA.labels({}, readers) == ("net", "pipe")
+    assert ImageQA.labels({"answer_sets": ["gqa"]}, readers) == ("pipe",)
+    write(official / "own.json", ["web"])
+    assert ImageQA.labels({"answers": "own.json"}, readers) == ("web",)
+
+
+def authors_transfer(weight: torch.Tensor, bias: torch.Tensor, table: list[str], wanted: list[str]) -> tuple[Any, Any]:
+    """The released rule once more: the row of the normalised answer, else zeros."""
+    convert = {"two": "2", "grey": "gray"}
+    rows = [[None, None] for _ in wanted]
+    for row, answer in enumerate(wanted):
+        plain = answer.lower().removesuffix(".").strip()
+        for article in ("a ", "an ", "the "):
+            plain = plain.removeprefix(article).strip()
+        place = table.index(convert.get(plain, plain)) if convert.get(plain, plain) in table else None
+        rows[row] = [torch.zeros_like(weight[0]), torch.zeros(())] if place is None else [weight[place], bias[place]]
+    return torch.stack([row[0] for row in rows]), torch.stack([row[1] for row in rows])
+
+
+WANTED = ("Grey", "a cat", "horse", "two", "dog.")
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_the_answer_head_is_taken_over_by_string(tmp_path: Path, foreign: bool) -> None:
+    table = ["2", "cat", "dog", "gray", "zebra", "net"]
+    source = build_learner(LXMERT, [{"name": "image-qa"}], replace(SMALL, answers=tuple(table)), seed=1)
+    state = {name: value.clone() for name, value in source.state_dict().items()}
+    options = {}
+    if foreign:  # as an LXMERT release holds it: no strings
+        state = {name.removeprefix("model."): value for name, value in state.items() if "utf8" not in name}
+        state = {name.replace("objectives.image-qa.", "objectives.answering."): value for name, value in state.items()}
+        write(tmp_path / "all_ans.json", [{"ans": answer, "dsets": []} for answer in table])
+        options = {"source_answers": str(tmp_path / "all_ans.json")}
+    target = build_learner(LXMERT, [{"name": "answering", **options}], replace(SMALL, answers=WANTED), seed=2)
+    loader = Loader(target)
+    loader.add(state, "weights", ours=not foreign)
+    report = loader.finish()
+    head, old = target.objectives["answering"].head, source.objectives["image-qa"].head
+    weight, bias = authors_transfer(old.outer.weight, old.outer.bias, table, list(WANTED))
+    torch.testing.assert_close(head.outer.weight, weight)
+    torch.testing.assert_close(head.outer.bias, bias)
+    torch.testing.assert_close(head.inner.weight, old.inner.weight)
+    torch.testing.assert_close(head.norm.bias, old.norm.bias)
+    assert "answer rows moved by string: 4 of 5 known (of 6), 1 set to zero" in report.reshaped
+    assert not report.new
+    assert not report.mismatched
+
+
+def test_a_table_as_long_as_the_head_is_wide_leaves_inner_layers_alone() -> None:
+    words = tuple(f"w{number}" for number in range(32))  # 32 = twice the model's width
+    source = build_learner(LXMERT, ["image-qa"], replace(SMALL, answers=words), seed=1)
+    target = build_learner(LXMERT, ["answering"], replace(SMALL, answers=words[::-1]), seed=2)
+    loader = Loader(target)
+    loader.add(dict(source.state_dict()), "weights", ours=True)
+    head, old = target.objectives["answering"].head, source.objectives["image-qa"].head
+    assert torch.equal(head.inner.weight, old.inner.weight)
+    assert torch.equal(head.norm.weight, old.norm.weight)
+    assert torch.equal(head.outer.weight, old.outer.weight.flip(0))
+
+
+def test_a_table_of_other_weights_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "table.json", ["a", "b", "c"])
+    options = {"source_answers": str(tmp_path / "table.json")}
+    learner = build_learner(LXMERT, [{"name": "answering", **options}], FACTS)
+    state = {name: value for name, value in learner.state_dict().items() if "utf8" not in name}
+    with pytest.raises(DataError, match="not those of this answer table"):
+        Loader(learner).add(state, "weights", ours=True)
