@@ -58,20 +58,36 @@ def stage_verb(kind: str, about: str) -> Any:
     @guarded
     @requested
     def command(words: o.Words = None, recipe: o.Recipe = QUICKSTART, *, request: Order) -> None:
-        request = replace(request, kind=None if request.only else kind)
-        names, overrides = o.split_words(words)
-        if names:
-            from vlcli.errors import UsageError
+        run_kind(kind, recipe, words, request)
 
-            raise UsageError(
-                "These words are no overrides.",
-                got=" ".join(names),
-                hint=f"name the recipe so: vlcli {kind} --recipe {names[0]}",
-            )
-        run_one(recipe, overrides, request, verb=kind)
+    @guarded
+    @requested
+    def extraction(
+        words: o.Words = None,
+        recipe: o.Recipe = QUICKSTART,
+        strict: Annotated[bool, typer.Option("--strict", help="A picture that cannot be used is an error.")] = False,
+        *,
+        request: Order,
+    ) -> None:
+        run_kind(kind, recipe, [*(words or []), *(["strict=true"] if strict else [])], request)
 
-    command.__doc__ = about
-    return command
+    made = extraction if kind == "extract" else command
+    made.__doc__ = about
+    return made
+
+
+def run_kind(kind: str, recipe: str, words: list[str] | None, request: Order) -> None:
+    """Run a recipe's stages of one kind."""
+    names, overrides = o.split_words(words)
+    if names:
+        from vlcli.errors import UsageError
+
+        raise UsageError(
+            "These words are no overrides.",
+            got=" ".join(names),
+            hint=f"name the recipe so: vlcli {kind} --recipe {names[0]}",
+        )
+    run_one(recipe, overrides, replace(request, kind=None if request.only else kind), verb=kind)
 
 
 def resolve(reference: str, overrides: list[str], request: Order, verb: str | None = None) -> Resolved:

@@ -369,7 +369,7 @@ def _check_ids(images: Sequence[tuple[str, Path]]) -> None:
 
 
 def _refusal(failure: Failure) -> DataError:
-    hint = "without strict=true such images are listed in errors.jsonl and left out"
+    hint = "without --strict (strict: true) such images are listed in errors.jsonl and left out"
     return DataError("an image cannot be used", where=failure.path or failure.id, got=failure.reason, hint=hint)
 
 

@@ -144,7 +144,8 @@ class Extract(Stage):
 
     ``boxes`` names box files; without it the data's own boxes are used where it has any, else the extractor's.
     ``from`` gives the extractor the weights that a training stage made; ``features`` the regions, where it reads those
-    of another extraction instead of pictures.
+    of another extraction instead of pictures. ``images`` is a folder, or a text file with a picture a line; ``set``
+    the box set written, the extractor's own where it is not said.
     """
 
     kind: Literal["extract"]
@@ -154,6 +155,8 @@ class Extract(Stage):
     features: Names = []
     boxes: Names = []
     dtype: Literal["float16", "float32"] = "float16"
+    set: str | None = None
+    compression: Literal["gzip", "lzf"] | None = None
     batch_size: int = 16
     workers: int = 0
     limit: int | None = None

@@ -10,15 +10,17 @@ from vlcli.data.reader import Reader
 from vlcli.engine import processes
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore
-from vlcli.features.boxes import BoxList, read_boxes
+from vlcli.features.boxes import BoxList, image_id, read_boxes
 from vlcli.features.concepts import sort_files
 from vlcli.features.extraction import ExtractionReport, Share, extract_images
 from vlcli.features.extractor import Extractor
+from vlcli.features.given import stored_boxes
 from vlcli.recipe.schema import Extract
 from vlcli.stages.base import StageContext, StageResult
 from vlcli.stages.readers import open_readers
 
 STORE = "features.h5"
+LISTS = (".txt", ".lst", ".list")
 
 
 def run(context: StageContext) -> StageResult:
@@ -26,8 +28,9 @@ def run(context: StageContext) -> StageResult:
     config = context.config
     assert isinstance(config, Extract)
     processes.use_threads(config.threads)
-    readers = readers_of(context)
-    images = collect_images(readers)
+    listed = listed_images(context)
+    readers = readers_of(context) if listed is None else []
+    images = collect_images(readers) if listed is None else listed
     boxes = collect_boxes(context, readers)
     extractor = build_extractor(context)
     for note in extractor.notes():
@@ -44,7 +47,8 @@ def run(context: StageContext) -> StageResult:
         dtype=config.dtype,
         resume=context.resume,
         strict=config.strict,
-        set=extractor.set,
+        set=config.set or extractor.set,
+        compression=config.compression,
         share=Share(processes.rank(), processes.world(), processes.wait, processes.collect),
         source=region_source(context, extractor),
     )
@@ -64,6 +68,29 @@ def readers_of(context: StageContext) -> list[Reader]:
     return open_readers(specs, context.root, context.progress)
 
 
+def listed_images(context: StageContext) -> dict[str, Path] | None:
+    """The pictures of ``images: LIST.txt``: a path a line, from the data root; None where it is no such file.
+
+    Raises:
+        DataError: the list is empty, names a file outside the root, or two pictures alike.
+    """
+    config = context.config
+    assert isinstance(config, Extract)
+    if config.data or config.images is None or Path(config.images).suffix.lower() not in LISTS:
+        return None
+    path = under(context.root, config.images)
+    found: dict[str, Path] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        if line.strip():
+            where = f"{path}:{number}"
+            picture = under(context.root, line.strip(), where, there=False)
+            if found.setdefault(image_id(picture), picture) != picture:
+                raise DataError(f"Two pictures have the id {image_id(picture)!r}.", where=where, got=str(picture))
+    if not found:
+        raise DataError("The list names no picture.", where=str(path), expected="a path a line")
+    return found
+
+
 def collect_images(readers: list[Reader]) -> dict[str, Path]:
     """Image id -> file over all data sets, in order.
 
@@ -81,12 +108,13 @@ def collect_images(readers: list[Reader]) -> dict[str, Path]:
 
 
 def collect_boxes(context: StageContext, readers: list[Reader]) -> dict[str, BoxList]:
-    """Given boxes by image: from the files the stage names, else the data sets' own."""
+    """Given boxes by image: from the files (or stores) the stage names, else the data sets' own."""
     config = context.config
     assert isinstance(config, Extract)
     found: dict[str, BoxList] = {}
     for name in config.boxes:
-        found |= read_boxes(under(context.root, name))
+        file = under(context.root, name)
+        found |= stored_boxes(file) if file.suffix in (".h5", ".hdf5") else read_boxes(file)
     if not config.boxes:
         for reader in readers:
             found |= reader.boxes()
@@ -128,8 +156,14 @@ def build_extractor(context: StageContext) -> Extractor:
     return extractor
 
 
-def under(root: Path, name: str) -> Path:
+def under(root: Path, name: str, where: str = "", there: bool = True) -> Path:
     """``name`` under the data root; absolute paths are taken as they are.
+
+    Args:
+        root: the data root.
+        name: a path.
+        where: what says it, for messages.
+        there: whether it must exist.
 
     Raises:
         DataError: a relative path that leaves the root, or nothing there.
@@ -138,8 +172,8 @@ def under(root: Path, name: str) -> Path:
     if not path.is_absolute():
         path = root / path
         if not path.resolve().is_relative_to(root.resolve()):
-            raise DataError("A relative path must stay inside the data root.", where=str(root), got=name)
-    if not path.exists():
+            raise DataError("A relative path must stay inside the data root.", where=where or str(root), got=name)
+    if there and not path.exists():
         raise DataError("There is no such file.", where=str(path), hint="set `root` to the folder that holds the data")
     return path
 

@@ -1,0 +1,111 @@
+"""The extract stage from the command line: folders and lists of pictures, box sets, given boxes from a store."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.features._world import make_images
+from vlcli.cli import app
+from vlcli.features import FeatureStore, FeatureWriter, Record, info
+
+RECIPE = """\
+name: pictures
+root: {root}
+stages:
+  regions:
+    kind: extract
+    extractor: {{name: backbone, arch: tiny-conv, short: 32, boxes: {boxes}, grid: [2, 2]}}
+    images: {images}
+"""
+
+
+def _recipe(folder, images, boxes="grid"):
+    (folder / "pictures.yaml").write_text(RECIPE.format(root=folder, images=images, boxes=boxes))
+    return folder / "pictures.yaml"
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    return make_images(tmp_path / "images", 6)
+
+
+@pytest.fixture
+def stage(tmp_path):
+    """Runs the stage in this process."""
+
+    def run(images, *words, boxes="grid"):
+        from vlcli.recipe.load import load
+        from vlcli.recipe.plan import Options
+        from vlcli.stages.runner import run_recipe
+
+        resolved = load(str(_recipe(tmp_path, images, boxes)), list(words))
+        (outcome,) = run_recipe(resolved, Options(output=tmp_path / "runs"))
+        if outcome.error:
+            raise outcome.error
+        return outcome.folder / "features.h5"
+
+    return run
+
+
+def test_a_folder_and_a_list_of_pictures(tmp_path, pictures, stage):
+    assert FeatureStore(stage("images")).ids == [name for name, _ in pictures]
+    chosen = ["images/im004.png", str(pictures[1][1]), "", "images/im002.png"]
+    (tmp_path / "list.txt").write_text("\n".join(chosen) + "\n")
+    assert FeatureStore(stage("list.txt")).ids == ["im004", "im001", "im002"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["../outside.png"], "stay inside"),
+        (["images/im001.png", "other/im001.png"], "have the id 'im001'"),
+        (["", " "], "names no picture"),
+    ],
+)
+def test_a_list_that_cannot_be_used(tmp_path, pictures, stage, lines, words):
+    (tmp_path / "list.txt").write_text("\n".join(lines))
+    with pytest.raises(Exception, match=words) as caught:
+        stage("list.txt")
+    assert "list.txt" in str(caught.value)
+
+
+def test_a_listed_picture_that_is_not_there_is_counted(tmp_path, pictures, stage):
+    (tmp_path / "list.txt").write_text("images/im001.png\nimages/gone.png\n")
+    path = stage("list.txt")
+    assert FeatureStore(path).ids == ["im001"]
+    (row,) = [json.loads(line) for line in path.with_name("errors.jsonl").read_text().splitlines()]
+    assert (row["id"], row["reason"]) == ("gone", "the file does not exist")
+
+
+def test_set_and_compression(pictures, stage):
+    facts = info(stage("images", "stages.regions.set=grid", "stages.regions.compression=gzip"))
+    assert list(facts["sets"]) == ["grid"]
+    assert facts["sets"]["grid"]["mapped"] is False
+
+
+def test_boxes_of_a_store(tmp_path, pictures, stage):
+    """As imported detections: boxes and names without features."""
+    with FeatureWriter(tmp_path / "dets.h5") as writer:
+        for number, (name, _) in enumerate(pictures[:4]):
+            box = np.array([[0, 0, 9, 4 + number]], np.float32)
+            size = [(20, 30), (30, 20), (24, 24)][number % 3]
+            writer.append(Record(name, np.zeros((1, 0)), box, size, box_ids=np.array([f"d{number}"])))
+    store = FeatureStore(stage("images", "stages.regions.boxes=[dets.h5]", boxes="given"))
+    assert store.ids == ["im000", "im001", "im002", "im003"]
+    record = store.read("im003")
+    assert (record.boxes.tolist(), record.box_ids.tolist(), store.dim) == ([[0, 0, 9, 7]], ["d3"], 128)
+
+
+def test_strict_fails_the_command(tmp_path, pictures, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pictures[2][1].write_bytes(b"")
+    words = ["extract", "--recipe", str(_recipe(tmp_path, "images"))]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    ended = CliRunner().invoke(app, [*words, "--strict"])
+    assert ended.exit_code == 5
+    assert "im002.png" in ended.stderr
+    assert "the file is empty" in ended.stderr

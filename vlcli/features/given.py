@@ -1,0 +1,28 @@
+"""The boxes of a store as given boxes: features of other extractors at the same places."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vlcli.features.boxes import BoxList
+from vlcli.features.reader import FeatureStore
+
+_FIELDS = ("scores", "classes", "attributes", "box_ids")
+
+
+def stored_boxes(path: str | Path, set: str | None = None) -> dict[str, BoxList]:
+    """Boxes by image id of a store's box set, with their labels and names.
+
+    Args:
+        path: the store.
+        set: box set; None for the only one.
+    """
+    store = FeatureStore(path, set)
+    # A store imported without its pictures does not know their sizes.
+    known = store.provenance.get("sizes") in (None, "pictures")
+    found = {}
+    for name in store.ids:
+        record = store.read(name, _FIELDS, copy=False)
+        columns = {field: getattr(record, field) for field in _FIELDS}
+        found[name] = BoxList(record.boxes.copy(), size=record.size if known else None, **columns)
+    return found
