@@ -22,7 +22,7 @@ from vlcli.features.exporting import export_features
 from vlcli.features.formats import FORMATS, tsv
 from vlcli.features.importing import errors_file, import_features
 
-OBJ36 = [*("img_id", "img_h", "img_w", "objects_id", "objects_conf"), *("attrs_id", "attrs_conf", "num_boxes", "boxes", "features")]
+OBJ36 = [
     "img_id",
     "img_h",
     "img_w",
