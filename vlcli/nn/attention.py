@@ -112,7 +112,8 @@ class Attention(nn.Module):
             record: keeps the probabilities.
             name: what they are called there.
             packing: of ``x`` and of ``y``, where they come without padding (1, K, dim); their layouts are packed too,
-                the mask and what is recorded are by row. Neither cache nor position may be given then.
+                the mask, what is recorded and the encoding's state are by row. No cache may be given then, nor an
+                encoding that shifts inputs.
 
         Returns:
             (B, Tq, dim), packed as ``x`` was.

@@ -18,6 +18,7 @@ from vlcli.nn.mask import AttentionMask
 from vlcli.nn.model import Recorder
 from vlcli.nn.packing import Packing
 from vlcli.nn.position import AttentionShape, PairwisePosition
+from vlcli.nn.positions import CombinedPairwise
 from vlcli.registry import Spec
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
@@ -177,8 +178,8 @@ class Stack(nn.Module):
     """Layers in a row, with one pairwise encoding prepared once for all of them.
 
     Set ``checkpointing`` to trade time for memory: each layer is computed again in the backward pass. Set ``packed`` to
-    leave padding out of all that is done token by token (a pairwise encoding, drop path and a cache need rows, and are
-    run as they were); padding then comes out as zeros, real tokens as they would otherwise.
+    leave padding out of all that is done token by token (encodings that shift inputs, drop path and a cache need rows,
+    and are run as they were); padding then comes out as zeros, real tokens as they would otherwise.
 
     Args:
         layers: modules called as ``layer(x, **options)`` with the options of an attention.
@@ -258,9 +259,16 @@ class Stack(nn.Module):
         return x if packing is None else packing.unpack(x), kept
 
     def _packing(self, layout: Layout, cache: KeyValueCache | None) -> Packing | None:
-        if not self.packed or self.position is not None or cache is not None or drops_paths(self):
+        if not self.packed or not packable(self.position) or cache is not None or drops_paths(self):
             return None
         return Packing.of(layout.valid)
+
+
+def packable(position: PairwisePosition | None) -> bool:
+    """Whether tokens may come without padding: an encoding that shifts inputs wants them by row."""
+    if isinstance(position, CombinedPairwise):
+        return all(packable(part) for part in position.parts)
+    return position is None or type(position).inputs is PairwisePosition.inputs
 
 
 def drops_paths(module: nn.Module) -> bool:

@@ -36,18 +36,20 @@ def count_model(
         images: pictures an example (two for NLVR2).
 
     Returns:
-        ``parts``: parameters by part, ``objectives.NAME`` among them; ``backbone``: those of the model; ``total``;
+        ``parts``: parameters by part, ``objectives.NAME`` among them; ``backbone``: those of the model,
+        ``encoder``: the same without what reads it out; ``total``;
         ``macs``: by pass (``text``, ``image``, ``fuse``) and head, and their ``total``.
     """
     heads = dict(objectives or {})
     parts, seen = _parts(model), {id(parameter) for parameter in model.parameters()}
     backbone = sum(parts.values())
+    encoder = backbone - sum(parts.get(name, 0) for name in model.readouts)
     for name, head in heads.items():
         parts[f"objectives.{name}"] = _fresh(head, seen)
     macs = model_macs(model, needs or model.needs(), facts or model.facts, images)
     macs.update({f"objectives.{name}": head_macs(head) for name, head in heads.items()})
     macs["total"] = sum(macs.values())
-    return {"parts": parts, "backbone": backbone, "total": sum(parts.values()), "macs": macs}
+    return {"parts": parts, "encoder": encoder, "backbone": backbone, "total": sum(parts.values()), "macs": macs}
 
 
 def model_macs(model: Model, needs: Needs, facts: Facts, images: int = 1) -> dict[str, int]:

@@ -82,7 +82,7 @@ class Layout(Tensors):
         """One sequence after the other; a grid survives beside tokens that lie on no plane."""
         rows = max(len(self.route), len(other.route))
         left, right = self.expand(rows), other.expand(rows)
-        grid = left.grid if right.centre.isnan().all() else right.grid if left.centre.isnan().all() else None
+        grid = left.grid if _off_plane(right) else right.grid if _off_plane(left) else None
         joined = {
             name: torch.cat([getattr(left, name), getattr(right, name)], 1)
             for name in ("route", "source", "index", "centre", "special", "valid")
@@ -98,6 +98,15 @@ class Layout(Tensors):
     def with_route(self, route: int) -> Layout:
         """The same places, taken by another route."""
         return replace(self, route=torch.full_like(self.route, route))
+
+
+def _off_plane(layout: Layout) -> bool:
+    """Whether no token lies on an image; where values cannot be read, what is neither grid nor boxes does not."""
+    if layout.grid is not None or layout.boxes is not None:
+        return False
+    if layout.centre.is_meta or torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return True
+    return bool(layout.centre.isnan().all())
 
 
 def _join_boxes(left: Layout, right: Layout) -> Tensor | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -196,6 +197,10 @@ class Model(nn.Module):
     """Whether :meth:`fuse` is fed by ``encode_*`` (LXMERT, ALBEF) or by ``embed_*`` (single-stream models)."""
     many_images: ClassVar[bool] = False
     """Whether :meth:`fuse` takes several pictures of one example as one sequence."""
+    finishes: ClassVar[bool] = False
+    """Whether ``encode_*`` and ``fuse`` take ``rows``: the tokens to be finished (``all``, ``text``, ``pooled``)."""
+    readouts: ClassVar[frozenset[str]] = frozenset()
+    """Parts that read out what the encoder gives (poolers): counted with the backbone, but not with the encoder."""
     heads: ClassVar[Mapping[str, str]] = {}
     """The head (a name of ``vlcli.nn.heads``) this model's paper uses, by role: ``mlm``, ``matching`` ..."""
 
@@ -284,5 +289,5 @@ def initialise(module: nn.Module, std: float = 0.02) -> None:
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where a module's first parameter lives."""
-    return next(module.parameters()).device
+    """Where a module's first parameter lives (or its first buffer, of a module that learns nothing itself)."""
+    return next(chain(module.parameters(), module.buffers())).device

@@ -100,6 +100,8 @@ class Step:
             text = text.select(left.text_rows.repeat_interleave(count))
             rows = right.image_rows if self.model.many_images else right.image_rows.reshape(-1)
             image = image.select(rows) if rows.dim() == 1 else self._chain(image, rows)
+            if count > 1:
+                image.number = torch.arange(count, device=rows.device).repeat(len(rows) // count)
         fused = self.model.fuse(text, image, self.record)
         fused.images = 1 if self.model.many_images else right.image_rows.shape[1]
         return fused

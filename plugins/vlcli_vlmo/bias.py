@@ -1,0 +1,106 @@
+"""VLMo's relative position bias: one table for all layers, over words, patches and across the two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.nn import AttentionShape, Layout, PairwisePosition
+from vlcli_vlmo.interpolation import resample
+
+SPECIAL = 3
+"""Rows for a class token: it looks at others, others at it, it at itself."""
+
+
+class VLMoBias(PairwisePosition):
+    """A learned number per head and layer for how two words, or two patches, lie to each other.
+
+    Rows of the table, for a grid of h by w patches, I = (2h-1)(2w-1) + 3 and sentences of up to T words:
+
+    - two patches: (dy + h - 1)(2w - 1) + dx + w - 1, with d = query - key;
+    - I-3 the image's class token on a patch, I-2 a patch on it, I-1 it on itself;
+    - I a word on the image, I+1 the image on a word, wherever they are;
+    - two words: key - query + T - 2 + I + 2 (the other sign than for patches);
+    - the last three: the first word on another, another on it, it on itself.
+
+    Args:
+        shape: of the stack; the table has a column for each head of each layer.
+        grid: patches of the image: rows and columns, or one number for both.
+        length: T, the longest sentence the table serves (196 in all of VLMo's stages).
+    """
+
+    paper = "VLMo, Bao et al., NeurIPS 2022, arXiv:2111.02358, released code; BEiT, Bao et al. 2021, section 2"
+
+    def __init__(self, shape: AttentionShape, *, grid: int | tuple[int, int] = 14, length: int = 196) -> None:
+        super().__init__(shape)
+        self.grid = (grid, grid) if isinstance(grid, int) else (int(grid[0]), int(grid[1]))
+        self.length = length
+        if length < 2:
+            raise ComponentError("The table is for at least two words.", where="vlmo-bias.length", got=str(length))
+        self.image_rows = (2 * self.grid[0] - 1) * (2 * self.grid[1] - 1) + SPECIAL
+        self.table = nn.Parameter(torch.zeros(self.image_rows + 2 * length + 2, shape.heads * shape.layers))
+
+    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Tensor:
+        """The table's row of every pair: (1 or B, Tq, Tk)."""
+        return self.rows(_alike(x_layout), _alike(y_layout))
+
+    def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor:
+        """This layer's numbers: (1 or B, H, Tq, Tk)."""
+        heads = self.shape.heads
+        columns = self.table[:, layer * heads : (layer + 1) * heads].t()  # (H, R)
+        picked = columns.index_select(1, state.flatten())
+        return picked.unflatten(1, state.shape).transpose(0, 1)
+
+    def rows(self, asking: Layout, asked: Layout) -> Tensor:
+        """Rows of the table for queries and keys: (B, Tq, Tk)."""
+        q, k = _Kinds(asking, 2), _Kinds(asked, 1)
+        top, text = self.image_rows, self.image_rows + 2
+        end = len(self.table)
+        patches = self._patches(q.centre, k.centre)
+        images = torch.where(q.first, torch.where(k.first, top - 1, top - 3), torch.where(k.first, top - 2, patches))
+        apart = (k.index - q.index).clamp(2 - self.length, self.length - 2) + self.length - 2 + text
+        words = torch.where(q.first, torch.where(k.first, end - 1, end - 3), torch.where(k.first, end - 2, apart))
+        same = torch.where(q.text, words, images)
+        return torch.where(q.text == k.text, same, torch.where(q.text, top, top + 1))
+
+    def _patches(self, q: Tensor, k: Tensor) -> Tensor:
+        height, width = self.grid
+        dy = (q[..., 0] - k[..., 0]).clamp(1 - height, height - 1)
+        dx = (q[..., 1] - k[..., 1]).clamp(1 - width, width - 1)
+        return (dy + height - 1) * (2 * width - 1) + dx + width - 1
+
+    def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
+        """The patch rows resampled on a geometric grid (BEiT's fine-tuning); all other rows as they were."""
+        table = state["table"]
+        rows = (2 * old[0] - 1) * (2 * old[1] - 1)
+        places = table[:rows].unflatten(0, (2 * old[0] - 1, 2 * old[1] - 1))
+        resized = resample(places, (2 * new[0] - 1, 2 * new[1] - 1)).flatten(0, 1)
+        return {**state, "table": torch.cat([resized, table[rows:]])}
+
+
+class _Kinds:
+    """What tokens are, with a dimension to spare at ``place`` for the other side."""
+
+    def __init__(self, layout: Layout, place: int) -> None:
+        self.index = layout.index.unsqueeze(place)
+        self.text = self.index >= 0
+        self.first = torch.where(layout.index >= 0, layout.index == 0, layout.special).unsqueeze(place)
+        self.centre = layout.centre.nan_to_num(0).long().unsqueeze(place)
+
+
+def _alike(layout: Layout) -> Layout:
+    """One row for all, where all rows are numbered alike."""
+    if len(layout.route) == 1:
+        return layout
+    one = layout.map(lambda tensor: tensor[:1])
+    if layout.index.is_meta or torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return one  # what is compiled must not depend on values; the model numbers all rows alike
+    alike = _equal(layout.index, one.index) and _equal(layout.centre.nan_to_num(-1.0), one.centre.nan_to_num(-1.0))
+    return one if alike else layout
+
+
+def _equal(values: Tensor, one: Tensor) -> bool:
+    return torch.equal(values, one.expand_as(values))

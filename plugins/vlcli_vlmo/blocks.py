@@ -1,0 +1,280 @@
+"""Mixture-of-modality-experts blocks: one attention for all tokens, a feed-forward for each modality."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.nn import (
+    AttentionBlock,
+    AttentionMask,
+    AttentionShape,
+    BlockStyle,
+    Layout,
+    Packing,
+    PairwisePosition,
+    Recorder,
+    run_layer,
+)
+from vlcli.nn.blocks import DropPath, activation, drops_paths, packable
+from vlcli.registry import Spec
+
+Rows = Literal["all", "text", "pooled"]
+"""Which tokens a pass must finish: the last layer is computed for these alone."""
+Parts = list[tuple[str, int]]
+"""Experts in the order of the tokens they take, and how many each takes."""
+
+TEXT_EXPERT, IMAGE_EXPERT, FUSED_EXPERT = "text", "image", "fused"
+
+
+class Expert(nn.Module):
+    """Two linear layers with an activation between, behind a norm of their own.
+
+    Args:
+        dim: width of the tokens.
+        hidden: width between.
+        style: eps and activation.
+        norm: whether the norm is the expert's own (the released code) or shared by all (the paper).
+    """
+
+    def __init__(self, dim: int, hidden: int, style: BlockStyle, norm: bool = True) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim, eps=style.eps) if norm else nn.Identity()
+        self.inner = nn.Linear(dim, hidden)
+        self.activation = activation(style.activation)
+        self.outer = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) of (..., D)."""
+        return self.outer(self.activation(self.inner(self.norm(x))))
+
+
+class Experts(nn.Module):
+    """The feed-forwards of one layer, with the residual they share.
+
+    Args:
+        dim: width of the tokens.
+        hidden: width inside an expert.
+        style: of the residual; its layer scale and drop path are one for all experts.
+        names: the experts there are.
+        shared_norm: one norm before all experts (VLMo's paper) instead of one each (its code).
+    """
+
+    def __init__(self, dim: int, hidden: int, style: BlockStyle, names: Sequence[str], shared_norm: bool) -> None:
+        super().__init__()
+        self.experts = nn.ModuleDict({name: Expert(dim, hidden, style, not shared_norm) for name in names})
+        self.norm = nn.LayerNorm(dim, eps=style.eps) if shared_norm else nn.Identity()
+        self.scale = None if style.layer_scale is None else nn.Parameter(torch.full((dim,), style.layer_scale))
+        self.path = DropPath(style.drop_path)
+
+    def forward(self, x: Tensor, parts: Parts) -> Tensor:
+        """``x`` (B, T, D): each run of tokens through its expert."""
+        entered = self.norm(x)
+        if len(parts) == 1:
+            out = self.experts[parts[0][0]](entered)
+        else:
+            runs = entered.split([count for _, count in parts], 1)
+            out = torch.cat([self.experts[name](run) for (name, _), run in zip(parts, runs, strict=True)], 1)
+        return x + self.path(out if self.scale is None else out * self.scale)
+
+
+class MoMELayer(nn.Module):
+    """Shared self-attention, then the experts (VLMo, section 3.1).
+
+    Args:
+        shape: of the attention.
+        hidden: width inside an expert.
+        style: of the residuals.
+        attention: a registered attention.
+        experts: those this layer has.
+        shared_norm: one norm before all experts.
+    """
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        hidden: int,
+        style: BlockStyle,
+        attention: Spec | str,
+        experts: Sequence[str],
+        shared_norm: bool,
+    ) -> None:
+        super().__init__()
+        self.attention = AttentionBlock(shape, style, attention)
+        self.feed = Experts(shape.dim, hidden, style, experts, shared_norm)
+
+    def forward(self, x: Tensor, parts: Parts, rows: slice | None = None, **options: Any) -> Tensor:
+        """``x`` (B, T, D) after one layer; with ``rows`` only these tokens ask, and only they come out.
+
+        ``parts`` speaks of the tokens that come out; ``options`` are the attention's.
+        """
+        if rows is None:
+            return self.feed(self.attention(x, **options), parts)
+        entered = self.attention.norm(x)
+        out = self.attention.attention(entered[:, rows], entered, **options)
+        return self.feed(self.attention.leave(x[:, rows], out), parts)
+
+
+class MoMEStack(nn.Module):
+    """The layers, one pairwise encoding for all of them, and the final norm that every path shares.
+
+    Args:
+        shape: of the attention; its ``layers`` are this stack's.
+        hidden: width inside an expert.
+        style: of the residuals; drop path grows linearly with depth.
+        attentions: a registered attention for each layer.
+        position: a pairwise encoding, or None.
+        fused_from: the first layer with a vision-language expert; ``shape.layers`` where none has.
+        shared_norm: one norm before all experts of a layer.
+    """
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        hidden: int,
+        style: BlockStyle,
+        attentions: Sequence[Spec | str],
+        position: PairwisePosition | None,
+        fused_from: int,
+        shared_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        layers = []
+        for number, attention in enumerate(attentions):
+            own = replace(style, drop_path=style.drop_path * number / max(shape.layers - 1, 1))
+            names = [TEXT_EXPERT, IMAGE_EXPERT, *([FUSED_EXPERT] if number >= fused_from else [])]
+            layers.append(MoMELayer(shape, hidden, own, attention, names, shared_norm))
+        self.layers = nn.ModuleList(layers)
+        self.position, self.fused_from = position, fused_from
+        self.norm = nn.LayerNorm(shape.dim, eps=style.eps)
+        self.checkpointing = self.packed = False
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        parts: Parts,
+        *,
+        fused: bool,
+        first: int = 0,
+        rows: Rows = "all",
+        keep: Collection[int] = (),
+        record: Recorder | None = None,
+        name: str = "",
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Run the layers from ``first`` on.
+
+        Args:
+            x: (B, T, D).
+            layout: where the tokens stand.
+            parts: experts in the order of the tokens.
+            fused: whether layers that have a vision-language expert use it for all tokens.
+            first: the layer to begin with.
+            rows: which tokens must be finished: all, the first part's, or the first token alone.
+            keep: layers whose output is returned too: 0 is the input, n the output of the n-th layer.
+            record: keeps ``{name}.{layer}`` probabilities.
+            name: how they are called there.
+
+        Returns:
+            (B, T, D) after the final norm (fewer tokens with ``rows``), and the hidden states asked for, without it.
+        """
+        run = _Run(self, x, layout, parts, fused, record, name)
+        kept = {first: x} if first in keep else {}
+        x = x if run.packing is None else run.packing.pack(x)
+        last = len(self.layers) - 1
+        for number in range(first, len(self.layers)):
+            cut = self._cut(rows, parts, layout) if number == last and record is None else None
+            x = run.layer(number, x, cut)
+            if number + 1 in keep:
+                kept[number + 1] = run.rows_of(x)
+        return run.rows_of(self.norm(x)), kept
+
+    @staticmethod
+    def _cut(rows: Rows, parts: Parts, layout: Layout) -> slice | None:
+        count = {"all": len(layout), "text": parts[0][1], "pooled": 1}[rows]
+        return None if count == len(layout) else slice(0, count)
+
+
+class _Run:
+    """One pass: what its layers share, packed where padding is worth leaving out."""
+
+    def __init__(
+        self,
+        stack: MoMEStack,
+        x: Tensor,
+        layout: Layout,
+        parts: Parts,
+        fused: bool,
+        record: Recorder | None,
+        name: str,
+    ) -> None:
+        self.stack, self.layout, self.parts, self.fused = stack, layout, parts, fused
+        self.record, self.name = record, name
+        self.mask = AttentionMask(layout.valid)
+        position = stack.position
+        self.state = None if position is None else position.prepare(x, x, layout, layout)
+        self.packing = self._pack(len(x))
+        self.packed_layout = None if self.packing is None else self.packing.pack_layout(layout)
+
+    def _pack(self, rows: int) -> Packing | None:
+        """Real tokens in the order of the parts, so that each expert's lie side by side."""
+        stack = self.stack
+        if not stack.packed or not packable(stack.position) or drops_paths(stack):
+            return None
+        valid = self.layout.expand(rows).valid
+        packing = Packing.of(valid)
+        if packing is None or len(self.parts) == 1:
+            return packing
+        ends = torch.tensor([count for _, count in self.parts], device=valid.device).cumsum(0)
+        column = packing.places % packing.length
+        part = torch.bucketize(column, ends, right=True)
+        order = part.argsort(stable=True)
+        return replace(packing, places=packing.places[order])
+
+    def rows_of(self, x: Tensor) -> Tensor:
+        """By row, wherever ``x`` is packed."""
+        return x if self.packing is None else self.packing.unpack(x)
+
+    def layer(self, number: int, x: Tensor, cut: slice | None) -> Tensor:
+        """Layer ``number``; one that is cut is the last, and gives rows."""
+        module = self.stack.layers[number]
+        options = {"layer": number, "record": self.record, "name": f"{self.name}.{number}"}
+        options |= {"mask": self.mask, "position": self.stack.position, "state": self.state, "x_layout": self.layout}
+        active = self.stack.checkpointing and self.record is None
+        if cut is not None:
+            x, self.packing = self.rows_of(x), None
+            options |= self._cut_options(x, cut)
+            return run_layer(module, x, self._experts(number, cut.stop), cut, active=active, **options)
+        if self.packing is None:
+            return run_layer(module, x, self._experts(number, None), active=active, **options)
+        options |= {"x_layout": self.packed_layout, "packing": (self.packing, None)}
+        return run_layer(module, x, self._experts(number, None), active=active, **options)
+
+    def _cut_options(self, x: Tensor, cut: slice) -> dict[str, Any]:
+        asking = self.layout.map(lambda tensor: tensor[:, cut])
+        asking.grid = None
+        position = self.stack.position
+        state = None if position is None else position.prepare(x[:, cut], x, asking, self.layout)
+        return {"x_layout": asking, "y_layout": self.layout, "state": state}
+
+    def _experts(self, number: int, count: int | None) -> Parts:
+        """The layer's experts over the tokens that come out of it: the first ``count``, or all."""
+        total = sum(size for _, size in self.parts) if count is None else count
+        if self.fused and number >= self.stack.fused_from:
+            return [(FUSED_EXPERT, total)]
+        if count is not None:
+            return [(self.parts[0][0], count)]
+        return self.parts if self.packing is None else self._packed_parts()
+
+    def _packed_parts(self) -> Parts:
+        assert self.packing is not None
+        column = self.packing.places % self.packing.length
+        made, start = [], 0
+        for name, count in self.parts:
+            made.append((name, int(((column >= start) & (column < start + count)).sum())))
+            start += count
+        return made

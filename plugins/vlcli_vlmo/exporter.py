@@ -1,0 +1,51 @@
+"""The exporter ``vlmo``: a file that the released VLMo code loads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors.torch import save_file
+
+from vlcli.errors import ComponentError
+from vlcli.export.base import Exported, Exporter, Trained
+from vlcli.progress import Progress
+from vlcli_vlmo.model import VLMo
+from vlcli_vlmo.weights import to_released
+
+
+class Released(Exporter):
+    """Weights by the names of the released VLMo code, heads included.
+
+    Args:
+        format: ``ckpt``: the container that code reads (tensors under ``state_dict``); ``safetensors``: bare.
+    """
+
+    paper = "VLMo, Bao et al., NeurIPS 2022, released code"
+
+    def __init__(self, *, format: Literal["ckpt", "safetensors"] = "ckpt") -> None:
+        self.format = format
+
+    def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
+        """Write ``vlmo.ckpt`` or ``vlmo.safetensors``: beside, then renamed.
+
+        Raises:
+            ComponentError: the model is not VLMo.
+        """
+        if not isinstance(trained.model, VLMo):
+            kind = type(trained.model).__name__
+            raise ComponentError("Only VLMo has these names.", where="exporter vlmo", got=kind, expected="model: vlmo")
+        state = {n: v for n, v in trained.learner.state_dict().items() if not n.startswith("teacher.")}
+        named = {name: value.detach().cpu().contiguous().clone() for name, value in to_released(state).items()}
+        final = folder / f"vlmo.{self.format}"
+        beside = final.with_name(f".{final.name}.part")
+        if self.format == "ckpt":
+            torch.save({"state_dict": named}, beside)
+        else:
+            save_file(named, beside)
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        beside.replace(final)
+        return Exported({"weights": final.name}, [f"{final}: {len(named)} tensors by the released names"], {})

@@ -1,0 +1,322 @@
+"""VLMo's model: one transformer that encodes texts, images, and both together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn import (
+    AttentionShape,
+    BlockStyle,
+    Facts,
+    FeatureEmbeddings,
+    Fused,
+    Layout,
+    Model,
+    Needs,
+    Pooler,
+    Recorder,
+    States,
+    TextEmbeddings,
+    build_positions,
+    initialise,
+)
+from vlcli.nn.batch import Images, Text
+from vlcli.registry import AttentionSpec, PositionSpec, Spec
+from vlcli_vlmo.blocks import FUSED_EXPERT, IMAGE_EXPERT, TEXT_EXPERT, MoMEStack, Parts, Rows
+from vlcli_vlmo.weights import adapt
+
+STANDARD = {"name": "standard", "bias": "query_value", "float32_softmax": True}
+"""BEiT's attention: no bias on keys, softmax in float32."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a name of the paper or of the released code stands for."""
+
+    hidden: int
+    layers: int
+    heads: int
+    fused_layers: int
+    relative: bool = True
+    layer_scale: float | None = 0.1
+
+
+SIZES = {
+    "base": Size(768, 12, 12, 2),
+    "base_plus": Size(544, 24, 16, 3, relative=False, layer_scale=None),
+    "large": Size(1024, 24, 16, 3),
+}
+"""Paper section 4.1; ``base_plus`` and the layer scale are the released code's."""
+
+
+class VLMo(Model):
+    """VLMo: mixture-of-modality-experts transformer, a dual encoder and a fusion encoder in one.
+
+    Attention is recorded under ``text.N``, ``image.N`` and ``fuse.N``. Texts alone and images alone go through their
+    own expert in every layer; a pair through both, then through the vision-language experts of the top layers.
+
+    Args:
+        facts: vocabulary, text length, feature width.
+        size: width, depth, heads, vision-language layers, positions and layer scale of a released model.
+        hidden: another width.
+        layers: another depth.
+        heads: another number of heads.
+        intermediate: width inside an expert; None: four times ``hidden``.
+        fused_layers: how many top layers have a vision-language expert; 0 in the text-only stage.
+        image: what is read of a picture: its pixels in square patches, or a grid of stored features.
+        image_size: height and width in pixels.
+        patch: side of a patch.
+        grid: rows and columns of stored features, with ``image: features``.
+        positions: one relative table for all layers, absolute positions (the paper), or the size's own.
+        position: pairwise encodings instead of the relative table, one or several.
+        text_position: token encodings of texts instead of those of ``positions``.
+        image_position: token encodings of images instead of those of ``positions``.
+        table_length: words the relative table serves; 196 in every stage, so that stages share it.
+        layer_scale: initial factor on each block's output, ``auto``: the size's own, null: none.
+        shared_norm: one norm before all experts of a layer (the paper) instead of one each (the code).
+        attention: a registered attention for all layers.
+        lower_attention: another one below the vision-language layers (Table 7).
+        drop_path: stochastic depth of the last layer; the released code drops text embeddings at the same rate.
+        second_path: texts and images alone also pass the vision-language experts, for a second contrast.
+        pictures: pictures an example that are told apart by a type row each (2 for NLVR2).
+        init_std: deviation of freshly drawn weights.
+        packed: leave padding out of all that is done token by token.
+    """
+
+    paper = "VLMo, Bao et al., NeurIPS 2022, arXiv:2111.02358"
+    capabilities = frozenset({"text", "image", "fuse"})
+    fuse_takes = "embeddings"
+    finishes = True
+    readouts = frozenset({"pooler"})
+    heads: ClassVar[Mapping[str, str]] = {
+        "mlm": "vlmo-mlm",
+        "matching": "linear",
+        "answer": "vlmo-answer",
+        "pair": "vlmo-pair",
+    }
+
+    def __init__(
+        self,
+        facts: Facts,
+        *,
+        size: Literal["base", "base_plus", "large"] = "base",
+        hidden: int | None = None,
+        layers: int | None = None,
+        heads: int | None = None,
+        intermediate: int | None = None,
+        fused_layers: int | None = None,
+        image: Literal["pixels", "features"] = "pixels",
+        image_size: int = 224,
+        patch: int = 16,
+        grid: tuple[int, int] = (6, 6),
+        positions: Literal["auto", "relative", "absolute"] = "auto",
+        position: PositionSpec | list[PositionSpec] | None = None,
+        text_position: PositionSpec | list[PositionSpec] | None = None,
+        image_position: PositionSpec | list[PositionSpec] | None = None,
+        table_length: int = 196,
+        layer_scale: float | Literal["auto"] | None = "auto",
+        shared_norm: bool = False,
+        attention: AttentionSpec | None = None,
+        lower_attention: AttentionSpec | None = None,
+        drop_path: float = 0.1,
+        second_path: bool = True,
+        pictures: int = 1,
+        init_std: float = 0.02,
+        packed: bool = True,
+    ) -> None:
+        super().__init__(facts)
+        own = SIZES[size]
+        width, depth = hidden or own.hidden, layers or own.layers
+        top = own.fused_layers if fused_layers is None else fused_layers
+        if not 0 <= top <= depth:
+            raise ComponentError(
+                "There are more vision-language layers than layers.", where="model vlmo", got=f"{top} of {depth}"
+            )
+        self.init_std, self.second_path, self.keep = init_std, second_path and top > 0, ()
+        self.image_source, self.image_size, self.patch_size = image, image_size, patch
+        self.grid = self._grid(image, image_size, patch, grid)
+        shape = AttentionShape(width, heads or own.heads, depth)
+        relative = own.relative if positions == "auto" else positions == "relative"
+        of_text, of_image, pairwise = self._positions(relative, table_length, text_position, image_position, position)
+        words, idle = build_positions(of_text, shape)[0], relative and text_position is None
+        self.text = TextEmbeddings(facts, width, words, dropout=drop_path)
+        # The released files hold a table of text positions even where nothing reads it.
+        self.idle_positions = nn.Embedding(facts.text_length, width).requires_grad_(False) if idle else None
+        self.types = nn.Embedding(1 + pictures, width)
+        self.patch = self._patches(facts, width)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = build_positions(of_image, shape)[0]
+        scale = own.layer_scale if layer_scale == "auto" else layer_scale
+        style = BlockStyle("pre", 1e-6, 0.0, layer_scale=scale, drop_path=drop_path)
+        usual = attention or STANDARD
+        attentions = [lower_attention or usual] * (depth - top) + [usual] * top
+        encoding = build_positions(pairwise, shape)[1]
+        inner = intermediate or 4 * width
+        self.stack = MoMEStack(shape, inner, style, attentions, encoding, depth - top, shared_norm)
+        self.stack.packed = packed
+        self.pooler = Pooler(width)
+        self._initialise()
+
+    @staticmethod
+    def _grid(image: str, size: int, patch: int, grid: tuple[int, int]) -> tuple[int, int]:
+        if image == "features":
+            return int(grid[0]), int(grid[1])
+        if size % patch:
+            raise ComponentError(
+                "The image is no multiple of the patch.", where="model vlmo", got=f"image_size {size}, patch {patch}"
+            )
+        return size // patch, size // patch
+
+    def _positions(self, relative: bool, length: int, text: Any, image: Any, pairwise: Any) -> tuple[Any, Any, Any]:
+        """Token encodings of texts and of images, and the pairwise one: a recipe's, else those of the size."""
+        learned: list[Spec] = [
+            {"name": "learned", "length": self.facts.text_length},
+            {"name": "learned", "grid": list(self.grid)},
+        ]
+        table = {"name": "vlmo-bias", "grid": list(self.grid), "length": length}
+        usual: tuple[Any, Any, Any] = ("none", "none", table) if relative else (*learned, "none")
+        return tuple(own if given is None else given for given, own in zip((text, image, pairwise), usual, strict=True))  # type: ignore[return-value]
+
+    def _patches(self, facts: Facts, width: int) -> nn.Module:
+        if self.image_source == "features":
+            return FeatureEmbeddings(facts.region_dim, width, eps=1e-6, dropout=0.0)
+        return nn.Conv2d(3, width, self.patch_size, stride=self.patch_size)
+
+    def _initialise(self) -> None:
+        encodings = set() if self.stack.position is None else {*self.stack.position.modules()}
+        for module in self.modules():
+            if module not in encodings:
+                initialise(module, self.init_std)
+        nn.init.trunc_normal_(self.cls_token, std=self.init_std)
+
+    @property
+    def dim(self) -> int:
+        """Width of the hidden states."""
+        return self.pooler.dense.out_features
+
+    def needs(self) -> Needs:
+        """Texts and pixels in [-1, 1], or texts and stored features."""
+        if self.image_source == "features":
+            return Needs(text=True, regions=True)
+        return Needs(text=True, pixels=True, size=(self.image_size, self.image_size))
+
+    def word_table(self) -> nn.Embedding:
+        """The word embeddings."""
+        return self.text.words
+
+    def embed_text(self, text: Text) -> States:
+        """Words: (N, T, D), without the modality's type."""
+        hidden, layout = self.text(text)
+        return States(hidden, layout)
+
+    def embed_image(self, images: Images) -> States:
+        """A class token and patches: (M, 1 + h w, D), without the modality's type."""
+        x = self._read(images)
+        layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
+        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1)
+        for position in self.positions:
+            x = position(x, layout)
+        return States(x, layout)
+
+    def _read(self, images: Images) -> Tensor:
+        if self.image_source == "pixels":
+            if images.pixels is None:
+                raise DataError("VLMo reads pixels, and the batch has none.", where="model vlmo")
+            pixels = images.pixels.images
+            if pixels.shape[-2:] != (self.image_size, self.image_size) and not torch.compiler.is_exporting():
+                got, wanted = "x".join(map(str, pixels.shape[-2:])), f"{self.image_size}x{self.image_size}"
+                raise DataError("The picture has another size.", where="model vlmo", got=got, expected=wanted)
+            return self.patch(pixels.to(self.patch.weight.dtype)).flatten(2).transpose(1, 2)
+        regions, cells = images.regions, self.grid[0] * self.grid[1]
+        if regions is None or regions.features.shape[1] != cells:
+            got = "none" if regions is None else f"{regions.features.shape[1]} a picture"
+            raise DataError(
+                "VLMo reads a grid of features, and the store holds something else.",
+                where="model vlmo",
+                got=got,
+                expected=f"{self.grid[0]} x {self.grid[1]} cells",
+                hint="extract with boxes: grid, and name the same grid in the model",
+            )
+        return self.patch(regions.features, Layout.for_grid(*self.grid, device=regions.features.device))
+
+    def encode_text(self, text: Text, record: Recorder | None = None, rows: Rows = "all") -> States:
+        """Texts through the text experts: (N, T, D); ``pooled`` is the first token.
+
+        ``extra["fused"]``: the first token where the top layers' vision-language experts took over, for the second
+        contrast. With ``rows: pooled`` only the first token is finished.
+        """
+        states = self.embed_text(text)
+        hidden = states.hidden + self.types.weight[0]
+        return self._alone(hidden, states.layout, TEXT_EXPERT, record, rows)
+
+    def encode_image(self, images: Images, record: Recorder | None = None, rows: Rows = "all") -> States:
+        """Images through the image experts: (M, 1 + h w, D), otherwise as :meth:`encode_text`."""
+        states = self.embed_image(images)
+        hidden = states.hidden + self.types.weight[1]
+        return self._alone(hidden, states.layout, IMAGE_EXPERT, record, rows)
+
+    def _alone(self, x: Tensor, layout: Layout, expert: str, record: Recorder | None, rows: Rows) -> States:
+        parts, start = [(expert, x.shape[1])], self.stack.fused_from
+        wanted: Collection[int] = {*self.keep, start} if self.second_path else self.keep
+        options = {"rows": rows, "record": record, "name": expert}
+        hidden, kept = self.stack(x, layout, parts, fused=False, keep=wanted, **options)
+        extra = {}
+        if self.second_path:
+            again, _ = self.stack(kept[start], layout, parts, fused=True, first=start, rows="pooled")
+            extra["fused"] = again[:, 0]
+        layers = {number: kept[number] for number in self.keep}
+        places = layout if hidden.shape[1] == x.shape[1] else _front(layout, hidden.shape[1])
+        return States(hidden, places, hidden[:, 0], layers, extra)
+
+    def fuse(self, text: States, image: States, record: Recorder | None = None, rows: Rows = "all") -> Fused:
+        """Embedded words and patches in one sequence, row i with row i.
+
+        With ``rows: text`` the image's tokens are left unfinished (``Fused.image`` is empty), with ``rows: pooled`` all
+        but the first token: the pooled vector is the same.
+        """
+        words, patches = text.hidden.shape[1], image.hidden.shape[1]
+        kind = self.types.weight[1] if image.number is None else self._kinds(image.number)
+        x = torch.cat([text.hidden + self.types.weight[0], image.hidden + kind], 1)
+        layout = text.layout + image.layout
+        parts: Parts = [(TEXT_EXPERT, words), (IMAGE_EXPERT, patches)]
+        hidden, kept = self.stack(x, layout, parts, fused=True, rows=rows, keep=self.keep, record=record, name="fuse")
+        of_text = States(hidden[:, :words], _front(text.layout, min(words, hidden.shape[1])), layers=kept)
+        rest = hidden[:, words:]
+        of_image = States(rest, _front(image.layout, rest.shape[1]))
+        return Fused(of_text, of_image, self.pooler(hidden))
+
+    def _kinds(self, number: Tensor) -> Tensor:
+        """(P, 1, D) the type of each row's picture; more pictures than rows share the last."""
+        return self.types((number + 1).clamp(max=len(self.types.weight) - 1))[:, None]
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Released VLMo files, BEiT's, or our own weights under our names, at this model's sizes."""
+        return adapt(self, state, report)
+
+    def parameter_groups(self) -> Iterable[tuple[str, dict[str, float]]]:
+        """The relative table does not decay, as in the released code (its name holds the word bias)."""
+        return ((r"^stack\.position\.", {"decay": 0.0}),)
+
+    def layer_of(self, name: str) -> int | None:
+        """Depth: embeddings 0, layers from 1; the relative table and what follows the last layer come after it."""
+        parts = name.split(".")
+        if parts[:2] == ["stack", "layers"]:
+            return int(parts[2]) + 1
+        return len(self.stack.layers) + 1 if parts[0] in ("stack", "pooler") else 0
+
+
+def _front(layout: Layout, count: int) -> Layout:
+    """The places of the first ``count`` tokens."""
+    if count == layout.route.shape[1]:
+        return layout
+    made = layout.map(lambda tensor: tensor[:, :count])
+    return replace(made, grid=None)
+
+
+__all__ = ["FUSED_EXPERT", "SIZES", "VLMo"]

@@ -1,0 +1,102 @@
+"""Weights in and out: the released layout, BEiT's in three layouts, other sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from vlcli_vlmo import VLMo, to_released
+
+from tests.plugins.vlmo.golden import FACTS, TINY, images
+from vlcli.nn import Facts
+from vlcli.nn.count import count_model
+
+COUNTS = {"base": 175_430_496, "base_plus": 166_567_360, "large": 561_544_448}
+
+
+@pytest.mark.parametrize("size", COUNTS)
+def test_parameters_of_the_released_encoders(size: Any) -> None:
+    with torch.device("meta"):
+        model = VLMo(Facts(text_length=40), size=size)
+    assert count_model(model)["encoder"] == COUNTS[size]
+
+
+def test_keys_and_shapes_of_a_released_encoder(shared: Path) -> None:
+    with torch.device("meta"):
+        model = VLMo(Facts(text_length=40))
+    ours = {name: str(tuple(value.shape)) for name, value in to_released(model.state_dict()).items()}
+    lines = (shared / "reference" / "vlmo_base_patch16_224_keys.txt").read_text().splitlines()
+    theirs = {key: shape for key, shape, _ in (line.split("\t") for line in lines)}
+    heads = ("mlm_score", "itm_score", "itc_", "logit_")
+    assert ours == {key: shape for key, shape in theirs.items() if not key.startswith(heads)}
+
+
+@pytest.mark.parametrize("positions", ["relative", "absolute"])
+def test_released_names_there_and_back(positions: Any) -> None:
+    one, other = (VLMo(FACTS, **TINY, positions=positions) for _ in range(2))
+    report: list[str] = []
+    released = {f"module.{name}": value for name, value in to_released(one.state_dict()).items()}
+    released["module.relative_position_index"] = torch.zeros(10, 10)
+    other.load_state_dict(other.adapt(released, report))
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
+    assert any("relative_position_index" in line and "not read" in line for line in report)
+
+
+def test_a_third_type_row_and_shorter_text() -> None:
+    one, other = VLMo(FACTS, **TINY), VLMo(Facts(vocab_size=37, text_length=4), **TINY, pictures=2)
+    report: list[str] = []
+    other.load_state_dict(other.adapt(dict(one.state_dict()), report))
+    assert torch.equal(other.types.weight[2], one.types.weight[1])
+    assert len(report) == 2
+
+
+def beit_like(**options: Any) -> VLMo:
+    model = VLMo(FACTS, **{**TINY, "fused_layers": 0}, **options).eval()
+    with torch.no_grad():
+        model.types.weight.zero_()
+    return model
+
+
+def loaded(model: VLMo, state: dict[str, torch.Tensor]) -> VLMo:
+    report: list[str] = []
+    missing, _ = model.load_state_dict(model.adapt(state, report), strict=False)
+    rest = ("text", "types", "pooler", "idle_positions", "stack.layers")
+    assert all(name.startswith(rest) for name in missing)
+    assert not any("image" in name for name in missing)
+    assert any("BEiT" in line for line in report)
+    return model
+
+
+def test_an_image_alone_is_timm_s_beit() -> None:
+    beit = pytest.importorskip("timm.models.beit")
+    sizes = {"img_size": 48, "patch_size": 16, "embed_dim": 24, "depth": 3, "num_heads": 4, "num_classes": 0}
+    theirs = beit.Beit(
+        **sizes, use_abs_pos_emb=False, use_rel_pos_bias=True, init_values=0.1, global_pool="token"
+    ).eval()
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    ours = loaded(beit_like(), theirs.state_dict())
+    pixels = images().pixels.images.float()
+    found = images()
+    found.pixels.images = pixels
+    torch.testing.assert_close(ours.encode_image(found).hidden, theirs.forward_features(pixels), rtol=1e-4, atol=1e-5)
+
+
+def test_an_image_alone_is_transformers_beit_with_one_table_for_all_layers() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BeitConfig(
+        image_size=48, patch_size=16, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96,
+        use_shared_relative_position_bias=True, use_absolute_position_embeddings=False, layer_norm_eps=1e-6,
+        layer_scale_init_value=0.1, use_mean_pooling=False, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    theirs = transformers.BeitModel(config, add_pooling_layer=False).eval()
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    ours = loaded(beit_like(), theirs.state_dict())
+    found = images()
+    found.pixels.images = found.pixels.images.float()
+    with torch.no_grad():
+        wanted = theirs(found.pixels.images).last_hidden_state
+        torch.testing.assert_close(ours.encode_image(found).hidden, wanted, rtol=1e-4, atol=1e-5)
