@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -32,7 +32,7 @@ class AsTrained(Preparation):
         needs: what the model is fed.
     """
 
-    needs: Needs = Needs()
+    needs: Needs = field(default_factory=Needs)
 
     def input_size(self, size: tuple[int, int]) -> tuple[int, int]:
         """Height and width after resizing."""
@@ -63,7 +63,7 @@ class ConceptExtractor(Extractor):
         batch_size: pictures at a time where the stage does not say.
     """
 
-    paper = "Fang et al. 2015, From Captions to Visual Concepts and Back; DiMBERT (Liu et al. 2021), section 3.2: M = 20"
+    paper = "Fang et al. 2015, From Captions to Visual Concepts and Back; DiMBERT (Liu et al. 2021), Table 8: M = 20"
     set = CONCEPTS
 
     def __init__(
@@ -129,7 +129,8 @@ class ConceptExtractor(Extractor):
         name = item.id or str(place)
         if item.record is None:
             pixels = (item.pixels.float() / 255).numpy()
-            mean, std = (np.asarray(values, np.float32).reshape(3, 1, 1) for values in (self.needs.mean, self.needs.std))
+            scale = (self.needs.mean, self.needs.std)
+            mean, std = (np.asarray(values, np.float32).reshape(3, 1, 1) for values in scale)
             return ImageSample(name, item.size, pixels=(pixels - mean) / std)
         boxes = np.asarray(item.record.boxes, np.float32) / np.array([width, height, width, height], np.float32)
         return ImageSample(name, item.size, item.record.features, np.clip(boxes, 0, 1))

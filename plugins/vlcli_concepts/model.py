@@ -60,6 +60,8 @@ class NoisyOr(Model):
         self.project = nn.Linear(width, hidden) if hidden else None
         self.dropout = nn.Dropout(dropout if hidden or arch != VGG or instances == "regions" else 0.0)
         self.width = hidden or width
+        # A model without a layer of its own still has a device.
+        self.register_buffer("here", torch.zeros(()), persistent=False)
 
     @property
     def dim(self) -> int:
@@ -148,9 +150,8 @@ def _places(grid: torch.Size, real: Tensor) -> tuple[Tensor, Tensor]:
     """Where the cells lie in each picture's real part (M, J, 4), in shares of it, and whether they touch it (M, J)."""
     rows, columns = grid
     height, width = real.shape[-2:]
-    y, x = torch.meshgrid(
-        torch.arange(rows, device=real.device) / rows, torch.arange(columns, device=real.device) / columns, indexing="ij"
-    )
+    sides = [torch.arange(count, device=real.device) / count for count in (rows, columns)]
+    y, x = torch.meshgrid(*sides, indexing="ij")
     tiles = torch.stack([x, y, x + 1 / columns, y + 1 / rows], -1).reshape(1, -1, 4)  # in shares of the frame
     shares = torch.stack([real.any(1).sum(-1) / width, real.any(2).sum(-1) / height], -1)  # (M, 2): x, y
     boxes = (tiles / shares.repeat(1, 2)[:, None]).clamp(max=1)

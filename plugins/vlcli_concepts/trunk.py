@@ -44,7 +44,7 @@ class Vgg16Cells(nn.Module):
 
 
 def from_classifier(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], int]:
-    """torchvision's VGG-16 under this network's names: its linear layers as convolutions, its classifier left out.
+    """The VGG-16 of torchvision under this network's names: its linear layers as convolutions, its classifier left out.
 
     Returns:
         The tensors, and how many linear layers became convolutions.

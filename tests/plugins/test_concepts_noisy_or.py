@@ -7,13 +7,13 @@ import pytest
 import torch
 import torchvision
 from torch.nn import functional
+from vlcli_concepts import Concepts, NoisyOr, log_noisy_or
+from vlcli_concepts.noisy_or import noisy_or_loss
+from vlcli_concepts.trunk import Vgg16Cells
 
 from vlcli.nn import Batch, Facts, View
 from vlcli.nn.batch import Images, Pixels, Regions
 from vlcli.nn.step import Step
-from vlcli_concepts import Concepts, NoisyOr, log_noisy_or
-from vlcli_concepts.noisy_or import noisy_or_loss
-from vlcli_concepts.trunk import Vgg16Cells
 
 CASES = [
     [-50.0] * 4,

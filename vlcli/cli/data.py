@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from vlcli.cli import concepts
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 
@@ -21,6 +22,8 @@ Sources = Annotated[
 ]
 
 app = typer.Typer(help="Data: make a world, look at a recipe's data.", no_args_is_help=True, rich_markup_mode=None)
+
+app.command("concepts")(concepts.concepts)
 
 
 @app.command("make")

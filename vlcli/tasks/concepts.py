@@ -97,8 +97,9 @@ class Concepts(Task):
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction`` (words, best first) with ``scores``; ``words``, the true ones, with their ``ranks``."""
         logits = logits_of(outputs, "concepts", classes=len(self.words)).float()
-        order = logits.argsort(-1, descending=True, stable=True)  # (B, W)
-        place = torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1], device=order.device).expand_as(order))
+        order = logits.argsort(stable=True, dim=-1, descending=True)  # (B, W)
+        places = torch.arange(order.shape[1], device=order.device).expand_as(order)
+        rank = torch.empty_like(order).scatter_(1, order, places)
         chances = logits.sigmoid()
         rows = []
         for row, (key, given) in enumerate(zip(batch.keys, target(batch, "words"), strict=True)):
@@ -111,7 +112,7 @@ class Concepts(Task):
             if given is not None:
                 true = [word for word in given if word in self.number]
                 numbers = [self.number[word] for word in true]
-                found |= {"words": true, "ranks": place[row, numbers].tolist()}
+                found |= {"words": true, "ranks": rank[row, numbers].tolist()}
             rows.append(found)
         return rows
 
