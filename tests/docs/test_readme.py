@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import json
 import os
@@ -14,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from PIL import Image
@@ -100,11 +102,32 @@ WAYS: dict[str, Way] = {
     "vlcli features info runs/quickstart/regions --json": Way('"provenance"'),
     "vlcli features verify runs/quickstart/regions": Way("sound"),
     "vlcli features verify runs/quickstart/regions/features.h5": Way("sound"),
-    "vlcli features merge runs/quickstart/regions/features.h5 --into all.h5": Way("all.h5"),
+    "vlcli features merge runs/quickstart/regions/features.h5 --into all.h5": Way("all.h5", ("--force",)),
+    "vlcli features merge detected=runs/quickstart/regions truth=all.h5 --into both.h5": Way(
+        "both.h5",
+        instead=("features", "merge", "a=runs/quickstart/regions", "b=runs/quickstart/regions", "--into", "both.h5"),
+    ),
+    "vlcli features join runs/quickstart/regions/features.h5 --into runs/index.h5": Way("index.h5", ("--force",)),
+    "vlcli features draw runs/quickstart/regions runs/quickstart/world/images/train/000000000001.png --limit 10": Way(
+        "000000000001.png"
+    ),
+    "vlcli features export obj36 runs/quickstart/regions features.tsv": Way("images", ("--force",)),
+    "vlcli features import obj36 features.tsv imported.h5 --dtype float32": Way("0 errors"),
     "vlcli data make shapes DATA --images 200 'parts=[coco, nlvr2]' nlvr2_train=40": Way("captions", ("nlvr2_test=4",)),
     "vlcli data make shapes DATA --images 200 'parts=[coco, vqa]' questions=2": Way("questions"),
+    "vlcli data stats --root DATA": Way("COCO-Cap", instead=("data", "stats", "--root", "asked")),
+    "vlcli data aggregate DATA": Way("mscoco_train.json", instead=("data", "aggregate", "asked", "--out", "lists")),
+    "vlcli data answers DATA --size 9500": Way(
+        "2 answers", instead=("data", "answers", "asked", "--out", "lists/a.json")
+    ),
+    "vlcli data coverage DATA/vqa/trainval_label2ans.json DATA/lxmert/all_ans.json": Way(
+        "2 of 3", instead=("data", "coverage", "asked/wanted.json", "asked/table.json")
+    ),
     "vlcli run tiny_paper.yaml": Way("lxmert", DRY),  # run in earnest by test_docs
     "torchrun --nproc-per-node 2 -m vlcli run quickstart --only pretrain": Way("train/loss", ("--force",), slow=True),
+    "torchrun --nproc-per-node 2 -m vlcli extract --recipe quickstart --only regions": Way(
+        "regions", ("--force",), slow=True
+    ),
 }
 LOOKING = ("vlcli ls", "vlcli show")
 """Commands that begin so run as they are shown and need no way of their own."""
@@ -120,8 +143,29 @@ def desk(quickstart):
     (folder / "mine.yaml").write_text("extends: quickstart.yaml\nname: mine\n")
     (folder / "copied").mkdir()
     _photos(folder / "photos")
+    _table(folder / "features.tsv")
     photographs(folder / "photographs")
+    _asked(folder / "asked")
     return folder
+
+
+def _asked(folder: Path) -> None:
+    """A caption, a question and answer tables."""
+    name = "COCO_train2014_000000000001"
+    notes = {"images": [{"id": 1, "file_name": f"{name}.jpg"}], "annotations": [{"image_id": 1, "caption": "a net"}]}
+    asked = [{"img_id": name, "label": {word: 1.0}, "question_id": word, "sent": "What?"} for word in ("net", "web")]
+    content = {"annotations/captions_train2014": notes, "gqa/train": asked, "table": ["net", "web"]}
+    for file, rows in {**content, "wanted": ["a net", "Web", "cat"]}.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{file}.json").write_text(json.dumps(rows))
+
+
+def _table(path: Path) -> None:
+    """One picture in LXMERT's TSV."""
+    arrays = [np.zeros(2, "<i8"), np.ones(2, "<f4"), np.zeros(2, "<i8"), np.ones(2, "<f4")]
+    arrays += [np.array([[0, 0, 9, 9]] * 2, "<f4"), np.ones((2, 4), "<f4")]
+    cells = [base64.b64encode(array.tobytes()).decode() for array in arrays]
+    path.write_text("\t".join(["a", "20", "30", *cells[:4], "2", *cells[4:]]) + "\n")
 
 
 def _photos(folder: Path) -> None:
