@@ -48,6 +48,8 @@ class Reader:
     """Splits that are for validation and testing: pre-training refuses them."""
     weight: float = 1.0
     """How often a training epoch passes over it: ``weight`` beside a reader's own keys in a recipe."""
+    augments: bool = False
+    """Whether it only adds to the others: of its questions, those whose answers are in the others' table count."""
 
     def __init__(
         self,
@@ -99,6 +101,16 @@ class Reader:
     def forget(self) -> None:
         """Drop what :meth:`examples` keeps; it reads anew where it is asked again."""
         self._examples = None
+
+    def restrict(self, examples: list[Example]) -> None:
+        """Go on with these of its examples.
+
+        Raises:
+            DataError: there are none.
+        """
+        if not examples:
+            raise self._empty(len(self.examples()))
+        self._examples = examples
 
     def image_files(self) -> dict[str, Path]:
         """Where each image lies, by image id, in the order of first use (existence is not checked).

@@ -9,7 +9,7 @@ from typing import Any
 from vlcli.recipe.schema import ObjectiveOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
 from vlcli.registry.schema import Spec
 
-READER_OPTIONS = ("weight", "if_missing")
+READER_OPTIONS = ("weight", "if_missing", "augments")
 """Keys of a ``data`` entry that belong to the mixture, not to the reader."""
 OBJECTIVE_OPTIONS = ("as", *ObjectiveOptions.model_fields)
 """Keys of an ``objectives`` entry that belong to the training, not to the objective."""

@@ -20,14 +20,15 @@ def merge(parent: Document, child: Document) -> Document:
 
 
 def drop_null_stages(document: Document) -> None:
-    """Take out the stages that an heir set to null, and the rows of the table that show them."""
+    """Take out the stages that an heir set to null, the rows of the table that show them, and rows set to null."""
     stages, table = document.value.get("stages"), document.value.get("table")
     if not isinstance(stages, dict):
         return
     gone = {name for name, stage in stages.items() if stage is None}
     document.value["stages"] = {name: stage for name, stage in stages.items() if name not in gone}
     if isinstance(table, dict) and isinstance(table.get("rows"), dict):
-        rows = {label: name for label, name in table["rows"].items() if not isinstance(name, str) or name not in gone}
+        gone.add(None)
+        rows = {label: name for label, name in table["rows"].items() if isinstance(name, list | dict) or name not in gone}
         document.value["table"] = {**table, "rows": rows}
 
 

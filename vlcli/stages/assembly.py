@@ -23,7 +23,7 @@ from vlcli.nn.model import Facts, Model, Needs
 from vlcli.recipe.schema import TextOptions, Training, TrainVocabulary
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.base import StageContext
-from vlcli.stages.readers import open_readers
+from vlcli.stages.readers import keep_answered, open_readers
 from vlcli.stages.stores import Stores, open_stores, require_stores
 from vlcli.tasks.base import Task
 
@@ -293,7 +293,10 @@ def gather_facts(plan: Plan, readers: list[Reader], tokenizer: Any, stores: Stor
         facts = replace(facts, **_box_facts(readers))
     if stores.concepts is not None:
         facts = replace(facts, concepts=stores.words)
-    labels = _answers(plan, list(readers))
+    labels = _answers(plan, [reader for reader in readers if not reader.augments])
+    for reader in readers:
+        if reader.augments:
+            keep_answered(reader, labels or facts.answers)
     return replace(facts, answers=labels) if labels else facts
 
 

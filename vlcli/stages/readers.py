@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vlcli import registry
+from vlcli.data.answers import AnswerList
 from vlcli.data.reader import Reader
 from vlcli.errors import DataError
 from vlcli.progress import Progress, Silent
@@ -17,7 +19,8 @@ from vlcli.registry import Spec, as_spec
 def open_readers(specs: Sequence[Spec | str], root: Path, progress: Progress | None = None) -> list[Reader]:
     """Data sets by the recipe's words.
 
-    ``weight`` says how often an epoch passes over one; one with ``if_missing: skip`` is left out where its files are
+    ``weight`` says how often an epoch passes over one; of one that ``augments`` others, only the questions count whose
+    answers are in the table that the others give (:func:`keep_answered`); one with ``if_missing: skip`` is left out where its files are
     not there, unless none would remain.
 
     Raises:
@@ -31,7 +34,7 @@ def open_readers(specs: Sequence[Spec | str], root: Path, progress: Progress | N
             (progress or Silent()).warn(f"{spec['name']} is left out: {lacking} is not there")
             absent.append(lacking)
             continue
-        reader.weight = float(options.get("weight", 1.0))
+        reader.weight, reader.augments = float(options.get("weight", 1.0)), bool(options.get("augments", False))
         reader.require()
         readers.append(reader)
     if absent and not readers:
@@ -39,6 +42,21 @@ def open_readers(specs: Sequence[Spec | str], root: Path, progress: Progress | N
             "None of the stage's data is there.", where=absent[0], hint="point `root` at the data: root=DATA"
         )
     return readers
+
+
+def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
+    """Keep the questions that have an answer in a table; their other answers are left out.
+
+    Answers are found as they are written, else in LXMERT's normalised form.
+    """
+    table, kept = AnswerList(tuple(answers)), []
+    for example in reader.examples():
+        given = example.targets.get("answers")
+        scores = given.items() if isinstance(given, dict) else ()
+        known = {answers[row]: score for answer, score in scores if (row := table.find(answer)) is not None}
+        if known:
+            kept.append(replace(example, targets={**example.targets, "answers": known}))
+    reader.restrict(kept)
 
 
 def missing(reader: Reader) -> Path | None:
