@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ import numpy as np
 
 from vlcli.errors import DataError
 
-FORMATS = ("coco-instances", "coco-results", "per-image", "npz")
+FORMATS = ("coco-instances", "coco-results", "per-image", "mattnet", "npz")
+Index = Callable[[Any], int]
 _NUMBER = re.compile(r"(\d+)$")
 
 
@@ -75,6 +76,19 @@ class BoxList:
         return replace(self, boxes=np.clip(self.boxes, 0, limit).astype(np.float32), size=size)
 
 
+class BoxFile(dict[str, BoxList]):
+    """Boxes by image id, with what their file says of its labels.
+
+    Attributes:
+        categories: name by class id, in the file's order; empty where it lists none.
+        attributes: names that ``attributes`` of the boxes number; empty where it lists none.
+    """
+
+    def __init__(self, boxes: Mapping[str, BoxList], categories: dict[int, str], attributes: tuple[str, ...]) -> None:
+        super().__init__(boxes)
+        self.categories, self.attributes = categories, attributes
+
+
 def boxes_for(boxes: Mapping[str, BoxList], image: str) -> BoxList | None:
     """An image's boxes: under its own name, else under the number its name ends in; None if there are none."""
     found = boxes.get(image)
@@ -83,11 +97,12 @@ def boxes_for(boxes: Mapping[str, BoxList], image: str) -> BoxList | None:
     return found
 
 
-def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = False) -> dict[str, BoxList]:
-    """Read a file of boxes.
+def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = False) -> BoxFile:
+    """Read a file of boxes; classes are the file's own ids (:mod:`vlcli.features.labels` numbers them from 0).
 
     Args:
-        path: a JSON file or an ``.npz``. JSON: COCO instances, COCO results, or a list of one object per image with
+        path: a JSON file or an ``.npz``. JSON: COCO instances, COCO results, MAttNet's detections (``image_id``,
+            ``box`` as x y width height with the last pixel counted), or a list of one object per image with
             ``file_name``, ``width``, ``height``, ``boxes`` as x1 y1 x2 y2 and optionally ``scores``,
             ``category_ids``, ``attribute_ids``, ``box_ids``. An npz has one array (N, 4 to 6) per image:
             x1 y1 x2 y2 [score [class]].
@@ -106,12 +121,13 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
         raise DataError("unknown format of boxes", where=str(path), got=format, expected=", ".join(FORMATS))
     try:
         if format == "npz" or (format is None and path.suffix == ".npz"):
-            return _from_npz(path)
+            return BoxFile(_from_npz(path), {}, ())
         content = json.loads(path.read_text(encoding="utf-8"))
         kind = format or _recognise(content)
         if kind == "coco-instances":
             return _from_instances(content, crowds)
-        return _from_results(content) if kind == "coco-results" else _from_images(content)
+        make = {"coco-results": _from_results, "mattnet": _from_mattnet}.get(kind, _from_images)
+        return BoxFile(make(content), {}, ())
     except FileNotFoundError:
         raise DataError(
             "the file of boxes does not exist", where=str(path), hint="check the path given as boxes"
@@ -131,9 +147,11 @@ def _recognise(content: Any) -> str:
     if isinstance(content, list) and content and isinstance(content[0], dict):
         if "bbox" in content[0]:
             return "coco-results"
+        if "box" in content[0] and "image_id" in content[0]:
+            return "mattnet"
         if "boxes" in content[0]:
             return "per-image"
-    raise ValueError("neither COCO instances, COCO results, nor a list of images with boxes")
+    raise ValueError("neither COCO instances, COCO results, MAttNet's detections, nor a list of images with boxes")
 
 
 def _corners(boxes: Iterable[Any]) -> np.ndarray:
@@ -142,18 +160,52 @@ def _corners(boxes: Iterable[Any]) -> np.ndarray:
     return np.concatenate([array[:, :2], array[:, :2] + array[:, 2:]], axis=1).astype(np.float32)
 
 
-def _from_instances(content: dict[str, Any], crowds: bool) -> dict[str, BoxList]:
+def _from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
     rows: dict[Any, list[dict[str, Any]]] = {}
     for note in content["annotations"]:
         if "bbox" in note and (crowds or not note.get("iscrowd")):
             rows.setdefault(note["image_id"], []).append(note)
     result: dict[str, BoxList] = {}
+    index, names = attribute_product(content.get("attribute_categories", []))
     for image in content["images"]:
         if notes := rows.get(image["id"]):
             size = (image["height"], image["width"]) if "height" in image else None
             name = image_id(image.get("file_name", str(image["id"])))
-            _put(result, name, _annotated(notes, size))
-    return result
+            _put(result, name, replace(_annotated(notes, size), **_looks(notes, index)))
+    categories = {row["id"]: str(row.get("name", row["id"])) for row in content.get("categories", [])}
+    return BoxFile(result, categories, tuple(names))
+
+
+def _looks(notes: list[dict[str, Any]], index: Index | None) -> dict[str, np.ndarray]:
+    """The attribute of each annotation that lists several ids, as one number."""
+    return {} if index is None else {"attributes": np.array([index(n.get("attributes", [])) for n in notes], np.int64)}
+
+
+def attribute_product(categories: list[dict[str, Any]]) -> tuple[Index | None, list[str]]:
+    """How a list of attribute ids becomes one number, and the names of these numbers; -1 where one is lacking.
+
+    One of each supercategory is meant: "red small" is red of the colours and small of the sizes.
+    """
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for row in categories:
+        kinds.setdefault(str(row.get("supercategory", "")), []).append(row)
+    if not kinds:
+        return None, []
+    names = [""]
+    for rows in kinds.values():
+        names = [f"{name} {row['name']}".strip() for name in names for row in rows]
+    places = [{row["id"]: place for place, row in enumerate(rows)} for rows in kinds.values()]
+
+    def index(ids: list[Any]) -> int:
+        total = 0
+        for known in places:
+            found = [known[item] for item in ids if item in known]
+            if len(found) != 1:
+                return -1
+            total = total * len(known) + found[0]
+        return total
+
+    return index, names
 
 
 def _annotated(notes: list[dict[str, Any]], size: tuple[int, int] | None) -> BoxList:
@@ -173,6 +225,19 @@ def _from_results(content: list[dict[str, Any]]) -> dict[str, BoxList]:
     for note in content:
         rows.setdefault(str(note["image_id"]), []).append(note)
     return {name: replace(_annotated(notes, None), box_ids=None) for name, notes in rows.items()}
+
+
+def _from_mattnet(content: list[dict[str, Any]]) -> dict[str, BoxList]:
+    """MAttNet's detector counts the last pixel in: a box of one pixel has width 1."""
+    rows = [{"id": row["det_id"]} if "det_id" in row else {} for row in content]
+    for row, note in zip(rows, content, strict=True):
+        x, y, width, height = note["box"]
+        row |= {key: note[key] for key in ("image_id", "category_id", "score") if key in note}
+        row["bbox"] = [x, y, width - 1, height - 1]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(str(row["image_id"]), []).append(row)
+    return {name: _annotated(notes, None) for name, notes in found.items()}
 
 
 def _from_images(content: list[dict[str, Any]]) -> dict[str, BoxList]:

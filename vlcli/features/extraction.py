@@ -22,6 +22,7 @@ from vlcli.errors import DataError, VlcliError
 from vlcli.features.boxes import BoxList, boxes_for
 from vlcli.features.extractor import Extractor, Preparation, Prepared
 from vlcli.features.images import BadImageError, open_image, read_size
+from vlcli.features.labels import Labels
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
 from vlcli.features.writer import FeatureWriter
@@ -153,6 +154,7 @@ def extract_images(
     max_images: int | None = None,
     share: Share | None = None,
     source: FeatureStore | None = None,
+    labels: Labels | None = None,
 ) -> ExtractionReport:
     """Extract images into a store; what is there already is not done again.
 
@@ -176,6 +178,7 @@ def extract_images(
         max_images: only the first so many.
         share: this process's part, where several work together; all of them make this call.
         source: the regions that an extractor reads instead of pictures.
+        labels: what the numbers of given boxes' classes and attributes stand for.
 
     Returns:
         What was done by all processes; complete on the first of them only.
@@ -190,6 +193,8 @@ def extract_images(
     run = _Run(extractor.to(device), progress, share, strict, source)
     options = {"set": set, "dtype": dtype, "compression": compression, "resume": resume}
     made_from = {} if source is None else {"source": source.provenance}
+    if labels is not None and boxes and getattr(extractor.preparation, "boxes", "").startswith("given"):
+        made_from |= labels.provenance()
     writer = _open_writer(out, {**extractor.provenance(), **made_from}, share, options)
     report = ExtractionReport(out, resumed=sum(name in writer for name, _ in chosen))
     label = "extracting" if share.count == 1 else f"extracting, 1 of {share.count} processes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vlcli.features.boxes import BoxList
+from vlcli.features.labels import Labels
 from vlcli.features.reader import FeatureStore
 
 _FIELDS = ("scores", "classes", "attributes", "box_ids")
@@ -26,3 +27,9 @@ def stored_boxes(path: str | Path, set: str | None = None) -> dict[str, BoxList]
         columns = {field: getattr(record, field) for field in _FIELDS}
         found[name] = BoxList(record.boxes.copy(), size=record.size if known else None, **columns)
     return found
+
+
+def stored_labels(path: str | Path, set: str | None = None) -> Labels:
+    """What the numbers of a store's classes and attributes stand for, where its provenance tells."""
+    told = FeatureStore(path, set).provenance
+    return Labels(*(tuple(told.get(name, ())) for name in ("classes", "class_ids", "attributes")))

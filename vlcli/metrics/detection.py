@@ -28,8 +28,8 @@ def average_precision(
         by_class: give ``AP/NAME`` too.
 
     Returns:
-        ``AP`` (mean over the thresholds .50 to .95), ``AP50``, ``AP75``, ``APs``, ``APm``, ``APl`` (areas below 32², below
-        96² and above), ``AR1``, ``AR10``, ``AR100``. What no box of the truth decides is left out.
+        ``AP`` (mean over the thresholds .50 to .95), ``AP50``, ``AP75``, ``APs``, ``APm``, ``APl`` (areas below 32²,
+        below 96² and above), ``AR1``, ``AR10``, ``AR100``. What no box of the truth decides is left out.
 
     Raises:
         ComponentError: pycocotools is not installed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,18 @@ from vlcli.data.reader import Reader
 from vlcli.engine import processes
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore
-from vlcli.features.boxes import BoxList, image_id, read_boxes
+from vlcli.features.boxes import BoxFile, BoxList, image_id, read_boxes
 from vlcli.features.concepts import sort_files
 from vlcli.features.extraction import ExtractionReport, Share, extract_images
 from vlcli.features.extractor import Extractor
-from vlcli.features.given import stored_boxes
+from vlcli.features.given import stored_boxes, stored_labels
+from vlcli.features.labels import Labels, class_table, ids_used, numbered, together
 from vlcli.recipe.schema import Extract
 from vlcli.stages.base import StageContext, StageResult
 from vlcli.stages.readers import open_readers
 
 STORE = "features.h5"
+STORES = (".h5", ".hdf5")
 LISTS = (".txt", ".lst", ".list")
 
 
@@ -31,7 +34,7 @@ def run(context: StageContext) -> StageResult:
     listed = listed_images(context)
     readers = readers_of(context) if listed is None else []
     images = collect_images(readers) if listed is None else listed
-    boxes = collect_boxes(context, readers)
+    boxes, labels = collect_boxes(context, readers)
     extractor = build_extractor(context)
     for note in extractor.notes():
         context.progress.info(note)
@@ -51,6 +54,7 @@ def run(context: StageContext) -> StageResult:
         compression=config.compression,
         share=Share(processes.rank(), processes.world(), processes.wait, processes.collect),
         source=region_source(context, extractor),
+        labels=labels,
     )
     return StageResult(
         metrics={"images": float(report.images), "regions": float(report.regions), "errors": float(len(report.errors))},
@@ -107,17 +111,34 @@ def collect_images(readers: list[Reader]) -> dict[str, Path]:
     return found
 
 
-def collect_boxes(context: StageContext, readers: list[Reader]) -> dict[str, BoxList]:
-    """Given boxes by image: from the files (or stores) the stage names, else the data sets' own."""
+def collect_boxes(context: StageContext, readers: list[Reader]) -> tuple[dict[str, BoxList], Labels]:
+    """Given boxes by image, and what their numbers stand for: of the files (or stores) named, else of the data sets."""
     config = context.config
     assert isinstance(config, Extract)
-    found: dict[str, BoxList] = {}
-    for name in config.boxes:
-        file = under(context.root, name)
-        found |= stored_boxes(file) if file.suffix in (".h5", ".hdf5") else read_boxes(file)
+    own = [(reader.boxes(), labels_of(reader)) for reader in readers]
     if not config.boxes:
-        for reader in readers:
-            found |= reader.boxes()
+        return together(own)
+    files = [under(context.root, name) for name in config.boxes]
+    stored = [(stored_boxes(file), stored_labels(file)) for file in files if file.suffix in STORES]
+    read = [read_boxes(file) for file in files if file.suffix not in STORES]
+    return together([*stored, *number_files(read, [labels for _, labels in own])])
+
+
+def labels_of(reader: Reader) -> Labels:
+    """How a data set numbers the labels of its boxes."""
+    return Labels(tuple(reader.class_names()), tuple(reader.class_ids()), tuple(reader.attribute_names()))
+
+
+def number_files(files: list[BoxFile], known: list[Labels]) -> list[tuple[dict[str, BoxList], Labels]]:
+    """Box files with their classes numbered from 0, all in one way where they list no categories of their own."""
+    nameless = [file for file in files if not file.categories]
+    ids = {number for file in nameless for number in ids_used(file)}
+    named = {number: name for file in files for number, name in file.categories.items()}
+    table = class_table(ids, named, next((labels for labels in known if labels.class_ids), None))
+    found = []
+    for file in files:
+        own = class_table(ids_used(file), file.categories) if file.categories else table if ids_used(file) else Labels()
+        found.append((numbered(file, own), replace(own, attributes=file.attributes)))
     return found
 
 

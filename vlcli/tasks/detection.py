@@ -22,8 +22,8 @@ SUBMISSION = "detections.json"
 class Detection(Task):
     """COCO's average precision of detected boxes, and its results file.
 
-    Any objective whose ``predict`` gives ``boxes``, ``labels`` and ``scores`` (``vlcli.objectives.detection.as_outputs``)
-    is scored. Classes are matched with those of the annotation file by name where the model knows names, else by order.
+    Any objective is scored whose ``predict`` gives ``boxes``, ``labels`` and ``scores``, as
+    ``vlcli.objectives.detection.as_outputs`` tells. Classes are matched with those of the annotation file by name where the model knows names, else by order.
 
     Args:
         objective: what is trained and predicts, unless the recipe names objectives.
@@ -61,7 +61,7 @@ class Detection(Task):
         return super().evaluate(runner)
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """One row a picture: ``image_id`` and ``categories`` as the file has them (None: not there), boxes in pixels."""
+        """A row a picture: ``image_id`` and ``categories`` as the file has them (None: not there), boxes in pixels."""
         images = batch.clean.images
         assert images is not None
         assert images.pixels is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -12,9 +11,7 @@ from vlcli.data.files import read_json, value
 from vlcli.data.reader import Reader, Truth
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.features.boxes import BoxList
-
-Index = Callable[[Any], int]
+from vlcli.features.boxes import BoxList, Index, attribute_product
 
 
 class _Coco(Reader):
@@ -222,36 +219,11 @@ def _box_list(
 ) -> BoxList:
     boxes = np.array([row["bbox"] for row in rows], np.float32).reshape(-1, 4)
     boxes[:, 2:] += boxes[:, :2]
+    looks = None if attribute is None else [attribute(row.get("attributes", [])) for row in rows]
     return BoxList(
         boxes,
         classes=np.array([number[row["category_id"]] for row in rows], np.int64),
-        attributes=None
-        if attribute is None
-        else np.array([attribute(row.get("attributes", [])) for row in rows], np.int64),
+        attributes=None if looks is None else np.array(looks, np.int64),
         box_ids=np.array([str(row.get("id", place)) for place, row in enumerate(rows)], np.str_),
         size=(int(size[0]), int(size[1])) if size[0] and size[1] else None,
     )
-
-
-def attribute_product(categories: list[dict[str, Any]]) -> tuple[Index | None, list[str]]:
-    """How a list of attribute ids becomes one number, and the names of these numbers; -1 where one is lacking."""
-    kinds: dict[str, list[dict[str, Any]]] = {}
-    for row in categories:
-        kinds.setdefault(str(row.get("supercategory", "")), []).append(row)
-    if not kinds:
-        return None, []
-    names = [""]
-    for rows in kinds.values():
-        names = [f"{name} {row['name']}".strip() for name in names for row in rows]
-    places = [{row["id"]: place for place, row in enumerate(rows)} for rows in kinds.values()]
-
-    def index(ids: list[Any]) -> int:
-        total = 0
-        for known in places:
-            found = [known[item] for item in ids if item in known]
-            if len(found) != 1:
-                return -1
-            total = total * len(known) + found[0]
-        return total
-
-    return index, names

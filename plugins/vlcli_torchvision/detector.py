@@ -1,0 +1,195 @@
+"""The model ``faster-rcnn``: a detector that is trained on one's own boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import DataError
+from vlcli.features.weights import load_tensors, read_weights
+from vlcli.nn.batch import Images, Pixels
+from vlcli.nn.layout import Layout
+from vlcli.nn.model import Detections, Facts, Model, Needs, Recorder, States
+from vlcli_torchvision.network import AttributeHeads, Sizes, faster_rcnn, modern_names
+from vlcli_torchvision.pooling import BoxFeatures, Seen, look, scaled
+
+LOSSES = {
+    "loss_objectness": "objectness",
+    "loss_rpn_box_reg": "proposal",
+    "loss_classifier": "class",
+    "loss_box_reg": "box",
+    "loss_attribute": "attribute",
+}
+
+
+class FasterRCNN(Model):
+    """Faster R-CNN on torchvision's machinery: proposals, classes, boxes and, where the data have them, attributes.
+
+    Trained by the task ``detection`` (objective ``detection``); the extractor ``torchvision`` takes its features.
+
+    Args:
+        facts: ``region_classes`` and ``region_attributes``.
+        backbone: ``tiny-conv`` (five small convolutions, one map of stride 8) or torchvision's ResNets with a pyramid.
+        weights: local file the ResNet starts from, by torchvision's names.
+        norm: of a ResNet: ``frozen`` statistics, as published weights need, or ``batch`` from scratch.
+        short: pixels of the picture's shorter side; 0 keeps its size.
+        long: most pixels of the longer side; 0 for no limit.
+        anchors: sides of the anchors; none: those that suit the backbone (one for each level of a pyramid).
+        ratios: heights of an anchor by its widths.
+        width: of a box's features.
+        resolution: cells per side that RoIAlign makes.
+        sampling: RoIAlign's samples per side of a cell; 1 halves the cost of training a small network.
+        proposals: boxes that reach the second stage (twice as many in training).
+        rpn_samples: anchors of a picture that count in training.
+        samples: proposals of a picture that count in training.
+        attributes: learn attributes where the data have them.
+        min_score: detections below it are left out.
+        nms: overlap above which the less certain of two boxes of a class goes.
+        limit: most detections of a picture.
+    """
+
+    paper = "Ren et al. 2015, Faster R-CNN; Anderson et al. 2018, Bottom-Up and Top-Down Attention (attributes)"
+    capabilities = frozenset({"image", "boxes", "detect"})
+
+    def __init__(
+        self,
+        facts: Facts,
+        *,
+        backbone: str = "resnet50",
+        weights: str | None = None,
+        norm: Literal["frozen", "batch"] = "frozen",
+        short: int = 800,
+        long: int = 1333,
+        anchors: tuple[int, ...] = (),
+        ratios: tuple[float, ...] = (0.5, 1.0, 2.0),
+        width: int = 1024,
+        resolution: int = 7,
+        sampling: int = 2,
+        proposals: int = 1000,
+        rpn_samples: int = 256,
+        samples: int = 512,
+        attributes: bool = True,
+        min_score: float = 0.05,
+        nms: float = 0.5,
+        limit: int = 100,
+    ) -> None:
+        super().__init__(facts)
+        stage = (width, resolution, sampling, proposals, rpn_samples, samples)
+        sizes = Sizes(backbone, norm, short, long, tuple(anchors), tuple(ratios), *stage)
+        self.network = faster_rcnn(sizes, facts.region_classes, facts.region_attributes if attributes else 0)
+        self.width = width
+        heads = self.network.roi_heads
+        heads.score_thresh, heads.nms_thresh, heads.detections_per_img = min_score, nms, limit
+        if weights is not None:
+            load_tensors(self.network.backbone.body, read_weights(weights), weights, ("fc.*",))
+
+    @property
+    def dim(self) -> int:
+        """Width of a box's features."""
+        return self.width
+
+    def needs(self) -> Needs:
+        """Pictures in [0, 1], as large as they are (the network resizes and normalises), with labelled boxes."""
+        return Needs(pixels=True, boxes=True, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+
+    def detect(self, images: Images) -> Detections:
+        """Objects found, by class and overlap, best first."""
+        pictures = pictures_of(images)
+        found = self.network(pictures)
+        shares = [
+            scaled(one["boxes"], (p.shape[1], p.shape[2]), (1, 1)) for one, p in zip(found, pictures, strict=True)
+        ]
+        return Detections.ragged(shares, [one["labels"] - 1 for one in found], [one["scores"] for one in found])
+
+    def detection_losses(self, images: Images) -> dict[str, tuple[Tensor, Tensor]]:
+        """The losses of proposals, classes, boxes and attributes, each a mean over the pictures."""
+        pixels, pictures = _pixels(images), pictures_of(images)
+        with _losing(self.network):
+            losses = self.network(pictures, targets_of(pixels, pictures))
+        count = torch.tensor(float(len(pictures)), device=pixels.images.device)
+        return {LOSSES[name]: (value * count, count) for name, value in losses.items()}
+
+    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+        """Features (M, R, D) of the given boxes of M pictures; zeros where a picture has fewer than R."""
+        pixels, pictures = _pixels(images), pictures_of(images)
+        if pixels.boxes is None or pixels.box_mask is None:
+            raise DataError("The pictures come without boxes.", where="model faster-rcnn")
+        seen = look(self.network, pictures)
+        boxes = [
+            scaled(own[real], (1, 1), size)
+            for own, real, size in zip(pixels.boxes, pixels.box_mask, seen.sizes, strict=True)
+        ]
+        rows = self.features(seen, boxes)
+        hidden = rows.new_zeros(*pixels.box_mask.shape, rows.shape[-1])
+        hidden[pixels.box_mask] = rows
+        return States(hidden, Layout.for_boxes(pixels.boxes, pixels.box_mask))
+
+    def features(self, seen: Seen, boxes: list[Tensor]) -> Tensor:
+        """The box head's output (sum N, D) at ``boxes``, per picture in pixels as the network saw it."""
+        rows: Tensor = BoxFeatures(self.network)(seen, boxes)
+        return rows
+
+    def attribute_scores(self, rows: Tensor) -> Tensor | None:
+        """Probabilities (N, A) of box features; None without attributes."""
+        heads = self.network.roi_heads
+        return heads.attribute_predictor(rows).softmax(-1) if isinstance(heads, AttributeHeads) else None
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Published names under ours; a predictor of other classes stays new."""
+        if not any(name.startswith("network.") for name in state):
+            state = {f"network.{name}": value for name, value in modern_names(state).items()}
+        own = self.state_dict()
+        kept = {n: v for n, v in state.items() if "_predictor." not in n or (n in own and own[n].shape == v.shape)}
+        if len(kept) < len(state):
+            report.append("the predictors are of other classes and start anew")
+            kept |= {name: value for name, value in own.items() if "_predictor." in name and name not in kept}
+        return kept
+
+
+@contextmanager
+def _losing(network: nn.Module) -> Iterator[None]:
+    """The parts that choose between losses and detections, set to losses; norms keep their mode."""
+    parts = [network, network.transform, network.rpn, network.roi_heads, network.roi_heads.box_predictor]
+    modes = [part.training for part in parts]
+    for part in parts:
+        part.training = True
+    try:
+        yield
+    finally:
+        for part, mode in zip(parts, modes, strict=True):
+            part.training = mode
+
+
+def _pixels(images: Images) -> Pixels:
+    if images.pixels is None:
+        raise DataError("The detector was given no pictures.", where="model faster-rcnn")
+    return images.pixels
+
+
+def pictures_of(images: Images) -> list[Tensor]:
+    """The pictures (3, H, W) without what fills them up to the batch's size."""
+    pixels = _pixels(images)
+    if pixels.mask is None:
+        return list(pixels.images)
+    heights, widths = pixels.mask.any(2).sum(1).tolist(), pixels.mask.any(1).sum(1).tolist()
+    return [picture[:, :h, :w] for picture, h, w in zip(pixels.images, heights, widths, strict=True)]
+
+
+def targets_of(pixels: Pixels, pictures: list[Tensor]) -> list[dict[str, Tensor]]:
+    """As torchvision wants them: pixels, labels from 1; boxes without width, height or class are left out."""
+    if pixels.boxes is None or pixels.box_mask is None or pixels.classes is None:
+        blank = torch.zeros(0, dtype=torch.long, device=pixels.images.device)
+        empty = {"boxes": pixels.images.new_zeros(0, 4), "labels": blank, "attributes": blank}
+        return [dict(empty) for _ in pictures]
+    attributes = torch.full_like(pixels.classes, -1) if pixels.attributes is None else pixels.attributes
+    made = []
+    for row, picture in enumerate(pictures):
+        boxes = scaled(pixels.boxes[row], (1, 1), (picture.shape[1], picture.shape[2]))
+        solid = (boxes[:, 2:] > boxes[:, :2]).all(1) & pixels.box_mask[row] & (pixels.classes[row] >= 0)
+        labels = pixels.classes[row][solid] + 1
+        made.append({"boxes": boxes[solid], "labels": labels, "attributes": attributes[row][solid]})
+    return made

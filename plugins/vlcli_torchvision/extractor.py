@@ -1,0 +1,166 @@
+"""The extractor ``torchvision``: regions of any of torchvision's detectors, or of one's own."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import torch
+import torchvision
+from torch import Tensor
+
+from vlcli import __version__
+from vlcli.errors import UsageError
+from vlcli.features.extractor import Extractor, Preparation, Prepared, grid_boxes, to_record
+from vlcli.features.schema import Record
+from vlcli_torchvision.load import load_detector
+from vlcli_torchvision.pooling import BoxFeatures, Seen, look, scaled, watching
+from vlcli_torchvision.select import Found, select
+
+HIDDEN = ("weights", "batch_size")
+"""Parameters that change no feature: where the file lies (its hash is kept) and how many pictures go at a time."""
+
+
+class TorchvisionExtractor(Extractor):
+    """Regions of a torchvision detector: boxes with classes and scores, and what its box head sees in them.
+
+    A two-stage detector's features are its box head's output, a one-stage detector's the mean of RoIAlign's cells on
+    its maps. With ``from``, a trained ``faster-rcnn`` (attributes too). Pictures are resized by the detector itself.
+
+    Args:
+        arch: a detector of torchvision; not looked at where ``weights`` are those of a training stage.
+        weights: local safetensors file or tensors-only checkpoint; None for random weights from ``seed``.
+        classes: of a one-stage detector, background included (COCO: 91).
+        boxes: ``detected``; ``given`` ones; or the cells of a ``grid``.
+        confidence: least score of a detection.
+        min_boxes: fewest boxes of an image, see ``fill``.
+        max_boxes: most boxes of an image, by score.
+        nms: overlap above which the less certain of two boxes of a class goes.
+        fill: what an image with fewer than ``min_boxes`` gets: ``weaker`` detections, the cells of a ``grid`` besides,
+            or nothing (``none``). Where nothing at all is found, the whole picture is the region.
+        grid: rows and columns.
+        class_probs: store the class probabilities of every box (two-stage detectors).
+        short: pixels of the picture's shorter side; 0 for the detector's own.
+        long: most pixels of its longer side; 0 for the detector's own.
+        batch_size: images at a time where the stage does not say.
+        seed: of random weights.
+    """
+
+    paper = "Ren et al. 2015, Faster R-CNN; Anderson et al. 2018, Bottom-Up and Top-Down Attention"
+
+    def __init__(
+        self,
+        *,
+        arch: str = "fasterrcnn_resnet50_fpn",
+        weights: str | None = None,
+        classes: int = 91,
+        boxes: Literal["detected", "given", "grid"] = "detected",
+        confidence: float = 0.2,
+        min_boxes: int = 10,
+        max_boxes: int = 36,
+        nms: float = 0.5,
+        fill: Literal["weaker", "grid", "none"] = "weaker",
+        grid: tuple[int, int] = (6, 6),
+        class_probs: bool = False,
+        short: int = 0,
+        long: int = 0,
+        batch_size: int = 4,
+        seed: int = 0,
+    ) -> None:
+        self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
+        self.boxes, self.confidence, self.fill, self.grid = boxes, confidence, fill, tuple(grid)
+        self.least, self.most, self.class_probs, self.batch_size = min_boxes, max_boxes, class_probs, batch_size
+        self.loaded = load_detector(arch, weights, classes, seed)
+        self.network = self.loaded.network
+        self._check(arch)
+        floor = 0.01 if fill == "weaker" else confidence
+        _choose(self.network, min(floor, confidence), nms, max(min_boxes, max_boxes))
+        if short:
+            self.network.transform.min_size, self.network.transform.max_size = (short,), long or 1_000_000
+        self.features = BoxFeatures(self.network)
+        self.dim, self.trained_on = self.loaded.dim, self.loaded.trained_on
+        self.preparation = Preparation(0, 0, "none" if boxes == "detected" else boxes, self.grid, max_boxes or None)
+
+    def _check(self, arch: str) -> None:
+        if self.class_probs and not self.loaded.two_stages:
+            raise UsageError("Only a two-stage detector says how probable every class is.", got=arch)
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the network."""
+        super().to(device)
+        self.loaded.move(self.device)
+        return self
+
+    def notes(self) -> list[str]:
+        """Where the weights come from, and where the boxes do."""
+        rows, columns = self.grid
+        fills = {"weaker": "filled up by weaker ones", "grid": f"the {rows}x{columns} cells of a grid besides"}
+        own = f"the detector's own, of score {self.confidence:g} or more, {self.most} at most"
+        if self.least and self.fill in fills:
+            own += f"; fewer than {self.least}: {fills[self.fill]}"
+        boxes = {"detected": own, "given": "those given", "grid": f"the cells of a {rows}x{columns} grid"}
+        return [self.loaded.note, f"boxes: {boxes[self.boxes]}"]
+
+    def provenance(self) -> dict[str, Any]:
+        """Name, parameters, hash of the weights, class and attribute names, versions."""
+        shown = {key: value for key, value in self._parameters.items() if key not in HIDDEN}
+        labels = {} if self.boxes != "detected" else self.loaded.labels.provenance()
+        return {
+            "extractor": "torchvision",
+            "parameters": {**shown, "arch": self.loaded.arch, "grid": list(self.grid)},
+            "weights": self.trained_on,
+            "weights_sha256": self.loaded.sha256,
+            "trained_on": self.trained_on,
+            "boxes": self.boxes,
+            **labels,
+            "versions": {"vlcli": __version__, "torch": torch.__version__, "torchvision": torchvision.__version__},
+        }
+
+    def extract(self, batch: list[Prepared]) -> list[Record]:
+        """Regions of images of one size."""
+        pictures = [item.pixels.to(self.device, non_blocking=True).float() / 255 for item in batch]
+        if self.boxes != "detected":
+            return self._given(batch, look(self.network, pictures))
+        with watching(self.network) as seen:
+            found = self.network(pictures)
+        chosen = [self._chosen(one, item.size) for one, item in zip(found, batch, strict=True)]
+        rows = self._rows(seen, [one.boxes for one in chosen], [item.size for item in batch])
+        return [self._record(*one) for one in zip(batch, chosen, rows, strict=True)]
+
+    def _given(self, batch: list[Prepared], seen: Seen) -> list[Record]:
+        boxes = [item.scaled_boxes().to(self.device) for item in batch]
+        rows = self._rows(seen, boxes, [item.size for item in batch])
+        return [
+            to_record(item, part.float().cpu().numpy(), **self._probs(part))
+            for item, part in zip(batch, rows, strict=True)
+        ]
+
+    def _rows(self, seen: Seen, boxes: list[Tensor], sizes: list[tuple[int, int]]) -> list[Tensor]:
+        here = [scaled(own, size, there) for own, size, there in zip(boxes, sizes, seen.sizes, strict=True)]
+        return list(self.features(seen, here).split([len(own) for own in here]))
+
+    def _chosen(self, found: dict[str, Tensor], size: tuple[int, int]) -> Found:
+        everything = Found(found["boxes"], self.loaded.numbers(found["labels"]), found["scores"])
+        cells = torch.from_numpy(grid_boxes(size, self.grid).boxes).to(self.device) if self.fill == "grid" else None
+        return select(everything, self.confidence, self.least, self.most, cells, size, weaker=self.fill == "weaker")
+
+    def _record(self, item: Prepared, found: Found, rows: Tensor) -> Record:
+        fields = {"scores": found.scores, "classes": found.labels, "class_scores": found.scores}
+        scores = self.loaded.attribute_scores(rows)
+        if scores is not None and scores.shape[-1]:
+            fields["attribute_scores"], fields["attributes"] = scores.max(-1)
+        kept = {name: value.cpu().numpy() for name, value in fields.items()} | self._probs(rows)
+        features, boxes = rows.float().cpu().numpy(), found.boxes.float().cpu().numpy()
+        return Record(item.id, features, boxes, item.size, **kept)
+
+    def _probs(self, rows: Tensor) -> dict[str, Any]:
+        """The class distribution the detector's head gives box features (N, D), background left out."""
+        if not self.class_probs:
+            return {}
+        scores = self.network.roi_heads.box_predictor(rows)[0].softmax(-1)  # (N, C + 1), background first
+        return {"class_probs": scores[:, self.loaded.columns].float().cpu().numpy()}
+
+
+def _choose(network: torch.nn.Module, score: float, nms: float, limit: int) -> None:
+    """Set what torchvision's own selection asks for; its detectors keep it in two places."""
+    place = getattr(network, "roi_heads", network)
+    place.score_thresh, place.nms_thresh, place.detections_per_img = score, nms, limit

@@ -1,0 +1,162 @@
+"""Detectors by name, with local weights, or from a training stage; and how their classes are numbered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torchvision
+from torch import Tensor, nn
+from torchvision.models import detection
+
+from vlcli.engine.bundle import find_bundle, load_bundle
+from vlcli.errors import ComponentError
+from vlcli.features.labels import Labels
+from vlcli.features.weights import file_sha256, load_tensors, read_weights
+from vlcli_torchvision.detector import FasterRCNN
+from vlcli_torchvision.network import modern_names
+
+SCORES = "roi_heads.box_predictor.cls_score.weight"
+UNNAMED = ("__background__", "N/A")
+"""Names in torchvision's lists that no detection can have."""
+
+
+@dataclass
+class Loaded:
+    """A detector ready to extract.
+
+    Attributes:
+        network: torchvision's module, in evaluation mode.
+        arch: what it is.
+        dim: width of a box's features.
+        labels: names and published ids of its classes, numbered from 0 without gaps.
+        columns: the network's label of each class.
+        note: one line on its weights.
+        trained_on: where the weights came from; ``untrained``.
+        sha256: of their file.
+        model: the trained model the network belongs to, if it does.
+    """
+
+    network: nn.Module
+    arch: str
+    dim: int
+    labels: Labels
+    columns: list[int]
+    note: str
+    trained_on: str = "untrained"
+    sha256: str = ""
+    model: FasterRCNN | None = None
+    _place: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Turn the columns around."""
+        place = torch.full((max(self.columns) + 2,), -1)
+        place[self.columns] = torch.arange(len(self.columns))
+        self._place = place
+
+    @property
+    def two_stages(self) -> bool:
+        """Whether it has a box head."""
+        return hasattr(self.network, "roi_heads")
+
+    def numbers(self, labels: Tensor) -> Tensor:
+        """Our classes (N,) of the network's labels; -1 for those that stand for nothing."""
+        return self._place[labels.clamp(max=len(self._place) - 1)]
+
+    def attribute_scores(self, rows: Tensor) -> Tensor | None:
+        """Probabilities (N, A) of attributes, where it was trained on any."""
+        return None if self.model is None else self.model.attribute_scores(rows)
+
+    def move(self, device: torch.device) -> None:
+        """To a device."""
+        (self.model or self.network).to(device)
+        self._place = self._place.to(device)
+
+
+def load_detector(arch: str, weights: str | None, classes: int, seed: int) -> Loaded:
+    """A trained ``faster-rcnn`` where ``weights`` is a training stage's file, else torchvision's ``arch``.
+
+    Raises:
+        ComponentError: there is no such detector, or the stage trained something else.
+        DataError: the weights are missing, damaged, or of another detector.
+    """
+    folder = find_bundle(Path(weights).parent) if weights else None
+    if folder is not None and weights is not None:
+        return _own(folder, Path(weights))
+    if arch not in torchvision.models.list_models(module=detection):
+        known = ", ".join(torchvision.models.list_models(module=detection))
+        raise ComponentError("torchvision has no such detector.", got=arch, expected=known)
+    tensors = modern_names(read_weights(weights)) if weights else {}
+    classes = len(tensors[SCORES]) if SCORES in tensors else _usual(arch, classes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = torchvision.models.get_model(arch, weights=None, weights_backbone=None, num_classes=classes)
+    note, sha256 = f"{arch}: untrained, random weights from seed {seed}", ""
+    if weights:
+        report = load_tensors(network, tensors, weights)
+        note, sha256 = str(report), report.sha256
+    columns, labels = _published(arch, classes)
+    trained_on = Path(weights).name if weights else "untrained"
+    return Loaded(_bare(network), arch, feature_width(network), labels, columns, note, trained_on, sha256)
+
+
+def _own(folder: Path, weights: Path) -> Loaded:
+    """A detector that a training stage made, with the names its data gave the classes."""
+    bundle = load_bundle(folder)
+    model, spec = bundle.model, bundle.model_spec
+    if not isinstance(model, FasterRCNN):
+        raise ComponentError(
+            "The stage trained no detector of torchvision.",
+            where=str(folder),
+            got=str(spec["name"]),
+            expected="faster-rcnn",
+            hint="name the stage that trained it in `from`, or another extractor",
+        )
+    facts = bundle.facts
+    count = facts.region_classes
+    labels = Labels(facts.class_names, facts.class_ids or tuple(range(count)), facts.attribute_names)
+    stage = str(bundle.info.get("stage", folder.parent.name))
+    note = f"faster-rcnn ({spec.get('backbone', 'resnet50')}) trained in stage {stage}: {count} classes"
+    columns = list(range(1, count + 1))
+    facts_of_file = {"trained_on": stage, "sha256": file_sha256(weights), "model": model}
+    return Loaded(_bare(model.network), "faster-rcnn", model.width, labels, columns, note, **facts_of_file)
+
+
+def _usual(arch: str, classes: int) -> int:
+    """The number of classes of published weights where the recipe left COCO's: a keypoint detector knows persons."""
+    return 2 if arch.startswith("keypointrcnn") and classes == 91 else classes
+
+
+def _published(arch: str, classes: int) -> tuple[list[int], Labels]:
+    """The network's labels that stand for something, and what torchvision calls them."""
+    names = list(next(iter(torchvision.models.get_model_weights(arch))).meta["categories"])
+    if arch.startswith("keypointrcnn"):
+        names = ["__background__", "person"]  # torchvision lists what no detector has: "no person", "person"
+    if len(names) != classes:
+        columns = list(range(1, classes))
+        return columns, Labels((), tuple(columns))
+    columns = [place for place, name in enumerate(names) if name not in UNNAMED]
+    return columns, Labels(tuple(names[place] for place in columns), tuple(columns))
+
+
+def _bare(network: nn.Module) -> nn.Module:
+    """For inference, without the heads whose output nobody reads."""
+    heads = getattr(network, "roi_heads", None)
+    for name in ("mask_roi_pool", "keypoint_roi_pool") if heads is not None else ():
+        setattr(heads, name, None)
+    return network.eval().requires_grad_(False)
+
+
+@torch.no_grad()
+def feature_width(network: nn.Module) -> int:
+    """Columns of a box's features: the box head's last layer, else the channels of the finest map."""
+    heads = getattr(network, "roi_heads", None)
+    if heads is not None:
+        return [part.out_features for part in heads.box_head.modules() if isinstance(part, nn.Linear)][-1]
+    if hasattr(network.backbone, "out_channels"):
+        return int(network.backbone.out_channels)
+    training = network.training
+    maps = network.eval().backbone(torch.zeros(1, 3, 320, 320))
+    network.train(training)
+    return int(next(iter(maps.values())).shape[1])

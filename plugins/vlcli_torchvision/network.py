@@ -1,0 +1,192 @@
+"""A Faster R-CNN of torchvision's parts, with an attribute head where boxes have attributes."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torchvision
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
+from torchvision.models.detection.roi_heads import RoIHeads
+from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
+from torchvision.models.detection.transform import GeneralizedRCNNTransform
+from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign
+
+from vlcli.errors import ComponentError
+from vlcli.features.backbone import TINY, TINY_WIDTHS, tiny_conv
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+TINY_ANCHORS = (12, 24, 48, 96)
+FPN_ANCHORS = (32, 64, 128, 256, 512)
+"""Sides of the square anchors: all of them on the one map of the tiny network, one for each level of a pyramid."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a network is built by; see :class:`vlcli_torchvision.detector.FasterRCNN` for what each means."""
+
+    backbone: str
+    norm: str
+    short: int
+    long: int
+    anchors: tuple[int, ...]
+    ratios: tuple[float, ...]
+    width: int
+    resolution: int
+    sampling: int
+    proposals: int
+    rpn_samples: int
+    samples: int
+
+
+def faster_rcnn(sizes: Sizes, classes: int, attributes: int) -> GeneralizedRCNN:
+    """The network for ``classes`` without background; no attribute head where ``attributes`` is 0."""
+    backbone, levels, stride = _backbone(sizes)
+    anchors = sizes.anchors or (TINY_ANCHORS if levels == 1 else FPN_ANCHORS)
+    transform = _transform(sizes, stride)
+    rpn = _proposer(sizes, anchors, levels, backbone.out_channels)
+    return GeneralizedRCNN(backbone, rpn, _heads(sizes, backbone.out_channels, levels, classes, attributes), transform)
+
+
+class OneMap(nn.Module):
+    """The small network's only map, as the pyramid that torchvision's heads expect."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = tiny_conv()
+        self.out_channels = TINY_WIDTHS[-1]
+
+    def forward(self, x: Tensor) -> OrderedDict[str, Tensor]:
+        """The map under the name "0": (B, 128, H / 8, W / 8)."""
+        return OrderedDict([("0", self.body(x))])
+
+
+class SameSize(GeneralizedRCNNTransform):
+    """Normalises and pads, and leaves every picture at its size."""
+
+    def resize(self, image: Tensor, target: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor] | None]:
+        """As it is."""
+        return image, target
+
+
+class Predictor(FastRCNNPredictor):
+    """Classes and boxes of torchvision's head; keeps what it was given until the attributes have seen it."""
+
+    seen: Tensor | None = None
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Class scores (N, C + 1) and box changes (N, 4 (C + 1)) of box features (N, D)."""
+        self.seen = x if self.training else None
+        found: tuple[Tensor, Tensor] = super().forward(x)
+        return found
+
+
+class AttributeHeads(RoIHeads):
+    """torchvision's box head with one more loss: the attribute of every box that shows an object.
+
+    Anderson et al. 2018, section 3.1, where the attribute is predicted beside the class; here from the box alone.
+    """
+
+    def __init__(self, *parts: Any, width: int, attributes: int) -> None:
+        super().__init__(*parts)
+        self.attribute_predictor = nn.Linear(width, attributes)
+        self._wanted: Tensor | None = None
+
+    def select_training_samples(self, proposals: list[Tensor], targets: list[dict[str, Tensor]] | None) -> Any:
+        """The usual choice; notes the attribute of each chosen box, -1 at background."""
+        chosen = super().select_training_samples(proposals, targets)
+        _, matched, labels, _ = chosen
+        assert targets is not None
+        wanted = [
+            torch.where(label > 0, target["attributes"][match] if len(target["attributes"]) else -1, -1)
+            for label, match, target in zip(labels, matched, targets, strict=True)
+        ]
+        self._wanted = torch.cat(wanted)
+        return chosen
+
+    def forward(
+        self,
+        features: dict[str, Tensor],
+        proposals: list[Tensor],
+        image_shapes: list[tuple[int, int]],
+        targets: list[dict[str, Tensor]] | None = None,
+    ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
+        """The usual detections and losses, and ``loss_attribute`` while training."""
+        found, losses = super().forward(features, proposals, image_shapes, targets)
+        if self.training:
+            losses["loss_attribute"] = self._attribute_loss()
+        return found, losses
+
+    def _attribute_loss(self) -> Tensor:
+        seen, wanted = self.box_predictor.seen, self._wanted
+        assert wanted is not None
+        self.box_predictor.seen = self._wanted = None  # a graph that stays cannot be copied with the module
+        known = wanted >= 0
+        logits = self.attribute_predictor(seen[known]).float()
+        return functional.cross_entropy(logits, wanted[known], reduction="sum") / known.sum().clamp(min=1)
+
+
+OLD_NAMES = {
+    r"(fpn\.(?:inner|layer)_blocks\.\d+)\.(weight|bias)$": r"\1.0.\2",
+    r"(rpn\.head\.conv)\.(weight|bias)$": r"\1.0.0.\2",
+}
+"""Names in torchvision's published files of two-stage detectors, and what they are called since version 0.13."""
+
+
+def modern_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights under the names that torchvision's modules have today."""
+    for pattern, name in OLD_NAMES.items():
+        state = {re.sub(pattern, name, key): value for key, value in state.items()}
+    return state
+
+
+def _backbone(sizes: Sizes) -> tuple[nn.Module, int, int]:
+    """The network that makes maps, how many, and what the sides of its input must be divisible by."""
+    if sizes.backbone == TINY:
+        return OneMap(), 1, 8
+    if not sizes.backbone.startswith(("resnet", "resnext", "wide_resnet")):
+        known = "tiny-conv or a ResNet of torchvision"
+        raise ComponentError("There is no such backbone.", got=sizes.backbone, expected=known)
+    if sizes.backbone not in torchvision.models.list_models():
+        close = ", ".join(torchvision.models.list_models(include=f"{sizes.backbone[:6]}*"))
+        raise ComponentError("There is no such backbone.", got=sizes.backbone, expected=close)
+    norm = FrozenBatchNorm2d if sizes.norm == "frozen" else nn.BatchNorm2d
+    made = resnet_fpn_backbone(backbone_name=sizes.backbone, weights=None, norm_layer=norm, trainable_layers=5)
+    return made, 5, 32
+
+
+def _transform(sizes: Sizes, stride: int) -> GeneralizedRCNNTransform:
+    if not sizes.short:
+        return SameSize(1, 1, MEAN, STD, size_divisible=stride)
+    longest = sizes.long or 1_000_000
+    return GeneralizedRCNNTransform(sizes.short, longest, MEAN, STD, size_divisible=stride)
+
+
+def _proposer(sizes: Sizes, anchors: tuple[int, ...], levels: int, channels: int) -> RegionProposalNetwork:
+    by_level = (anchors,) if levels == 1 else tuple((side,) for side in anchors)
+    if len(by_level) != levels:
+        got, expected = f"{len(anchors)} sides", f"{levels}, one for each level of the pyramid"
+        raise ComponentError("The anchors do not fit the backbone.", got=got, expected=expected)
+    generator = AnchorGenerator(by_level, (sizes.ratios,) * levels)
+    head = RPNHead(channels, generator.num_anchors_per_location()[0])
+    kept = {"training": 2 * sizes.proposals, "testing": sizes.proposals}
+    return RegionProposalNetwork(generator, head, 0.7, 0.3, sizes.rpn_samples, 0.5, kept, kept, 0.7)
+
+
+def _heads(sizes: Sizes, channels: int, levels: int, classes: int, attributes: int) -> RoIHeads:
+    names = [str(level) for level in range(max(1, levels - 1))]  # a pyramid's last level is for proposals only
+    pool = MultiScaleRoIAlign(names, sizes.resolution, sizes.sampling)
+    head = TwoMLPHead(channels * sizes.resolution**2, sizes.width)
+    predictor = Predictor(sizes.width, classes + 1)
+    parts = (pool, head, predictor, 0.5, 0.5, sizes.samples, 0.25, None, 0.05, 0.5, 100)
+    if not attributes:
+        return RoIHeads(*parts)
+    return AttributeHeads(*parts, width=sizes.width, attributes=attributes)

@@ -1,0 +1,90 @@
+"""Features at boxes from any of torchvision's detectors: what its own box head sees, else its maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchvision.ops import MultiScaleRoIAlign
+
+RESOLUTION = 7
+
+
+@dataclass
+class Seen:
+    """What a detector computed on its way to its detections.
+
+    Attributes:
+        maps: of the backbone, by name: (M, C, h, w).
+        sizes: height and width of each picture as the network saw it, unpadded.
+    """
+
+    maps: dict[str, Tensor] = field(default_factory=dict)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+
+
+@contextmanager
+def watching(network: nn.Module) -> Iterator[Seen]:
+    """Keep maps and sizes of the network's next forward."""
+    seen = Seen()
+
+    def note_maps(_module: nn.Module, _given: Any, maps: Any) -> None:
+        seen.maps = {"0": maps} if isinstance(maps, Tensor) else dict(maps)
+
+    def note_sizes(_module: nn.Module, _given: Any, made: Any) -> None:
+        seen.sizes = made[0].image_sizes
+
+    hooks = [
+        network.backbone.register_forward_hook(note_maps),
+        network.transform.register_forward_hook(note_sizes),
+    ]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def look(network: nn.Module, pictures: list[Tensor]) -> Seen:
+    """The backbone alone: maps and sizes of pictures (3, H, W) in [0, 1]."""
+    images, _ = network.transform(pictures)
+    maps = network.backbone(images.tensors)
+    return Seen({"0": maps} if isinstance(maps, Tensor) else dict(maps), images.image_sizes)
+
+
+class BoxFeatures(nn.Module):
+    """One row per box: the output of the box head where the detector has one, else the mean of RoIAlign's cells.
+
+    Args:
+        network: a detector of torchvision.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.heads = [getattr(network, "roi_heads", None)]  # a list: not a submodule of its own
+
+    def forward(self, seen: Seen, boxes: list[Tensor]) -> Tensor:
+        """Features (sum N, D) of ``boxes``, per picture (N, 4) in pixels as the network saw it."""
+        heads = self.heads[0]
+        if heads is not None:
+            rows: Tensor = heads.box_head(heads.box_roi_pool(seen.maps, boxes, seen.sizes))
+            return rows.flatten(1)
+        maps = alike(seen.maps)
+        cells = MultiScaleRoIAlign(list(maps), RESOLUTION, 2)(maps, boxes, seen.sizes)  # (sum N, C, 7, 7)
+        return cells.mean((2, 3))
+
+
+def alike(maps: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The finest map and those with as many channels (SSD's differ, a pyramid's do not), four at most."""
+    width = next(iter(maps.values())).shape[1]
+    return dict([(name, value) for name, value in maps.items() if value.shape[1] == width][:4])
+
+
+def scaled(boxes: Tensor, size: tuple[int, int], target: tuple[int, int]) -> Tensor:
+    """Boxes (N, 4) of a picture of ``size`` (height, width) as it is at ``target``."""
+    height, width = target[0] / size[0], target[1] / size[1]
+    return boxes * torch.tensor([width, height, width, height], dtype=boxes.dtype, device=boxes.device)
