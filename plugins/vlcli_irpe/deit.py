@@ -84,6 +84,8 @@ class DeiT(Model):
         distilled: a second special token with a classifier of its own; evaluation averages the two.
         dropout: of tokens and attention probabilities.
         drop_path: stochastic depth of the last layer.
+        init_std: deviation of freshly drawn weights. The published 0.02 suits widths near 384; a narrow model learns
+            sooner with about 0.55 / sqrt(width).
     """
 
     paper = "DeiT, Touvron et al., ICML 2021, arXiv:2012.12877"
@@ -106,8 +108,10 @@ class DeiT(Model):
         distilled: bool = False,
         dropout: float = 0.0,
         drop_path: float = 0.1,
+        init_std: float = 0.02,
     ) -> None:
         super().__init__(facts)
+        self.init_std = init_std
         width, depth, count = (own or usual for own, usual in zip((dim, layers, heads), SIZES[size], strict=True))
         self.image_size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
         self.patch_size, self.specials = patch, 1 + distilled
@@ -169,10 +173,10 @@ class DeiT(Model):
         encodings = set() if self.stack.position is None else {*self.stack.position.modules()}
         for module in self.modules():
             if module not in encodings and isinstance(module, nn.Linear | nn.LayerNorm):
-                initialise(module)
+                initialise(module, self.init_std)
         for token in (self.cls_token, self.dist_token):
             if token is not None:
-                nn.init.normal_(token, std=0.02)
+                nn.init.normal_(token, std=self.init_std)
 
     @property
     def dim(self) -> int:

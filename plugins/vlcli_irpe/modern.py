@@ -192,8 +192,9 @@ class ConvolutionalGenerator(TokenPosition):
                 "The convolutional generator needs one full grid.", where="position cpvt", hint="use it on images"
             )
         here = ~layout.centre[..., 0].isnan()
-        front = int(here[0].long().argmax())
         count = layout.grid[0] * layout.grid[1]
+        # Without memory there is nothing to look at: special tokens stand before the grid.
+        front = here.shape[1] - count if here.is_meta else int(here[0].long().argmax())
         cells = x[:, front : front + count]
         image = cells.transpose(1, 2).unflatten(2, layout.grid)  # (B, dim, h, w)
         added = self.convolutions[0 if block is None else self.after.index(block)](image).flatten(2).transpose(1, 2)

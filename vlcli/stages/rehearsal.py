@@ -45,10 +45,11 @@ def rehearse(context: StageContext) -> list[Problem]:
     try:
         model, objectives, task = _choices(context)
         check_capabilities(registry.load("models", model["name"]), [Part.of(entry) for entry in objectives])
-        facts = _facts(context, task, objectives)
+        reader = _real_reader(context, task)
+        facts = _facts(context, task, objectives, reader)
         learner = _on_meta(context, model, objectives, facts)
         if sum(p.numel() for p in learner.parameters()) <= LARGEST:
-            _step(context, model, objectives, facts, task)
+            _step(context, model, objectives, facts, reader)
     except RecipeError as error:
         return [replace(problem, key=_inside(place, problem.key)) for problem in error.problems]
     except VlcliError as error:
@@ -93,12 +94,12 @@ def planned_model(context: StageContext, config: Training) -> Spec | None:
     return {**(base or {}), **own} or None
 
 
-def _facts(context: StageContext, task: Task | None, objectives: list[Spec]) -> Facts:
-    """Small sizes; text as long as the recipe says."""
+def _facts(context: StageContext, task: Task | None, objectives: list[Spec], reader: Reader | None) -> Facts:
+    """Small sizes; text as long as the recipe says; the labels of the data where they are there."""
     config = context.config
     assert isinstance(config, Training)
     text = config.text or context.recipe.text
-    answers = ("yes", "no", "2", "red")
+    answers = (tuple(reader.label_names()) if reader is not None else ()) or ("yes", "no", "2", "red")
     facts = Facts(text_length=text.length, regions=REGIONS, region_dim=16, region_classes=5, region_attributes=4)
     facts = replace(facts, concepts=("red", "circle", "left"))
     chosen = task is not None or any(registry.load("objectives", spec["name"]).usual_answers for spec in objectives)
@@ -118,7 +119,7 @@ def _on_meta(context: StageContext, model: Spec, objectives: list[Spec], facts: 
     return learner
 
 
-def _step(context: StageContext, model: Spec, objectives: list[Spec], facts: Facts, task: Task | None) -> None:
+def _step(context: StageContext, model: Spec, objectives: list[Spec], facts: Facts, real: Reader | None) -> None:
     """Forward and backward of one small batch."""
     from vlcli.data.pipeline import Pipeline
 
@@ -128,7 +129,7 @@ def _step(context: StageContext, model: Spec, objectives: list[Spec], facts: Fac
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         pictures = max((int(as_spec(spec).get("images", 1)) for spec in objectives), default=1)
-        examples = _examples(context, task, facts, pictures)
+        examples = _examples(real, facts, pictures)
         reader = _Invented(root, examples)
         store = _store(root, reader, facts) if needs.regions or needs.concepts else None
         _pictures(reader) if needs.pixels else None
@@ -182,9 +183,9 @@ class _Invented(Reader):
         return ["red", "blue", "green", "other"]
 
 
-def _examples(context: StageContext, task: Task | None, facts: Facts, pictures: int = 1) -> list[Example]:
+def _examples(reader: Reader | None, facts: Facts, pictures: int = 1) -> list[Example]:
     """The first examples of the stage's own data where they are there, else invented ones; pictures are invented."""
-    real = _real_examples(context, task)
+    real = [] if reader is None else reader.examples()[:EXAMPLES]
     numbers = itertools.count()
     if not real:
         targets: dict[str, Any] = {"label": 1, "answers": {"yes": 1.0}, "kind": "any", "words": ["red"]}
@@ -200,7 +201,8 @@ def _examples(context: StageContext, task: Task | None, facts: Facts, pictures: 
     return [replace(example, images=[f"p{next(numbers)}" for _ in example.images]) for example in real]
 
 
-def _real_examples(context: StageContext, task: Task | None) -> list[Example]:
+def _real_reader(context: StageContext, task: Task | None) -> Reader | None:
+    """The first of the stage's data sets that is there and has examples."""
     config = context.config
     assert isinstance(config, Training)
     specs = list(config.data) or ([] if task is None else [{"split": "train", **as_spec(task.dataset())}])
@@ -209,10 +211,11 @@ def _real_examples(context: StageContext, task: Task | None) -> list[Example]:
             reader: Reader = registry.build("datasets", plain(entry), context.root)
             reader.require()
             arranged: Reader = reader if task is None else task.arrange([reader])[0]
-            return arranged.examples()[:EXAMPLES]
+            arranged.examples()
+            return arranged
         except DataError:  # made by a stage before this one; whether it is there is checked elsewhere
             continue
-    return []
+    return None
 
 
 def _store(root: Path, reader: Reader, facts: Facts) -> FeatureStore:

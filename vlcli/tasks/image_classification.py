@@ -27,6 +27,7 @@ class ImageClassification(Classification):
     requires = frozenset({"image"})
     metric = "top1"
     eval_split = "val"
+    usual_answers = 1000
 
     def __init__(self, *, head: str | None = None) -> None:
         super().__init__(head=head)

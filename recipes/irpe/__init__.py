@@ -1,0 +1,1 @@
+"""Rows of iRPE's tables, and what builds on them."""
