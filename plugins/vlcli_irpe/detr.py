@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,9 +10,11 @@ import torch
 import torch.nn.functional as F
 import torchvision
 from torch import Tensor, nn
-from torchvision.ops import FrozenBatchNorm2d
+from torchvision.ops import FrozenBatchNorm2d, box_convert
 
-from vlcli.errors import ComponentError
+from vlcli.errors import ComponentError, DataError
+from vlcli.features.backbone import TINY, TINY_WIDTHS, tiny_conv
+from vlcli.features.weights import load_tensors, read_weights
 from vlcli.nn import (
     AttentionBlock,
     AttentionMask,
@@ -31,11 +32,16 @@ from vlcli.nn import (
     build_positions,
 )
 from vlcli.nn.batch import Images
+from vlcli.nn.model import Detections
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 from vlcli_irpe.deit import MEAN, STD, pixels_of
+from vlcli_irpe.detr_names import from_released, from_transformers
 from vlcli_irpe.names import fit_tables
+from vlcli_irpe.set_loss import Objects, SetWeights, Sums, corners, set_loss
 
-CHANNELS = {"resnet50": 2048, "resnet101": 2048, "resnet18": 512, "resnet34": 512}
+CHANNELS = {"resnet50": 2048, "resnet101": 2048, "resnet18": 512, "resnet34": 512, TINY: TINY_WIDTHS[-1]}
+COCO_ROWS, COCO_CLASSES = 91, 80
+"""COCO's category ids go to 90, ten of them mean nothing; published classifiers have a row for each id and for 0."""
 
 
 class Added(PairwisePosition):
@@ -111,8 +117,8 @@ class BoxNetwork(nn.Sequential):
 
 
 @dataclass(frozen=True)
-class Detections:
-    """What DETR predicts.
+class Predictions:
+    """What DETR's queries say.
 
     Attributes:
         logits: (L, B, Q, C + 1) class scores by decoder layer (the last one alone in evaluation), "no object" last.
@@ -126,49 +132,70 @@ class Detections:
 class DETR(Model):
     """Detection with transformers (DETR-R50): encodings on the encoder's self-attention by choice.
 
+    Trained by the task ``detection`` with DETR's set loss, which matches by scipy.
+
     Args:
-        facts: not used; the classes are those of ``classes``.
-        backbone: a ResNet of torchvision, its norms frozen.
+        facts: the data's classes.
+        backbone: a ResNet of torchvision, or ``tiny-conv``, five small convolutions for small pictures.
         dim: width.
         heads: attention heads.
         hidden: width inside the feed-forward.
         encoder_layers: of the encoder.
         decoder_layers: of the decoder.
         queries: object queries, the most objects a picture can have.
-        classes: ids of classes (91 for COCO, whose ids have gaps); "no object" is one more.
+        classes: rows of the classifier; "no object" is one more. 91 are COCO's category ids, which have gaps, as
+            released: a class has the row of its id. None: one for each class of the data.
         position: encodings of the encoder; DETR's own sines and whatever is added.
         attention: any registered attention.
         dropout: of blocks and attention probabilities.
         image_size: height and width to resize to; None keeps each picture's, padded to the batch.
-        trained_from: the first stage of the backbone that is trained; DETR trains from 2 on.
+        trained_from: the first stage of the backbone that is trained: 2 as in DETR, 0 for the stem too.
+        backbone_weights: local file the ResNet starts from, by torchvision's names.
+        norm: of the backbone: ``frozen`` statistics, as published weights need, or ``batch`` from scratch.
+        label_weight: of the class, in matching and loss.
+        box_weight: of the boxes' L1 distance.
+        overlap_weight: of their generalised IoU.
+        nothing_weight: of queries that belong to no object, in the class loss.
+        auxiliary: every decoder layer is held to the objects, not the last one alone.
     """
 
     paper = "DETR, Carion et al., ECCV 2020, arXiv:2005.12872"
-    capabilities = frozenset({"image", "boxes"})
+    capabilities = frozenset({"image", "boxes", "detect"})
 
     def __init__(
         self,
         facts: Facts,
         *,
-        backbone: Literal["resnet50", "resnet101", "resnet18", "resnet34"] = "resnet50",
+        backbone: Literal["resnet50", "resnet101", "resnet18", "resnet34", "tiny-conv"] = "resnet50",
         dim: int = 256,
         heads: int = 8,
         hidden: int = 2048,
         encoder_layers: int = 6,
         decoder_layers: int = 6,
         queries: int = 100,
-        classes: int = 91,
+        classes: int | None = COCO_ROWS,
         position: PositionSpec | list[PositionSpec] | None = "detr-sine",
         attention: AttentionSpec = "standard",
         dropout: float = 0.1,
         image_size: tuple[int, int] | None = None,
         trained_from: int = 2,
+        backbone_weights: str | None = None,
+        norm: Literal["frozen", "batch"] = "frozen",
+        label_weight: float = 1.0,
+        box_weight: float = 5.0,
+        overlap_weight: float = 2.0,
+        nothing_weight: float = 0.1,
+        auxiliary: bool = True,
     ) -> None:
         super().__init__(facts)
-        self.image_size, self.trained_from = image_size, trained_from
+        self.image_size, self.trained_from, self.auxiliary = image_size, trained_from, auxiliary
+        self.weights = SetWeights(label_weight, box_weight, overlap_weight, nothing_weight)
+        self.rows = class_rows(facts, classes)
         shape = AttentionShape(dim, heads, encoder_layers, dropout=dropout)
         style = BlockStyle(norm="post", eps=1e-5, dropout=dropout, activation="relu")
-        self.body = _body(backbone, trained_from)
+        self.body = _body(backbone, norm, trained_from)
+        if backbone_weights is not None:
+            load_tensors(self.body, read_weights(backbone_weights), backbone_weights, ("fc.*",))
         self.input_proj = nn.Conv2d(CHANNELS[backbone], dim, 1)
         self.sine = DetrSine(shape)
         self.encoder = Stack.of(encoder_layers, shape, hidden, style, attention, build_positions(position, shape)[1])
@@ -176,7 +203,7 @@ class DETR(Model):
         self.decoder = nn.ModuleList(DecoderLayer(deep, hidden, style, attention) for _ in range(decoder_layers))
         self.decoder_norm, self.added = nn.LayerNorm(dim), Added(deep)
         self.query_embed = nn.Embedding(queries, dim)
-        self.class_embed, self.bbox_embed = nn.Linear(dim, classes + 1), BoxNetwork(dim)
+        self.class_embed, self.bbox_embed = nn.Linear(dim, (classes or facts.region_classes) + 1), BoxNetwork(dim)
         self._initialise()
 
     def _initialise(self) -> None:
@@ -192,8 +219,8 @@ class DETR(Model):
         return self.class_embed.in_features
 
     def needs(self) -> Needs:
-        """Pixels, normalised as ImageNet's."""
-        return Needs(pixels=True, size=self.image_size, mean=MEAN, std=STD)
+        """Pixels, normalised as ImageNet's, with labelled boxes."""
+        return Needs(pixels=True, boxes=True, size=self.image_size, mean=MEAN, std=STD)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> States:
         """Object queries (M, Q, D); ``extra`` has class scores ``logits`` (M, Q, C + 1) and ``boxes`` (M, Q, 4)."""
@@ -204,11 +231,42 @@ class DETR(Model):
         extra = {"logits": self.class_embed(hidden), "boxes": self.bbox_embed(hidden)}
         return States(hidden, layout, hidden.mean(1), extra=extra)
 
-    def forward(self, pixels: Tensor, mask: Tensor | None = None) -> Detections:
+    def forward(self, pixels: Tensor, mask: Tensor | None = None) -> Predictions:
         """Predictions for pixels (B, 3, H, W) with ``mask`` (B, H, W), True at real ones."""
         hidden = self.decode(*self.encode(pixels, mask))
         hidden = hidden if self.training else hidden[-1:]
-        return Detections(self.class_embed(hidden), self.bbox_embed(hidden))
+        return Predictions(self.class_embed(hidden), self.bbox_embed(hidden))
+
+    def detect(self, images: Images) -> Detections:
+        """What each query found, its likeliest class among the data's; nothing is suppressed."""
+        states = self.encode_image(images)
+        chances = states.extra["logits"].float().softmax(-1)[..., self.rows]  # (M, Q, C)
+        scores, labels = chances.max(-1)
+        return Detections(corners(states.extra["boxes"].float()).clamp(0, 1), labels, scores)
+
+    def detection_losses(self, images: Images) -> Sums:
+        """The set loss, of all decoder layers where ``auxiliary``."""
+        mask = None if images.pixels is None else images.pixels.mask
+        hidden = self.decode(*self.encode(pixels_of(images, "detr"), mask))
+        hidden = hidden if self.auxiliary else hidden[-1:]
+        return set_loss(self.class_embed(hidden), self.bbox_embed(hidden), self._objects(images), self.weights)
+
+    def _objects(self, images: Images) -> list[Objects]:
+        """The given boxes by picture, those without a class left out.
+
+        Raises:
+            DataError: the data have no boxes.
+        """
+        pixels = images.pixels
+        if pixels is None or pixels.boxes is None or pixels.box_mask is None or pixels.classes is None:
+            expected = "a data set with labelled boxes, e.g. coco-instances"
+            raise DataError("The pictures come without labelled boxes.", where="model detr", expected=expected)
+        rows = torch.tensor(self.rows, device=pixels.classes.device)
+        found = []
+        for boxes, real, classes in zip(pixels.boxes, pixels.box_mask, pixels.classes, strict=True):
+            kept = real & (classes >= 0)
+            found.append(Objects(rows[classes[kept]], box_convert(boxes[kept], "xyxy", "cxcywh")))
+        return found
 
     def encode(
         self, pixels: Tensor, mask: Tensor | None = None, record: Recorder | None = None
@@ -239,72 +297,64 @@ class DETR(Model):
         return torch.stack(found)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Weights of DETR's release, or of iRPE's with its tables, under our names."""
+        """Weights of DETR's release, of iRPE's with its tables, or of transformers, under our names."""
         own = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        released = any(name.startswith("transformer.") for name in state)
-        return fit_tables(from_released(state, own) if released else dict(state), own, report)
+        if any(name.startswith("transformer.") for name in state):
+            state = from_released(state, own)
+        elif any(name.startswith("class_labels_classifier.") for name in state):
+            state = from_transformers(state, own)
+        return self._fit_classes(fit_tables(dict(state), own, report), report)
+
+    def _fit_classes(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """A classifier of COCO's ids where this one has a row a class; new rows where the classes are others."""
+        fresh = {"class_embed.weight": self.class_embed.weight, "class_embed.bias": self.class_embed.bias}
+        for name, own in fresh.items():
+            value = state.get(name)
+            if value is None or value.shape == own.shape:
+                continue
+            if len(value) == COCO_ROWS + 1 and len(own) == COCO_CLASSES + 1 and is_coco(self.facts):
+                state[name] = value[[*self.facts.class_ids, COCO_ROWS]]
+                report.append(f"{name}: the rows of COCO's {COCO_CLASSES} categories kept")
+            else:
+                state[name] = own.detach().clone()
+                report.append(f"{name}: new, {len(value) - 1} classes and not {len(own) - 1}")
+        return state
 
     def parameter_groups(self) -> list[tuple[str, dict[str, float]]]:
         """The backbone learns at a tenth of the rate (DETR appendix A.4)."""
         return [(r"^body\.", {"lr": 0.1})]
 
 
-def _body(name: str, trained_from: int) -> nn.Module:
-    """A ResNet up to its last map, norms frozen, early stages not trained."""
-    network = torchvision.models.get_model(name, norm_layer=FrozenBatchNorm2d)
+def is_coco(facts: Facts) -> bool:
+    """Whether the data's classes are the 80 categories of COCO, by their ids."""
+    return len(facts.class_ids) == COCO_CLASSES and max(facts.class_ids) == COCO_ROWS - 1
+
+
+def class_rows(facts: Facts, classes: int | None) -> list[int]:
+    """The classifier's row of each class of the data.
+
+    Raises:
+        ComponentError: there are more classes than rows.
+    """
+    if classes == COCO_ROWS and is_coco(facts):
+        return list(facts.class_ids)
+    count = len(facts.class_ids) or len(facts.class_names) or classes or facts.region_classes
+    if classes is not None and count > classes:
+        hint = "say `classes: null`: one row for each class of the data"
+        got, expected = f"{classes} rows", f"{count}, the classes of the data"
+        raise ComponentError("The classifier is too small.", where="model detr", got=got, expected=expected, hint=hint)
+    return list(range(count))
+
+
+def _body(name: str, norm: str, trained_from: int) -> nn.Module:
+    """A ResNet up to its last map, its early stages not trained."""
+    if name == TINY:
+        return tiny_conv()
+    network = torchvision.models.get_model(name, norm_layer=FrozenBatchNorm2d if norm == "frozen" else nn.BatchNorm2d)
     body = nn.Sequential()
     for part, module in network.named_children():
         if part not in ("avgpool", "fc"):
             body.add_module(part, module)
-            early = not part.startswith("layer") or int(part[5:]) < trained_from
-            module.requires_grad_(not early)
+            stage = int(part[5:]) if part.startswith("layer") else 0
+            module.requires_grad_(stage >= trained_from)
     return body
-
-
-_BLOCKS = {
-    "self_attention.norm.": "norm1.",
-    "cross_attention.norm.": "norm2.",
-    "feed_forward.norm.": "norm{last}.",
-    "feed_forward.inner.": "linear1.",
-    "feed_forward.outer.": "linear2.",
-    "self_attention.attention.dense.": "self_attn.out_proj.",
-    "cross_attention.attention.dense.": "multihead_attn.out_proj.",
-}
-_PROJECTION = re.compile(r"^(self|cross)_attention\.attention\.(query|key|value)\.(weight|bias)$")
-_TABLES = re.compile(r"^encoder\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.(rpe_[qkv]\..+)$")
-
-
-def released_name(name: str) -> tuple[str, int | None]:
-    """The released name of one of our parameters, and which third of a joint projection is meant."""
-    if found := re.match(r"^bbox_embed\.(\d)\.(.+)$", name):
-        return f"bbox_embed.layers.{int(found[1]) // 2}.{found[2]}", None
-    if found := _TABLES.match(name):
-        return f"transformer.encoder.layers.{found[1]}.self_attn.{found[2]}", None
-    if found := re.match(r"^(?:(encoder)\.layers|(decoder))\.(\d+)\.(.+)$", name):
-        stack = found[1] or found[2]
-        inside, third = _inside(found[4], stack)
-        return f"transformer.{stack}.layers.{found[3]}.{inside}", third
-    for ours, theirs in {"body.": "backbone.0.body.", "decoder_norm.": "transformer.decoder.norm."}.items():
-        name = theirs + name.removeprefix(ours) if name.startswith(ours) else name
-    return name, None
-
-
-def _inside(name: str, stack: str) -> tuple[str, int | None]:
-    """The same of a name inside a layer."""
-    if part := _PROJECTION.match(name):
-        where = "self_attn" if part[1] == "self" else "multihead_attn"
-        return f"{where}.in_proj_{part[3]}", ("query", "key", "value").index(part[2])
-    ours = next((prefix for prefix in _BLOCKS if name.startswith(prefix)), "")
-    theirs = _BLOCKS.get(ours, "").format(last=2 if stack == "encoder" else 3)
-    return theirs + name.removeprefix(ours), None
-
-
-def from_released(state: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A released state under our names; what we have no name for keeps its own."""
-    made, used = {}, set()
-    for name in own:
-        theirs, third = released_name(name)
-        if theirs in state:
-            used.add(theirs)
-            made[name] = state[theirs] if third is None else state[theirs].chunk(3)[third]
-    return {**made, **{name: value for name, value in state.items() if name not in used}}

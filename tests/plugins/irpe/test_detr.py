@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 from vlcli_irpe import DETR
-from vlcli_irpe.detr import released_name
+from vlcli_irpe.detr_names import released_name
 
 from vlcli.nn import Facts
 from vlcli.nn.batch import Images, Pixels
