@@ -153,7 +153,8 @@ def test_both_readers_give_the_same_examples(official: Path) -> None:
 def test_sets_and_known_answers_choose_sentences(official: Path) -> None:
     assert {e.targets["set"] for e in read("lxmert-sources", official, sets=["gqa"]).examples()} == {"gqa"}
     write(official / "table.json", ["web", "park"])
-    assert [e.text for e in read("lxmert-sources", official, known="table.json").examples()] == ["What of 1?"]
+    (known,) = read("lxmert-sources", official, known="table.json").examples()
+    assert (known.text, known.targets) == ("What of 1?", {"set": "vqa", "answers": {"web": 0.9}})
     changed = {"vqa": None, "mscoco": {"split": "train"}}
     assert {e.targets["set"] for e in read("lxmert-sources", official, sources=changed).examples()} == {
         "mscoco", "gqa", "vg", "visual7w",

@@ -15,7 +15,7 @@ PHASES: tuple[Phase, ...] = ("sentence", "tokens", "regions", "pixels")
 """Corruptions run in this order, so that words are masked in the sentence that is finally used."""
 
 
-@dataclass
+@dataclass(slots=True)  # pre-training data have millions
 class Example:
     """What a reader gives: strings and ids, nothing loaded.
 

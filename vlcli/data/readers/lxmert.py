@@ -20,6 +20,11 @@ HELD = ("mscoco_minival",)
 """Splits that are for validation."""
 
 
+# There are nine million sentences: what is alike is kept once.
+_SHARED: dict[str, dict[str, Any]] = {}
+_NONE: list[str] = []
+
+
 class Grouped(Reader):
     """What both readers share: images with all their sentences, one example a sentence."""
 
@@ -48,12 +53,14 @@ class Grouped(Reader):
             answers = datum.answers.get(name)
             if (self.sets is not None and name not in self.sets) or (table is not None and answers is None):
                 continue
+            plain = _SHARED.setdefault(name, {"set": name})
             for number, sentence in enumerate(sentences):
-                targets: dict[str, Any] = {"set": name}
-                if answers is not None and answers[number]:
-                    targets["answers"] = answers[number]
-                if table is None or any(table.find(answer) is not None for answer in targets.get("answers", ())):
-                    yield Example(f"{datum.image}_{name}_{number:03d}", sentence.strip(), images, targets=targets)
+                label = answers[number] if answers is not None else {}
+                label = label if table is None else _known(label, table)
+                if label or table is None:
+                    targets = {"set": name, "answers": label} if label else plain
+                    key = f"{datum.image}_{name}_{number:03d}"
+                    yield Example(key, sentence.strip(), images, targets=targets, choices=_NONE)
 
     def _refuse(self, data: Mapping[str, list[Datum]]) -> None:
         trained = [datum.image for split, found in data.items() if split not in HELD for datum in found]
@@ -63,6 +70,15 @@ class Grouped(Reader):
         held = held_out(self.root, self.held)
         held |= {datum.image: Path(split) for split in HELD for datum in data.get(split, ())}
         refuse_held_out(trained, self.files(), held, same)
+
+
+def _known(label: Mapping[str, float], table: AnswerList) -> dict[str, float]:
+    """The answers that a table has, as it writes them."""
+    found: dict[str, float] = {}
+    for answer, score in label.items():
+        if (place := table.find(answer)) is not None:
+            found[table.strings[place]] = max(float(score), found.get(table.strings[place], 0.0))
+    return found
 
 
 class LxmertPretrain(Grouped):
@@ -77,7 +93,7 @@ class LxmertPretrain(Grouped):
         file: the file under the root.
         images: folder of the pictures, searched by image id.
         sets: only the sentences of these data sets.
-        known: only the questions with an answer in this table, a file under the root.
+        known: only the questions with an answer in this table, a file under the root, and their answers as it has them.
         held_out: files under the root that list images which must not occur; None: the usual ones that are there.
         image_data: Visual Genome's ``image_data.json`` under the root, by which its images are known as COCO's; None:
             the usual places, where it is there.
@@ -131,7 +147,7 @@ class LxmertSources(Grouped):
             COCO's validation images are minival.
         images: folder of the pictures, searched by image id.
         sets: only the sentences of these data sets.
-        known: only the questions with an answer in this table, a file under the root.
+        known: only the questions with an answer in this table, a file under the root, and their answers as it has them.
         held_out: files under the root that list images which must not occur; None: the usual ones that are there.
         image_data: Visual Genome's ``image_data.json`` under the root, by which its images are known as COCO's; None:
             the usual places, where it is there.
