@@ -114,3 +114,10 @@ def test_several_sets_must_be_named(tmp_path):
     assert ended.exit_code == 5
     assert "one, two" in ended.stderr
     assert _run("export", "butd", tmp_path / "f.h5", tmp_path / "o.tsv", "--set", "two").exit_code == 0
+
+
+def test_concepts_beside_regions_leave_the_regions_the_default(tmp_path):
+    for name in ("seen", "concepts"):
+        with FeatureWriter(tmp_path / "f.h5", set=name) as writer:
+            writer.append(Record("a", np.ones((1, 2)), np.array([[0, 0, 5, 5]]), (9, 9)))
+    assert FeatureStore(tmp_path / "f.h5").parts()[0].name == "seen"

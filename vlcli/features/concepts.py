@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from vlcli.errors import DataError
 from vlcli.features.inspect import set_names
 from vlcli.features.reader import FeatureStore
-from vlcli.features.schema import Record
+from vlcli.features.schema import CONCEPT_SET, Record
 
-CONCEPTS = "concepts"
+CONCEPTS = CONCEPT_SET
 """Name of the box set."""
 WORDS = "words"
 """Key of the provenance: the vocabulary, in the order of the ids."""

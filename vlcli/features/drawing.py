@@ -49,7 +49,8 @@ def draw_stored(
     """
     paths, made = [Path(path) for path in pictures], []
     ids = _ids(store, paths)
-    names = {"classes": classes or known_names(store, "classes"), "attributes": attributes}
+    given = {"classes": classes, "attributes": attributes}
+    names = {what: chosen or known_names(store, what) for what, chosen in given.items()}
     with (progress or Silent()).task("drawing", len(paths), "picture") as task:
         for path, name in zip(paths, ids, strict=True):
             record = store.read(name)
@@ -76,9 +77,9 @@ def _number(name: str) -> str:
 
 
 def known_names(store: FeatureStore, what: str) -> list[str]:
-    """Names of the classes (or attributes) that the store's provenance says, by id."""
-    found = store.provenance.get(f"{what}_names") or store.provenance.get("words" if what == "classes" else "", ())
-    return [str(name) for name in found] if isinstance(found, list | tuple) else []
+    """Names of ``classes`` or ``attributes`` by number, of concepts the words, as the provenance has them."""
+    found = store.provenance.get(what) or (store.provenance.get("words") if what == "classes" else None)
+    return [str(name) for name in found] if isinstance(found, list) else []
 
 
 def _draw(

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 
 from vlcli.errors import DataError
-from vlcli.features.schema import DEFAULT_SET, FIELDS, FORMAT, SCHEMA_VERSION, Record, decode_strings
+from vlcli.features.schema import CONCEPT_SET, DEFAULT_SET, FIELDS, FORMAT, SCHEMA_VERSION, Record, decode_strings
 
 SHARDS = "shards"
 """Data set of an index file: paths of the shards from its folder."""
@@ -53,13 +53,14 @@ def _text(value: Any) -> str:
 
 
 def pick_set(file: h5py.File, name: str | None, path: Path) -> str:
-    """The box set asked for; by default the only one, else the one called ``boxes``.
+    """The box set asked for; by default the only one (concepts do not count), else the one called ``boxes``.
 
     Raises:
         DataError: there is no such set.
     """
     there = list(file["sets"])
-    wanted = name or (there[0] if len(there) == 1 else DEFAULT_SET)
+    regions = [one for one in there if one != CONCEPT_SET] or there
+    wanted = name or (regions[0] if len(regions) == 1 else DEFAULT_SET)
     if wanted not in there:
         raise DataError(
             "the feature store has no such box set",

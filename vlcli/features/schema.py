@@ -31,6 +31,8 @@ from vlcli.errors import DataError
 FORMAT = "vlcli-features"
 SCHEMA_VERSION = 1
 DEFAULT_SET = "boxes"
+CONCEPT_SET = "concepts"
+"""What :mod:`vlcli.features.concepts` calls its box set."""
 EDGE = 0.5
 """How far (pixels) a box may leave its image: published detections round their corners."""
 HISTORY = ("versions", "sources")
