@@ -15,6 +15,7 @@ from shapes_oracle import SMALL, matching, read, read_lines, related, small_worl
 
 from vlcli.data.shapes.folders import _related
 from vlcli.data.shapes.world import RELATIONS
+from vlcli.errors import UsageError
 
 SHARED = ("train", "val", "test")
 
@@ -277,3 +278,13 @@ def test_segmentation_masks_fit_the_pictures():
             assert mask.shape == Image.open(path).size == (SMALL.size, SMALL.size)
             assert {0, 1} < set(np.unique(mask)) <= set(range(len(lines)))
             assert (mask == 0).mean() < 0.2
+
+
+def test_related_shapes_may_have_colours_of_their_own():
+    config, rng = replace(SMALL, related=("red", "blue")), Random(0)
+    for number in range(40):
+        one, two = _related(rng, config, RELATIONS[number % 4]).shapes
+        assert (one.look.colour, two.look.colour) == ("red", "blue")
+        assert (one.look.kind, two.look.kind) == config.kinds[:2]
+    with pytest.raises(UsageError, match="related"):
+        replace(SMALL, related=("red", "mauve"))

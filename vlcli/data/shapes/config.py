@@ -50,6 +50,8 @@ class ShapesConfig:
         expressions: most referring expressions per object.
         albums: VIST training albums; val and test hold an eighth each.
         imagenet: pictures of each of the two classification sets; 80/20 train/val.
+        related: colours of the two shapes whose relation is a class; empty: any. Where they differ, a patch says
+            which shape it shows, and the relation alone is left to learn.
         ade20k: segmentation pictures; 80/20 training/validation.
     """
 
@@ -71,16 +73,19 @@ class ShapesConfig:
     expressions: int = 3
     albums: int = 160
     imagenet: int = 1000
+    related: tuple[str, str] = ("", "")
     ade20k: int = 500
 
     def __post_init__(self) -> None:
         """Refuse what the generator could not draw or balance."""
-        for field in ("objects", "colours", "kinds", "parts", "statements", "more_gaps"):
+        for field in ("objects", "colours", "kinds", "parts", "statements", "more_gaps", "related"):
             object.__setattr__(self, field, tuple(getattr(self, field)))
         self._check_names()
         self._check_numbers()
 
     def _check_names(self) -> None:
+        if len(self.related) != 2 or not set(self.related) <= {"", *self.colours}:
+            raise _bad("related", ", ".join(self.related), f"two of {', '.join(self.colours)}, or empty words")
         rows = [("parts", PARTS, 1), ("statements", STATEMENTS, 1), ("colours", tuple(PALETTE), 3), ("kinds", KINDS, 3)]
         for field, allowed, least in rows:
             given = getattr(self, field)

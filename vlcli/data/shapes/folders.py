@@ -51,7 +51,8 @@ def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
     shape's own place tells less, the larger the picture.
     """
     side, scale = config.size, min(1.0, config.size / 112)
-    scene = compose(rng, config, [concrete(rng, config, Noun("small", "", kind)) for kind in config.kinds[:2]])
+    nouns = [Noun("small", colour, kind) for colour, kind in zip(config.related, config.kinds, strict=False)]
+    scene = compose(rng, config, [concrete(rng, config, noun) for noun in nouns])
     radius = round(0.5 * PATCH * scale)
     aims = {"left": math.pi, "right": 0.0, "above": -math.pi / 2, "below": math.pi / 2}
     angle, distance = aims[relation] + rng.uniform(-0.35, 0.35), scale * PATCH * rng.uniform(2.1, 3.1)
