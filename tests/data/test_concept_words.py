@@ -21,9 +21,8 @@ AUTHORS_FUNCTION_WORDS = "a on of the in with and is to an two at next are"
 
 
 def test_tokens_are_those_of_the_treebank_without_punctuation():
-    assert tokens("The man's dog isn't \u201con\u201d a hot-dog: 2, don\u2019t!") == [
-        *("the man 's dog is n't on a hot-dog 2 do n't".split()),
-    ]
+    found = tokens("The man's dog isn't \u201con\u201d a hot-dog: 2, don\u2019t!")
+    assert " ".join(found) == "the man 's dog is n't on a hot-dog 2 do n't"
 
 
 def test_most_frequent_words_that_can_be_seen():
@@ -38,7 +37,7 @@ def test_most_frequent_words_that_can_be_seen():
     assert everything[0] == Word("a", "DT", 5, 3)
     assert {word.word for word in everything} == {word for texts in CAPTIONS for text in texts for word in tokens(text)}
     assert [word.word for word in build_vocabulary(CAPTIONS, 0, pos=["VB"])] == ["rides", "riding"]
-    assert [word.word for word in build_vocabulary(CAPTIONS, 0, pos=["VB"], function_words=True)][0] == "is"
+    assert build_vocabulary(CAPTIONS, 0, pos=["VB"], function_words=True)[0].word == "is"
     assert len(build_vocabulary(CAPTIONS, 0, min_count=3)) == 2
 
 
@@ -81,7 +80,7 @@ def test_parts_of_speech_agree_with_the_published_list(shared):
     assert len(published) == 1000
     same = [part_of_speech(word.word) == word.pos for word in published]
     assert sum(same) >= 940
-    assert FUNCTION_WORDS >= set(AUTHORS_FUNCTION_WORDS.split())
+    assert set(AUTHORS_FUNCTION_WORDS.split()) <= FUNCTION_WORDS
 
 
 def test_words_of_real_captions_are_mostly_the_published_ones(shared):

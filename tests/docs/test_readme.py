@@ -65,6 +65,18 @@ TINY = (
     "stages.pretrain.epochs=1",
 )
 DRY = ("--dry-run",)
+WALLS = (
+    *(
+        "run",
+        "tiny/photo-concepts",
+        "root=photos",
+        "stages.grid.extractor={name: backbone, arch: tiny-conv, boxes: grid}",
+    ),
+    *(f"stages.{stage}.data={{name: jsonl}}" for stage in ("grid", "learn", "concepts", "test")),
+    *("stages.learn.task.min_count=1", "stages.learn.epochs=2", "stages.learn.model.hidden=8"),
+)
+WORLD = "runs/quickstart/world/world"
+CONCEPTS = ("data", "concepts", f"{WORLD}/coco/annotations/captions_train.json", "--out", "words.txt")
 WAYS: dict[str, Way] = {
     "vlcli --help": Way("Pre-train"),
     "vlcli run --help": Way("--seeds"),
@@ -122,6 +134,15 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli data coverage DATA/vqa/trainval_label2ans.json DATA/lxmert/all_ans.json": Way(
         "2 of 3", instead=("data", "coverage", "asked/wanted.json", "asked/table.json")
+    ),
+    "vlcli run tiny/concepts": Way(
+        "baseline/f1@own",
+        ("stages.world.world.images=40", "stages.eyes.steps=2", "stages.learn.epochs=1", "--quiet"),
+    ),
+    "vlcli run tiny/photo-concepts root=photographs": Way("baseline/f1@20", instead=WALLS),
+    "vlcli data concepts captions_train.json --out words.txt": Way("words.txt", instead=CONCEPTS),
+    "vlcli data concepts captions_train.json --out words.json --size 500 --pos NN,JJ --min-count 5": Way(
+        "words.json", instead=(*CONCEPTS[:-1], "words.json", "--size", "500", "--pos", "NN,JJ", "--min-count", "5")
     ),
     "vlcli run tiny_paper.yaml": Way("lxmert", DRY),  # run in earnest by test_docs
     "torchrun --nproc-per-node 2 -m vlcli run quickstart --only pretrain": Way("train/loss", ("--force",), slow=True),

@@ -190,7 +190,7 @@ def test_a_model_of_concepts_needs_a_store_of_them(world):
 
 
 def test_extraction_from_pixels_equals_evaluation(world, tmp_path):
-    root, inputs, _, _ = world
+    root = world[0]
     config = {
         "model": {"name": "noisy-or", "instances": "pixels", "arch": "tiny-conv", "side": 48, "fit": "inside"},
         "task": {**TASK, "keep": 4},
@@ -230,3 +230,17 @@ def test_what_a_user_gets_wrong_is_named(world, tmp_path):
     config["task"] = {"name": "concepts", "vocabulary": "words.txt"}
     finetune.run(context(tmp_path / "c", root, inputs, kind="finetune", **config))
     assert load_bundle(tmp_path / "c").facts.answers == ("red", "unheard")
+
+
+def test_the_objective_stands_on_other_models(world, tmp_path):
+    root, inputs, _, _ = world
+    config = {
+        "model": {"name": "lxmert", "hidden": 16, "heads": 2, "object_layers": 1, "cross_layers": 1},
+        "text": {"vocabulary": {"train": [DATA], "size": 60}},
+        "task": TASK,
+        "data": [DATA],
+        "steps": 2,
+        "features": "regions",
+    }
+    result = finetune.run(context(tmp_path / "lxmert", root, inputs, kind="finetune", **config))
+    assert 0 < result.metrics["train/loss/concepts"] < 10
