@@ -85,7 +85,7 @@ class Objective(nn.Module):
         self.dim = model.dim
 
     @classmethod
-    def labels(cls, spec: Mapping[str, Any], readers: Sequence[Any]) -> tuple[str, ...]:
+    def labels(cls, spec: Mapping[str, Any], readers: Sequence[Any]) -> tuple[str, ...]:  # noqa: ARG003
         """The strings its head chooses from, where no task says them; none by default.
 
         Args:
