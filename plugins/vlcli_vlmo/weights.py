@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 State = dict[str, Tensor]
 EXPERTS = {"text": "text", "image": "imag", "fused": "vl"}
 """Our experts, and what the released code calls them."""
-MATCHING = ("matching", "hard-matching")
+MATCHING = ("contrast-matching", "matching", "hard-matching")
 """Objectives whose head is the released ``itm_score``."""
 INDICES = ("relative_position_index", "text_relative_position_index", "text_imag_relative_position_index")
 """Buffers in released files that are computed here."""

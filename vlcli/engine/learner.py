@@ -111,6 +111,7 @@ class Learner(nn.Module):
         """Shared passes over a batch; gathers over processes in training mode only."""
         gather = processes.gather if self.training else None
         facts = {"epoch": epoch, "index": index, "training": self.training, "record": record}
+        facts["rank"] = processes.rank() if self.training else 0
         return Step(self.model, batch, gather=gather, teacher=self.teacher, **facts)
 
     def predict(self, step: Step) -> dict[str, dict[str, Tensor]]:

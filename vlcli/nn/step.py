@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from vlcli.nn.batch import Batch, View
 from vlcli.nn.model import Fused, Model, Recorder, States
+
+Rows = Literal["all", "text", "pooled"]
+ROWS: tuple[Rows, ...] = ("all", "text", "pooled")
+"""Which tokens of a pass are read, each a part of the one before: all, the text's, the pooled vector alone."""
 
 
 class Step:
@@ -25,6 +29,7 @@ class Step:
         index: optimizer steps done.
         training: whether this is a training step.
         gather: differentiable gathering of (B, ...) tensors over processes, in rank order; identity where single.
+        rank: this process's number in that order.
         teacher: the momentum copy, or None.
         record: keeps attention probabilities of every pass where given.
     """
@@ -38,13 +43,14 @@ class Step:
         index: int = 0,
         training: bool = True,
         gather: Callable[[Tensor], Tensor] | None = None,
+        rank: int = 0,
         teacher: Model | None = None,
         record: Recorder | None = None,
     ) -> None:
         self.model, self.batch = model, batch
         self.epoch, self.index, self.training = epoch, index, training
         self.gather: Callable[[Tensor], Tensor] = gather or (lambda tensor: tensor)
-        self.record = record
+        self.rank, self.record = rank, record
         self._teacher = teacher
         self._done: dict[tuple[Any, ...], Any] = {}
         self._teacher_step: Step | None = None
@@ -53,26 +59,52 @@ class Step:
         """A view of the batch; ``clean`` where no objective corrupted anything under that name."""
         return self.batch.views.get(name, self.batch.clean)
 
-    def text(self, view: str = "clean") -> States:
-        """Unique texts of a view, alone: N rows."""
+    def text(self, view: str = "clean", rows: Rows = "all") -> States:
+        """Unique texts of a view, alone: N rows. ``rows`` are the tokens that will be read (see ``Model.finishes``)."""
         text = self.view(view).text
-        return self._once(("text", id(text)), lambda: self.model.encode_text(text, self.record))
+        return self._finished(("text", id(text)), rows, lambda own: self.model.encode_text(text, self.record, **own))
 
-    def image(self, view: str = "clean") -> States:
+    def image(self, view: str = "clean", rows: Rows = "all") -> States:
         """Unique images of a view, alone: M rows."""
         images = self.view(view).images
-        return self._once(("image", id(images)), lambda: self.model.encode_image(images, self.record))
+        key = ("image", id(images))
+        return self._finished(key, rows, lambda own: self.model.encode_image(images, self.record, **own))
 
-    def fused(self, text_view: str = "clean", image_view: str | None = None) -> Fused:
+    def fused(self, text_view: str = "clean", image_view: str | None = None, rows: Rows = "all") -> Fused:
         """Every example of a view: its text with its image, or with each of its K images in turn."""
         left, right = self.view(text_view), self.view(image_view or text_view)
         key = ("fused", id(left.text), id(right.images), id(left.text_rows), id(right.image_rows))
-        return self._once(key, lambda: self._fuse_examples(left, right, text_view, image_view or text_view))
+        views = text_view, image_view or text_view
+        return self._finished(key, rows, lambda own: self._fuse_examples(left, right, views, own))
 
-    def fuse_rows(self, text_rows: Tensor, image_rows: Tensor, view: str = "clean") -> Fused:
+    def fuse_rows(self, text_rows: Tensor, image_rows: Tensor, view: str = "clean", rows: Rows = "all") -> Fused:
         """Any pairing of unique rows (hard negatives): ``text_rows`` and ``image_rows`` (P,)."""
-        text, image = self._fuse_inputs(view, view)
-        return self.model.fuse(text.select(text_rows), image.select(image_rows), self.record)
+        text, image = self.fusible(view)
+        return self.fuse_states(text.select(text_rows), image.select(image_rows), rows)
+
+    def fuse_states(self, text: States, image: States, rows: Rows = "all") -> Fused:
+        """Any pairs, row by row, from what :meth:`fusible` gave on this process or another."""
+        return self.model.fuse(text, image, self.record, **self._asked(rows))
+
+    def fusible(self, view: str = "clean") -> tuple[States, States]:
+        """Unique texts and images of a view as the model fuses them: encoded, or embedded."""
+        return self._fuse_inputs(view, view)
+
+    def pairs(self, view: str = "clean") -> tuple[Tensor, Tensor]:
+        """Rows of every example's text and of its (first) picture: (B,) and (B,)."""
+        chosen = self.view(view)
+        return chosen.text_rows, chosen.image_rows[:, 0]
+
+    def _asked(self, rows: Rows) -> dict[str, Any]:
+        # What is recorded, or kept by layer, is wanted whole.
+        return {"rows": rows} if self.model.finishes and rows != "all" and self.record is None else {}
+
+    def _finished(self, key: tuple[Any, ...], rows: Rows, make: Callable[[dict[str, Any]], Any]) -> Any:
+        """A pass that finished ``rows``, or one that finished more."""
+        own = self._asked(rows)
+        wider = ROWS[: ROWS.index(rows)] if own else ()
+        done = next((found for more in wider if (found := self._done.get((*key, more))) is not None), None)
+        return self._once((*key, rows if own else "all"), lambda: make(own)) if done is None else done
 
     @property
     def teacher(self) -> Step:
@@ -81,6 +113,7 @@ class Step:
             raise AttributeError("no momentum copy: an objective that reads step.teacher sets teacher_momentum")
         if self._teacher_step is None:
             facts = {"epoch": self.epoch, "index": self.index, "training": self.training, "gather": self.gather}
+            facts["rank"] = self.rank
             self._teacher_step = Step(self._teacher, self.batch, **facts)
         return self._teacher_step
 
@@ -93,8 +126,8 @@ class Step:
             self._once(("embed", id(images)), lambda: self.model.embed_image(images)),
         )
 
-    def _fuse_examples(self, left: View, right: View, text_view: str, image_view: str) -> Fused:
-        text, image = self._fuse_inputs(text_view, image_view)
+    def _fuse_examples(self, left: View, right: View, views: tuple[str, str], asked: dict[str, Any]) -> Fused:
+        text, image = self._fuse_inputs(*views)
         if not (left.aligned and right.aligned):
             count = 1 if self.model.many_images else right.image_rows.shape[1]
             text = text.select(left.text_rows.repeat_interleave(count))
@@ -102,7 +135,7 @@ class Step:
             image = image.select(rows) if rows.dim() == 1 else self._chain(image, rows)
             if count > 1:
                 image.number = torch.arange(count, device=rows.device).repeat(len(rows) // count)
-        fused = self.model.fuse(text, image, self.record)
+        fused = self.model.fuse(text, image, self.record, **asked)
         fused.images = 1 if self.model.many_images else right.image_rows.shape[1]
         return fused
 

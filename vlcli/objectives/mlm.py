@@ -179,6 +179,6 @@ class MaskedLanguageModelling(Objective):
         fused = self.on == "fused" or (self.on == "auto" and self.fuses and view.images is not None)
         if not fused:
             return step.text(self.view).hidden, labels
-        pairs = step.fused(self.view)
+        pairs = step.fused(self.view, rows="text")
         rows = view.text_rows.repeat_interleave(len(pairs.pooled) // len(view.text_rows))
         return pairs.text.hidden, labels.index_select(0, rows)

@@ -1,0 +1,192 @@
+"""Image-text contrast: a sentence and its picture are closer than all other pairs of the batch, over all processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.nn.model import Facts, Model, States, initialise
+from vlcli.nn.step import Step
+from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.objectives.negatives import ids_of
+
+Positives = Literal["own", "shared", "masked"]
+
+
+@dataclass
+class Known:
+    """Who is who, over all processes.
+
+    Attributes:
+        texts: (N,) ids of the sentences of all examples, in rank order.
+        images: (N,) ids of their pictures.
+        own: (B,) where this process's examples stand among them.
+    """
+
+    texts: Tensor
+    images: Tensor
+    own: Tensor
+
+    @classmethod
+    def of(cls, step: Step, view: str) -> Known:
+        """Gather the ids of a step's examples."""
+        chosen, (text_rows, image_rows) = step.view(view), step.pairs(view)
+        assert chosen.text is not None
+        assert chosen.images is not None
+        texts, images = ids_of(chosen.text.keys, text_rows), ids_of(chosen.images.keys, image_rows)
+        counts = step.gather(torch.tensor([len(texts)], device=texts.device))
+        start = int(counts[: step.rank].sum())
+        own = torch.arange(start, start + len(texts), device=texts.device)
+        return cls(step.gather(texts), step.gather(images), own)
+
+    @property
+    def together(self) -> Tensor:
+        """(B, N) pairs that belong together: one sentence, or one picture."""
+        same_text = self.texts[self.own][:, None] == self.texts[None]
+        return same_text | (self.images[self.own][:, None] == self.images[None])
+
+
+class Contrast(Objective):
+    """Image-text contrast (InfoNCE) with a learned temperature, over the examples of all processes.
+
+    Similarities are cosines of projected pooled vectors times exp(scale). A model that gives a second vector of each
+    (``States.extra["fused"]``: VLMo's vision-language path) gets a second pair of projections and a second temperature;
+    the two losses are averaged, and only the first one's similarities choose hard negatives.
+
+    Args:
+        model: gives the vectors.
+        facts: not used.
+        width: of the shared space; None: the model's own.
+        bias: whether the projections have one (ALBEF).
+        temperature: to begin with; the scale is log(1 / temperature).
+        learned: whether the temperature is learned.
+        largest: bound of exp(scale) (CLIP: 100); None: none.
+        second: contrast the second vectors too, where the model gives them.
+        positives: whose pair counts as right: the example's own; any pair of one picture or sentence, in equal shares
+            (``shared``); or the own, and such pairs are left out of the wrong ones (``masked``).
+        as_released: the gradient as VLMo's code has it, where other processes' vectors are constants: over several
+            processes the encoders' gradient is divided by their number, the temperature's is not.
+        view: the view it reads.
+    """
+
+    paper = "CLIP, Radford et al. 2021; VLMo, Bao et al. 2022, section 3.2; ALBEF, Li et al. 2021, Eq. 1"
+    requires = frozenset({"text", "image"})
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        width: int | None = None,
+        bias: bool = False,
+        temperature: float = 0.07,
+        learned: bool = True,
+        largest: float | None = None,
+        second: bool = True,
+        positives: Positives = "own",
+        as_released: bool = False,
+        view: str = "clean",
+    ) -> None:
+        super().__init__(model, facts)
+        if temperature <= 0:
+            raise ComponentError("A temperature must be above 0.", where="contrast.temperature", got=str(temperature))
+        self.positives, self.as_released, self.view, self.largest = positives, as_released, view, largest
+        self.text, self.image = (nn.Linear(self.dim, width or self.dim, bias=bias) for _ in range(2))
+        self.scale = nn.Parameter(torch.tensor(math.log(1 / temperature)), requires_grad=learned)
+        self.twice = second and bool(getattr(model, "second_path", False))
+        if self.twice:
+            self.fused_text, self.fused_image = (nn.Linear(self.dim, width or self.dim, bias=bias) for _ in range(2))
+            self.fused_scale = nn.Parameter(torch.tensor(math.log(1 / temperature)), requires_grad=learned)
+        for module in self.modules():
+            initialise(module, model.init_std)
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropy both ways, a mean over examples."""
+        known = Known.of(step, self.view)
+        loss, scores = self._both_ways(step, known, second=False)
+        if self.twice:
+            loss = (loss + self._both_ways(step, known, second=True)[0]) / 2
+        outputs = {
+            "image_to_text": scores[0].detach(),
+            "text_to_image": scores[1].detach(),
+            "texts": known.texts,
+            "images": known.images,
+            "own": known.own,
+        }
+        right = (scores[0].argmax(1) == known.own).float()
+        metrics = {"image_to_text": Mean.of(right), "temperature": Mean.of(1 / self._factor(self.scale.detach())[None])}
+        return Outcome({"contrast": Mean.of(loss)}, outputs, metrics)
+
+    def predict(self, step: Step) -> dict[str, Tensor]:
+        """``text`` and ``image``: the normalised vectors of every example's sentence and picture, (B, width) each."""
+        text_rows, image_rows = step.pairs(self.view)
+        texts, images = self.vectors(step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled"))
+        return {"text": texts[text_rows], "image": images[image_rows]}
+
+    def vectors(self, text: States | None, image: States | None, second: bool = False) -> tuple[Tensor, Tensor]:
+        """Normalised projections of unique texts (N, width) and images (M, width); what is None stays empty."""
+        heads = (self.fused_text, self.fused_image) if second else (self.text, self.image)
+        made = [
+            torch.empty(0) if states is None else full_precision(head(summary(states, second)))
+            for head, states in zip(heads, (text, image), strict=True)
+        ]
+        return F.normalize(made[0], dim=-1), F.normalize(made[1], dim=-1)
+
+    def _both_ways(self, step: Step, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Losses per example (B,), and scores of pictures against all sentences and the other way (B, N)."""
+        text_rows, image_rows = step.pairs(self.view)
+        states = step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled")
+        texts, images = self.vectors(*states, second)
+        own_texts, own_images = texts[text_rows], images[image_rows]
+        all_texts, all_images = step.gather(own_texts), step.gather(own_images)
+        if self.as_released:
+            return self._released(own_texts, own_images, all_texts, all_images, known, second)
+        scores = self._scores(own_images, all_texts, second), self._scores(own_texts, all_images, second)
+        return sum(self._loss(found, known) for found in scores) / 2, scores  # type: ignore[return-value]
+
+    def _released(
+        self, texts: Tensor, images: Tensor, all_texts: Tensor, all_images: Tensor, known: Known, second: bool
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The loss over the whole matrix on every process, where only its own rows carry a gradient."""
+        whole_texts = all_texts.detach().index_copy(0, known.own, texts)
+        whole_images = all_images.detach().index_copy(0, known.own, images)
+        forth = self._scores(whole_images, whole_texts, second)
+        everyone = Known(known.texts, known.images, torch.arange(len(forth), device=forth.device))
+        loss = (self._loss(forth, everyone) + self._loss(forth.T, everyone)) / 2
+        return loss, (forth[known.own], forth.T[known.own])
+
+    def _scores(self, own: Tensor, other: Tensor, second: bool) -> Tensor:
+        return self._factor(self.fused_scale if second else self.scale) * own @ other.T
+
+    def _factor(self, scale: Tensor) -> Tensor:
+        factor = full_precision(scale).exp()
+        return factor if self.largest is None else factor.clamp(max=self.largest)
+
+    def _loss(self, scores: Tensor, known: Known) -> Tensor:
+        """(B,) cross-entropy of scores (B, N)."""
+        own = known.own
+        if self.positives == "own":
+            return F.cross_entropy(scores, own, reduction="none")
+        together = known.together
+        if self.positives == "masked":
+            off = together.scatter(1, own[:, None], False)
+            return F.cross_entropy(scores.masked_fill(off, -torch.inf), own, reduction="none")
+        shares = together.to(scores.dtype)
+        return F.cross_entropy(scores, shares / shares.sum(1, keepdim=True), reduction="none")
+
+
+def summary(states: States, second: bool = False) -> Tensor:
+    """One vector a row: the model's own, the second path's, or the mean over real tokens."""
+    if second:
+        return states.extra["fused"]
+    if states.pooled is not None:
+        return states.pooled
+    valid = states.layout.expand(len(states.hidden)).valid[..., None].to(states.hidden.dtype)
+    return (states.hidden * valid).sum(1) / valid.sum(1).clamp(min=1)

@@ -1,0 +1,116 @@
+"""Who is whose across processes: ids of sentences and pictures, gathered states, and negatives drawn alike anywhere."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vlcli.nn.layout import Layout
+from vlcli.nn.model import States
+
+Gather = Callable[[Tensor], Tensor]
+_LAYOUT = ("route", "source", "index", "centre", "special", "valid", "boxes")
+
+
+def ids_of(keys: Sequence[str], rows: Tensor) -> Tensor:
+    """A number for each row's key (B,), the same in every process and run."""
+    numbers = [
+        int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big", signed=True) for key in keys
+    ]
+    return torch.tensor([numbers[row] for row in rows.tolist()], dtype=torch.long, device=rows.device)
+
+
+def gather_states(states: States, gather: Gather) -> States:
+    """Rows of all processes in rank order, shorter sequences padded to the longest; the gradient goes back."""
+    longest = int(gather(torch.tensor([states.hidden.shape[1]], device=states.hidden.device)).max())
+    missing = longest - states.hidden.shape[1]
+    shared = _is_shared(states.layout)
+    layout = states.layout if shared else _padded(states.layout.expand(len(states.hidden)), missing)
+    hidden = F.pad(states.hidden, (0, 0, 0, missing))
+    pooled = None if states.pooled is None else gather(states.pooled)
+    return States(gather(hidden), layout if shared else _gathered(layout, gather), pooled)
+
+
+def stack_states(parts: Sequence[States]) -> States:
+    """Rows below one another, shorter sequences padded; a layout that all parts share stays shared."""
+    longest = max(part.hidden.shape[1] for part in parts)
+    missing = [longest - part.hidden.shape[1] for part in parts]
+    hidden = torch.cat([F.pad(part.hidden, (0, 0, 0, more)) for part, more in zip(parts, missing, strict=True)])
+    if not any(missing) and all(_is_shared(part.layout) for part in parts):
+        return States(hidden, parts[0].layout)
+    layouts = [_padded(part.layout.expand(len(part.hidden)), more) for part, more in zip(parts, missing, strict=True)]
+    values = {name: [getattr(layout, name) for layout in layouts] for name in _LAYOUT}
+    joined = {name: torch.cat(found) for name, found in values.items() if all(v is not None for v in found)}
+    return States(hidden, replace(layouts[0], **joined))
+
+
+def _is_shared(layout: Layout) -> bool:
+    """Whether every row has these places: a full grid of one row; one row of text is that row's own."""
+    return layout.grid is not None and len(layout.route) == 1
+
+
+def _padded(layout: Layout, missing: int) -> Layout:
+    if missing == 0:
+        return layout
+    blank = {"index": -1, "centre": torch.nan, "valid": False, "special": False}
+
+    def grown(name: str) -> Tensor | None:
+        value: Tensor | None = getattr(layout, name)
+        if value is None:
+            return None
+        more = value.new_full((value.shape[0], missing, *value.shape[2:]), blank.get(name, 0))
+        more = value[:, -1:].expand_as(more) if name in ("route", "source") else more
+        return torch.cat([value, more], 1)
+
+    return replace(layout, grid=None, **{name: grown(name) for name in _LAYOUT})
+
+
+def _gathered(layout: Layout, gather: Gather) -> Layout:
+    values = {name: value for name in _LAYOUT if (value := getattr(layout, name)) is not None}
+    return replace(layout, **{name: gather(value.detach().contiguous()) for name, value in values.items()})
+
+
+def gumbel(own: Tensor, other: Tensor) -> Tensor:
+    """Noise for every pair (B, N), from the two numbers alone: drawing by the largest of score plus noise is drawing in
+    proportion to exp(score), whatever process holds the pair.
+
+    Args:
+        own: (B,) a number for each (seed, step, sample).
+        other: (N,) a number for each candidate.
+    """
+    mixed = _mix(_mix(own)[:, None] ^ other[None])
+    uniform = ((mixed >> 11) & 0x1FFFFFFFFFFFFF).double().add(0.5) / 2**53  # in (0, 1), never 0 nor 1
+    return -torch.log(-torch.log(uniform))
+
+
+def _mix(number: Tensor) -> Tensor:
+    """Scatter the bits of 64-bit integers (the finaliser of splitmix64; products wrap around)."""
+    number = (number ^ _shift(number, 30)) * -4658895280553007687
+    number = (number ^ _shift(number, 27)) * -7723592293110705685
+    return number ^ _shift(number, 31)
+
+
+def _shift(number: Tensor, bits: int) -> Tensor:
+    """A logical right shift of signed integers."""
+    return (number >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def draw(scores: Tensor, allowed: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    """One candidate for each row, in proportion to exp(score), or the best without noise.
+
+    Args:
+        scores: (B, N).
+        allowed: (B, N) bool.
+        noise: of :func:`gumbel`, or None.
+
+    Returns:
+        Rows that have any candidate (K,), and their candidate (K,).
+    """
+    rows = allowed.any(1).nonzero()[:, 0]
+    total = scores.detach().double() if noise is None else scores.detach().double() + noise
+    return rows, total.masked_fill(~allowed, -torch.inf)[rows].argmax(1)
