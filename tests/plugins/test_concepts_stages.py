@@ -244,3 +244,20 @@ def test_the_objective_stands_on_other_models(world, tmp_path):
     }
     result = finetune.run(context(tmp_path / "lxmert", root, inputs, kind="finetune", **config))
     assert 0 < result.metrics["train/loss/concepts"] < 10
+
+
+def test_half_precision_learns_the_same(world, tmp_path):
+    root, inputs, _, found = world
+    config = {
+        "model": {"name": "noisy-or", "dropout": 0.0},
+        "task": {**TASK, "pos": ["JJ"]},
+        "objectives": [{"name": "concepts", "bias": -2.0}],
+        "data": [{**DATA, "take": "first:40"}],
+        "steps": 150,
+        "batch_size": 16,
+        "optimizer": {"lr": 0.1},
+        "features": "regions",
+        "precision": "bf16",
+    }
+    half = finetune.run(context(tmp_path / "half", root, inputs, kind="finetune", **config))
+    assert half.metrics["train/loss/concepts"] == pytest.approx(found.metrics["train/loss/concepts"], abs=0.02)
