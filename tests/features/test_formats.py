@@ -439,7 +439,8 @@ def test_mattnet_detections(tmp_path):
     assert store.ids == ["COCO_train2014_000000000009", "COCO_train2014_000000000008"]
     record = store.read(store.ids[0])
     assert record.boxes.tolist() == [[10, 5, 30, 15], [0, 0, 0, 0]]
-    assert (record.box_ids.tolist(), record.classes.tolist()) == (["0", "2"], [18, 1])
+    assert (record.box_ids.tolist(), record.classes.tolist()) == (["0", "2"], [16, 0])  # COCO's 18 and 1
+    assert store.provenance["classes"][16] == "dog"
     assert (record.size, store.dim) == ((40, 60), 0)
     import_features("mattnet", tmp_path / "dets.json", tmp_path / "g.h5")
     assert FeatureStore(tmp_path / "g.h5").size("9") == (16, 31)

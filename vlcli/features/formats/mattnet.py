@@ -7,7 +7,6 @@ whose ``boxes`` name the JSON file or this store.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vlcli.errors import DataError
+from vlcli.features.boxes import BoxList, read_boxes
 from vlcli.features.formats.base import Entry, Format, Options, Pictures, named_size, size_facts
+from vlcli.features.labels import Labels, class_table, ids_used, numbered
 from vlcli.features.schema import Record
 
 
@@ -29,8 +29,8 @@ class Mattnet(Format):
     provenance: ClassVar = {"extractor": "imported: mattnet", "boxes": "detected"}
 
     def facts(self, source: Path, options: Options) -> dict[str, Any]:
-        """Where the sizes come from."""
-        return size_facts(options)
+        """What the classes' numbers stand for, and where the sizes come from."""
+        return {**size_facts(options), **_read(source)[1].provenance()}
 
     def entries(self, source: Path, options: Options) -> Iterator[Entry]:
         """The images in the order in which they first appear.
@@ -38,43 +38,28 @@ class Mattnet(Format):
         Raises:
             DataError: the file is no such list.
         """
-        for name, rows in _by_image(source).items():
-            own = options.pictures.find(name) if options.pictures else None
-            yield Entry(own or name, f"{source}: image {name}", partial(_decode, own or name, rows, options.pictures))
+        for name, boxes in _read(source)[0].items():
+            own = (options.pictures.find(name) if options.pictures else None) or name
+            yield Entry(own, f"{source}: image {name}", partial(_decode, own, boxes, options.pictures))
 
 
-def _by_image(source: Path) -> dict[str, list[dict[str, Any]]]:
-    rows: dict[str, list[dict[str, Any]]] = {}
-    try:
-        for row in json.loads(source.read_text(encoding="utf-8")):
-            rows.setdefault(str(row["image_id"]), []).append(row)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            "the file is no list of detections",
-            where=str(source),
-            got=f"{type(error).__name__}: {error}",
-            expected="a JSON list of objects with image_id and box",
-        ) from None
-    return rows
+def _read(source: Path) -> tuple[dict[str, BoxList], Labels]:
+    boxes = read_boxes(source, "mattnet")
+    labels = class_table(ids_used(boxes), {})
+    return numbered(boxes, labels), labels
 
 
-def _decode(name: str, rows: list[dict[str, Any]], pictures: Pictures | None) -> Record:
-    x, y, width, height = np.array([row["box"] for row in rows], np.float32).reshape(-1, 4).T
-    boxes = np.stack([x, y, x + width - 1, y + height - 1], 1)
-    size = named_size(name, pictures, (float(boxes[:, 2].max()) + 1, float(boxes[:, 3].max()) + 1))
+def _decode(name: str, boxes: BoxList, pictures: Pictures | None) -> Record:
+    corner = boxes.boxes[:, 2:].max(0, initial=0) + 1
     return Record(
         id=name,
-        features=np.zeros((len(rows), 0), np.float32),
-        boxes=boxes,
-        size=size,
-        scores=_column(rows, "score", np.float32),
-        classes=_column(rows, "category_id", np.int32),
-        box_ids=_column(rows, "det_id", np.str_),
+        features=np.zeros((len(boxes), 0), np.float32),
+        boxes=boxes.boxes,
+        size=named_size(name, pictures, (float(corner[0]), float(corner[1]))),
+        scores=boxes.scores,
+        classes=boxes.classes,
+        box_ids=boxes.box_ids,
     )
-
-
-def _column(rows: list[dict[str, Any]], key: str, dtype: Any) -> np.ndarray | None:
-    return np.array([row[key] for row in rows], dtype) if all(key in row for row in rows) else None
 
 
 MATTNET = Mattnet()
