@@ -201,6 +201,22 @@ def test_held_out_images_are_refused_by_name(tmp_path: Path, file: str, content:
     assert len(read("lxmert-pretrain", tmp_path, split="mscoco_train", held_out=[]).examples()) == 2
 
 
+def test_a_test_split_is_not_aggregated(official: Path) -> None:
+    vqa(official, "test", {44: ["yes"] * 10})
+    changes = {"vqa": {"split": ["train", "test"]}}
+    with pytest.raises(DataError, match="made of a test split") as caught:
+        write_pretraining(official, official / "out", Silent(), changes)
+    assert "test2014_questions.json" in caught.value.where
+    with pytest.raises(DataError, match="made of a test split"):
+        read("lxmert-sources", official, sources=changes).examples()
+    assert not (official / "out").exists()
+
+
+def test_a_fixed_file_is_of_one_split(official: Path) -> None:
+    rows = table_one(official, Silent(), {"mscoco": {"file": "annotations/captions_train2014.json"}})
+    assert rows[-1]["mscoco"] == 2
+
+
 def test_a_held_out_image_is_known_by_its_other_name(official: Path) -> None:
     pretraining(official, "vgnococo", "9", "8")  # 8 is COCO's 43
     with pytest.raises(DataError, match="minival") as caught:

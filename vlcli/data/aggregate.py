@@ -103,7 +103,8 @@ def find_sources(root: Path, changes: Mapping[str, Mapping[str, Any] | None] | N
 
 def _source(root: Path, name: str, change: dict[str, Any]) -> Source | None:
     for spec, usual in USUAL[name]:
-        splits = change.get("split", usual)
+        fixed = any("{split}" not in str(change.get(key, "{split}")) for key in ("file", "questions"))
+        splits = change.get("split", usual[:1] if fixed else usual)  # a file without {split} is of one split
         splits = [splits] if isinstance(splits, str) else list(splits)
         parts = {}
         for split in splits:
@@ -115,6 +116,23 @@ def _source(root: Path, name: str, change: dict[str, Any]) -> Source | None:
     if change:
         raise DataError("The files of a source are not there.", where=str(root), got=f"{name}: {change}")
     return None
+
+
+def refuse_tests(sources: Iterable[Source]) -> None:
+    """Refuse to train on what is for testing.
+
+    Raises:
+        DataError: a source names a test split; its files are named.
+    """
+    for source in sources:
+        for split, reader in source.parts.items():
+            if split in reader.held_out_splits and split != "minival":
+                raise DataError(
+                    "Pre-training data are made of a test split.",
+                    where=", ".join(map(str, reader.files())),
+                    got=f"{source.name}.split={split}",
+                    expected="splits for training and validation",
+                )
 
 
 def aggregate(

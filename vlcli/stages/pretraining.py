@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vlcli.data.aggregate import SPLITS, Datum, Source, aggregate, composition, find_sources
+from vlcli.data.aggregate import SPLITS, Datum, Source, aggregate, composition, find_sources, refuse_tests
 from vlcli.data.answers import SIZE, as_rows, best_answer, build_table
 from vlcli.data.heldout import Identity, held_out, minival, refuse_held_out
 from vlcli.data.readers.lxmert import HELD, read_data, write_data
@@ -32,6 +32,7 @@ def write_pretraining(
         DataError: nothing is there, a file is malformed, or an image of a test split would be trained on.
     """
     sources = find_sources(root, changes)
+    refuse_tests(sources)
     if minival(root, minival_file)[0] is None:
         progress.warn("there is no list of minival: all of COCO's validation images are held out")
     data = aggregate(sources, root, minival_file=minival_file, progress=progress)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data.aggregate import SPLITS, Datum, aggregate, find_sources
+from vlcli.data.aggregate import SPLITS, Datum, aggregate, find_sources, refuse_tests
 from vlcli.data.answers import AnswerList, read_answers
 from vlcli.data.files import inside, read_json, value
 from vlcli.data.heldout import Identity, held_out, refuse_held_out
@@ -189,7 +189,9 @@ class LxmertSources(Grouped):
     def data(self) -> dict[str, list[Datum]]:
         """The images of each chosen split; splits that the data do not have are empty."""
         options = {"minival_file": self.minival, "image_data": self.image_data}
-        made = aggregate(find_sources(self.root, self.sources), self.root, **options)
+        sources = find_sources(self.root, self.sources)
+        refuse_tests(sources)
+        made = aggregate(sources, self.root, **options)
         return {split: list(made[split].values()) for split in self.split_names}
 
 
