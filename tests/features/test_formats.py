@@ -370,7 +370,8 @@ def test_vlp_shards(tmp_path):
         record = store.read(name)
         assert np.array_equal(record.features, features)
         assert np.array_equal(record.class_probs, probs.astype(np.float32))
-        assert np.array_equal(np.column_stack([record.boxes, record.classes, record.scores]), table.astype(np.float32))
+        columns = [record.boxes, record.classes + 1, record.scores]  # their background is class 0
+        assert np.array_equal(np.column_stack(columns), table.astype(np.float32))
         assert record.size == (40, 60)
     import_features("vlp", tmp_path / "vlp" / "feat", tmp_path / "g.h5")  # the folder; sizes by the boxes
     lean = FeatureStore(tmp_path / "g.h5")

@@ -1,14 +1,17 @@
-"""VLP's sharded HDF5 (LuoweiZhou/VLP ``vlp/seq2seq_loader.py``).
+"""VLP's sharded HDF5 (LuoweiZhou/VLP ``vlp/seq2seq_loader.py``, written by detectron-vlp).
 
 ``PREFIX_featSSS.h5`` and ``PREFIX_clsSSS.h5`` hold one data set an image, SSS being the last three signs of its
-name; one file holds the boxes of all of them as x1 y1 x2 y2, class, confidence. The sizes of the images are nowhere:
-without the pictures they are taken as far as the boxes reach, as VLP itself does.
+name; one file holds the boxes of all of them (before its authors merge them: ``PREFIX_bboxSSS.h5``) as x1 y1 x2 y2,
+class, confidence. Their class counts the background as 0, a store's does not: it is one less, and -1 where no class
+survived. The sizes of the images are nowhere: without the pictures they are taken as far as the boxes reach, as VLP
+itself does.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,19 +46,15 @@ class Vlp(Format):
             DataError: a file is missing or no HDF5.
         """
         shards = _shards(source)
-        boxes = options.boxes or _box_file(shards[0])
-        with _opened(boxes) as places:
-            for path in shards:
-                other = path.with_name(path.name.replace("_feat", "_cls"))
-                with _opened(path) as features:
-                    probs = _opened(other) if other.is_file() else None
-                    try:
-                        for name in features:
-                            decode = partial(_decode, name, features, probs, places, options.pictures)
-                            yield Entry(name, f"{path}[{name}]", decode)
-                    finally:
-                        if probs is not None:
-                            probs.close()
+        for path in shards:
+            own = path.with_name(path.name.replace("_feat", "_bbox"))
+            boxes = options.boxes or (own if own.is_file() else _box_file(path))
+            other = path.with_name(path.name.replace("_feat", "_cls"))
+            with _opened(path) as features, _opened(boxes) as places, ExitStack() as held:
+                probs = held.enter_context(_opened(other)) if other.is_file() else None
+                for name in features:
+                    decode = partial(_decode, name, features, probs, places, options.pictures)
+                    yield Entry(name, f"{path}[{name}]", decode)
 
     def count(self, source: Path) -> int:
         """Number of data sets."""
@@ -119,7 +118,7 @@ def _decode(
         boxes=table[:, :4],
         size=named_size(name, pictures, corner),
         scores=table[:, 5],
-        classes=table[:, 4].astype(np.int32),
+        classes=table[:, 4].astype(np.int32) - 1,
         class_scores=table[:, 5],
         class_probs=classes,
     )
