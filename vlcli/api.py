@@ -28,6 +28,7 @@ from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore, image_id
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Fused, Model, Recorder, States, device_of
+from vlcli.objectives.answering import Answering
 from vlcli.tasks.base import Task
 
 RUNS = "runs"
@@ -117,6 +118,29 @@ class Loaded:
         if self.task is None:
             return {f"{name}/{key}": value[0].cpu() for name, found in outputs.items() for key, value in found.items()}
         return self.task.decode(outputs, batch)[0]
+
+    def answers(self, question: str, image: Picture | Sequence[Picture], best: int = 5) -> list[tuple[str, float]]:
+        """The ``best`` answers to a question, likeliest first, each with its probability.
+
+        Raises:
+            UsageError: the model was trained on no answer table.
+        """
+        found = (part for part in self.learner.objectives.values() if isinstance(part, Answering))
+        head = next(found, None)
+        if head is None:
+            raise UsageError(
+                "This model has no answer table.",
+                where=str(self.folder),
+                got=", ".join(self.learner.objectives) or "no objective",
+                expected="a model fine-tuned on vqa or gqa, or pre-trained with image-qa",
+            )
+        with torch.no_grad():
+            logits = head.predict(self.learner.step(self._example(question, image)))["logits"][0].float()
+        chances = logits.sigmoid() if head.loss == "bce" else logits.softmax(-1)
+        scores, places = chances.topk(min(best, len(chances)))
+        return [
+            (head.table.answers[place], score) for place, score in zip(places.tolist(), scores.tolist(), strict=True)
+        ]
 
     def _example(self, text: str, image: Picture | Sequence[Picture]) -> Batch:
         pictures = [image] if isinstance(image, Picture) else list(image)

@@ -126,7 +126,7 @@ def _section(annotation: Any) -> Any:
 
 
 def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) -> list[Problem]:
-    """``from`` and ``features`` name earlier stages, or places (whether these are there is not a matter of structure)."""
+    """``from`` and ``features`` name earlier stages, or places; whether a place is there is no matter of structure."""
     from vlcli.recipe.wiring import names_a_place
 
     problems: list[Problem] = []

@@ -27,9 +27,9 @@ def drop_null_stages(document: Document) -> None:
     gone = {name for name, stage in stages.items() if stage is None}
     document.value["stages"] = {name: stage for name, stage in stages.items() if name not in gone}
     if isinstance(table, dict) and isinstance(table.get("rows"), dict):
-        gone.add(None)
-        rows = {label: name for label, name in table["rows"].items() if isinstance(name, list | dict) or name not in gone}
-        document.value["table"] = {**table, "rows": rows}
+        dropped = [None, *gone]
+        kept = {label: name for label, name in table["rows"].items() if name not in dropped}
+        document.value["table"] = {**table, "rows": kept}
 
 
 def _merge(parent: Document, child: Document, path: Path_, places: dict[Path_, str]) -> Any:

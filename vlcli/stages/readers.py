@@ -20,8 +20,8 @@ def open_readers(specs: Sequence[Spec | str], root: Path, progress: Progress | N
     """Data sets by the recipe's words.
 
     ``weight`` says how often an epoch passes over one; of one that ``augments`` others, only the questions count whose
-    answers are in the table that the others give (:func:`keep_answered`); one with ``if_missing: skip`` is left out where its files are
-    not there, unless none would remain.
+    answers are in the table that the others give (:func:`keep_answered`); one with ``if_missing: skip`` is left out
+    where its files are not there, unless none would remain.
 
     Raises:
         DataError: a file is missing.
