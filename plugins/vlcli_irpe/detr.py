@@ -14,7 +14,6 @@ from torchvision.ops import FrozenBatchNorm2d, box_convert
 
 from vlcli.errors import ComponentError, DataError
 from vlcli.features.backbone import TINY, TINY_WIDTHS, tiny_conv
-from vlcli.features.weights import load_tensors, read_weights
 from vlcli.nn import (
     AttentionBlock,
     AttentionMask,
@@ -146,11 +145,11 @@ class DETR(Model):
         classes: rows of the classifier; "no object" is one more. 91 are COCO's category ids, which have gaps, as
             released: a class has the row of its id. None: one for each class of the data.
         position: encodings of the encoder; DETR's own sines and whatever is added.
+        decoder_position: what tells the decoder where the encoder's tokens lie.
         attention: any registered attention.
         dropout: of blocks and attention probabilities.
         image_size: height and width to resize to; None keeps each picture's, padded to the batch.
         trained_from: the first stage of the backbone that is trained: 2 as in DETR, 0 for the stem too.
-        backbone_weights: local file the ResNet starts from, by torchvision's names.
         norm: of the backbone: ``frozen`` statistics, as published weights need, or ``batch`` from scratch.
         label_weight: of the class, in matching and loss.
         box_weight: of the boxes' L1 distance.
@@ -179,7 +178,7 @@ class DETR(Model):
         dropout: float = 0.1,
         image_size: tuple[int, int] | None = None,
         trained_from: int = 2,
-        backbone_weights: str | None = None,
+        decoder_position: Literal["sine", "none"] = "sine",
         norm: Literal["frozen", "batch"] = "frozen",
         label_weight: float = 1.0,
         box_weight: float = 5.0,
@@ -194,10 +193,8 @@ class DETR(Model):
         shape = AttentionShape(dim, heads, encoder_layers, dropout=dropout)
         style = BlockStyle(norm="post", eps=1e-5, dropout=dropout, activation="relu")
         self.body = _body(backbone, norm, trained_from)
-        if backbone_weights is not None:
-            load_tensors(self.body, read_weights(backbone_weights), backbone_weights, ("fc.*",))
         self.input_proj = nn.Conv2d(CHANNELS[backbone], dim, 1)
-        self.sine = DetrSine(shape)
+        self.sine = DetrSine(shape) if decoder_position == "sine" else None
         self.encoder = Stack.of(encoder_layers, shape, hidden, style, attention, build_positions(position, shape)[1])
         deep = replace(shape, layers=decoder_layers)
         self.decoder = nn.ModuleList(DecoderLayer(deep, hidden, style, attention) for _ in range(decoder_layers))
@@ -285,7 +282,8 @@ class DETR(Model):
 
     def decode(self, memory: Tensor, layout: Layout, record: Recorder | None = None) -> Tensor:
         """Queries by layer, normalised: (L, B, Q, D)."""
-        place, asked = self.query_embed.weight[None], self.sine.waves(layout).to(memory.dtype)
+        place = self.query_embed.weight[None]
+        asked = 0.0 if self.sine is None else self.sine.waves(layout).to(memory.dtype)
         keys = AttentionMask(layout.valid)
         x, found = torch.zeros_like(place).expand(len(memory), -1, -1), []
         for number, layer in enumerate(self.decoder):
@@ -297,12 +295,14 @@ class DETR(Model):
         return torch.stack(found)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Weights of DETR's release, of iRPE's with its tables, or of transformers, under our names."""
+        """Weights of DETR's release, of iRPE's with its tables, of transformers, or of a ResNet, under our names."""
         own = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         if any(name.startswith("transformer.") for name in state):
             state = from_released(state, own)
         elif any(name.startswith("class_labels_classifier.") for name in state):
             state = from_transformers(state, own)
+        elif "conv1.weight" in state:  # a ResNet alone, by torchvision's names
+            state = {f"body.{name}": value for name, value in state.items() if not name.startswith("fc.")}
         return self._fit_classes(fit_tables(dict(state), own, report), report)
 
     def _fit_classes(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:

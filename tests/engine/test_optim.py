@@ -113,6 +113,13 @@ def test_the_factor_rises_then_falls_within_bounds(total, warmup, name, end):
     assert all(a >= b - 1e-9 for a, b in zip(values[top:-1], values[top + 1 :], strict=True))
 
 
+def test_a_step_schedule_drops_at_shares_of_the_run():
+    options = ScheduleOptions(name="step", warmup=0.0, drops=[0.5, 0.9], factor=0.1)
+    values = [factor(index, 10, options) for index in range(10)]
+    assert values == pytest.approx([1.0] * 5 + [0.1] * 4 + [0.01])
+    assert factor(0, 10, options.model_copy(update={"warmup": 4.0})) == 0.25
+
+
 def test_the_schedule_of_bert_adam_is_the_published_one():
     options, total, warm = ScheduleOptions(warmup=0.1), 100, 0.1
     for index in range(total):

@@ -22,6 +22,8 @@ def factor(index: int, total: int, options: ScheduleOptions, *, count_after: boo
     warm = options.warmup * total if options.warmup < 1 else options.warmup
     if index < warm:
         return min(1.0, (index if count_after else index + 1) / warm)
+    if options.name == "step":
+        return options.factor ** sum(index >= round(drop * total) for drop in options.drops)
     left = min(1.0, (index - warm) / max(total - warm, 1e-9))
     return options.end + (1 - options.end) * _shape(options, left)
 

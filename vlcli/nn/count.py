@@ -58,12 +58,14 @@ def model_macs(model: Model, needs: Needs, facts: Facts, images: int = 1) -> dic
     ``text`` and ``image`` are the encoders, or the embeddings where the model fuses these.
     """
     light = model if _on_meta(model) else copy.deepcopy(model).to("meta")
-    training = light.training
-    light.eval()
+    training, trained = light.training, [parameter for parameter in light.parameters() if parameter.requires_grad]
+    light.eval().requires_grad_(False)  # torch's counter fails on views of parameters that want gradients
     try:
         return _passes(light, needs, facts, images)
     finally:
         light.train(training)
+        for parameter in trained:
+            parameter.requires_grad_(True)
 
 
 def head_macs(head: nn.Module) -> int:

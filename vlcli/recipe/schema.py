@@ -91,12 +91,17 @@ class OptimizerOptions(Section):
 
 
 class ScheduleOptions(Section):
-    """The learning rate over time: warm-up (a share of all steps if below 1, else steps), then decay to ``end``."""
+    """The learning rate over time: warm-up (a share of all steps if below 1, else steps), then decay to ``end``.
 
-    name: Literal["linear", "cosine", "constant", "polynomial"] = "linear"
+    ``step`` multiplies it by ``factor`` at each of ``drops``, shares of all steps.
+    """
+
+    name: Literal["linear", "cosine", "constant", "polynomial", "step"] = "linear"
     warmup: float = 0.05
     end: float = 0.0
     power: float = 1.0
+    drops: list[float] = []
+    factor: float = 0.1
 
 
 class EmaOptions(Section):
