@@ -79,3 +79,35 @@ def test_bad_files_have_reasons(tmp_path):
             open_image(tmp_path / name)
     with pytest.raises(BadImageError, match="too large: 64 x 64"):
         open_image(tmp_path / "a.jpg", max_pixels=4000)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_damaged_bytes_are_bad_images_not_crashes(tmp_path):
+    """Bytes of real files changed at random: every one opens or is refused in a line."""
+    rng = np.random.default_rng(0)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for suffix, options in (("jpg", {"exif": exif}), ("png", {"exif": exif}), ("webp", {"exif": exif}), ("gif", {})):
+        path = tmp_path / f"whole.{suffix}"
+        Image.fromarray(RED).save(path, **options)
+        whole = np.frombuffer(path.read_bytes(), np.uint8)
+        for _ in range(60):
+            changed = whole.copy()
+            changed[rng.integers(0, len(changed), 3)] = rng.integers(0, 256, 3)
+            path.write_bytes(changed.tobytes())
+            for read in (open_image, read_size):
+                try:
+                    read(path)
+                except BadImageError as error:
+                    assert str(error)
+
+
+def test_damaged_orientation_turns_nothing(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(RED).save(tmp_path / "a.webp", exif=exif)
+    content = (tmp_path / "a.webp").read_bytes()
+    place = content.index(b"MM\x00*")
+    (tmp_path / "a.webp").write_bytes(content[: place + 2] + b"\x1a" + content[place + 3 :])
+    assert open_image(tmp_path / "a.webp").size == (30, 20)
+    assert read_size(tmp_path / "a.webp") == (20, 30)

@@ -52,10 +52,10 @@ def open_image(path: Path, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | 
     with _opened(path, max_pixels) as image:
         try:
             image.load()
-        except (OSError, ValueError, SyntaxError, EOFError, MemoryError, IndexError) as error:
+            turned = _orientation(image) != 1 and not _keeps(image, raw)
+            return to_rgb(ImageOps.exif_transpose(image) if turned else image)
+        except Exception as error:  # decoders of damaged files raise whatever they meet
             raise BadImageError(f"cannot be decoded: {error}") from None
-        upright = image if _keeps(image, raw) else ImageOps.exif_transpose(image)
-        return to_rgb(upright)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -83,7 +83,9 @@ def _opened(path: Path, max_pixels: int) -> Image.Image:
         raise BadImageError("not an image in a known format") from None
     except Image.DecompressionBombError as error:
         raise BadImageError(f"too large: {error}") from None
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
+    except BadImageError:
+        raise
+    except Exception as error:  # as above
         raise BadImageError(f"cannot be opened: {error}") from None
     width, height = image.size
     if width * height > max_pixels:
@@ -105,6 +107,6 @@ def _turns(image: Image.Image, raw: tuple[int, int] | None) -> bool:
 def _orientation(image: Image.Image) -> int:
     try:
         value = image.getexif().get(_ORIENTATION, 1)
-    except (OSError, ValueError, SyntaxError, KeyError, TypeError):
+    except Exception:  # a damaged tag turns nothing
         return 1
     return value if isinstance(value, int) else 1
