@@ -138,3 +138,23 @@ class OnlyText(Model):
 def test_settings_that_cannot_be(options, words):
     with pytest.raises(ComponentError, match=words):
         registry.build("objectives", {"name": "mlm", **options}, OnlyText(SMALL), SMALL)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sentences(), st.integers(0, 1000))
+def test_counting_over_padding_hides_no_more_than_the_share_of_the_padded_length(text, seed):
+    """The released rule of VLMo: 15 % of 40 places are 6, of which padding takes its part."""
+    rng = generator(seed, 0, "s", "mlm")
+    chosen = MaskWords(SMALL, 0.15, (1.0, 0.0), whole_word=True, rule="count", padded=40).choose(text, rng)
+    assert len(chosen) <= 6
+    assert all(not text.special[place] for place in chosen)
+
+
+def test_counting_over_padding_hides_about_its_share():
+    words = list(range(10))
+    text = TextSample("k", "", [2, *range(5, 15), 3], [True, *[False] * 10, True], [-1, *words, -1])
+    rule = MaskWords(SMALL, 0.15, (1.0, 0.0), whole_word=True, rule="count", padded=40)
+    hidden = [len(rule.choose(text, generator(seed, 0, "s", "mlm"))) for seed in range(2000)]
+    # Six of the 38 places that are no special token, ten of which are words.
+    assert np.mean(hidden) == pytest.approx(6 * 10 / 38, abs=0.08)
+    assert min(hidden) == 0

@@ -32,6 +32,7 @@ class MaskWords(Corruption):
         rule: each by its own coin (``bernoulli``), or a number of them (``count``): round(share * pieces), at least 1.
         limit: at most so many (``count``).
         end: whether the last separator may be hidden too, so that a generator learns to stop.
+        padded: count up to this length, padding as candidates like any other piece (``count``): a released rule.
         view: the view it belongs to.
     """
 
@@ -47,12 +48,14 @@ class MaskWords(Corruption):
         rule: Literal["bernoulli", "count"] = "bernoulli",
         limit: int | None = None,
         end: bool = False,
+        padded: int | None = None,
         view: str = "corrupted",
     ) -> None:
         self.name, self.view = "mlm", view
         self.mask_id, self.vocab_size = facts.mask_id, facts.vocab_size
         self.probability, self.shares = probability, shares
         self.whole_word, self.rule, self.limit, self.end = whole_word, rule, limit, end
+        self.padded = padded
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         """Replace the ids of ``sample``'s sentence."""
@@ -79,12 +82,15 @@ class MaskWords(Corruption):
                 place for group, draw in zip(groups, draws, strict=True) if draw < self.probability for place in group
             ]
         pieces = sum(len(group) for group in groups)
+        if self.padded is not None:
+            pieces = max(self.padded, len(text.ids))
+            groups = [*groups, *([place] for place in range(len(text.ids), pieces))]
         budget = min(max(1, round(self.probability * pieces)), self.limit or pieces) if pieces else 0
         chosen: list[int] = []
         for number in rng.permutation(len(groups)):  # a word that would exceed the budget is passed over
             if len(chosen) + len(groups[number]) <= budget:
                 chosen += groups[number]
-        return sorted(chosen)
+        return sorted(place for place in chosen if place < len(text.ids))
 
     def _groups(self, text: TextSample) -> list[list[int]]:
         """Places that are hidden together: single pieces, or the pieces of a word; specials never."""
@@ -113,6 +119,8 @@ class MaskedLanguageModelling(Objective):
         whole_word: hide all pieces of a word or none.
         rule: ``bernoulli``: each piece (word) by its own coin; ``count``: round(probability * pieces), at least one.
         limit: at most so many a sentence, with ``count``.
+        padded: with ``count``: the share is of this length, and padding is drawn like any piece and then dropped, so that
+            short sentences lose about their share of words and some none (the masking of VLMo's code: 40).
         mask_end: the last separator may be hidden too (sequence-to-sequence training).
         on: states to guess from: ``fused`` with the picture, ``text`` alone; ``auto``: fused where model and batch
             allow.
@@ -134,6 +142,7 @@ class MaskedLanguageModelling(Objective):
         whole_word: bool = False,
         rule: Literal["bernoulli", "count"] = "bernoulli",
         limit: int | None = None,
+        padded: int | None = None,
         mask_end: bool = False,
         on: Literal["auto", "fused", "text"] = "auto",
         view: str = "corrupted",
@@ -143,6 +152,7 @@ class MaskedLanguageModelling(Objective):
         self._check(model, probability, mask_share, random_share, on)
         self.on, self.view, self.fuses = on, view, "fuse" in model.capabilities
         options = {"whole_word": whole_word, "rule": rule, "limit": limit, "end": mask_end, "view": view}
+        options["padded"] = padded
         self._corruption = MaskWords(facts, probability, (mask_share, random_share), **options)
         self.head = build_head(model, "mlm", self.dim, facts.vocab_size, head)
 
