@@ -46,6 +46,7 @@ class FasterRCNN(Model):
         proposals: boxes that reach the second stage (twice as many in training).
         rpn_samples: anchors of a picture that count in training.
         samples: proposals of a picture that count in training.
+        positives: share of these that show objects, at most.
         attributes: learn attributes where the data have them.
         min_score: detections below it are left out.
         nms: overlap above which the less certain of two boxes of a class goes.
@@ -72,13 +73,14 @@ class FasterRCNN(Model):
         proposals: int = 1000,
         rpn_samples: int = 256,
         samples: int = 512,
+        positives: float = 0.25,
         attributes: bool = True,
         min_score: float = 0.05,
         nms: float = 0.5,
         limit: int = 100,
     ) -> None:
         super().__init__(facts)
-        stage = (width, resolution, sampling, proposals, rpn_samples, samples)
+        stage = (width, resolution, sampling, proposals, rpn_samples, samples, positives)
         sizes = Sizes(backbone, norm, short, long, tuple(anchors), tuple(ratios), *stage)
         self.network = faster_rcnn(sizes, facts.region_classes, facts.region_attributes if attributes else 0)
         self.width = width

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
@@ -11,10 +12,11 @@ from torch import Tensor
 from vlcli import __version__
 from vlcli.errors import UsageError
 from vlcli.features.extractor import Extractor, Preparation, Prepared, grid_boxes, to_record
+from vlcli.features.labels import Labels
 from vlcli.features.schema import Record
 from vlcli_torchvision.load import load_detector
 from vlcli_torchvision.pooling import BoxFeatures, Seen, look, scaled, watching
-from vlcli_torchvision.select import Found, select
+from vlcli_torchvision.select import Choice, Found, select
 
 HIDDEN = ("weights", "batch_size")
 """Parameters that change no feature: where the file lies (its hash is kept) and how many pictures go at a time."""
@@ -30,11 +32,13 @@ class TorchvisionExtractor(Extractor):
         arch: a detector of torchvision; not looked at where ``weights`` are those of a training stage.
         weights: local safetensors file or tensors-only checkpoint; None for random weights from ``seed``.
         classes: of a one-stage detector, background included (COCO: 91).
-        boxes: ``detected``; ``given`` ones; or the cells of a ``grid``.
+        boxes: ``detected``; ``given`` ones; the cells of a ``grid``; ``given-or-grid``; or ``auto``: detected where the
+            data's own boxes are of the classes that the detector was trained on, else ``given-or-grid``.
         confidence: least score of a detection.
         min_boxes: fewest boxes of an image, see ``fill``.
         max_boxes: most boxes of an image, by score.
         nms: overlap above which the less certain of two boxes of a class goes.
+        apart: the same whatever their classes; 1 for no such rule.
         fill: what an image with fewer than ``min_boxes`` gets: ``weaker`` detections, the cells of a ``grid`` besides,
             or nothing (``none``). Where nothing at all is found, the whole picture is the region.
         grid: rows and columns.
@@ -53,11 +57,12 @@ class TorchvisionExtractor(Extractor):
         arch: str = "fasterrcnn_resnet50_fpn",
         weights: str | None = None,
         classes: int = 91,
-        boxes: Literal["detected", "given", "grid"] = "detected",
+        boxes: Literal["detected", "given", "grid", "given-or-grid", "auto"] = "detected",
         confidence: float = 0.2,
         min_boxes: int = 10,
         max_boxes: int = 36,
         nms: float = 0.5,
+        apart: float = 1.0,
         fill: Literal["weaker", "grid", "none"] = "weaker",
         grid: tuple[int, int] = (6, 6),
         class_probs: bool = False,
@@ -67,8 +72,8 @@ class TorchvisionExtractor(Extractor):
         seed: int = 0,
     ) -> None:
         self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
-        self.boxes, self.confidence, self.fill, self.grid = boxes, confidence, fill, tuple(grid)
-        self.least, self.most, self.class_probs, self.batch_size = min_boxes, max_boxes, class_probs, batch_size
+        self.choice = Choice(confidence, min_boxes, max_boxes, apart, fill == "weaker")
+        self.fill, self.grid, self.class_probs, self.batch_size = fill, tuple(grid), class_probs, batch_size
         self.loaded = load_detector(arch, weights, classes, seed)
         self.network = self.loaded.network
         self._check(arch)
@@ -78,7 +83,18 @@ class TorchvisionExtractor(Extractor):
             self.network.transform.min_size, self.network.transform.max_size = (short,), long or 1_000_000
         self.features = BoxFeatures(self.network)
         self.dim, self.trained_on = self.loaded.dim, self.loaded.trained_on
-        self.preparation = Preparation(0, 0, "none" if boxes == "detected" else boxes, self.grid, max_boxes or None)
+        self._settle("detected" if boxes == "auto" else boxes)
+
+    def _settle(self, boxes: str) -> None:
+        self.boxes = boxes
+        own = "none" if boxes == "detected" else boxes
+        self.preparation = Preparation(0, 0, own, self.grid, self.choice.most or None)
+
+    def attach(self, labels: Labels) -> None:
+        """Choose where boxes come from, where that is left open."""
+        if self._parameters["boxes"] == "auto":
+            known = labels.classes and labels.classes == self.loaded.labels.classes
+            self._settle("detected" if known else "given-or-grid")
 
     def _check(self, arch: str) -> None:
         if self.class_probs and not self.loaded.two_stages:
@@ -94,10 +110,12 @@ class TorchvisionExtractor(Extractor):
         """Where the weights come from, and where the boxes do."""
         rows, columns = self.grid
         fills = {"weaker": "filled up by weaker ones", "grid": f"the {rows}x{columns} cells of a grid besides"}
-        own = f"the detector's own, of score {self.confidence:g} or more, {self.most} at most"
-        if self.least and self.fill in fills:
-            own += f"; fewer than {self.least}: {fills[self.fill]}"
-        boxes = {"detected": own, "given": "those given", "grid": f"the cells of a {rows}x{columns} grid"}
+        choice = self.choice
+        own = f"the detector's own, of score {choice.confidence:g} or more, {choice.most} at most"
+        if choice.least and self.fill in fills:
+            own += f"; fewer than {choice.least}: {fills[self.fill]}"
+        cells = f"the cells of a {rows}x{columns} grid"
+        boxes = {"detected": own, "given": "those given", "grid": cells, "given-or-grid": f"those given, else {cells}"}
         return [self.loaded.note, f"boxes: {boxes[self.boxes]}"]
 
     def provenance(self) -> dict[str, Any]:
@@ -107,7 +125,7 @@ class TorchvisionExtractor(Extractor):
         return {
             "extractor": "torchvision",
             "parameters": {**shown, "arch": self.loaded.arch, "grid": list(self.grid)},
-            "weights": self.trained_on,
+            "weights": Path(self._parameters["weights"] or "none").name,
             "weights_sha256": self.loaded.sha256,
             "trained_on": self.trained_on,
             "boxes": self.boxes,
@@ -141,7 +159,7 @@ class TorchvisionExtractor(Extractor):
     def _chosen(self, found: dict[str, Tensor], size: tuple[int, int]) -> Found:
         everything = Found(found["boxes"], self.loaded.numbers(found["labels"]), found["scores"])
         cells = torch.from_numpy(grid_boxes(size, self.grid).boxes).to(self.device) if self.fill == "grid" else None
-        return select(everything, self.confidence, self.least, self.most, cells, size, weaker=self.fill == "weaker")
+        return select(everything, self.choice, cells, size)
 
     def _record(self, item: Prepared, found: Found, rows: Tensor) -> Record:
         fields = {"scores": found.scores, "classes": found.labels, "class_scores": found.scores}

@@ -45,6 +45,7 @@ class Sizes:
     proposals: int
     rpn_samples: int
     samples: int
+    positives: float
 
 
 def faster_rcnn(sizes: Sizes, classes: int, attributes: int) -> GeneralizedRCNN:
@@ -186,7 +187,7 @@ def _heads(sizes: Sizes, channels: int, levels: int, classes: int, attributes: i
     pool = MultiScaleRoIAlign(names, sizes.resolution, sizes.sampling)
     head = TwoMLPHead(channels * sizes.resolution**2, sizes.width)
     predictor = Predictor(sizes.width, classes + 1)
-    parts = (pool, head, predictor, 0.5, 0.5, sizes.samples, 0.25, None, 0.05, 0.5, 100)
+    parts = (pool, head, predictor, 0.5, 0.5, sizes.samples, sizes.positives, None, 0.05, 0.5, 100)
     if not attributes:
         return RoIHeads(*parts)
     return AttributeHeads(*parts, width=sizes.width, attributes=attributes)

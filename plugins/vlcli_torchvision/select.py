@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torchvision.ops import nms
 
 
 @dataclass
@@ -27,32 +28,42 @@ class Found:
         return Found(self.boxes[index], self.labels[index], self.scores[index])
 
 
-def select(
-    found: Found,
-    confidence: float,
-    least: int,
-    most: int,
-    cells: Tensor | None,
-    size: tuple[int, int],
-    *,
-    weaker: bool,
-) -> Found:
-    """At most ``most`` boxes of a score of ``confidence`` or more, best first; fewer than ``least`` are filled up.
+@dataclass(frozen=True)
+class Choice:
+    """How regions are chosen.
 
-    Args:
-        found: after the detector's own suppression; boxes without a class are passed over.
+    Attributes:
         confidence: least score.
         least: fewest boxes.
         most: most detections.
+        apart: overlap above which the less certain of two boxes goes whatever their classes; 1 for no such rule.
+        weaker: fill up with the best of the others where there are fewer than ``least``.
+    """
+
+    confidence: float
+    least: int
+    most: int
+    apart: float = 1.0
+    weaker: bool = True
+
+
+def select(found: Found, choice: Choice, cells: Tensor | None, size: tuple[int, int]) -> Found:
+    """The regions of an image: its best detections, best first, and what fills them up.
+
+    Args:
+        found: after the detector's own suppression; boxes without a class are passed over.
+        choice: the rule.
         cells: of a grid (K, 4), added where there are fewer than ``least``; or None.
         size: height and width of the picture, the region of last resort.
-        weaker: fill up with the best of the others.
     """
     found = found.rows((found.labels >= 0).nonzero()[:, 0])
     found = found.rows(found.scores.argsort(descending=True, stable=True))
-    strong = int((found.scores >= confidence).sum())
-    kept = found.rows(torch.arange(min(max(strong, least if weaker else 0), most, len(found.scores))))
-    if strong < least and cells is not None:
+    if choice.apart < 1:
+        found = found.rows(nms(found.boxes.float(), found.scores.float(), choice.apart))
+    strong = int((found.scores >= choice.confidence).sum())
+    wanted = max(strong, choice.least) if choice.weaker else strong
+    kept = found.rows(torch.arange(min(wanted, choice.most, len(found.scores))))
+    if strong < choice.least and cells is not None:
         kept = _with(kept, cells)
     if not len(kept.scores):
         height, width = size

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vlcli import __version__
 from vlcli.features.boxes import BoxList
+from vlcli.features.labels import Labels
 from vlcli.features.schema import DEFAULT_SET, Record
 
 
@@ -174,6 +175,9 @@ class Extractor(ABC):
             "trained_on": self.trained_on,
             "versions": {"vlcli": __version__, "torch": torch.__version__},
         }
+
+    def attach(self, labels: Labels) -> None:  # noqa: B027 (a hook, not a duty)
+        """Told, before the first picture, what the labels of the given boxes stand for (nothing where none are)."""
 
     def notes(self) -> list[str]:
         """Lines a user should see beside the result (how the weights loaded, that they are untrained)."""

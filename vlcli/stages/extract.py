@@ -36,6 +36,7 @@ def run(context: StageContext) -> StageResult:
     images = collect_images(readers) if listed is None else listed
     boxes, labels = collect_boxes(context, readers)
     extractor = build_extractor(context)
+    extractor.attach(labels)
     for note in extractor.notes():
         context.progress.info(note)
     report = extract_images(
@@ -172,7 +173,7 @@ def build_extractor(context: StageContext) -> Extractor:
     if sources and "weights" not in spec:
         spec["weights"] = str(sources[0] / "model" / "model.safetensors")
     elif spec.get("weights"):
-        spec["weights"] = str(under(context.root, spec["weights"]))
+        spec["weights"] = str(under(context.root, spec["weights"], there=False))  # it says where to get them
     extractor: Extractor = registry.build("extractors", spec)
     return extractor
 

@@ -5,30 +5,38 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from torch import Tensor
 
+from vlcli.data.images import load_image
 from vlcli.data.reader import Truth
 from vlcli.errors import DataError
 from vlcli.metrics.detection import INSTALL, average_precision
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts
 from vlcli.registry import Spec
+from vlcli.report.drawing import draw_boxes
 from vlcli.tasks.base import Result, Runner, Task
 from vlcli.tasks.outputs import logits_of, write_json
 
-SUBMISSION = "detections.json"
+SUBMISSION, SHEET = "detections.json", "detections.png"
+SIDE = 300
+"""Longer side of a picture on the sheet."""
 
 
 class Detection(Task):
     """COCO's average precision of detected boxes, and its results file.
 
     Any objective is scored whose ``predict`` gives ``boxes``, ``labels`` and ``scores``, as
-    ``vlcli.objectives.detection.as_outputs`` tells. Classes are matched with those of the annotation file by name where the model knows names, else by order.
+    ``vlcli.objectives.detection.as_outputs`` tells. Classes are matched with those of the annotation file by name where
+    the model knows names, else by order.
 
     Args:
         objective: what is trained and predicts, unless the recipe names objectives.
         limit: most boxes a picture, by score.
         min_score: boxes below it are left out.
+        pictures: how many pictures, the first of the data, are drawn with what was found in them; 0 for none.
+        draw_score: boxes below it are not drawn.
     """
 
     paper = "Lin et al. 2014, Microsoft COCO"
@@ -38,8 +46,18 @@ class Detection(Task):
     packages = ("pycocotools",)
     install = INSTALL
 
-    def __init__(self, *, objective: str = "detection", limit: int = 100, min_score: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        objective: str = "detection",
+        limit: int = 100,
+        min_score: float = 0.0,
+        pictures: int = 12,
+        draw_score: float = 0.5,
+    ) -> None:
         self.objective, self.limit, self.min_score = objective, limit, min_score
+        self.pictures, self.draw_score = pictures, draw_score
+        self.files: dict[str, Path] = {}
         self.names: tuple[str, ...] = ()
         self.truth: Truth | None = None
 
@@ -58,6 +76,7 @@ class Detection(Task):
     def evaluate(self, runner: Runner) -> Result:
         """Detect in every picture and score against the data sets' own annotations."""
         self.truth = joined([reader.truth() for reader in runner.data.readers])
+        self.files = {name: path for reader in runner.data.readers for name, path in reader.image_files().items()}
         return super().evaluate(runner)
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
@@ -113,8 +132,34 @@ class Detection(Task):
         return average_precision(only(self.truth, {row["image"] for row in predictions}), coco_results(predictions))
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """COCO's results file."""
-        return [write_json(folder / SUBMISSION, coco_results(predictions))]
+        """COCO's results file, and a sheet of pictures with the boxes drawn."""
+        written = [write_json(folder / SUBMISSION, coco_results(predictions))]
+        shown = [row for row in predictions if row["image"] in self.files][: self.pictures]
+        if shown:
+            drawn = [draw_row(row, self.files[row["image"]], self.draw_score) for row in shown]
+            sheet(drawn).save(folder / SHEET)
+            written.append(folder / SHEET)
+        return written
+
+
+def draw_row(row: dict[str, Any], file: Path, score: float) -> Image.Image:
+    """A picture with its boxes of at least ``score``, each with class and score, as large as :data:`SIDE`."""
+    picture = load_image(file)
+    factor = SIDE / max(picture.size)
+    picture = picture.resize((round(picture.width * factor), round(picture.height * factor)), Image.Resampling.BICUBIC)
+    kept = [place for place, value in enumerate(row["scores"]) if value >= score]
+    boxes = [[factor * value for value in row["boxes"][place]] for place in kept]
+    return draw_boxes(picture, boxes, [f"{row['classes'][place]} {row['scores'][place]:.2f}" for place in kept])
+
+
+def sheet(pictures: list[Image.Image]) -> Image.Image:
+    """Pictures in rows of four."""
+    columns = min(4, len(pictures))
+    rows = -(-len(pictures) // columns)
+    page = Image.new("RGB", (columns * (SIDE + 4), rows * (SIDE + 4)), "white")
+    for place, picture in enumerate(pictures):
+        page.paste(picture, (place % columns * (SIDE + 4), place // columns * (SIDE + 4)))
+    return page
 
 
 def coco_results(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
