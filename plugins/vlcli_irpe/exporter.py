@@ -1,0 +1,81 @@
+"""The exporter ``irpe-names``: weights under the names of the published code, iRPE's tables among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from vlcli.errors import ComponentError
+from vlcli.export.base import Exported, Exporter, Trained
+from vlcli.features.weights import read_weights
+from vlcli.progress import Progress
+from vlcli_irpe.deit import DeiT
+from vlcli_irpe.detr import DETR
+from vlcli_irpe.detr_names import to_released
+from vlcli_irpe.names import to_timm
+
+Names = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+
+
+class ReleasedNames(Exporter):
+    """One file that the iRPE authors' code loads: DeiT by timm's names, DETR by its release's, tables by theirs.
+
+    ``blocks.N.attn.rpe_k.lookup_table_weight`` and, in a DETR,
+    ``transformer.encoder.layers.N.self_attn.rpe_k.lookup_table_weight``; Cross has ``rp_rows`` and ``rp_cols`` between.
+    A stage's ``from`` takes the file back.
+
+    Args:
+        file: ``safetensors``, or ``pth``: a dictionary with the key ``model``, as the released code saves it.
+    """
+
+    paper = "microsoft/Cream, iRPE"
+
+    def __init__(self, *, file: Literal["safetensors", "pth"] = "safetensors") -> None:
+        self.file = file
+
+    def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
+        """Write ``model.FILE`` whole, and read it back.
+
+        Raises:
+            ComponentError: the model is neither of the two.
+        """
+        model = trained.model
+        own = model.state_dict()
+        made = {name: value.detach().cpu().contiguous() for name, value in _names(model)(own).items()}
+        final = folder / f"model.{self.file}"
+        beside = final.with_name(f".{final.name}.part")
+        if self.file == "pth":
+            torch.save({"model": made}, beside)
+        else:
+            save_file(made, beside, {"format": "pt"})
+        beside.replace(final)
+        lost = _difference(own, model.adapt(dict(read_weights(final)), []))
+        tables = sum("lookup_table" in name for name in made)
+        note = f"{final}: {len(made)} tensors, {tables} tables; largest change of a weight {lost:.2g}"
+        return Exported({"model": final.name}, [note], {"max_weight_change": lost})
+
+
+def _names(model: object) -> Names:
+    if isinstance(model, DeiT):
+        return to_timm
+    if isinstance(model, DETR):
+        return to_released
+    raise ComponentError(
+        "The release has no names for this model.",
+        where="exporter irpe-names",
+        got=type(model).__name__,
+        expected="model: deit or detr",
+        hint="format: safetensors",
+    )
+
+
+def _difference(own: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> float:
+    """The largest change of any weight; infinite where one did not come back."""
+    if own.keys() != again.keys():
+        return float("inf")
+    return max(float((value.cpu().float() - again[name].float()).abs().max()) for name, value in own.items())
