@@ -119,7 +119,7 @@ class MaskedLanguageModelling(Objective):
         whole_word: hide all pieces of a word or none.
         rule: ``bernoulli``: each piece (word) by its own coin; ``count``: round(probability * pieces), at least one.
         limit: at most so many a sentence, with ``count``.
-        padded: with ``count``: the share is of this length, and padding is drawn like any piece and then dropped, so that
+        padded: with ``count``: the share is of this length, and padding is drawn like any piece, then dropped, so that
             short sentences lose about their share of words and some none (the masking of VLMo's code: 40).
         mask_end: the last separator may be hidden too (sequence-to-sequence training).
         on: states to guess from: ``fused`` with the picture, ``text`` alone; ``auto``: fused where model and batch
