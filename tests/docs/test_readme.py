@@ -110,6 +110,9 @@ WAYS: dict[str, Way] = {
     "vlcli run quickstart --force --only nlvr2": Way("run"),
     "vlcli run quickstart stages.pretrain.objectives.mlm.probability=0.2 '~stages.onnx' --dry-run": Way("reuse"),
     "vlcli pretrain --recipe quickstart optimizer.lr=5e-4 --dry-run": Way("not made yet"),
+    "vlcli extract --recipe regions root=PICTURES extractor.weights=resnet50.safetensors": Way(
+        "regions", instead=("extract", "--recipe", "regions", "root=photographs", "extractor.arch=tiny-conv")
+    ),
     "vlcli features info runs/quickstart/regions": Way("provenance.extractor"),
     "vlcli features info runs/quickstart/regions --json": Way('"provenance"'),
     "vlcli features verify runs/quickstart/regions": Way("sound"),
