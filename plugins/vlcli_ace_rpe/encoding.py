@@ -1,0 +1,231 @@
+"""ACE-RPE: relative positions between words and patches, measured along anchors (ACE-RPE, section 3.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.nn import AttentionShape, Layout, PairwisePosition
+from vlcli_ace_rpe.path import Metric, shortest_paths, shortest_paths_between
+from vlcli_ace_rpe.similarity import distance, grouped_cosine
+
+Side = Literal["query", "key", "value"]
+
+
+@dataclass
+class Paths:
+    """What all layers of a stack share.
+
+    Attributes:
+        paths: (B, Tq, Tk, G) lengths of the shortest ways; 0 at masked pairs.
+        related: (B, Tq, Tk, G) bool: pairs nearer than the cap, both with a place.
+        asking: (B, Tq, G) mean length from each asking token to all tokens of the other modality that have a place.
+        asked: (B, Tk, G) the same from each asked token.
+        anchors: (B, Tq, Tk, G) bool: pairs whose similarity reaches the threshold (Eq. 5), a diagnostic.
+    """
+
+    paths: Tensor
+    related: Tensor
+    asking: Tensor
+    asked: Tensor
+    anchors: Tensor
+
+
+class ACERPE(PairwisePosition):
+    """Anchor-based cross-modal relative position encoding: how far a word is from a patch by way of anchors.
+
+    An anchor is a patch and a word that are alike in a group of channels. The length of the shortest way from a patch
+    over an anchor to a word (a step between patches, the anchor's distance, a step between words) is embedded linearly:
+    as a number added to the scores (``bias``, Eq. 9), or as a vector added to what queries and keys are made from
+    (pooled over the other modality, Eq. 10) and to the values (Eq. 12). Tokens without a place (class tokens, padding)
+    and pairs without a way shorter than ``farthest`` have no encoding.
+
+    It serves cross-attention of words and patches or words and regions in either direction, and self-attention over
+    both in one sequence; pairs of one modality get nothing. Lengths are measured once a stack, from the tokens that
+    enter it.
+
+    Args:
+        shape: of the stack.
+        mode: ``contextual`` (Eq. 10-12) or ``bias`` (Eq. 9).
+        sides: what a contextual encoding acts on.
+        groups: G, groups of channels that each have their own similarity.
+        threshold: delta of Eq. 4.
+        sharpness: tau of Eq. 4.
+        farthest: the cap of distances; a pair as far apart is masked.
+        words: window over words, odd; null: all. The paper's 5 is read as words, its 9 as a square of 3 by 3 patches.
+        side: side of the square window over patches, odd; null: all. Between regions any step is allowed.
+        metric: of steps between patches (the paper: "physical distance").
+        word_step: cost of a step by one word.
+        patch_step: cost of a step by one patch.
+        plane: sides of a picture in patches, to measure steps between regions in.
+        shared: one embedding for all layers and sides instead of one each.
+        uniform: every related pair has this length instead (the baseline "Uniform"); null: shortest ways.
+        scaled: divide the bias by the square root of a head's width, as printed.
+        gradient: let the loss change similarities, too.
+        init_std: deviation of freshly drawn embeddings.
+    """
+
+    paper = "ACE-RPE, anchor-based cross-modal relative position encoding, section 3.2, Eq. 3-12"
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        mode: Literal["contextual", "bias"] = "contextual",
+        sides: list[Side] | None = None,
+        groups: int = 8,
+        threshold: float = 0.05,
+        sharpness: float = 1e4,
+        farthest: float = 100.0,
+        words: int | None = 5,
+        side: int | None = 3,
+        metric: Metric = "euclidean",
+        word_step: float = 1.0,
+        patch_step: float = 1.0,
+        plane: float = 16.0,
+        shared: bool = False,
+        uniform: float | None = None,
+        scaled: bool = True,
+        gradient: bool = True,
+        init_std: float = 0.02,
+    ) -> None:
+        super().__init__(shape)
+        self._check(shape, groups, threshold, farthest, words, side)
+        self.mode, self.groups = mode, groups
+        self.sides: tuple[Side, ...] = tuple(sides or ("query", "key", "value")) if mode == "contextual" else ()
+        self.threshold, self.sharpness, self.farthest = threshold, sharpness, farthest
+        self.window = {"words": words, "word_step": word_step}
+        self.patches = {"side": side, "metric": metric, "patch_step": patch_step}
+        self.plane, self.uniform, self.scaled, self.gradient = plane, uniform, scaled, gradient
+        self.uses_weights = "value" in self.sides
+        layers = 1 if shared else shape.layers
+        names = ("bias",) if mode == "bias" else ("all",) if shared else self.sides
+        widths = {name: shape.heads if name == "bias" else self._width(name) for name in names}
+        self.shared = shared
+        self.embeddings = nn.ParameterDict(
+            {name: nn.Parameter(torch.randn(layers, groups, width) * init_std) for name, width in widths.items()}
+        )
+
+    @staticmethod
+    def _check(
+        shape: AttentionShape, groups: int, threshold: float, farthest: float, words: int | None, side: int | None
+    ) -> None:
+        wrong = ""
+        if shape.dim % groups or (shape.key_dim or shape.dim) != shape.dim:
+            wrong = f"groups {groups} of widths {shape.dim} and {shape.key_dim or shape.dim}"
+        elif not 0 < threshold < 1 or farthest <= 1 / threshold:
+            wrong = f"threshold {threshold}, farthest {farthest}"
+        elif any(window is not None and (window < 1 or window % 2 == 0) for window in (words, side)):
+            wrong = f"words {words}, side {side}"
+        if wrong:
+            raise ComponentError(
+                "These numbers cannot be.",
+                where="position ace-rpe",
+                got=wrong,
+                expected="groups that divide the one width, 0 < threshold < 1 < threshold * farthest, odd windows",
+            )
+
+    def _width(self, side: str) -> int:
+        """Keys are shifted before their projection; both modalities have one width."""
+        return self.shape.dim
+
+    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Paths:
+        """Measure all pairs: of two sequences, or of the two modalities in one."""
+        asking, asked = _Tokens(x, x_layout), _Tokens(y, y_layout)
+        whole = x.new_zeros(len(x), x.shape[1], y.shape[1], self.groups, dtype=_kind(x))
+        anchors = torch.zeros(whole.shape, dtype=torch.bool, device=x.device)
+        for texts, pictures, turned in ((asked, asking, False), (asking, asked, True)):
+            if not (texts.texts.numel() and pictures.pictures.numel()):
+                continue
+            lengths, alike = self._measure(pictures, texts)  # (B, G, M, N)
+            rows, columns = pictures.pictures[:, None], texts.texts[None]
+            if turned:
+                lengths, alike, rows, columns = lengths.transpose(2, 3), alike.transpose(2, 3), columns.T, rows.T
+            whole[:, rows, columns] = lengths.permute(0, 2, 3, 1)
+            anchors[:, rows, columns] = alike.permute(0, 2, 3, 1)
+        return self._state(whole, anchors, asking, asked)
+
+    def _measure(self, pictures: _Tokens, texts: _Tokens) -> tuple[Tensor, Tensor]:
+        """Lengths (0 at masked pairs) and anchors (B, G, M, N)."""
+        patches, words = pictures.x[:, pictures.pictures], texts.x[:, texts.texts]
+        there = pictures.placed[:, pictures.pictures][:, None, :, None] & texts.placed[:, texts.texts][:, None, None]
+        if not self.gradient:
+            patches, words = patches.detach(), words.detach()
+        similar = grouped_cosine(patches, words, self.groups)
+        anchors = (similar >= self.threshold) & there
+        if self.uniform is not None:
+            return torch.full_like(similar, self.uniform) * there, anchors
+        near = distance(similar, self.threshold, self.sharpness, self.farthest).masked_fill(~there, self.farthest)
+        lengths = self._paths(near, pictures)
+        return lengths.masked_fill(~there | (lengths >= self.farthest), 0), anchors
+
+    def _paths(self, near: Tensor, pictures: _Tokens) -> Tensor:
+        grid = pictures.layout.grid
+        if grid is not None and grid[0] * grid[1] == near.shape[2]:
+            return shortest_paths(near, grid, **self.window, **self.patches)  # type: ignore[arg-type]
+        centre = pictures.layout.centre[:, pictures.pictures].to(near.dtype) * self.plane
+        apart = centre[:, :, None] - centre[:, None]  # (B, R, R, 2)
+        metric = {"euclidean": 2.0, "l1": 1.0, "chebyshev": torch.inf}[self.patches["metric"]]  # type: ignore[index]
+        steps = torch.linalg.vector_norm(apart.nan_to_num(torch.inf), metric, -1) * self.patches["patch_step"]  # type: ignore[operator]
+        return shortest_paths_between(near, steps.expand(len(near), -1, -1), **self.window)  # type: ignore[arg-type]
+
+    @staticmethod
+    def _state(whole: Tensor, anchors: Tensor, asking: _Tokens, asked: _Tokens) -> Paths:
+        """Means are over the other modality's tokens that have a place, related or not."""
+        cross = (asking.is_text[:, :, None] != asked.is_text[:, None]) & (
+            asking.placed[:, :, None] & asked.placed[:, None]
+        )  # (B, Tq, Tk)
+        forth, back = cross.sum(2)[..., None].clamp(min=1), cross.sum(1)[..., None].clamp(min=1)
+        return Paths(whole, whole > 0, whole.sum(2) / forth, whole.sum(1) / back, anchors)
+
+    def _embedding(self, name: str, layer: int) -> Tensor:
+        table = self.embeddings["all" if self.shared and name != "bias" else name]
+        return table[0 if self.shared else layer]
+
+    def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Eq. 10: each token with the mean embedding of its ways to the other modality."""
+        if "query" in self.sides:
+            q_in = q_in + (state.asking @ self._embedding("query", layer).to(state.asking.dtype)).to(q_in.dtype)
+        if "key" in self.sides:
+            k_in = k_in + (state.asked @ self._embedding("key", layer).to(state.asked.dtype)).to(k_in.dtype)
+        return q_in, k_in, v_in
+
+    def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
+        """Eq. 9: a number a pair and head."""
+        if self.mode != "bias":
+            return None
+        table = self._embedding("bias", layer)
+        added = (state.paths @ table.to(state.paths.dtype)).permute(0, 3, 1, 2)  # (B, H, Tq, Tk)
+        return (added * self.shape.head_dim**-0.5 if self.scaled else added).to(q.dtype)
+
+    def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
+        """Eq. 12: the embeddings of the ways, weighted as the values are; summed by group first, embedded once."""
+        if "value" not in self.sides:
+            return None
+        seen = torch.einsum("bhij,bijg->bhig", weights, state.paths.to(weights.dtype))
+        table = self._embedding("value", layer).unflatten(-1, (self.shape.heads, -1))  # (G, H, d)
+        return torch.einsum("bhig,ghd->bhid", seen, table.to(weights.dtype))
+
+
+class _Tokens:
+    """One side's tokens: which are words, which lie on a picture, which of them have a place.
+
+    Which column holds what is alike in all rows of a batch; padding differs.
+    """
+
+    def __init__(self, x: Tensor, layout: Layout) -> None:
+        self.x, self.layout = x, layout
+        layout = layout.expand(len(x)) if len(layout.route) != len(x) else layout
+        self.is_text = layout.index >= 0
+        self.placed = layout.valid & ~layout.special
+        on_picture = ~self.is_text & ~layout.special
+        text, picture = self.is_text.any(0), on_picture.any(0)
+        self.texts, self.pictures = text.nonzero()[:, 0], (picture & ~text).nonzero()[:, 0]
+
+
+def _kind(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
