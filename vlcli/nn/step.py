@@ -134,7 +134,9 @@ class Step:
             rows = right.image_rows if self.model.many_images else right.image_rows.reshape(-1)
             image = image.select(rows) if rows.dim() == 1 else self._chain(image, rows)
             if count > 1:
-                image.number = torch.arange(count, device=rows.device).repeat(len(rows) // count)
+                image.number = torch.arange(count, device=rows.device).repeat(
+                    rows.shape[0] // count
+                )  # len() would fix an export
         fused = self.model.fuse(text, image, self.record, **asked)
         fused.images = 1 if self.model.many_images else right.image_rows.shape[1]
         return fused
