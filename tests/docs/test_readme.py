@@ -64,6 +64,7 @@ TINY = (
     "~stages.regions.extractor.weights",
     "stages.pretrain.epochs=1",
 )
+LITTLE = ("stages.world.world.images=30", *(f"stages.world.world.nlvr2_{n}=8" for n in ("train", "dev", "test")))
 DRY = ("--dry-run",)
 WALLS = (
     *(
@@ -74,6 +75,10 @@ WALLS = (
     ),
     *(f"stages.{stage}.data={{name: jsonl}}" for stage in ("grid", "learn", "concepts", "test")),
     *("stages.learn.task.min_count=1", "stages.learn.epochs=2", "stages.learn.model.hidden=8"),
+)
+SMALL_DETECTOR = (
+    *("extractor.depth=50", "extractor.short=48", "extractor.long=64", "extractor.proposals=5"),
+    "limit=2",
 )
 WORLD = "runs/quickstart/world/world"
 CONCEPTS = ("data", "concepts", f"{WORLD}/coco/annotations/captions_train.json", "--out", "words.txt")
@@ -113,6 +118,10 @@ WAYS: dict[str, Way] = {
     "vlcli extract --recipe regions root=PICTURES extractor.weights=resnet50.safetensors": Way(
         "regions", instead=("extract", "--recipe", "regions", "root=photographs", "extractor.arch=tiny-conv")
     ),
+    "vlcli extract --recipe bottom-up.yaml root=PICTURES": Way(
+        "regions",
+        instead=("extract", "--recipe", "bottom-up.yaml", "root=photographs", "~extractor.weights", *SMALL_DETECTOR),
+    ),
     "vlcli features info runs/quickstart/regions": Way("provenance.extractor"),
     "vlcli features info runs/quickstart/regions --json": Way('"provenance"'),
     "vlcli features verify runs/quickstart/regions": Way("sound"),
@@ -138,6 +147,10 @@ WAYS: dict[str, Way] = {
     "vlcli data coverage DATA/vqa/trainval_label2ans.json DATA/lxmert/all_ans.json": Way(
         "2 of 3", instead=("data", "coverage", "asked/wanted.json", "asked/table.json")
     ),
+    "vlcli run tiny/detector": Way(
+        "AP50", ("stages.world.world.images=40", "stages.detector.steps=2", "stages.detector.batch_size=4", "--quiet")
+    ),
+    "vlcli validate detector.yaml": Way("valid (shallow)"),
     "vlcli run tiny/concepts": Way(
         "baseline/f1@own",
         ("stages.world.world.images=40", "stages.eyes.steps=2", "stages.learn.epochs=1", "--quiet"),
@@ -147,6 +160,25 @@ WAYS: dict[str, Way] = {
     "vlcli data concepts captions_train.json --out words.json --size 500 --pos NN,JJ --min-count 5": Way(
         "words.json", instead=(*CONCEPTS[:-1], "words.json", "--size", "500", "--pos", "NN,JJ", "--min-count", "5")
     ),
+    "vlcli draw attention --from quickstart/nlvr2": Way("attention-1.png", ("count=1",)),
+    "vlcli draw predictions --from quickstart/nlvr2 split=test1 count=12 --out pictures": Way(
+        "pictures/predictions.png"
+    ),
+    "vlcli draw --recipe pictures.yaml": Way("looks", DRY),
+    "vlcli draw reds --plugin reds.py --root photos data=folder": Way("reds.png"),
+    "vlcli draw irpe-index ratio=2.0": Way("index.png"),
+    "vlcli draw irpe-buckets method=cross 'grid=[10, 16]' 'at=[[0, 0], [5, 8]]'": Way("buckets-cross.json"),
+    "vlcli draw irpe-macs": Way("macs.png", ("resolutions=[64]", "sides=[K]", "size=tiny")),
+    "vlcli draw irpe-speed batch=4 rounds=3": Way(
+        "speed.png", ("size=tiny", "resolution=32", "rounds=1", "encodings=[iRPE K]"), slow=True
+    ),
+    "vlcli count irpe/table6-6": Way("41,540,320"),
+    "vlcli run tiny/detr": Way(
+        "AP50", ("stages.world.world.images=20", "stages.detr.steps=1", "stages.detr.batch_size=2", "--quiet")
+    ),
+    "vlcli count lxmert": Way("228,051,752"),
+    "vlcli run tiny/lxmert": Way("NLVR2", LITTLE, slow=True),
+    "vlcli run tiny/lxmert-table3 --seeds 3 --table": Way("Pre-train + scratch", LITTLE, slow=True),
     "vlcli run tiny_paper.yaml": Way("lxmert", DRY),  # run in earnest by test_docs
     "torchrun --nproc-per-node 2 -m vlcli run quickstart --only pretrain": Way("train/loss", ("--force",), slow=True),
     "torchrun --nproc-per-node 2 -m vlcli extract --recipe quickstart --only regions": Way(
