@@ -18,7 +18,7 @@ from vlcli.features.extractor import Extractor, Prepared
 from vlcli.features.schema import Record
 from vlcli.features.selection import RuleName, make_rule
 from vlcli_bottom_up.families import FamilyName
-from vlcli_bottom_up.load import Options, load_detector
+from vlcli_bottom_up.load import HELP, Options, load_detector
 
 
 class BottomUpExtractor(Extractor):
@@ -59,7 +59,7 @@ class BottomUpExtractor(Extractor):
     """
 
     paper = "Anderson et al. 2018, Bottom-Up and Top-Down Attention; Zhou et al. 2020, VLP"
-    weights_help: ClassVar[str] = "docs/detectors.md says where detectors are published and how to convert them"
+    weights_help: ClassVar[str] = HELP
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from vlcli_bottom_up.families import FAMILIES, Family, FamilyName
 from vlcli_bottom_up.layouts import UNNEEDED, canonical, recognise
 from vlcli_bottom_up.resnet import NormedConv
 
+HELP = "docs/detectors.md says where detectors are published and how to convert them"
 CELLS = "proposal_generator.anchor_generator.cell_anchors."
 
 
@@ -57,8 +58,7 @@ def load_detector(path: str | None, options: Options) -> tuple[Detector, Weights
     if path is None:
         return random_detector(options), None
     if not Path(path).is_file():
-        hint = "docs/detectors.md says where detectors are published and how to convert them"
-        raise DataError("the detector's weights do not exist", where=path, hint=hint)
+        raise DataError("the detector's weights do not exist", where=path, hint=HELP)
     found = read_weights(path)
     shapes = {name: tuple(value.shape) for name, value in found.items()}
     family = options.family_of(recognise(found, shapes, path) if options.family == "auto" else options.family)

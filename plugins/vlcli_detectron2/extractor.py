@@ -19,6 +19,7 @@ from vlcli_detectron2.model import TwoStages, read_config, seeded
 
 PACKAGE = "detectron2"
 INSTALL = "pip install --no-build-isolation 'git+https://github.com/facebookresearch/detectron2.git'"
+HELP = "docs/detectors.md says which files can be loaded and how to convert others"
 
 
 class Detectron2Extractor(Extractor):
@@ -47,7 +48,7 @@ class Detectron2Extractor(Extractor):
     paper = "Wu et al. 2019, Detectron2"
     packages: ClassVar[tuple[str, ...]] = (PACKAGE,)
     install: ClassVar[str] = INSTALL
-    weights_help: ClassVar[str] = "docs/detectors.md says which files can be loaded and how to convert others"
+    weights_help: ClassVar[str] = HELP
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Detectron2Extractor(Extractor):
         _require()
         cfg = read_config(config, overrides, "cpu")
         if weights is not None and not Path(weights).is_file():
-            raise DataError("the detector's weights do not exist", where=weights, hint=self.weights_help)
+            raise DataError("the detector's weights do not exist", where=weights, hint=HELP)
         self.network: TwoStages = seeded(cfg, attributes, feature, seed)
         self.report = self.network.load(weights) if weights else None
         heads = cfg.MODEL.ROI_HEADS

@@ -165,6 +165,7 @@ def detection_record(
         return to_record(item, features, **arrays)
     height, width = item.size
     boxes = clip_boxes(kept.boxes.float().cpu(), (height, width)).numpy()  # rounding may leave by a hair
+    boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2])  # the last pixel of a box thinner than one lies before it
     return Record(id=item.id, features=features, boxes=boxes, size=item.size, **arrays)
 
 

@@ -139,9 +139,11 @@ class Extractor(ABC):
         preparation: what worker processes do to an image.
         device: where it runs.
         batch_size: images at a time that suit it, where the recipe does not say.
+        weights_help: one line on where to get its weights, for whoever has none.
     """
 
     paper: ClassVar[str] = ""
+    weights_help: ClassVar[str] = ""
     reads: Literal["pixels", "regions"] = "pixels"
     """Whether it is given pictures, or the regions that another extraction stored (``features`` of the stage)."""
     set: ClassVar[str] = DEFAULT_SET

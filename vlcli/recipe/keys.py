@@ -128,6 +128,16 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     return files
 
 
+def where_to_get(recipe: Recipe, name: str, file: Path) -> str:
+    """What a stage's extractor says of where its weights come from, if ``file`` is those; imports the extractor."""
+    stage = recipe.stages[name]
+    weights = stage.extractor.get("weights") if isinstance(stage, Extract) else None
+    if not isinstance(stage, Extract) or not weights or file.name != Path(weights).name:
+        return ""
+    said = getattr(registry.load("extractors", stage.extractor["name"]), "weights_help", "")
+    return f" ({said})" if said else ""
+
+
 def data_specs(recipe: Recipe, stage: Stage, *, defaults: bool = True, optional: bool = False) -> list[Spec]:
     """The readers a stage must have (or those it may do without), one split each, without the mixture's own keys."""
     specs: list[Spec] = [*getattr(stage, "data", []), *getattr(stage, "validation", [])]

@@ -1,0 +1,139 @@
+"""The extractor ``detectron2``, and ``bottom-up`` beside it with the same weights; the package is optional."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from vlcli_bottom_up import BottomUpExtractor
+from vlcli_detectron2 import Detectron2Extractor
+
+from vlcli import registry
+from vlcli.errors import ComponentError, DataError
+from vlcli.features import BoxList, FeatureStore
+from vlcli.features.extraction import extract_images
+
+from .detectors import picture
+
+PRESENT = importlib.util.find_spec("detectron2") is not None
+needs = pytest.mark.skipif(not PRESENT, reason="detectron2 is not installed")
+COMMON = ("MODEL.RESNETS.DEPTH", "50", "MODEL.RESNETS.STEM_OUT_CHANNELS", "16", "MODEL.RESNETS.RES2_OUT_CHANNELS", "32",
+          "MODEL.RESNETS.WIDTH_PER_GROUP", "8", "MODEL.MASK_ON", "False", "INPUT.MIN_SIZE_TEST", "300",
+          "INPUT.MAX_SIZE_TEST", "500", "MODEL.ROI_BOX_HEAD.POOLER_SAMPLING_RATIO", "2")  # fmt: skip
+C4 = (*COMMON, "MODEL.ROI_HEADS.NUM_CLASSES", "1600", "MODEL.RPN.POST_NMS_TOPK_TEST", "150")
+FPN = (*COMMON, "MODEL.RESNETS.NUM_GROUPS", "4", "MODEL.RESNETS.STRIDE_IN_1X1", "False", "MODEL.FPN.OUT_CHANNELS", "32",
+       "MODEL.ROI_BOX_HEAD.FC_DIM", "64", "MODEL.ROI_HEADS.NUM_CLASSES", "80", "MODEL.RPN.PRE_NMS_TOPK_TEST", "1000",
+       "MODEL.RPN.POST_NMS_TOPK_TEST", "150")  # fmt: skip
+SIDES = {"short": 300, "long": 500, "proposals": 150}
+MODELS = {
+    "c4": "COCO-Detection/faster_rcnn_R_101_C4_3x.yaml",
+    "fpn": "COCO-Detection/faster_rcnn_X_101_32x8d_FPN_3x.yaml",
+}
+PUBLISHED = {"embedding": "obj_embed", "hidden": "fc.0", "score": "attr_score"}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.mark.skipif(PRESENT, reason="detectron2 is installed")
+def test_absent_it_is_refused_with_the_command_that_installs_it():
+    with pytest.raises(ComponentError) as caught:
+        registry.build("extractors", {"name": "detectron2"})
+    assert "pip install --no-build-isolation" in str(caught.value)
+
+
+@torch.no_grad()
+def enliven(made: Detectron2Extractor) -> None:
+    """Random weights that neither blow up through the frozen norms nor say the same of every region."""
+    torch.manual_seed(0)
+    for name, module in made.network.model.named_modules():
+        if type(module).__name__ == "FrozenBatchNorm2d":
+            module.weight.fill_(0.2 if "conv3" in name else 0.7)
+    model = made.network.model
+    model.proposal_generator.rpn_head.objectness_logits.weight.mul_(5)
+    model.proposal_generator.rpn_head.anchor_deltas.weight.mul_(5)
+    model.roi_heads.box_predictor.cls_score.weight.mul_(30)
+    model.roi_heads.box_predictor.bbox_pred.weight.mul_(30)
+    for value in made.network.attributes.parameters() if made.network.attributes else ():
+        value.normal_(std=0.1)
+
+
+def save(made: Detectron2Extractor, path) -> str:
+    """Under the names of MILVLG's checkpoints."""
+    tensors = {name: value.clone() for name, value in made.network.model.state_dict().items()}
+    for name, value in made.network.attributes.state_dict().items() if made.network.attributes else ():
+        head, part = name.rsplit(".", 1)
+        tensors[f"roi_heads.attribute_predictor.{PUBLISHED[head]}.{part}"] = value.clone()
+    save_file(tensors, path)
+    return str(path)
+
+
+def run(made, images, path) -> FeatureStore:
+    extract_images(images, made, path, dtype="float32")
+    return FeatureStore(path)
+
+
+@needs
+@pytest.mark.parametrize("kind", ["c4", "fpn"])
+@pytest.mark.parametrize("rule", ["detectron2", "airsplay", "vlp"])
+def test_bottom_up_says_what_detectron2_says(shared, tmp_path, kind, rule):
+    files = sorted((shared / "data/images/coco").iterdir())[:5]
+    images = [(file.stem, file) for file in files]
+    options = {"rule": rule, "confidence": 1e-3, "min_boxes": 36, "max_boxes": 36, "class_probs": "all"}
+    network = {"config": MODELS[kind], "overrides": C4 if kind == "c4" else FPN, "attributes": 400 * (kind == "c4")}
+    first = Detectron2Extractor(**network, **options)
+    enliven(first)
+    weights = save(first, tmp_path / "w.safetensors")
+    theirs = Detectron2Extractor(**network, **options, weights=weights, feature="first" if kind == "fpn" else "last")
+    more = {} if kind == "c4" else {"deviation": (57.375, 57.12, 58.395), "proposals_before": 1000}
+    ours = BottomUpExtractor(weights=weights, **SIDES, **options, **more)
+    assert ours.detector.family.name == "detectron2"
+    a, b = run(ours, images, tmp_path / "a.h5"), run(theirs, images, tmp_path / "b.h5")
+    for name, _ in images:
+        one, other = a.read(name), b.read(name)
+        assert len(one) == len(other) > 0
+        assert np.abs(one.features).mean() > 0.01
+        assert np.allclose(one.boxes, other.boxes, atol=1e-2)
+        assert np.allclose(one.features, other.features, atol=1e-4)
+        assert np.array_equal(one.classes, other.classes)
+        assert np.allclose(one.class_probs, other.class_probs, atol=1e-4)
+        if kind == "c4":
+            assert np.array_equal(one.attributes, other.attributes)
+
+
+@needs
+def test_it_equals_detectron2s_own_inference(shared, tmp_path):
+    file = sorted((shared / "data/images/coco").iterdir())[0]
+    overrides = (*C4, "MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.001", "TEST.DETECTIONS_PER_IMAGE", "50")
+    made = Detectron2Extractor(config=MODELS["c4"], overrides=overrides, min_boxes=0, max_boxes=50)
+    enliven(made)
+    from vlcli.features.images import open_image
+
+    image = open_image(file)
+    item = made.prepare(image, None)
+    record = made.extract([item])[0]
+    inputs = [{"image": item.pixels, "height": image.height, "width": image.width}]
+    with torch.inference_mode():
+        found = made.network.model.inference(inputs)[0]["instances"]
+    assert len(found) == len(record) > 0
+    assert np.allclose(found.pred_boxes.tensor.numpy(), record.boxes, atol=1e-2)
+    assert np.array_equal(found.pred_classes.numpy(), record.classes)
+    assert np.allclose(found.scores.numpy(), record.scores, atol=1e-5)
+
+
+@needs
+def test_given_boxes_and_errors(tmp_path):
+    made = Detectron2Extractor(config=MODELS["c4"], overrides=C4, boxes="given")
+    boxes = BoxList(np.array([[0, 0, 50, 40], [10, 10, 90, 90]], np.float32))
+    record = made.extract([made.prepare(picture(), boxes)])[0]
+    assert record.features.shape == (2, made.dim)
+    assert np.array_equal(record.boxes, boxes.boxes)
+    with pytest.raises(DataError, match="configuration"):
+        Detectron2Extractor(config="COCO-Detection/nothing.yaml")
+    with pytest.raises(DataError, match=r"docs/detectors\.md"):
+        Detectron2Extractor(config=MODELS["c4"], overrides=C4, weights=str(tmp_path / "none.pth"))
