@@ -176,6 +176,8 @@ WAYS: dict[str, Way] = {
     "vlcli run tiny/detr": Way(
         "AP50", ("stages.world.world.images=20", "stages.detr.steps=1", "stages.detr.batch_size=2", "--quiet")
     ),
+    'vlcli ask quickstart/nlvr2 "each picture has a red circle" test1-0-0-img0 test1-0-0-img1 '
+    "--features runs/quickstart/regions": Way("prediction"),
     "vlcli count lxmert": Way("228,051,752"),
     "vlcli run tiny/lxmert": Way("NLVR2", LITTLE, slow=True),
     "vlcli run tiny/lxmert-table3 --seeds 3 --table": Way("Pre-train + scratch", LITTLE, slow=True),
