@@ -72,6 +72,11 @@ class Loaded:
         """The network."""
         return self.learner.model
 
+    @property
+    def answerer(self) -> Answering | None:
+        """The objective that owns an answer table, if any."""
+        return next((part for part in self.learner.objectives.values() if isinstance(part, Answering)), None)
+
     def to(self, device: str | torch.device) -> Self:
         """Move the weights."""
         self.learner.to(device)
@@ -125,8 +130,7 @@ class Loaded:
         Raises:
             UsageError: the model was trained on no answer table.
         """
-        found = (part for part in self.learner.objectives.values() if isinstance(part, Answering))
-        head = next(found, None)
+        head = self.answerer
         if head is None:
             raise UsageError(
                 "This model has no answer table.",

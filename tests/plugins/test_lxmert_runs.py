@@ -80,6 +80,17 @@ def test_a_question_in_three_lines(run):
     assert len(found) == 3
     assert all(answer in model.facts.answers and 0 <= score <= 1 for answer, score in found)
     assert found[0][0] == model.predict("how many circles are there", picture)["prediction"]
+    words = [
+        "ask",
+        str(run / "vqa"),
+        "how many circles are there",
+        picture,
+        "--features",
+        str(run / "regions"),
+        "--json",
+    ]
+    ended = CliRunner().invoke(app, words)
+    assert json.loads(ended.stdout)["answers"][0]["answer"] == found[0][0]
     with pytest.raises(UsageError, match="no answer table"):
         vlcli.load(run / "nlvr2", features=run / "regions").answers("is it red", picture)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import typer
 
 from vlcli import __version__
-from vlcli.cli import count, data, doctor, draw, evaluate, features, listing, run, validate
+from vlcli.cli import ask, count, data, doctor, draw, evaluate, features, listing, run, validate
 
 app = typer.Typer(
     name="vlcli",
@@ -46,6 +46,7 @@ for _kind, _about in {
     app.command(_kind, rich_help_panel=_RUN)(run.stage_verb(_kind, _about))
 app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
 app.command("draw", rich_help_panel=_RUN)(draw.draw)
+app.command("ask", rich_help_panel=_RUN)(ask.ask)
 _LOOKERS: dict[str, Callable[..., None]] = {
     "ls": listing.ls,
     "show": listing.show,

@@ -1,0 +1,67 @@
+"""The image side takes any registered position encoding, every block any registered attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_batches import SMALL, make_batch
+from torch import nn
+from vlcli_lxmert import LXMERT
+
+from vlcli import registry
+from vlcli.errors import ComponentError
+from vlcli.nn import Step
+from vlcli.nn.attention import StandardAttention
+
+torch.set_num_threads(1)
+SIZES = {"hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+GRIDS = {"swin-bias", "log-cpb", "cpvt", "detr-sine"}
+"""Encodings of grids, which boxes are not."""
+
+
+@registry.component("attentions", "test-counted")
+class Counted(StandardAttention):
+    """Counts its calls."""
+
+    calls = 0
+
+    def project(self, *given):
+        Counted.calls += 1
+        return super().project(*given)
+
+
+def pooled(model, batch):
+    return Step(model.eval(), batch).fused().pooled
+
+
+@pytest.mark.parametrize("name", sorted(n for n in registry.names("positions") if not n.startswith("test-")))
+def test_every_registered_position_beside_the_box(name):
+    torch.manual_seed(0)
+    batch = make_batch(rows=2)
+    model = LXMERT(SMALL, **SIZES, object_position=["box", name])
+    if name in GRIDS:
+        with pytest.raises(ComponentError):
+            pooled(model, batch)
+        return
+    out = pooled(model, batch)
+    assert torch.isfinite(out).all()
+    out.sum().backward()
+
+
+def test_positions_of_the_image_side_change_the_outcome():
+    batch = make_batch(rows=2)
+    outs = []
+    for choice in (None, "box", {"name": "box", "numbers": 7}, "sinusoid"):
+        torch.manual_seed(0)
+        outs.append(pooled(LXMERT(SMALL, **SIZES, object_position=choice), batch))
+    assert all(not torch.allclose(a, b) for i, a in enumerate(outs) for b in outs[:i])
+
+
+def test_an_attention_of_ones_own_serves_every_block():
+    Counted.calls = 0
+    sizes = {**SIZES, "language_layers": 2, "cross_layers": 3}
+    model = LXMERT(SMALL, **sizes, attention="test-counted")
+    blocks = [m for m in model.modules() if isinstance(m, nn.Module) and type(m).__name__ == "AttentionBlock"]
+    assert all(isinstance(block.attention, Counted) for block in blocks)
+    pooled(model, make_batch(rows=2))
+    assert Counted.calls == 2 + 1 + 3 * 4  # language, objects, and both directions and both sides of a cross layer
