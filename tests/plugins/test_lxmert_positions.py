@@ -15,7 +15,7 @@ from vlcli.nn.attention import StandardAttention
 
 torch.set_num_threads(1)
 SIZES = {"hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
-GRIDS = {"swin-bias", "log-cpb", "cpvt", "detr-sine"}
+GRIDS = {"cpvt", "detr-sine"}
 """Encodings of grids, which boxes are not."""
 
 
