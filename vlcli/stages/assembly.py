@@ -337,13 +337,14 @@ def _box_facts(readers: list[Reader]) -> dict[str, Any]:
 
 
 def _labels(store: FeatureStore, what: str) -> int:
-    """How many classes or attributes a store knows: columns of their distribution, else the highest id it holds."""
+    """How many classes or attributes a store knows: columns of their distribution, else those it names, or holds."""
     columns = store.classes_count if what == "class" else store.attributes_count
     field_name = "classes" if what == "class" else "attributes"
     if columns or field_name not in store.fields:
         return columns
     tops = [part.block(field_name, 0, int(part.offsets[-1])).max(initial=-1) for part in store.parts()]
-    return int(max(tops, default=-1)) + 1
+    told = store.provenance.get("class_ids" if what == "class" else "attributes", ())
+    return max(int(max(tops, default=-1)) + 1, len(told))
 
 
 def load_sources(learner: Learner, sources: list[Path], allow_unmatched: list[str]) -> LoadReport | None:
