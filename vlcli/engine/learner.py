@@ -264,9 +264,11 @@ def _order(objectives: nn.ModuleDict, parts: Mapping[str, Part]) -> tuple[list[s
 
 def _sources(name: str, objective: Any, parts: Mapping[str, Part]) -> dict[str, str]:
     found = {}
-    for word in objective.reads:
-        by_kind = [part.name for part in parts.values() if part.spec["name"] == word]
-        source = word if word in parts else by_kind[0] if len(by_kind) == 1 else None
+    for words in objective.reads:
+        known = words.split("|")
+        word = known[0]
+        by_kind = [part.name for part in parts.values() if part.spec["name"] in known]
+        source = next((w for w in known if w in parts), by_kind[0] if len(by_kind) == 1 else None)
         if source is None:
             text = (
                 f"{name!r} reads the objective {word!r}, which is not there"

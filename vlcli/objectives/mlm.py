@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from vlcli.data.sample import Corruption, Donor, Sample, TextSample
 from vlcli.errors import ComponentError
@@ -175,13 +175,17 @@ class MaskedLanguageModelling(Objective):
         view = step.view(self.view)
         if view.text is None or MARK not in view.marks:
             return Outcome({})
-        hidden, labels = self._states(step, view.marks[MARK])
-        places = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
-        truth = labels.flatten().index_select(0, places)
-        states = hidden.flatten(0, 1).index_select(0, places)  # (K, D)
-        logits = full_precision(self.head(states, step.model.word_table().weight))  # (K, V)
+        logits, truth = self.scores(step)
         loss = Mean.of(F.cross_entropy(logits, truth, reduction="none"))
         return Outcome({"mlm": loss}, metrics={"accuracy": Mean.of((logits.argmax(-1) == truth).float())})
+
+    def scores(self, step: Step, head: nn.Module | None = None) -> tuple[Tensor, Tensor]:
+        """Scores (K, V) at the hidden places by the step's model, and what was hidden (K,); ``head`` is its own."""
+        hidden, labels = self._states(step, step.view(self.view).marks[MARK])
+        places = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
+        states = hidden.flatten(0, 1).index_select(0, places)  # (K, D)
+        logits = full_precision((head or self.head)(states, step.model.word_table().weight))
+        return logits, labels.flatten().index_select(0, places)
 
     def _states(self, step: Step, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden states (P, T, D) and what was hidden (P, T), by example where fused, else by unique text."""

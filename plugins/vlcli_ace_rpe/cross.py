@@ -1,0 +1,141 @@
+"""The cross-modality encoder of ALBEF and ACE-RPE: words look at patches, and by option patches at words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from vlcli.nn import (
+    AttentionBlock,
+    AttentionMask,
+    AttentionShape,
+    BlockStyle,
+    FeedForward,
+    Layout,
+    PairwisePosition,
+    Recorder,
+    States,
+    run_layer,
+)
+from vlcli.registry import Spec
+
+
+class Half(nn.Module):
+    """One modality's part of a layer: look at oneself, at the other, then feed forward (post-norm).
+
+    Args:
+        shape: of its attention; ``key_dim`` is the other modality's width.
+        hidden: width inside the feed-forward.
+        style: of the residuals.
+        attention: a registered attention.
+    """
+
+    def __init__(self, shape: AttentionShape, hidden: int | None, style: BlockStyle, attention: Spec | str) -> None:
+        super().__init__()
+        self.itself = AttentionBlock(replace(shape, cross=False, key_dim=0), style, attention)
+        self.other = AttentionBlock(shape, style, attention)
+        self.feed_forward = FeedForward(shape.dim, hidden, style)
+
+    def forward(self, x: Tensor, y: Tensor, itself: dict[str, Any], other: dict[str, Any]) -> Tensor:
+        """``x`` (P, T, D) after looking at itself and at ``y`` (P, S, key_dim), with the attentions' options."""
+        return self.feed_forward(self.other(self.itself(x, **itself), y, **other))
+
+
+class CrossEncoder(nn.Module):
+    """Layers of words that ask patches, and with ``both`` of patches that ask words in the same layer.
+
+    Each direction reads what the previous layer left. Attention is recorded under ``cross.N.text_to_image``,
+    ``cross.N.text`` and with ``both`` ``cross.N.image_to_text`` and ``cross.N.image``.
+
+    Args:
+        count: layers.
+        shape: of the words' attention; ``key_dim`` is the patches' width.
+        hidden: width inside a feed-forward.
+        style: of the residuals.
+        attention: a registered attention.
+        across: a pairwise encoding between the modalities.
+        words: a pairwise encoding among words.
+        patches: a pairwise encoding among patches.
+        both: whether patches ask too.
+        pictures: pictures an example that are looked at in turn; each layer is doubled, keys and values shared.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        shape: AttentionShape,
+        hidden: int | None,
+        style: BlockStyle,
+        attention: Spec | str,
+        across: PairwisePosition | None,
+        words: PairwisePosition | None,
+        patches: PairwisePosition | None,
+        both: bool,
+        pictures: int,
+    ) -> None:
+        super().__init__()
+        shape = replace(shape, layers=count * pictures, cross=True)
+        width = shape.key_dim or shape.dim
+        back = replace(shape, dim=width, key_dim=shape.dim)
+        self.text = nn.ModuleList(Half(shape, hidden, style, attention) for _ in range(count * pictures))
+        self.image = nn.ModuleList(Half(back, hidden, style, attention) for _ in range(count if both else 0))
+        for number, layer in enumerate(self.text):
+            first = self.text[number - number % pictures].other.attention
+            if number % pictures and hasattr(first, "key"):
+                layer.other.attention.key, layer.other.attention.value = first.key, first.value
+        self.position, self.of_words, self.of_patches, self.pictures = across, words, patches, pictures
+        self.checkpointing = False
+
+    def forward(self, text: States, images: list[States], record: Recorder | None) -> tuple[Tensor, Tensor]:
+        """Words (P, T, D), and the (first) picture's patches (P, S, W), after all layers."""
+        words, patches = text.hidden, [image.hidden for image in images]
+        states = [self._prepare(text, image) for image in images]
+        own = _Self(self.of_words, text, "text"), _Self(self.of_patches, images[0], "image")
+        active = self.checkpointing and record is None
+        for number, layer in enumerate(self.text):
+            which = number % self.pictures
+            forth = self._options(text.layout, images[which].layout, states[which][0], number, "text_to_image", record)
+            seen = run_layer(layer, words, patches[which], own[0].options(number, record), forth, active=active)
+            if len(self.image):
+                back = self._options(images[0].layout, text.layout, states[0][1], number, "image_to_text", record)
+                half = self.image[number]
+                patches[0] = run_layer(half, patches[0], words, own[1].options(number, record), back, active=active)
+            words = seen
+        return words, patches[0]
+
+    def _prepare(self, text: States, image: States) -> tuple[Any, Any]:
+        if self.position is None:
+            return None, None
+        forth = self.position.prepare(text.hidden, image.hidden, text.layout, image.layout)
+        both = len(self.image) > 0
+        back = self.position.prepare(image.hidden, text.hidden, image.layout, text.layout) if both else None
+        return forth, back
+
+    def _options(
+        self, own: Layout, other: Layout, state: Any, number: int, name: str, record: Recorder | None
+    ) -> dict[str, Any]:
+        options = {"x_layout": own, "y_layout": other, "mask": AttentionMask(other.valid), "record": record}
+        return options | {
+            "position": self.position,
+            "state": state,
+            "layer": number,
+            "name": f"cross.{number}.{name}",
+        }
+
+
+class _Self:
+    """What the self-attentions of one modality share."""
+
+    def __init__(self, position: PairwisePosition | None, states: States, name: str) -> None:
+        self.position, self.layout, self.name = position, states.layout, name
+        self.mask = AttentionMask(states.layout.valid)
+        self.state = (
+            None if position is None else position.prepare(states.hidden, states.hidden, states.layout, states.layout)
+        )
+
+    def options(self, number: int, record: Recorder | None) -> dict[str, Any]:
+        """The attention's options in layer ``number``."""
+        named = {"record": record, "name": f"cross.{number}.{self.name}", "layer": number}
+        return named | {"mask": self.mask, "x_layout": self.layout, "position": self.position, "state": self.state}

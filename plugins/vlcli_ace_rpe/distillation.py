@@ -1,0 +1,241 @@
+"""What ALBEF learns from its momentum copy: contrast against a queue, and softened words."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.nn import Facts, Model, Step, initialise
+from vlcli.objectives import Mean, Objective, Outcome
+from vlcli.objectives.base import full_precision
+from vlcli.objectives.contrast import Known, summary
+from vlcli.objectives.mlm import MARK, MaskedLanguageModelling
+
+
+def ramped(share: float, steps: int, index: int) -> float:
+    """ALBEF's share of the momentum copy's word: rises to ``share`` over the first ``steps``."""
+    return share if steps <= 0 else share * min(1.0, index / steps)
+
+
+@torch.no_grad()
+def follow(copied: nn.Module, original: nn.Module, momentum: float) -> None:
+    """Move a head's momentum copy."""
+    for own, other in zip(copied.parameters(), original.parameters(), strict=True):
+        own.mul_(momentum).add_(other.detach(), alpha=1 - momentum)
+
+
+def momentum_copy(module: nn.Module) -> nn.Module:
+    """A copy that no optimizer touches."""
+    return copy.deepcopy(module).requires_grad_(False)
+
+
+class MomentumContrast(Objective):
+    """Image-text contrast against the momentum copy's vectors of this batch and of a queue of earlier ones.
+
+    Right answers are mixed with what the momentum copy thinks (``distill``). Examples of one picture or sentence are
+    right answers in equal shares with ``same: shared`` (ALBEF's retrieval), else only the example's own is. Hard
+    negatives read its scores against this process's batch (``contrast-matching`` with ``as: contrast`` here).
+
+    The queue takes any batch, also the last one of an epoch; from several processes it takes all their vectors.
+
+    Args:
+        model: gives the vectors.
+        facts: not used.
+        width: of the shared space.
+        temperature: to begin with; learned, and with ``clamp`` kept in [0.001, 0.5].
+        clamp: whether it is.
+        queue: K, how many vectors of each modality are kept.
+        momentum: what the copy keeps of itself a step.
+        distill: share of the momentum copy in the right answers.
+        ramp: steps over which that share rises from 0.
+        same: see above.
+        view: the view it reads.
+    """
+
+    paper = "ALBEF, Li et al. 2021, Eq. 1-2 and 5; MoCo, He et al. 2020"
+    requires = frozenset({"text", "image"})
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        width: int = 256,
+        temperature: float = 0.07,
+        clamp: bool = True,
+        queue: int = 65536,
+        momentum: float = 0.995,
+        distill: float = 0.4,
+        ramp: int = 0,
+        same: str = "own",
+        view: str = "clean",
+    ) -> None:
+        super().__init__(model, facts)
+        if queue < 1 or not 0 <= distill <= 1 or same not in ("own", "shared"):
+            got = f"queue {queue}, distill {distill}, same {same!r}"
+            raise ComponentError("These numbers cannot be.", where="objective momentum-contrast", got=got)
+        self.teacher_momentum, self.distill, self.ramp = momentum, distill, ramp
+        self.same, self.view, self.clamp = same, view, clamp
+        self.image, self.text = nn.Linear(self.dim, width), nn.Linear(self.dim, width)
+        for module in (self.image, self.text):
+            initialise(module, model.init_std)
+        self.image_copy, self.text_copy = momentum_copy(self.image), momentum_copy(self.text)
+        self.temperature = nn.Parameter(torch.tensor(temperature))
+        for name in ("image_queue", "text_queue"):
+            self.register_buffer(name, F.normalize(torch.randn(width, queue), dim=0))
+        for name in ("image_ids", "text_ids"):
+            self.register_buffer(name, torch.zeros(queue, dtype=torch.long))
+        self.register_buffer("filled", torch.zeros((), dtype=torch.long))
+        self.register_buffer("place", torch.zeros(1, dtype=torch.long))
+
+    def before_step(self, step: Step) -> None:
+        """The heads' copies follow; the temperature stays within its bounds."""
+        assert self.teacher_momentum is not None
+        if self.clamp:
+            self.temperature.clamp_(0.001, 0.5)
+        follow(self.image_copy, self.image, self.teacher_momentum)
+        follow(self.text_copy, self.text, self.teacher_momentum)
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropy both ways against batch and queue, a mean over examples."""
+        known = Known.of(step, self.view)
+        texts, images = self._vectors(step, self.text, self.image)
+        with torch.no_grad():
+            far_texts, far_images = self._vectors(step.teacher, self.text_copy, self.image_copy)
+            all_texts, all_images = step.gather(far_texts), step.gather(far_images)
+            right = self._right(known)
+        texts_there = torch.cat([all_texts.T, self.text_queue], 1)  # (width, N + K)
+        images_there = torch.cat([all_images.T, self.image_queue], 1)
+        forth = self._loss(images, far_images, texts_there, right, step)
+        back = self._loss(texts, far_texts, images_there, right, step)
+        count = len(known.texts)
+        outputs = {
+            "image_to_text": forth[1][:, :count].detach(),
+            "text_to_image": back[1][:, :count].detach(),
+            "texts": known.texts,
+            "images": known.images,
+            "own": known.own,
+            "new_texts": far_texts,
+            "new_images": far_images,
+        }
+        found = (forth[1][:, :count].argmax(1) == known.own).float()
+        metrics = {"image_to_text": Mean.of(found), "temperature": Mean.of(self.temperature.detach()[None])}
+        return Outcome({"momentum-contrast": Mean.of((forth[0] + back[0]) / 2)}, outputs, metrics)
+
+    def predict(self, step: Step) -> dict[str, Tensor]:
+        """``text`` and ``image``: the normalised vectors of every example, (B, width) each."""
+        texts, images = self._vectors(step, self.text, self.image)
+        return {"text": texts, "image": images}
+
+    def after_step(self, step: Step, outcome: Outcome) -> None:
+        """The batch enters the queue, the oldest leave it."""
+        texts, images = step.gather(outcome.outputs["new_texts"]), step.gather(outcome.outputs["new_images"])
+        size, count = self.text_queue.shape[1], len(texts)
+        places = (self.place + torch.arange(count, device=texts.device)) % size
+        newest = slice(max(0, count - size), count)  # of a batch larger than the queue only the end fits
+        self.text_queue[:, places[newest]] = texts[newest].T.to(self.text_queue.dtype)
+        self.image_queue[:, places[newest]] = images[newest].T.to(self.image_queue.dtype)
+        self.text_ids[places[newest]] = outcome.outputs["texts"][newest]
+        self.image_ids[places[newest]] = outcome.outputs["images"][newest]
+        self.place.copy_((self.place + count) % size)
+        self.filled.copy_((self.filled + count).clamp(max=size))
+
+    def _vectors(self, step: Step, text: nn.Module, image: nn.Module) -> tuple[Tensor, Tensor]:
+        """Normalised projections of every example's sentence and picture (B, width)."""
+        text_rows, image_rows = step.pairs(self.view)
+        states = step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled")
+        made = [full_precision(head(summary(s))) for head, s in zip((text, image), states, strict=True)]
+        return F.normalize(made[0], dim=-1)[text_rows], F.normalize(made[1], dim=-1)[image_rows]
+
+    def _right(self, known: Known) -> Tensor:
+        """(B, N + K) which columns are right, in shares."""
+        count, size = len(known.own), self.text_queue.shape[1]
+        own = torch.zeros(count, len(known.texts), device=known.own.device).scatter_(1, known.own[:, None], 1.0)
+        if self.same == "own":
+            return F.pad(own, (0, size))
+        there = torch.arange(size, device=own.device) < self.filled
+        same_text = known.texts[known.own][:, None] == self.text_ids[None]
+        same_image = known.images[known.own][:, None] == self.image_ids[None]
+        both = torch.cat([known.together, (same_text | same_image) & there], 1).to(own.dtype)
+        return both / both.sum(1, keepdim=True)
+
+    def _loss(self, own: Tensor, far: Tensor, there: Tensor, right: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        """(B,) losses and (B, N + K) scores of ``own`` vectors against all that is there."""
+        scores = own @ there / self.temperature
+        share = ramped(self.distill, self.ramp, step.index)
+        targets = right.to(scores.dtype)
+        if share > 0:
+            with torch.no_grad():
+                targets = share * (far @ there / self.temperature).softmax(1) + (1 - share) * targets
+        return -(scores.log_softmax(1) * targets).sum(1), scores
+
+
+class DistilledMLM(MaskedLanguageModelling):
+    """Masked language modelling whose right words are mixed with the momentum copy's guesses.
+
+    Args:
+        model: gives width, word table and head.
+        facts: vocabulary.
+        distill: share of the momentum copy's guesses.
+        ramp: steps over which that share rises from 0.
+        momentum: what the copy keeps of itself a step.
+        options: those of ``mlm``.
+        probability: of hiding a piece.
+        mask_share: of the hidden that become [MASK].
+        random_share: of the hidden that become a random piece.
+        mask_end: the last separator may be hidden too (ALBEF's code hides it like any word).
+        whole_word: hide all pieces of a word or none.
+        view: the view whose words are hidden.
+        head: a named head instead of the model's own.
+    """
+
+    paper = "ALBEF, Li et al. 2021, Eq. 3 and 6"
+    requires = frozenset({"fuse"})
+    inherits = ("mlm",)
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        distill: float = 0.4,
+        ramp: int = 0,
+        momentum: float = 0.995,
+        probability: float = 0.15,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
+        mask_end: bool = True,
+        whole_word: bool = False,
+        view: str = "corrupted",
+        head: str | None = None,
+    ) -> None:
+        shares: dict[str, Any] = {"probability": probability, "mask_share": mask_share, "random_share": random_share}
+        shares |= {"mask_end": mask_end, "whole_word": whole_word, "view": view, "head": head}
+        super().__init__(model, facts, on="fused", **shares)
+        self.teacher_momentum, self.distill, self.ramp = momentum, distill, ramp
+        self.head_copy = momentum_copy(self.head)
+
+    def before_step(self, step: Step) -> None:
+        """The head's copy follows."""
+        assert self.teacher_momentum is not None
+        follow(self.head_copy, self.head, self.teacher_momentum)
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropy at the hidden places with the right word and with the copy's guess."""
+        view, share = step.view(self.view), ramped(self.distill, self.ramp, step.index)
+        if MARK not in view.marks or view.text is None:
+            return Outcome({})
+        logits, truth = self.scores(step)
+        loss = F.cross_entropy(logits, truth, reduction="none")
+        if share > 0:
+            with torch.no_grad():
+                guess = self.scores(step.teacher, self.head_copy)[0].softmax(-1)
+            loss = (1 - share) * loss - share * (logits.log_softmax(-1) * guess).sum(-1)
+        right = (logits.argmax(-1) == truth).float()
+        return Outcome({"distilled-mlm": Mean.of(loss)}, metrics={"accuracy": Mean.of(right)})
