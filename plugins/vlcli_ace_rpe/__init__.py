@@ -1,5 +1,6 @@
 """ACE-RPE: anchor-based relative positions between words and pictures."""
 
+from vlcli_ace_rpe.alignment import AnchorAlignment
 from vlcli_ace_rpe.distillation import DistilledMLM, MomentumContrast
 from vlcli_ace_rpe.encoding import ACERPE
 from vlcli_ace_rpe.model import ALBEF
@@ -9,6 +10,7 @@ from vlcli_ace_rpe.similarity import distance, grouped_cosine, log_distance
 __all__ = [
     "ACERPE",
     "ALBEF",
+    "AnchorAlignment",
     "DistilledMLM",
     "MomentumContrast",
     "distance",

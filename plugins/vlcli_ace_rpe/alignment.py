@@ -1,0 +1,127 @@
+"""ACE-RPE's anchor loss: nearer than the hardest negatives by a margin, and as many alike patches and words as may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vlcli.nn import Facts, Model, States, Step
+from vlcli.objectives import Mean, Outcome
+from vlcli.objectives.contrast import Known
+from vlcli_ace_rpe.distillation import MomentumContrast
+from vlcli_ace_rpe.similarity import working
+
+
+def soft_maximum(values: Tensor, scale: float, mask: Tensor, normalised: bool) -> Tensor:
+    """(1 / scale) log of the sum (the mean, where ``normalised``) of exp(scale * value) over the last dimension.
+
+    Args:
+        values: (..., N).
+        scale: lambda.
+        mask: (..., N) bool, which values count; at least one of a row.
+        normalised: subtract log(count) / scale.
+    """
+    found = (scale * values).masked_fill(~mask, -torch.inf).logsumexp(-1) / scale
+    return found - mask.sum(-1).clamp(min=1).log() / scale if normalised else found
+
+
+def hinge(own: Tensor, others: Tensor, mask: Tensor, scale: float, margin: float, normalised: bool) -> Tensor:
+    """Eq. 2: relu(margin + soft maximum of the negatives - the positive), (B,) of (B,) and (B, N)."""
+    return (margin + soft_maximum(others, scale, mask, normalised) - own).clamp(min=0)
+
+
+class AnchorAlignment(MomentumContrast):
+    """The anchor loss (Eq. 1-2): two hinges against momentum negatives, minus the soft maximum over patches and words.
+
+    As printed the hinge hardly ever rests (the soft maximum of 65,535 negatives is above 4.5 at lambda 2) and the pair
+    term has a constant that depends on the number of tokens; ``normalised`` takes means instead of sums, which changes
+    the hinge's meaning but no gradient of the pair term. Class tokens and padding do not count as patches or words. Its
+    scores stand in for the contrast's where hard negatives are drawn.
+
+    Args:
+        model: gives tokens and vectors.
+        facts: not used.
+        scale: lambda.
+        margin: delta.
+        normalised: see above.
+        width: of the shared space of the hinges.
+        queue: K, how many vectors of each modality are kept.
+        momentum: what the momentum copy keeps of itself a step.
+        temperature: of the scores that hard negatives are drawn by; the loss has none.
+        view: the view it reads.
+    """
+
+    paper = "ACE-RPE, Eq. 1 and 2"
+    inherits = ("momentum-contrast",)
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        scale: float = 2.0,
+        margin: float = 0.05,
+        normalised: bool = False,
+        width: int = 256,
+        queue: int = 65536,
+        momentum: float = 0.995,
+        temperature: float = 0.07,
+        view: str = "clean",
+    ) -> None:
+        options: dict[str, Any] = {"width": width, "queue": queue, "momentum": momentum, "view": view}
+        super().__init__(model, facts, temperature=temperature, clamp=False, distill=0.0, **options)
+        self.temperature.requires_grad_(False)
+        self.scale, self.margin, self.normalised = scale, margin, normalised
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Half the sum of the three terms, a mean over examples."""
+        known = Known.of(step, self.view)
+        texts, images = self._vectors(step, self.text, self.image)
+        with torch.no_grad():
+            far_texts, far_images = self._vectors(step.teacher, self.text_copy, self.image_copy)
+            all_texts, all_images = step.gather(far_texts), step.gather(far_images)
+        forth = images @ torch.cat([all_texts.T, self.text_queue.to(texts.dtype)], 1)  # (B, N + K)
+        back = texts @ torch.cat([all_images.T, self.image_queue.to(texts.dtype)], 1)
+        apart = F.pad(~known.together, (0, self.text_queue.shape[1]), value=True)
+        options = (self.scale, self.margin, self.normalised)
+        rows = torch.arange(len(texts), device=texts.device)
+        hinges = [hinge(found[rows, known.own], found, apart, *options) for found in (forth, back)]
+        pairs = self._pairs(step)
+        loss = (hinges[0] + hinges[1] - pairs) / 2
+        count = len(known.texts)
+        outputs = {
+            "image_to_text": (forth[:, :count] / self.temperature).detach(),
+            "text_to_image": (back[:, :count] / self.temperature).detach(),
+            "texts": known.texts,
+            "images": known.images,
+            "own": known.own,
+            "new_texts": far_texts,
+            "new_images": far_images,
+        }
+        metrics = {"hinge": Mean.of((hinges[0] + hinges[1]).detach() / 2), "pair": Mean.of(pairs.detach())}
+        return Outcome({"anchor-alignment": Mean.of(loss)}, outputs, metrics)
+
+    def _pairs(self, step: Step) -> Tensor:
+        """(B,) soft maximum over each example's own patches and words."""
+        text_rows, image_rows = step.pairs(self.view)
+        words, of_words = _tokens(step.text(self.view).select(text_rows))
+        patches, of_patches = _tokens(step.image(self.view).select(image_rows))
+        alike = (patches @ words.transpose(1, 2)).flatten(1)  # (B, M N)
+        mask = (of_patches[:, :, None] & of_words[:, None]).flatten(1)
+        return soft_maximum(alike, self.scale, mask, self.normalised)
+
+
+def _tokens(states: States) -> tuple[Tensor, Tensor]:
+    """Normalised hidden states (B, T, D), and which of them have a place (B, T)."""
+    layout = states.layout.expand(len(states.hidden))
+    return F.normalize(working(states.hidden), dim=-1, eps=1e-6), layout.valid & ~layout.special
+
+
+def never_rests(scale: float, queue: int, margin: float) -> bool:
+    """Whether the hinge as printed is positive whatever the vectors are: cosines are at least -1 and at most 1."""
+    return margin - 1 + math.log(queue - 1) / scale > 1
