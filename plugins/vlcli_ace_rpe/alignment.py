@@ -1,4 +1,4 @@
-"""ACE-RPE's anchor loss: nearer than the hardest negatives by a margin, and as many alike patches and words as may be."""
+"""ACE-RPE's anchor loss: nearer than the hardest negatives by a margin, and many alike patches and words."""
 
 from __future__ import annotations
 
