@@ -1,0 +1,48 @@
+"""BLEU: the share of word runs that references have, too (Papineni et al. 2002)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from vlcli.metrics.captions.tokens import Grams, Words, grams
+
+NEARLY_NONE, SPARE = 1e-15, 1e-9
+"""What the COCO caption evaluation adds above and below every fraction, so that none is a division by zero."""
+
+
+def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]], longest: int = 4) -> list[float]:
+    """BLEU-1 to BLEU-``longest`` of a whole set, with each caption's closest reference length.
+
+    Args:
+        candidates: one caption each, as words.
+        references: the captions it is measured by.
+        longest: word runs.
+
+    Returns:
+        One number for each length.
+    """
+    right, given = [0] * longest, [0] * longest
+    length = closest = 0
+    for words, known in zip(candidates, references, strict=True):
+        own, most = grams(words, longest), _most([grams(reference, longest) for reference in known])
+        for run, count in own.items():
+            right[len(run) - 1] += min(count, most.get(run, 0))
+        for n in range(longest):
+            given[n] += max(0, len(words) - n)
+        length += len(words)
+        closest += min((abs(len(reference) - len(words)), len(reference)) for reference in known)[1]
+    ratio = (length + NEARLY_NONE) / (closest + SPARE)
+    brevity = math.exp(1 - 1 / ratio) if ratio < 1 else 1.0
+    scores, product = [], 1.0
+    for n in range(longest):
+        product *= (right[n] + NEARLY_NONE) / (given[n] + SPARE)
+        scores.append(product ** (1 / (n + 1)) * brevity)
+    return scores
+
+
+def _most(counts: Sequence[Grams]) -> Grams:
+    most: Grams = Grams()
+    for count in counts:
+        most |= count
+    return most

@@ -1,0 +1,127 @@
+"""CIDEr and CIDEr-D: word runs weighted by how rare they are among images (Vedantam et al. 2015)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlcli.errors import DataError
+from vlcli.metrics.captions.tokens import Grams, Words, grams
+
+LONGEST = 4
+SIGMA = 6.0
+"""Width of CIDEr-D's penalty on differing lengths."""
+
+
+@dataclass
+class DocumentFrequency:
+    """In how many images' references a word run occurs.
+
+    Attributes:
+        counts: by run.
+        images: how many images there are.
+    """
+
+    counts: Counter[tuple[str, ...]]
+    images: int
+
+    @classmethod
+    def of(cls, references: Iterable[Sequence[Words]]) -> DocumentFrequency:
+        """From the references of every image."""
+        counts: Counter[tuple[str, ...]] = Counter()
+        images = 0
+        for known in references:
+            counts.update({run for words in known for run in grams(words, LONGEST)})
+            images += 1
+        return cls(counts, images)
+
+    def save(self, path: Path) -> None:
+        """As JSON: runs joined by spaces."""
+        content = {"images": self.images, "counts": {" ".join(run): count for run, count in self.counts.items()}}
+        beside = path.with_name(f".{path.name}.part")
+        beside.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        beside.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> DocumentFrequency:
+        """What :meth:`save` wrote.
+
+        Raises:
+            DataError: it is something else.
+        """
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            counts = {tuple(run.split(" ")): int(count) for run, count in content["counts"].items()}
+            return cls(Counter(counts), int(content["images"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            expected = "a JSON object with images and counts"
+            raise DataError("No document frequencies can be read.", where=str(path), expected=expected) from error
+
+
+Vector = tuple[list[dict[tuple[str, ...], float]], list[float], int]
+"""Weights by run for each length of run, their norms, and how many pairs of words there are."""
+
+
+class Cider:
+    """Scores captions against references.
+
+    Args:
+        frequency: of word runs among images.
+        d: CIDEr-D: a caption gains nothing by repeating a run more often than the reference, and loses by another
+            length. The COCO caption evaluation calls this one CIDEr.
+    """
+
+    def __init__(self, frequency: DocumentFrequency, *, d: bool = True) -> None:
+        self.frequency, self.d = frequency, d
+        self._rarest = math.log(max(frequency.images, 1))
+        self._known: dict[tuple[str, ...], Vector] = {}
+
+    @classmethod
+    def of(cls, references: Sequence[Sequence[Words]], *, d: bool = True) -> Cider:
+        """With the document frequency of the very references that are scored against, as the COCO evaluation does."""
+        return cls(DocumentFrequency.of(references), d=d)
+
+    def score(self, candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
+        """One number a caption: 10 times the mean over references and lengths of run of the cosine."""
+        return [self._one(words, known) for words, known in zip(candidates, references, strict=True)]
+
+    def mean(self, candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> float:
+        """The mean over captions."""
+        scores = self.score(candidates, references)
+        return sum(scores) / max(len(scores), 1)
+
+    def _one(self, words: Words, references: Sequence[Words]) -> float:
+        own = self._vector(grams(words, LONGEST))
+        total = sum(self._similarity(own, self._reference(reference)) for reference in references)
+        return 10 * total / max(len(references), 1)
+
+    def _reference(self, words: Words) -> Vector:
+        """A reference's vector, kept: in training they come again and again."""
+        key = tuple(words)
+        if key not in self._known:
+            self._known[key] = self._vector(grams(words, LONGEST))
+        return self._known[key]
+
+    def _vector(self, counts: Grams) -> Vector:
+        weights: list[dict[tuple[str, ...], float]] = [{} for _ in range(LONGEST)]
+        frequency = self.frequency.counts
+        for run, count in counts.items():
+            weights[len(run) - 1][run] = count * (self._rarest - math.log(max(1, frequency.get(run, 0))))
+        norms = [math.sqrt(sum(value * value for value in part.values())) for part in weights]
+        return weights, norms, sum(count for run, count in counts.items() if len(run) == 2)
+
+    def _similarity(self, own: Vector, other: Vector) -> float:
+        """The mean cosine over lengths of run."""
+        total = 0.0
+        for mine, theirs, norm, far in zip(own[0], other[0], own[1], other[1], strict=True):
+            if not norm or not far:
+                continue
+            shared = ((mine[run], theirs[run]) for run in mine.keys() & theirs.keys())
+            total += sum((min(a, b) if self.d else a) * b for a, b in shared) / (norm * far)
+        if self.d:
+            total *= math.exp(-((own[2] - other[2]) ** 2) / (2 * SIGMA**2))
+        return total / LONGEST
