@@ -73,7 +73,7 @@ WALLS = (
         "root=photos",
         "stages.grid.extractor={name: backbone, arch: tiny-conv, boxes: grid}",
     ),
-    *(f"stages.{stage}.data={{name: jsonl}}" for stage in ("grid", "learn", "concepts", "test")),
+    *(f"stages.{stage}.data={{name: jsonl, split: train}}" for stage in ("grid", "learn", "concepts", "test")),
     *("stages.learn.task.min_count=1", "stages.learn.epochs=2", "stages.learn.model.hidden=8"),
 )
 SMALL_DETECTOR = (
@@ -82,6 +82,11 @@ SMALL_DETECTOR = (
 )
 WORLD = "runs/quickstart/world/world"
 CONCEPTS = ("data", "concepts", f"{WORLD}/coco/annotations/captions_train.json", "--out", "words.txt")
+METHODS = ("none", "euclidean", "quantization", "cross", "product")
+SMALL_DEIT = (
+    *("model.dim=16", "model.layers=1", "model.heads=2", "model.image_size=32", "stages.train.epochs=1"),
+    *("stages.train.batch_size=4", "stages.train.precision=float32"),
+)
 WAYS: dict[str, Way] = {
     "vlcli --help": Way("Pre-train"),
     "vlcli run --help": Way("--seeds"),
@@ -173,6 +178,13 @@ WAYS: dict[str, Way] = {
         "speed.png", ("size=tiny", "resolution=32", "rounds=1", "encodings=[iRPE K]"), slow=True
     ),
     "vlcli count irpe/table6-6": Way("41,540,320"),
+    "vlcli count irpe/table5-small-qkv": Way("22,165,864"),
+    "vlcli run irpe root=DATA": Way(
+        "top5", instead=("run", "irpe", "root=classes", *SMALL_DEIT, "stages.train.workers=0", "stages.test.workers=0")
+    ),
+    "vlcli run tiny/irpe --seeds 3 --table": Way(
+        "±", ("stages.world.world.imagenet=40", *(f"stages.{name}.steps=2" for name in METHODS), "--quiet"), slow=True
+    ),
     "vlcli run tiny/detr": Way(
         "AP50", ("stages.world.world.images=20", "stages.detr.steps=1", "stages.detr.batch_size=2", "--quiet")
     ),
@@ -204,7 +216,15 @@ def desk(quickstart):
     _table(folder / "features.tsv")
     photographs(folder / "photographs")
     _asked(folder / "asked")
+    _classes(folder / "classes")
     return folder
+
+
+def _classes(folder: Path) -> None:
+    """Two classes of pictures, in ImageNet's folders."""
+    for split, name, number in ((s, n, i) for s in ("train", "val") for n in ("n01", "n02") for i in range(3)):
+        (folder / split / name).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), (number * 60, 90, 30)).save(folder / split / name / f"{name}_{number}.png")
 
 
 def _asked(folder: Path) -> None:
