@@ -129,9 +129,9 @@ class MomentumContrast(Objective):
         return Outcome({"momentum-contrast": Mean.of((forth[0] + back[0]) / 2)}, outputs, metrics)
 
     def predict(self, step: Step) -> dict[str, Tensor]:
-        """``text`` and ``image``: the normalised vectors of every example, (B, width) each."""
+        """``text_embedding`` and ``image_embedding``: the normalised vectors of every example, (B, width) each."""
         texts, images = self._vectors(step, self.text, self.image)
-        return {"text": texts, "image": images}
+        return {"text_embedding": texts, "image_embedding": images}
 
     def after_step(self, step: Step, outcome: Outcome) -> None:
         """The batch enters the queue, the oldest leave it."""

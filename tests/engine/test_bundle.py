@@ -185,3 +185,13 @@ def test_an_average_is_taken_in_double_precision_and_ties_stay(tmp_path):
     save_file({"other": torch.zeros(1)}, tmp_path / "x.safetensors")
     with pytest.raises(DataError, match="different models"):
         average([*files, tmp_path / "x.safetensors"])
+
+
+def test_an_average_takes_queues_from_the_last(tmp_path):
+    files = []
+    for number in range(3):
+        files.append(tmp_path / f"{number}.safetensors")
+        save_tensors(
+            files[-1], {"objectives.contrast.image_queue": torch.full((2, 3), float(number)), "w": torch.tensor(2.0)}
+        )
+    assert torch.equal(average(files)["objectives.contrast.image_queue"], torch.full((2, 3), 2.0))

@@ -39,7 +39,7 @@ class Runner:
     def step(self, batch, record=None):
         return self.learner.step(batch, record=record)
 
-    def predict(self, step):
+    def predict(self, step, only=None):
         with torch.no_grad():
             return self.learner.predict(step)
 
@@ -88,7 +88,7 @@ def test_retrieval_scores_every_pair_as_a_double_loop_would():
 class Vectors(Objective):
     """A first stage for the test: fixed vectors from the raw rows."""
 
-    def predict(self, step):
+    def predict(self, step, only=None):
         view = step.view()
         text = torch.nn.functional.one_hot(view.text.ids[:, 1] % 8, 8).float()[view.text_rows]
         image = view.images.regions.features[:, 0, :8][view.image_rows[:, 0]]

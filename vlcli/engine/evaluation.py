@@ -73,10 +73,10 @@ class TaskRunner:
         """Passes over one batch; without gradient unless ``record`` wants it."""
         return _Passes(self.learner, batch, record, self.autocast)
 
-    def predict(self, step: Step) -> dict[str, dict[str, Tensor]]:
+    def predict(self, step: Step, only: str | None = None) -> dict[str, dict[str, Tensor]]:
         """``predict`` of every objective that has one, in float32."""
         with _grad(step.record), self.autocast():
-            outputs = self.learner.predict(step)
+            outputs = self.learner.predict(step, only)
         return {name: {key: _plain(value) for key, value in found.items()} for name, found in outputs.items()}
 
 

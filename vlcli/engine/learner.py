@@ -114,10 +114,10 @@ class Learner(nn.Module):
         facts["rank"] = processes.rank() if self.training else 0
         return Step(self.model, batch, gather=gather, teacher=self.teacher, **facts)
 
-    def predict(self, step: Step) -> dict[str, dict[str, Tensor]]:
-        """``predict`` of every objective that has one, by name."""
+    def predict(self, step: Step, only: str | None = None) -> dict[str, dict[str, Tensor]]:
+        """``predict`` of every objective that has one (or of ``only`` this one), by name."""
         able = {name: part for name, part in self.objectives.items() if type(part).predict is not Objective.predict}
-        return {name: part.predict(step) for name, part in able.items()}
+        return {name: part.predict(step) for name, part in able.items() if only in (None, name)}
 
     def weight(self, loss: str, epoch: int) -> float:
         """What multiplies the loss called ``loss`` in this epoch."""

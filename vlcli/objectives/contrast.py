@@ -125,10 +125,10 @@ class Contrast(Objective):
         return Outcome({"contrast": Mean.of(loss)}, outputs, metrics)
 
     def predict(self, step: Step) -> dict[str, Tensor]:
-        """``text`` and ``image``: the normalised vectors of every example's sentence and picture, (B, width) each."""
+        """``text_embedding``, ``image_embedding``: normalised vectors of every sentence and picture, (B, width) each."""
         text_rows, image_rows = step.pairs(self.view)
         texts, images = self.vectors(step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled"))
-        return {"text": texts[text_rows], "image": images[image_rows]}
+        return {"text_embedding": texts[text_rows], "image_embedding": images[image_rows]}
 
     def vectors(self, text: States | None, image: States | None, second: bool = False) -> tuple[Tensor, Tensor]:
         """Normalised projections of unique texts (N, width) and images (M, width); what is None stays empty."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from vlcli.engine.bundle import CONFIG, WEIGHTS, find_bundle
@@ -50,7 +49,7 @@ def _checkpoints(stage: Path, last: int) -> list[Path]:
 
 
 def average(files: list[Path], done: object = None) -> dict[str, Tensor]:
-    """The mean of each floating-point tensor, summed in float64; integers and flags are the last file's.
+    """The mean of each floating-point tensor, summed in float64; integers, flags and queues are the last file's.
 
     Tied tensors stay tied. A tensor that is equal in all files comes out equal to the bit.
 
@@ -63,16 +62,24 @@ def average(files: list[Path], done: object = None) -> dict[str, Tensor]:
         if sums and {n: v.shape for n, v in last.items()} != {n: v.shape for n, v in sums.items()}:
             raise DataError("Checkpoints of different models cannot be averaged.", where=str(path))
         for name, value in last.items():
-            floating = value.is_floating_point()
-            sums[name] = sums[name] + value.double() if floating and name in sums else _start(value)
+            summed = _is_averaged(name, value)
+            sums[name] = sums[name] + value.double() if summed and name in sums else _start(name, value)
         if callable(done):
             done()
-    means = {name: (v / len(files)).to(last[name].dtype) if v.dtype == torch.float64 else v for name, v in sums.items()}
+    means = {
+        name: (value / len(files)).to(last[name].dtype) if _is_averaged(name, last[name]) else value
+        for name, value in sums.items()
+    }
     return _tied(means, last)
 
 
-def _start(value: Tensor) -> Tensor:
-    return value.double() if value.is_floating_point() else value
+def _start(name: str, value: Tensor) -> Tensor:
+    return value.double() if _is_averaged(name, value) else value
+
+
+def _is_averaged(name: str, value: Tensor) -> bool:
+    """A queue holds vectors of the last batches: a mean of two of them is a vector of nothing."""
+    return value.is_floating_point() and "queue" not in name.rsplit(".", 1)[-1]
 
 
 def _tied(means: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -33,8 +33,8 @@ class Runner(Protocol):
         """Passes over one batch, no gradient (with gradient where ``record.gradients``)."""
         ...
 
-    def predict(self, step: Step) -> dict[str, dict[str, Tensor]]:
-        """``predict`` of every objective that has one, by objective name."""
+    def predict(self, step: Step, only: str | None = None) -> dict[str, dict[str, Tensor]]:
+        """``predict`` of every objective that has one (or of ``only`` this one), by objective name."""
         ...
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from vlcli.errors import DataError
 from vlcli.nn.batch import Batch, Images, Text, View
 from vlcli.nn.model import Model, States
-from vlcli.nn.step import Step
+from vlcli.nn.step import Rows, Step
 from vlcli.tasks.base import Runner
 from vlcli.tasks.outputs import logits_of
 
@@ -81,11 +81,11 @@ class EncodedStep(Step):
         super().__init__(model, Batch({"clean": view}, {}, keys, torch.zeros_like(rows)), training=False)
         self.encoded = texts.states, images.states
 
-    def text(self, view: str = "clean") -> States:
+    def text(self, view: str = "clean", rows: Rows = "all") -> States:
         """The encoded texts, whatever the view."""
         return self.encoded[0]
 
-    def image(self, view: str = "clean") -> States:
+    def image(self, view: str = "clean", rows: Rows = "all") -> States:
         """The encoded images, whatever the view."""
         return self.encoded[1]
 
@@ -113,7 +113,7 @@ def collect(runner: Runner, first: str | None = None, encode: bool = True) -> Li
             )
         texts, images = _fresh(view.text.keys, library.texts), _fresh(view.images.keys, library.images)
         if first is not None:
-            outputs = runner.predict(step)
+            outputs = runner.predict(step, first)
             for side, fresh in (("text", texts), ("image", images)):
                 library.embeddings[side] += _vectors(logits_of(outputs, first, f"{side}_embedding"), view, side, fresh)
         _match(library, view)
@@ -133,7 +133,7 @@ def score_pairs(
     with runner.progress.task("rank", total, "pair") as bar, torch.no_grad():
         for texts, images, rows, columns in _blocks(library, wanted, block):
             step = EncodedStep(runner.model, texts, images, rows, columns)
-            found = match_score(logits_of(runner.predict(step), objective))
+            found = match_score(logits_of(runner.predict(step, objective), objective))
             scores[texts.start + rows.cpu().numpy(), images.start + columns.cpu().numpy()] = found.cpu().numpy()
             bar.advance(len(rows))
     return scores
