@@ -7,6 +7,8 @@ import pytest
 from vlcli.errors import ComponentError, RecipeError, UsageError
 from vlcli.recipe.keys import data_files
 from vlcli.recipe.load import from_mapping, load, locate
+from vlcli.recipe.validate import shallow
+from vlcli.recipe.wiring import find_place
 from vlcli.registry import entries as registry_entries
 
 BASE = """\
@@ -205,3 +207,31 @@ def test_an_extractors_weights_are_data_of_its_stage(tmp_path):
     regions = {"kind": "extract", "extractor": {"name": "backbone", "weights": "w.pth"}, "data": {"name": "folder"}}
     recipe = from_mapping("mine", {"stages": {"regions": regions}}).recipe
     assert tmp_path / "w.pth" in data_files(recipe, "regions", tmp_path)
+
+
+def test_a_place_that_is_not_there_is_missing_data_not_a_fault_of_the_recipe(base, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["stages.pretrain.from=weights/bert.pth", "stages.pretrain.features=features/a.h5"]
+    resolved = load(str(base), [*words, "stages.pretrain.root=."])
+    found = {problem.key: problem for problem in shallow(resolved)}
+    assert {key: problem.code for key, problem in found.items()} == {
+        "stages.pretrain.from": 5,
+        "stages.pretrain.features": 5,
+    }
+    (tmp_path / "features").mkdir()
+    (tmp_path / "features" / "a.h5").touch()
+    assert find_place("a.h5", tmp_path / "features") == tmp_path / "features" / "a.h5"
+    assert "stages.pretrain.features" not in {problem.key for problem in shallow(resolved)}
+    resolved = load(str(base), ["stages.pretrain.from=owner/name"])
+    assert "hf download owner/name" in shallow(resolved)[0].hint
+    assert problems(base, ["stages.pretrain.from=pretrian"])["stages.pretrain.from"].code == 3
+
+
+def test_rows_of_stages_that_are_taken_out_go_with_them(base):
+    table = "table: {rows: {one: test, two: other}}\nstages: {other: {kind: evaluate, from: pretrain, task: nlvr2}}"
+    first = heir(base, table, "first.yaml")
+    second = base.with_name("second.yaml")
+    second.write_text(f"extends: {first}\nstages: {{test: ~}}\n")
+    assert load(str(second)).recipe.table.rows == {"two": "other"}
+    second.write_text(f"extends: {first}\ntable: {{rows: {{one: ~, three: test}}}}\n")
+    assert load(str(second)).recipe.table.rows == {"two": "other", "three": "test"}

@@ -115,16 +115,24 @@ def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str])
 
 def _missing_places(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> list[Problem]:
     """Files, folders and hub names in ``from`` and ``features`` that are not there."""
+    made = wiring.root_stage(resolved.recipe, stage, earlier)
+    rootless = not made and not wiring.root_folder(resolved.recipe, stage, {}).is_dir()  # told already
     if stage.if_missing == "skip":
         return []
     problems = []
-    for field, key in (("source", "from"), ("features", "features")):
+    for field, key in (("source", "from"), *(() if rootless else (("features", "features"),))):
         words = tuple(value for value in getattr(stage, field, []) if value not in earlier)
         for value in wiring.missing_places(resolved.recipe, stage, words, {}):
-            what, hint = "there is no such stage, file or folder", "nor is it in the local cache of the hub"
-            at: Path_ = ("stages", name, key)
-            problems.append(_at(resolved, at, what, value, ", ".join(earlier) or "a file or folder", hint, code=5))
+            path: Path_ = ("stages", name, key)
+            what, expected = "there is no such stage, file or folder", ", ".join(earlier) or "a file or folder"
+            problems.append(_at(resolved, path, what, value, expected, _remedy(value, key), code=5))
     return problems
+
+
+def _remedy(value: str, key: str) -> str:
+    if wiring.is_hub_name(value):
+        return f"where there is a network: hf download {value}; or name a file or folder"
+    return "make a store: vlcli extract, or vlcli features import" if key == "features" else "check the path and `root`"
 
 
 def _model_given(resolved: Resolved, name: str, stage: Stage) -> list[Problem]:

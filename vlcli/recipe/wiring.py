@@ -10,6 +10,8 @@ from pathlib import Path
 from vlcli.recipe.schema import Draw, Evaluate, Recipe, Stage, Training
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+FILES = (".h5", ".pth", ".pt", ".bin", ".safetensors")
+"""What the names of stores and weights end in."""
 WORLD = "world"
 """Where a make stage puts the data root, inside its folder."""
 
@@ -46,7 +48,12 @@ def find_place(value: str, root: Path) -> Path | None:
     """
     path = Path(value).expanduser()
     found = next((place for place in (path, root / path) if place.exists()), None)
-    return found if found is not None or not _HUB_NAME.fullmatch(value) else _cached(value)
+    return found if found is not None or not is_hub_name(value) else _cached(value)
+
+
+def is_hub_name(value: str) -> bool:
+    """Whether a word may be the name of a model on the Hugging Face hub: ``OWNER/NAME``, no file's name."""
+    return bool(_HUB_NAME.fullmatch(value)) and Path(value).suffix not in FILES
 
 
 def missing_places(recipe: Recipe, stage: Stage, paths: tuple[str, ...], artifacts: Mapping[str, Path]) -> list[str]:
