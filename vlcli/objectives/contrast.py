@@ -125,7 +125,7 @@ class Contrast(Objective):
         return Outcome({"contrast": Mean.of(loss)}, outputs, metrics)
 
     def predict(self, step: Step) -> dict[str, Tensor]:
-        """``text_embedding``, ``image_embedding``: normalised vectors of every sentence and picture, (B, width) each."""
+        """``text_embedding``, ``image_embedding``: normalised vectors of each sentence and picture, (B, width) each."""
         text_rows, image_rows = step.pairs(self.view)
         texts, images = self.vectors(step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled"))
         return {"text_embedding": texts[text_rows], "image_embedding": images[image_rows]}

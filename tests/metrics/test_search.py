@@ -1,0 +1,41 @@
+"""Search: exact, whatever the blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlcli.metrics.search import block_rows, search
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 700), st.integers(1, 12), st.integers(0, 9999), st.booleans())
+def test_the_best_are_those_of_the_whole_matrix(asked: int, count: int, k: int, seed: int, coarse: bool) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    queries, vectors = torch.randn(asked, 8, generator=draw), torch.randn(count, 8, generator=draw)
+    if coarse:  # many ties
+        queries, vectors = queries.round(), vectors.round()
+    scores, rows = search(queries, vectors, k, memory_mb=0)  # the smallest blocks
+    whole = queries @ vectors.T
+    order = whole.sort(dim=1, descending=True, stable=True)
+    torch.testing.assert_close(scores, order.values[:, : min(k, count)])
+    assert torch.equal(whole.gather(1, rows), scores)
+    if not coarse:
+        assert torch.equal(rows, order.indices[:, : min(k, count)])
+    assert all(len(set(row)) == len(row) for row in rows.tolist())
+
+
+def test_arrays_and_maps_are_read_in_blocks(tmp_path) -> None:
+    stored = np.memmap(tmp_path / "v", np.float16, "w+", shape=(1000, 4))
+    stored[:] = np.random.default_rng(0).standard_normal((1000, 4))
+    scores, rows = search(torch.eye(4), stored, 3, memory_mb=0)
+    assert rows[0, 0] == int(stored[:, 0].argmax())
+    assert scores.shape == (4, 3)
+
+
+def test_memory_bounds_the_block() -> None:
+    for queries in (1, 1000):
+        rows = block_rows(queries, 256, 64)
+        assert rows * 4 * (256 + 3 * queries) <= 64 * 2**20
