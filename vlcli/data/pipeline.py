@@ -275,6 +275,8 @@ class Pipeline(Dataset[Sample]):
 
     def _take(self, reader: Reader, missing: str) -> None:
         """Add a reader's examples, those whose images are there."""
+        if self.tokenizer is not None and self.length is not None:
+            reader.fit(self.tokenizer, self.length)
         examples = reader.examples()
         names = dict.fromkeys(name for example in examples for name in example.images)
         absent = self._absent(list(names))

@@ -98,6 +98,9 @@ class Reader:
             self._examples = chosen
         return self._examples
 
+    def fit(self, tokenizer: Any, length: int) -> None:
+        """Told what cuts its texts into pieces, and how many an example holds; one that packs texts does it here."""
+
     def forget(self) -> None:
         """Drop what :meth:`examples` keeps; it reads anew where it is asked again."""
         self._examples = None

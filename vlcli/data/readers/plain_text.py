@@ -1,0 +1,168 @@
+"""Plain text: the layouts of BookCorpus and Wikipedia, packed so that every example is full."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.data.vocabulary import Tokenizer
+from vlcli.errors import DataError
+
+_TAG = re.compile(r"</?doc\b[^>]*>")
+_SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
+SUFFIXES = (".txt", ".jsonl", ".json", "")
+
+
+class PlainText(Reader):
+    """Text files for language modelling alone, one example as long as the model takes.
+
+    Layouts: one sentence or paragraph a line (BookCorpus); documents between ``<doc ...>`` and ``</doc>`` (Wikipedia as
+    WikiExtractor leaves it); JSON lines with ``text``. Blank lines and document marks end a document. Sentences of a
+    document follow one another in an example until it is full; with ``across`` the next document goes on in it.
+
+    Args:
+        root: data root.
+        split: fills ``{split}`` in ``files``.
+        files: files or folders under the root, ``*`` allowed; None: ``text/{split}*``, else ``text``.
+        across: whether an example may go on in the next document.
+        pieces: pieces an example, specials included; None: the model's text length.
+        images: not used.
+        take: not used: there are no images.
+        limit: read only so many examples.
+    """
+
+    paper: ClassVar[str] = "VLMo, Bao et al. 2022, section 4.1 (Wikipedia and BookCorpus)"
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        files: str | list[str] | None = None,
+        across: bool = False,
+        pieces: int | None = None,
+        images: str = "images",
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(root, split=split, images=images, take=take, limit=limit)
+        self.patterns, self.across, self.pieces = files, across, pieces
+
+    def files(self) -> list[Path]:
+        """Every text file, in order of name.
+
+        Raises:
+            DataError: a pattern leaves the root.
+        """
+        given = self.patterns if isinstance(self.patterns, list) else [self.patterns] if self.patterns else []
+        found: list[Path] = []
+        for split in self.split_names:
+            patterns = [pattern.replace("{split}", split) for pattern in given]
+            usual = [] if patterns else self._matching(f"text/{split}*")
+            found += usual or [path for pattern in patterns or ["text"] for path in self._matching(pattern)]
+        return list(dict.fromkeys(found)) or [
+            self.root / (given[0] if given else "text").replace("{split}", self.split)
+        ]
+
+    def _matching(self, pattern: str) -> list[Path]:
+        if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+            raise DataError("A path leaves the data root.", where="plain-text.files", got=pattern)
+        found = []
+        for path in sorted(self.root.glob(pattern)):
+            inner = sorted(path.rglob("*")) if path.is_dir() else [path]
+            found += [file for file in inner if file.is_file() and file.suffix in SUFFIXES]
+        return found
+
+    def read(self) -> list[Example]:
+        """One example a line, until :meth:`fit` packs them."""
+        lines = (line for document in self._documents() for line in document)
+        return [Example(f"text-{number}", line) for number, line in enumerate(lines)]
+
+    def fit(self, tokenizer: Tokenizer, length: int) -> None:
+        """Pack sentences so that examples are as long as the model takes."""
+        room = (self.pieces or length) - 2
+        packed: list[Example] = []
+        for text in self._packed(tokenizer, room):
+            if self.limit is not None and len(packed) >= self.limit:
+                break
+            packed.append(Example(f"text-{len(packed)}", text))
+        self.restrict(packed)
+
+    def _packed(self, tokenizer: Tokenizer, room: int) -> Iterator[str]:
+        held: list[str] = []
+        used = 0
+        for document in self._documents():
+            for sentence, size in self._sentences(document, tokenizer, room):
+                if held and used + size > room:
+                    yield " ".join(held)
+                    held, used = [], 0
+                held.append(sentence)
+                used += size
+            if held and not self.across:
+                yield " ".join(held)
+                held, used = [], 0
+        if held:
+            yield " ".join(held)
+
+    @staticmethod
+    def _sentences(lines: list[str], tokenizer: Tokenizer, room: int) -> Iterator[tuple[str, int]]:
+        """Sentences and their pieces; one that is longer than an example is cut into words that fit."""
+        for line in lines:
+            for sentence in _SENTENCE.split(line):
+                size = len(tokenizer.pieces(sentence))
+                if size <= room:
+                    yield sentence, size
+                    continue
+                part: list[str] = []
+                count = 0
+                for word in sentence.split():
+                    more = min(len(tokenizer.pieces(word)), room)
+                    if part and count + more > room:
+                        yield " ".join(part), count
+                        part, count = [], 0
+                    part.append(word)
+                    count += more
+                if part:
+                    yield " ".join(part), count
+
+    def _documents(self) -> Iterator[list[str]]:
+        for path in self.files():
+            yield from _json_documents(path) if path.suffix in (".jsonl", ".json") else _text_documents(path)
+
+
+def _text_documents(path: Path) -> Iterator[list[str]]:
+    held: list[str] = []
+    try:
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                text = _TAG.sub("", line).strip()
+                if text:
+                    held.append(text)
+                elif held:
+                    yield held
+                    held = []
+    except UnicodeDecodeError as error:
+        raise DataError("A text file is not UTF-8.", where=str(path), got=f"byte {error.start}") from None
+    if held:
+        yield held
+
+
+def _json_documents(path: Path) -> Iterator[list[str]]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                text = json.loads(line)["text"]
+            except (ValueError, KeyError, TypeError):
+                raise DataError(
+                    "A line is no JSON object with a text.", where=f"{path}:{number}", expected='{"text": "..."}'
+                ) from None
+            lines = [part.strip() for part in str(text).splitlines() if part.strip()]
+            if lines:
+                yield lines
