@@ -179,7 +179,8 @@ def collate_texts(texts: Sequence[TextSample], pad_id: int = 0, multiple: int = 
         ids[row, :count], words[row, :count] = text.ids, text.words
         special[row, :count], mask[row, :count] = text.special, True
     tensors = [torch.from_numpy(array) for array in (ids, mask, special, words)]
-    return Text(*tensors, keys=[text.key for text in texts], raw=[text.raw for text in texts])
+    causal = torch.tensor([text.causal for text in texts]) if any(text.causal for text in texts) else None
+    return Text(*tensors, causal=causal, keys=[text.key for text in texts], raw=[text.raw for text in texts])
 
 
 def collate_images(images: Sequence[ImageSample], multiple: int = 1) -> Images:
@@ -297,7 +298,11 @@ def _concepts(images: Sequence[ImageSample]) -> Concepts:
     ranks = torch.arange(count).expand(len(images), count).clone()
     ids = _padded([image.concepts["ids"] for image in images], count, 0, np.int64)
     scores = _padded([image.concepts["scores"] for image in images], count, 0, np.float32)
-    return Concepts(ids, scores, ranks, torch.from_numpy(_mask(counts, count)))
+    hidden = None
+    if any("hidden" in image.concepts for image in images):
+        given = [image.concepts.get("hidden", np.zeros(n, bool)) for image, n in zip(images, counts, strict=True)]
+        hidden = _padded(given, count, 0, np.bool_)
+    return Concepts(ids, scores, ranks, torch.from_numpy(_mask(counts, count)), hidden)
 
 
 def collate_targets(targets: Sequence[dict[str, Any]]) -> dict[str, Any]:

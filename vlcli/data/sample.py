@@ -46,6 +46,7 @@ class TextSample:
         ids: vocabulary ids with specials.
         special: True at specials.
         words: index of the whitespace word of each piece; -1 at specials.
+        causal: whether no piece may see a later one.
     """
 
     key: str
@@ -53,6 +54,7 @@ class TextSample:
     ids: list[int]
     special: list[bool]
     words: list[int]
+    causal: bool = False
 
 
 @dataclass
@@ -69,7 +71,7 @@ class ImageSample:
         box_ids: R ids.
         pixels: (3, H, W) float32 normalised, or None.
         label_map: (H, W) int32 class ids of the pixels, or None.
-        concepts: ``ids``, ``scores`` arrays along K.
+        concepts: ``ids``, ``scores`` arrays along K; ``hidden`` where a corruption masked some.
     """
 
     key: str

@@ -123,6 +123,10 @@ class Tokenizer:
         special = [True, *(number in self._special_ids - {self.ids["unk"]} for number in pieces), True]
         return TextSample(key or raw, raw, ids, special, [-1, *words, -1])
 
+    def pieces(self, words: str) -> tuple[int, ...]:
+        """The ids of a few words' pieces, without specials."""
+        return tuple(self.engine.encode(words, add_special_tokens=False).ids)
+
     def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
         """Ids as a sentence, special tokens left out unless asked for."""
         hidden = frozenset() if specials else self._special_ids - {self.ids["unk"]}

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from vlcli.engine.learner import Learner
 from vlcli.errors import DataError, Problem, RecipeError
+from vlcli.nn.attention import Attention
 
 TIED = "tied"
 """Key of the file's metadata: JSON, name of each tied tensor -> name it is stored under."""
@@ -133,6 +134,7 @@ class Loader:
         Raises:
             DataError: backbone weights are unmatched and not allowed to be.
         """
+        self._inherited()
         filled = {id(self.own[name]) for name in self.report.matched}
         shapes = {text.split(" ")[0]: text for text in self.report.mismatched}
         self.report.new = [n for n, v in self.own.items() if id(v) not in filled and n not in shapes]
@@ -140,6 +142,15 @@ class Loader:
         if self.learner.teacher is not None:
             self.learner.teacher.load_state_dict(self.learner.model.state_dict())
         return self.report
+
+    def _inherited(self) -> None:
+        """Attentions with several sets of projections may start those that no source holds from another set."""
+        for place, module in self.learner.named_modules():
+            if isinstance(module, Attention) and not place.startswith("teacher."):
+                own = {n.removeprefix(f"{place}.") for n in self.report.matched if n.startswith(f"{place}.")}
+                made = module.inherit(own)
+                self.report.matched += [f"{place}.{name}" for name in made]
+                self.report.reshaped += [f"{place}: {len(made)} tensors copied from its first set"] if made else []
 
     def _adapted(self, state: dict[str, Tensor], ours: bool) -> dict[str, Tensor]:
         """Names as the learner has them, shapes as ``adapt`` makes them."""

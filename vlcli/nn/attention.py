@@ -11,6 +11,7 @@ the encoding needs no probabilities, the middle runs on ``scaled_dot_product_att
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -79,6 +80,17 @@ class Attention(nn.Module):
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
         """The context (B, Tq, dim), mixed over heads."""
         return context
+
+    def inherit(self, filled: Collection[str]) -> list[str]:
+        """Give parameters that no weights on disk held what others have; called after loading.
+
+        Args:
+            filled: names of its parameters that were loaded.
+
+        Returns:
+            Names of the parameters it has filled now.
+        """
+        return []
 
     def forward(
         self,

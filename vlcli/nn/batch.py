@@ -75,6 +75,7 @@ class Text(Tensors):
         words: (N, T) which whitespace word a piece belongs to, -1 at specials and padding.
         segments: (N, T) segment ids, or None where the model has only one.
         positions: (N, T) position ids, or None for 0, 1, 2 ...
+        causal: (N,) bool, True where no piece may see a later one (sequence-to-sequence); None: nowhere.
         keys: N text ids (same text id = the same sentence).
         raw: N strings as read.
     """
@@ -85,6 +86,7 @@ class Text(Tensors):
     words: Tensor
     segments: Tensor | None = None
     positions: Tensor | None = None
+    causal: Tensor | None = None
     keys: list[str] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)
 
@@ -161,12 +163,14 @@ class Concepts(Tensors):
         scores: (M, K) their scores.
         ranks: (M, K) 0 for the best.
         mask: (M, K) bool.
+        hidden: (M, K) bool, True where the model is shown a mask for the concept's word; None: nowhere.
     """
 
     ids: Tensor
     scores: Tensor
     ranks: Tensor
     mask: Tensor
+    hidden: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -62,11 +62,12 @@ class TiedWordHead(nn.Module):
     Args:
         dim: width of the hidden states.
         outputs: vocabulary size.
+        eps: of the norm.
     """
 
-    def __init__(self, dim: int, outputs: int) -> None:
+    def __init__(self, dim: int, outputs: int, eps: float = 1e-12) -> None:
         super().__init__()
-        self.transform = HeadTransform(dim)
+        self.transform = HeadTransform(dim, eps)
         self.bias = nn.Parameter(torch.zeros(outputs))
         self.tied = (dim, outputs)
 

@@ -35,6 +35,7 @@ class Facts:
         class_ids: what the annotation file calls these classes by number (COCO: 1 to 90 with gaps).
         attribute_names: of the attributes of given boxes.
         concepts: the words that visual-concept ids stand for, in the order of the ids.
+        concept_pieces: the vocabulary ids of each of these words' pieces; empty where there is no vocabulary.
     """
 
     vocab_size: int = 30522
@@ -53,6 +54,7 @@ class Facts:
     class_ids: tuple[int, ...] = ()
     attribute_names: tuple[str, ...] = ()
     concepts: tuple[str, ...] = ()
+    concept_pieces: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -251,12 +253,29 @@ class Model(nn.Module):
         raise self._cannot("detection_losses")
 
     def start(self, image: States, text: Text | None = None) -> Any:
-        """The cache that incremental decoding starts from."""
+        """The cache that incremental decoding starts from: what has been seen before the first word.
+
+        Args:
+            image: P rows as :meth:`fuse` takes them (several pictures of an example one after another where
+                ``many_images`` is true): embedded or encoded, as ``fuse_takes`` says.
+            text: P texts that the words go on from, specials left out; None: from the beginning.
+
+        Returns:
+            A cache with ``select(rows)``, which picks, repeats or reorders its P rows.
+        """
         raise self._cannot("start")
 
     def step(self, ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """One word further: ``ids`` (P,) gives next-word scores (P, V) and the grown cache."""
+        """One word further: ``ids`` (P,) gives next-word scores (P, V) and the grown cache.
+
+        The first ids are the class token's (``facts.cls_id``), then those of the word chosen last. The cache handed in
+        stays as it was.
+        """
         raise self._cannot("step")
+
+    def word_scores(self, hidden: Tensor) -> Tensor:
+        """Scores (..., V) of hidden states (..., D) at masked words, of a model that generates."""
+        raise self._cannot("word_scores")
 
     def word_table(self) -> nn.Embedding:
         """The word embeddings, for heads tied to them."""

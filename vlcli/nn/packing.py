@@ -49,7 +49,9 @@ class Packing:
     def pack_layout(self, layout: Layout) -> Layout:
         """The places of the packed tokens; a grid does not survive."""
         packed = layout.expand(self.rows).map(self.pack)
-        packed.grid = None
+        packed.grid, packed.runs = None, None
+        if layout.runs is not None and len({route for route, _ in layout.runs}) == 1:
+            packed.runs = ((layout.runs[0][0], len(self.places)),)
         return packed
 
     def spread(self, heads: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vlcli.nn.layout import Layout
+from vlcli.nn.layout import Layout, Runs, merged
 from vlcli.nn.model import States
 
 Gather = Callable[[Tensor], Tensor]
@@ -46,7 +46,7 @@ def stack_states(parts: Sequence[States]) -> States:
     layouts = [_padded(part.layout.expand(len(part.hidden)), more) for part, more in zip(parts, missing, strict=True)]
     values = {name: [getattr(layout, name) for layout in layouts] for name in _LAYOUT}
     joined = {name: torch.cat(found) for name, found in values.items() if all(v is not None for v in found)}
-    return States(hidden, replace(layouts[0], **joined))
+    return States(hidden, replace(layouts[0], runs=_runs(layouts[0]), **joined))
 
 
 def _is_shared(layout: Layout) -> bool:
@@ -67,12 +67,19 @@ def _padded(layout: Layout, missing: int) -> Layout:
         more = value[:, -1:].expand_as(more) if name in ("route", "source") else more
         return torch.cat([value, more], 1)
 
-    return replace(layout, grid=None, **{name: grown(name) for name in _LAYOUT})
+    runs = None if layout.runs is None else merged((*layout.runs, (layout.runs[-1][0], missing)))
+    return replace(layout, grid=None, runs=runs, **{name: grown(name) for name in _LAYOUT})
+
+
+def _runs(layout: Layout) -> Runs | None:
+    """Rows of other batches may mix routes in another way; those of one route cannot."""
+    return layout.runs if layout.runs is not None and len(layout.runs) == 1 else None
 
 
 def _gathered(layout: Layout, gather: Gather) -> Layout:
     values = {name: value for name in _LAYOUT if (value := getattr(layout, name)) is not None}
-    return replace(layout, **{name: gather(value.detach().contiguous()) for name, value in values.items()})
+    gathered = {name: gather(value.detach().contiguous()) for name, value in values.items()}
+    return replace(layout, runs=_runs(layout), **gathered)
 
 
 def gumbel(own: Tensor, other: Tensor) -> Tensor:

@@ -293,6 +293,8 @@ def gather_facts(plan: Plan, readers: list[Reader], tokenizer: Any, stores: Stor
         facts = replace(facts, **_box_facts(readers))
     if stores.concepts is not None:
         facts = replace(facts, concepts=stores.words)
+    if tokenizer is not None and facts.concepts:
+        facts = replace(facts, concept_pieces=tuple(map(tokenizer.pieces, facts.concepts)))
     labels = _answers(plan, [reader for reader in readers if not reader.augments])
     for reader in readers:
         if reader.augments:

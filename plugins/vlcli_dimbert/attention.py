@@ -1,0 +1,164 @@
+"""Disentangled multimodal attention (DiM): projections of their own for each modality, one softmax over all keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.nn.attention import Projected, StandardAttention
+from vlcli.nn.layout import Layout, Runs
+from vlcli.nn.position import AttentionShape
+
+PROJECTIONS = ("query", "key", "value")
+
+
+class DisentangledAttention(StandardAttention):
+    """Disentangled multimodal attention: own query, key and value projections per modality (DiMBERT).
+
+    Tokens of one modality are projected together by its own weights; all keys stand in one softmax, and the output
+    projection is shared. The first set is named as the projections of ``standard`` are, so that weights of any model
+    load into it; what no weights on disk hold stays freshly drawn or starts as a copy of the first set.
+
+    Args:
+        shape: widths, heads, dropout.
+        sets: the set of each route of the layout: words, regions, concepts, separators. ``[0, 1, 0, 0]`` is the paper's
+            text and vision; ``[0, 1, 2, 0]`` gives concepts a set of their own.
+        initial: how further sets start where weights are loaded that hold only the first.
+        bias: which projections have a bias.
+        dense: whether heads are mixed by an output projection.
+        float32_softmax: scores and softmax in float32 whatever the precision around.
+
+    Raises:
+        ComponentError: the sets are not numbered 0, 1, ...
+    """
+
+    paper = "DiMBERT, Liu et al. 2021, section 3.1.2, Eq. 3"
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        sets: tuple[int, ...] = (0, 1, 0, 0),
+        initial: Literal["fresh", "copied"] = "fresh",
+        bias: Literal["all", "query_value", "none"] = "all",
+        dense: bool = True,
+        float32_softmax: bool = False,
+    ) -> None:
+        super().__init__(shape, bias=bias, dense=dense, float32_softmax=float32_softmax)
+        self.sets, self.initial = tuple(sets), initial
+        if not self.sets or set(self.sets) != set(range(max(self.sets) + 1)):
+            expected = "sets numbered 0, 1, ... without a gap, one for each route"
+            raise ComponentError("The sets of projections are misnumbered.", got=str(list(sets)), expected=expected)
+        self.others = nn.ModuleList(self._set(shape, bias) for _ in range(max(self.sets)))
+
+    @staticmethod
+    def _set(shape: AttentionShape, bias: str) -> nn.ModuleDict:
+        width = shape.key_dim or shape.dim
+        widths = {"query": (shape.dim, bias != "none"), "key": (width, bias == "all"), "value": (width, bias != "none")}
+        return nn.ModuleDict({name: nn.Linear(size, shape.dim, bias=own) for name, (size, own) in widths.items()})
+
+    def project(
+        self,
+        q_in: Tensor,
+        k_in: Tensor | None,
+        v_in: Tensor | None,
+        x_layout: Layout | None,
+        y_layout: Layout | None,
+    ) -> Projected:
+        """Each token by its modality's weights."""
+        asking = Grouping.of(self.sets, x_layout)
+        grouped = asking.split(q_in)
+        q = self.split(asking.join(self._project_sets("query", grouped)))
+        if k_in is None or v_in is None:
+            return q, None, None
+        asked = asking if y_layout is x_layout else Grouping.of(self.sets, y_layout)
+        keys = grouped if k_in is q_in and asked is asking else asked.split(k_in)
+        values = keys if v_in is k_in else asked.split(v_in)
+        k, v = asked.join(self._project_sets("key", keys)), asked.join(self._project_sets("value", values))
+        return q, self.split(k), self.split(v)
+
+    def _project_sets(self, name: str, grouped: dict[int, Tensor]) -> dict[int, Tensor]:
+        return {number: self._linear(name, number)(tokens) for number, tokens in grouped.items()}
+
+    def _linear(self, name: str, number: int) -> nn.Module:
+        first: nn.Module = getattr(self, name)
+        return first if number == 0 else self.others[number - 1][name]  # type: ignore[index]
+
+    def inherit(self, filled: Collection[str]) -> list[str]:
+        """Further sets that were not loaded become copies of the first, with ``initial: copied``."""
+        if self.initial == "fresh":
+            return []
+        made = []
+        own = dict(self.named_parameters())
+        for name, value in own.items():
+            source = name.split(".", 2)[2] if name.startswith("others.") else ""
+            if source and name not in filled and source in filled:
+                value.data.copy_(own[source].data)
+                made.append(name)
+        return made
+
+
+class Grouping:
+    """Tokens put together by their set, and put back.
+
+    Args:
+        sets: the set of each route.
+        runs: where neighbouring tokens are known to share a route: columns are cut.
+        layout: else: tokens are looked for in it.
+    """
+
+    def __init__(self, sets: tuple[int, ...], runs: Runs | None, layout: Layout | None = None) -> None:
+        self.sets, self.layout = sets, layout
+        self.runs = None if runs is None else [(self._set(route), count) for route, count in runs]
+
+    @classmethod
+    def of(cls, sets: tuple[int, ...], layout: Layout | None) -> Grouping:
+        """For tokens standing as ``layout`` says; without one all take the first set."""
+        if layout is None:
+            return cls(sets, ((0, -1),))
+        return cls(sets, layout.runs, layout)
+
+    def _set(self, route: int) -> int:
+        if route >= len(self.sets):
+            raise ComponentError(
+                "A token's route has no set of projections.",
+                where="attention disentangled",
+                got=f"route {route}, sets {list(self.sets)}",
+                hint="name a set for every route the model uses",
+            )
+        return self.sets[route]
+
+    def split(self, x: Tensor) -> dict[int, Tensor]:
+        """``x`` (B, T, D) by set: (B, T', D) each, or (K, D) where rows differ."""
+        if self.runs is None:
+            assert self.layout is not None
+            self.layout = self.layout.expand(len(x))
+            groups, _ = self.layout.grouped(self.sets)
+            flat = x.flatten(0, 1)
+            return {number: flat.index_select(0, places) for number, places in enumerate(groups)}
+        used = dict.fromkeys(number for number, _ in self.runs)
+        if len(used) == 1:
+            return dict.fromkeys(used, x)
+        parts: dict[int, list[Tensor]] = {number: [] for number in used}
+        for (number, _), part in zip(self.runs, x.split([count for _, count in self.runs], 1), strict=True):
+            parts[number].append(part)
+        return {number: found[0] if len(found) == 1 else torch.cat(found, 1) for number, found in parts.items()}
+
+    def join(self, grouped: dict[int, Tensor]) -> Tensor:
+        """What :meth:`split` took apart, as (B, T, D')."""
+        if self.runs is None:
+            assert self.layout is not None
+            _, order = self.layout.grouped(self.sets)
+            whole = torch.cat([grouped[number] for number in sorted(grouped)])
+            return whole.index_select(0, order).unflatten(0, self.layout.route.shape)
+        if len(grouped) == 1:
+            return next(iter(grouped.values()))
+        pieces = {
+            number: iter(tokens.split([count for own, count in self.runs if own == number], 1))
+            for number, tokens in grouped.items()
+        }
+        return torch.cat([next(pieces[number]) for number, _ in self.runs], 1)

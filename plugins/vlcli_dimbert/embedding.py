@@ -1,0 +1,193 @@
+"""What a region is made of before the first layer: appearance, place and class."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlcli.nn import Facts, geometry
+from vlcli.nn.batch import Concepts, Regions
+
+WITH_BACKGROUND = 1601
+"""Class columns of VLP's files: the background and Visual Genome's 1,600 classes."""
+
+
+class Appearance(nn.Sequential):
+    """A region feature as a token: one linear layer, or fc7 anew and a linear layer, as VLP has it.
+
+    Args:
+        features: width of a feature.
+        dim: width of the tokens.
+        kind: ``linear``, or ``fc7``: as wide as the feature, then the tokens' width, each with ReLU.
+        dropout: after ``fc7``.
+    """
+
+    def __init__(self, features: int, dim: int, kind: Literal["linear", "fc7"], dropout: float) -> None:
+        if kind == "linear":
+            super().__init__(nn.Linear(features, dim))
+        else:
+            fc7, inner = nn.Linear(features, features), nn.Linear(features, dim)
+            super().__init__(fc7, nn.ReLU(), inner, nn.ReLU(), nn.Dropout(dropout))
+
+
+class PaperRegions(nn.Module):
+    """DiMBERT's: W r + [LN(W_g g); LN(W_c c)], geometry g of 5 numbers, class probabilities c.
+
+    Args:
+        facts: widths of features and classes.
+        dim: width of the tokens.
+        appearance: how a feature becomes a token.
+        weighted: the sum's weights are learned (they start at 1) instead of 1.
+        eps: of the norms.
+        dropout: of the appearance.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        dim: int,
+        *,
+        appearance: Literal["linear", "fc7"] = "fc7",
+        weighted: bool = False,
+        eps: float = 1e-5,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.appearance = Appearance(facts.region_dim, dim, appearance, dropout)
+        self.first = facts.region_classes == WITH_BACKGROUND
+        self.columns = facts.region_classes - self.first
+        half = dim // 2 if self.columns else 0
+        self.place, self.place_norm = nn.Linear(5, dim - half), nn.LayerNorm(dim - half, eps=eps)
+        self.label = nn.Linear(self.columns, half) if half else None
+        self.label_norm = nn.LayerNorm(half, eps=eps) if half else None
+        self.weights = nn.Parameter(torch.ones(3)) if weighted else None
+
+    def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
+        """(M, R, D): the weighted sum of appearance, place with class, and segment (D,)."""
+        look = self.appearance(regions.features.to(self.place.weight.dtype))
+        parts = [self.place_norm(self.place(geometry(regions.boxes, 5).to(look.dtype)))]
+        if self.label is not None and self.label_norm is not None:
+            probs = class_probabilities(regions, self.columns, self.first).to(look.dtype)
+            parts.append(self.label_norm(self.label(probs)))
+        terms = [look, torch.cat(parts, -1), *([] if segment is None else [segment])]
+        if self.weights is None:
+            return sum(terms[1:], terms[0])
+        return sum((weight * term for weight, term in zip(self.weights, terms, strict=False)), torch.zeros_like(look))
+
+
+class VLPRegions(nn.Module):
+    """VLP's: fc7 anew for the appearance, and one layer over normalised geometry and class probabilities.
+
+    Geometry is x1, y1, x2, y2 divided by the farthest corner of the image's boxes (not by the image), area and
+    confidence; both it and the 1,601 probabilities are normalised without weights.
+
+    Args:
+        facts: widths of features and classes.
+        dim: width of the tokens.
+        appearance: how a feature becomes a token.
+        dropout: after both.
+    """
+
+    def __init__(
+        self, facts: Facts, dim: int, *, appearance: Literal["linear", "fc7"] = "fc7", dropout: float = 0.1
+    ) -> None:
+        super().__init__()
+        self.appearance = Appearance(facts.region_dim, dim, appearance, dropout)
+        self.first = facts.region_classes == WITH_BACKGROUND
+        self.columns = facts.region_classes - self.first
+        self.place = nn.Sequential(nn.Linear(6 + 1 + self.columns, dim), nn.ReLU(), nn.Dropout(dropout))
+
+    def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
+        """(M, R, D), with the segment (D,) added."""
+        look = self.appearance(regions.features.to(self.place[0].weight.dtype))
+        probs = with_background(regions, self.columns, self.first)
+        read = [F.layer_norm(part, part.shape[-1:]) for part in (self._geometry(regions), probs)]
+        x = look + self.place(torch.cat(read, -1).to(look.dtype))
+        return x if segment is None else x + segment
+
+    @staticmethod
+    def _geometry(regions: Regions) -> Tensor:
+        """(M, R, 6) as the released loader computes it, of boxes in pixels."""
+        sizes = regions.sizes.flip(-1).repeat(1, 2)[:, None].to(regions.boxes.dtype)  # (M, 1, 4): W H W H
+        boxes = regions.boxes * sizes
+        real = boxes.masked_fill(~regions.mask[..., None], 0)
+        far = real.unflatten(-1, (2, 2)).amax((1, 2)) + 1e-5  # (M, 2)
+        shares = boxes / far.repeat(1, 2)[:, None]
+        sides = shares[..., 2:] - shares[..., :2]
+        area = sides.prod(-1, keepdim=True).clamp(min=0)
+        return torch.cat([shares, area, confidence(regions)[..., None].to(area.dtype)], -1)
+
+
+def confidence(regions: Regions) -> Tensor:
+    """(M, R) how sure the detector was; 1 where the store does not say."""
+    return torch.ones_like(regions.boxes[..., 0]) if regions.class_scores is None else regions.class_scores
+
+
+def class_probabilities(regions: Regions, columns: int, first: bool) -> Tensor:
+    """(M, R, columns) without background; where a store has no distribution, the best class with its confidence.
+
+    Args:
+        regions: with ``class_probs``, or ``classes`` and ``class_scores``.
+        columns: classes.
+        first: the store's distributions begin with the background.
+    """
+    if regions.class_probs is not None:
+        return regions.class_probs[..., int(first) :]
+    blank = regions.boxes.new_zeros(*regions.boxes.shape[:2], columns)
+    if regions.classes is None:
+        return blank
+    known = (regions.classes >= 0) & (regions.classes < columns)
+    share = confidence(regions).masked_fill(~known, 0)[..., None].to(blank.dtype)
+    return blank.scatter(-1, regions.classes.clamp(0, columns - 1)[..., None], share)
+
+
+def with_background(regions: Regions, columns: int, first: bool) -> Tensor:
+    """(M, R, 1 + columns), the background in front: as stored, or what the classes leave over."""
+    if regions.class_probs is not None and first:
+        return regions.class_probs
+    probs = class_probabilities(regions, columns, first)
+    return torch.cat([(1 - probs.sum(-1, keepdim=True)).clamp(min=0), probs], -1)
+
+
+class ConceptPieces(nn.Module):
+    """The word pieces of an image's concepts, one concept after another, best first.
+
+    Args:
+        facts: the pieces of every concept's word, and the mask's id.
+        most: so many concepts of an image.
+    """
+
+    def __init__(self, facts: Facts, most: int) -> None:
+        super().__init__()
+        self.most, self.mask_id = most, facts.mask_id
+        known = facts.concept_pieces or ((facts.unk_id,),)
+        table = torch.full((len(known), max(map(len, known), default=1) or 1), -1)
+        for row, pieces in enumerate(known):
+            table[row, : len(pieces)] = torch.tensor(pieces, dtype=torch.long)
+        self.register_buffer("table", table, persistent=False)
+
+    def forward(self, concepts: Concepts) -> tuple[Tensor, Tensor, Tensor]:
+        """Pieces (M, L) with -1 at padding, the concept each belongs to and its place in it (M, L)."""
+        concepts = concepts.map(lambda tensor: tensor[:, : self.most])
+        pieces = self.table[concepts.ids.clamp(0, len(self.table) - 1)]  # (M, K, P)
+        if concepts.hidden is not None:
+            hidden = concepts.hidden[..., None] & (pieces >= 0)
+            pieces = pieces.masked_fill(hidden, self.mask_id)
+        pieces = pieces.masked_fill(~concepts.mask[..., None], -1)
+        rows, count, longest = pieces.shape
+        slot = torch.arange(count, device=pieces.device)[:, None].expand(count, longest).flatten().expand(rows, -1)
+        part = torch.arange(longest, device=pieces.device).repeat(count).expand(rows, -1)
+        flat = pieces.flatten(1)
+        if longest == 1 or flat.is_meta or torch.compiler.is_compiling() or torch.compiler.is_exporting():
+            return flat, slot, part
+        order = (flat < 0).to(torch.uint8).argsort(dim=1, stable=True)  # real pieces to the front, in their order
+        order = order[:, : max(1, int((flat >= 0).sum(1).max()))]
+        return flat.gather(1, order), slot.gather(1, order), part.gather(1, order)
+
+    def shown(self, concepts: Concepts, ids: Tensor) -> Concepts:
+        """The same places with other concepts (M, K) in sight."""
+        return replace(concepts, ids=ids, hidden=None)

@@ -1,0 +1,163 @@
+"""DiMBERT's and VLP's objectives on words: bidirectional and sequence-to-sequence language modelling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from vlcli.data.sample import Corruption, Donor, Sample, TextSample
+from vlcli.errors import ComponentError
+from vlcli.nn import Facts, Model, Step
+from vlcli.objectives import Mean, Objective, Outcome, full_precision
+from vlcli.objectives.matching import MARK as MATCHED
+from vlcli.objectives.mlm import MARK, MaskWords
+
+CAUSAL = "causal"
+"""Per example: 1 where it is read as sequence to sequence, 0 where it is bidirectional."""
+
+
+def choose_mode(sample: Sample, rng: np.random.Generator, bidirectional: float) -> bool:
+    """Whether ``sample`` is read as sequence to sequence: what another objective of the view chose, or a draw."""
+    if CAUSAL not in sample.marks.example:
+        sample.marks.example[CAUSAL] = int(rng.random() >= bidirectional)
+    return bool(sample.marks.example[CAUSAL])
+
+
+class MaskCaption(MaskWords):
+    """Chooses an example's mode and hides words as VLP does.
+
+    Args:
+        facts: the mask's id and the vocabulary's size.
+        probability: share of the sentence's pieces, the final separator not counted.
+        shares: of the hidden that become the mask and that become a random piece.
+        bidirectional: share of examples that are read in both directions.
+        options: of :class:`vlcli.objectives.mlm.MaskWords`.
+    """
+
+    def __init__(
+        self, facts: Facts, probability: float, shares: tuple[float, float], bidirectional: float, **options: object
+    ) -> None:
+        super().__init__(facts, probability, shares, **options)  # type: ignore[arg-type]
+        self.name, self.bidirectional = "blm-s2slm", bidirectional
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
+        """Set the mode; hide words, unless the sentence is not the picture's."""
+        if sample.text is None:
+            return
+        causal = choose_mode(sample, rng, self.bidirectional)
+        sample.text = replace(sample.text, causal=causal)
+        if sample.marks.example.get(MATCHED, 1):
+            super().__call__(sample, rng, donor)
+        else:
+            sample.marks.text[MARK] = [-1] * len(sample.text.ids)
+
+    def choose(self, text: TextSample, rng: np.random.Generator) -> list[int]:
+        """The places to hide: with ``rule: count`` round(share * words), at least one, at most ``limit``."""
+        if self.rule == "bernoulli":
+            return super().choose(text, rng)
+        last = len(text.ids) - 1
+        words = [place for place, special in enumerate(text.special) if not special]
+        open_places = [*words, last] if self.end and text.special[last] else words
+        budget = min(self.limit or len(open_places), max(1, round(self.probability * len(words))))
+        return sorted(int(place) for place in rng.permutation(open_places)[:budget])
+
+
+class CaptionModelling(Objective):
+    """Bidirectional and sequence-to-sequence language modelling, drawn per example (VLP, DiMBERT).
+
+    One masked sequence serves both: a bidirectional row sees everything, a sequence-to-sequence row sees the pictures
+    and the words on the left. Rows of both kinds share one forward pass.
+
+    Args:
+        model: has the word head.
+        facts: vocabulary.
+        bidirectional: share of examples that are read in both directions (0.25 as published).
+        probability: share of words to hide.
+        mask_share: of the hidden that become [MASK].
+        random_share: of the hidden that become a random piece; the rest stay.
+        rule: ``count``: round(probability * words), at least one (VLP); ``bernoulli``: each by its own coin (BERT).
+        limit: at most so many a sentence with ``count``; null for no limit. 3 as published for captions.
+        end: whether the final separator may be hidden, so that the model learns to stop.
+        drop_worst: share of the examples with the largest losses that are left out of a step (VLP, off by default).
+        view: the view whose words are hidden.
+    """
+
+    paper = "DiMBERT, Liu et al. 2021, section 3.2; VLP, Zhou et al. 2020, section 3.2 and its seq2seq_loader"
+    requires = frozenset({"fuse", "generate"})
+    share: ClassVar[float] = 0.25
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        bidirectional: float | None = None,
+        probability: float = 0.15,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
+        rule: Literal["count", "bernoulli"] = "count",
+        limit: int | None = 3,
+        end: bool = True,
+        drop_worst: float = 0.0,
+        view: str = "corrupted",
+    ) -> None:
+        super().__init__(model, facts)
+        share = self.share if bidirectional is None else bidirectional
+        shares = {"bidirectional": share, "probability": probability, "mask_share + random_share": None}
+        shares["mask_share + random_share"] = mask_share + random_share
+        wrong = [f"{name} {value}" for name, value in shares.items() if value is None or not 0 <= value <= 1]
+        if wrong or not 0 <= drop_worst < 1:
+            got = ", ".join(wrong) or f"drop_worst {drop_worst}"
+            raise ComponentError("A share must lie between 0 and 1.", where="blm-s2slm", got=got)
+        self.view, self.drop_worst = view, drop_worst
+        options = {"rule": rule, "limit": limit, "end": end, "view": view}
+        self._corruption = MaskCaption(facts, probability, (mask_share, random_share), share, **options)
+
+    def corruption(self) -> Corruption:
+        """Choose a mode and hide words."""
+        return self._corruption
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropy at the hidden places, a mean over them; each mode's own mean beside it."""
+        view = step.view(self.view)
+        if view.text is None or MARK not in view.marks:
+            return Outcome({})
+        rows = view.text_rows
+        labels = view.marks[MARK].index_select(0, rows)  # (B, T)
+        hidden = step.fused(self.view, rows="text").text.hidden
+        places = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
+        states = hidden.flatten(0, 1).index_select(0, places)  # (K, D)
+        logits = full_precision(step.model.word_scores(states))
+        truth = labels.flatten().index_select(0, places)
+        losses = F.cross_entropy(logits, truth, reduction="none")
+        example = places // labels.shape[1]
+        metrics = {"accuracy": Mean.of((logits.argmax(-1) == truth).float())}
+        if CAUSAL in view.marks:
+            causal = view.marks[CAUSAL].bool().index_select(0, example)
+            metrics |= {"blm": Mean.of(losses.detach(), ~causal), "s2slm": Mean.of(losses.detach(), causal)}
+        kept = self._kept(losses, example, len(labels)) if self.training and self.drop_worst else None
+        return Outcome({"words": Mean.of(losses, kept)}, metrics=metrics)
+
+    def _kept(self, losses: Tensor, example: Tensor, count: int) -> Tensor:
+        """Which terms count: those of the examples with the smaller sums."""
+        sums = losses.new_zeros(count).index_add(0, example, losses.detach())
+        keep = sums.topk(int(count * (1 - self.drop_worst)), largest=False).indices
+        chosen = losses.new_zeros(count, dtype=example.dtype).index_fill(0, keep, 1).bool()
+        return chosen.index_select(0, example)
+
+
+class Bidirectional(CaptionModelling):
+    """Bidirectional language modelling alone: words from the pictures and all other words (VLP, DiMBERT)."""
+
+    share = 1.0
+
+
+class SequenceToSequence(CaptionModelling):
+    """Sequence-to-sequence language modelling alone: words from the pictures and the words on the left (captioning)."""
+
+    share = 0.0
