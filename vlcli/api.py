@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from vlcli import registry
 from vlcli.data.collate import Item, collate
-from vlcli.data.images import load_image, to_array
+from vlcli.data.pictures import read_picture
 from vlcli.data.sample import ImageSample, Sample, TextSample
+from vlcli.data.transforms import Transform
 from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_bundle
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.engine.weights import load_exactly, read_tensors
@@ -66,6 +67,8 @@ class Loaded:
         self.task: Task | None = None if bundle.task_spec is None else registry.build("tasks", bundle.task_spec)
         if self.task is not None:
             self.task.attach(self.facts)
+        needs, spec = bundle.model.needs(), bundle.transform_spec
+        self.transform: Transform | None = registry.build("transforms", spec, needs) if spec and needs.pixels else None
 
     @property
     def model(self) -> Model:
@@ -149,7 +152,10 @@ class Loaded:
     def _example(self, text: str, image: Picture | Sequence[Picture]) -> Batch:
         pictures = [image] if isinstance(image, Picture) else list(image)
         images = [self._image(one, place) for place, one in enumerate(pictures)]
-        return self._batch([Sample("example", self._text(text), images, {})])
+        sentence = (
+            self._text(text) if text or self.tokenizer is not None else None
+        )  # a classifier of pictures reads none
+        return self._batch([Sample("example", sentence, images, {})])
 
     def _batch(self, samples: list[Sample]) -> Batch:
         batch = collate([Item({"clean": sample}, 0) for sample in samples], pad_id=self.facts.pad_id)
@@ -171,7 +177,7 @@ class Loaded:
             return _regions(f"regions-{place}", features, boxes, self.facts.region_dim)
         if needs.regions:
             return self._stored(str(picture))
-        return _pixels(Path(picture), needs.size, needs.mean, needs.std)
+        return read_picture(Path(picture), needs, self.transform)
 
     def _stored(self, picture: str) -> ImageSample:
         if self.features is None:
@@ -245,8 +251,3 @@ def _regions(key: str, features: NDArray[Any], boxes: NDArray[Any], dim: int) ->
         )
     clipped = np.clip(np.asarray(boxes, np.float32), 0, 1)
     return ImageSample(key, (1, 1), np.asarray(features), clipped)
-
-
-def _pixels(path: Path, size: tuple[int, int] | None, mean: Any, std: Any) -> ImageSample:
-    picture = load_image(path)
-    return ImageSample(str(path), (picture.height, picture.width), pixels=to_array(picture, size, mean, std))

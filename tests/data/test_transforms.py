@@ -20,7 +20,7 @@ from vlcli.data.transforms.base import lent
 from vlcli.data.transforms.detection import scaled_size
 from vlcli.data.transforms.randaugment import OPERATIONS, apply, randaugment
 from vlcli.data.transforms.words import mirrored, mirrored_targets
-from vlcli.errors import DataError
+from vlcli.errors import ComponentError, DataError
 from vlcli.features import BoxList
 from vlcli.nn.model import Needs
 
@@ -50,6 +50,12 @@ def test_imagenet_draws_what_timm_draws(options: dict) -> None:
         with lent(np.random.default_rng(seed)):
             expected = theirs(picture(seed=seed))
         torch.testing.assert_close(as_input(transform, scene, np.random.default_rng(0)), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("options", [{"augment": "original"}, {"augment": "rand-m9-zz3"}, {"interpolation": "cubic"}])
+def test_what_imagenet_refuses(options: dict) -> None:
+    with pytest.raises(ComponentError, match=r"RandAugment|interpolation"):
+        registry.build("transforms", {"name": "imagenet", **options}, NEEDS)
 
 
 def test_imagenet_erases_as_timm_does() -> None:

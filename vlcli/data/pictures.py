@@ -89,6 +89,14 @@ class Pictures:
         return pixels if draw is None or self.transform is None else self.transform.finish(pixels, draw.rng)
 
 
+def read_picture(path: Path, needs: Needs, transform: Transform | None) -> ImageSample:
+    """One picture as a model scores it, named by its path."""
+    image, pictures = ImageSample(str(path), (0, 0)), Pictures([], needs, transform)
+    pictures.files[image.key] = path
+    pictures.fill(image, None)
+    return image
+
+
 def normalised(boxes: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
     """Pixels to [0, 1]: (R, 4)."""
     height, width = size

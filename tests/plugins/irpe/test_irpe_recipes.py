@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import vlcli
 from vlcli.cli import app
 from vlcli.recipe.load import load
 from vlcli.stages.counting import count
@@ -69,5 +70,9 @@ def test_a_recipe_in_small(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
     config = json.loads((Path(stages["larger"]["folder"]) / "model/config.json").read_text())
     assert config["transform"]["name"] == "imagenet"  # taken over from the stage it starts from
     assert config["facts"]["answers"] == ["n01", "n02", "n03"]
+    row = json.loads((Path(stages["test"]["folder"]) / "predictions.jsonl").read_text().splitlines()[2])
+    found = vlcli.load(stages["larger"]["folder"]).predict("", tmp_path / f"data/val/n02/{row['key']}.JPEG")
+    assert found["top"] == row["top"]
+    assert found["score"] == pytest.approx(row["score"], abs=1e-5)
     report = json.loads((Path(stages["larger"]["folder"]) / "model/load_report.json").read_text())
     assert any("2x2 places interpolated to 3x3" in line for line in report["reshaped"])

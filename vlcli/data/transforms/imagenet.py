@@ -72,16 +72,15 @@ class ImageNet(Transform):
 
         if not augment:
             return [ColorJitter(jitter, jitter, jitter)] if jitter else []
-        if not augment.startswith("rand"):
-            raise ComponentError(
-                "This is no RandAugment policy.",
-                where="transform imagenet",
-                got=repr(augment),
-                expected="rand-mN-..., as timm writes them",
-            )
         mean = tuple(min(255, round(255 * value)) for value in self.needs.mean)
         hparams = {"translate_const": int(min(self.size) * 0.45), "img_mean": mean, "interpolation": self.resample}
-        made = rand_augment_transform(augment, hparams)
+        try:
+            made = rand_augment_transform(augment, hparams)
+        except (AssertionError, ValueError, KeyError, TypeError):
+            expected = "rand-mN-..., as timm writes them: rand-m9-mstd0.5-inc1"
+            raise ComponentError(
+                "This is no RandAugment policy.", where="transform imagenet", got=repr(augment), expected=expected
+            ) from None
         if in_place:
             made.ops = [op for op in made.ops if not op.name.startswith(PLACES)]
             made.choice_weights = None
