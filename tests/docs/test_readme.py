@@ -177,6 +177,7 @@ WAYS: dict[str, Way] = {
     "vlcli draw irpe-speed batch=4 rounds=3": Way(
         "speed.png", ("size=tiny", "resolution=32", "rounds=1", "encodings=[iRPE K]"), slow=True
     ),
+    "vlcli run tiny/irpe-buckets": Way("b49-val", DRY),
     "vlcli count irpe/table6-6": Way("41,540,320"),
     "vlcli count irpe/table5-small-qkv": Way("22,165,864"),
     "vlcli run irpe root=DATA": Way(
@@ -437,7 +438,7 @@ def test_every_verb_and_option_is_explained():
     for name in ("features", "data"):
         verbs |= {f"{name} {inner}": command for inner, command in verbs.pop(name).commands.items()}
     assert [name for name in verbs if f"`{name}`" not in text and f"vlcli {name}" not in text] == []
-    verbs_that_run = ("run", "extract", "pretrain", "finetune", "export", "eval")
+    verbs_that_run = ("run", "extract", "pretrain", "finetune", "export", "eval", "draw")
     options = {
         option
         for name in verbs_that_run

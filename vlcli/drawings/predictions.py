@@ -81,7 +81,7 @@ class Predictions(Drawing):
         """Boxes (pixels, x1 y1 x2 y2) with their labels and scores."""
         scores = np.asarray(row.get("scores", np.ones(len(row["boxes"]))), np.float32)
         kept = np.flatnonzero(scores >= self.score)
-        names = row.get("labels", [""] * len(scores))
+        names = row.get("classes", [""] * len(scores))
         labels = [f"{names[place]} {scores[place]:.2f}" for place in kept]
         return draw_boxes(picture, np.asarray(row["boxes"], np.float32).reshape(-1, 4)[kept], labels)
 

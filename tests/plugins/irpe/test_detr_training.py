@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+import torchvision
+from PIL import Image
+from torchvision.ops import box_iou
 from vlcli_irpe import DETR
 from vlcli_irpe.detr import COCO_ROWS
 from vlcli_irpe.detr_names import from_transformers, to_released
@@ -240,3 +246,88 @@ def test_weights_of_transformers_load(equipped, tmp_path):
     assert torch.allclose(found.logits[-1], wanted.logits, atol=1e-4)
     assert torch.allclose(found.boxes[-1], wanted.pred_boxes, atol=1e-4)
     assert not from_transformers({"class_labels_classifier.bias": mask}, []).keys() - {"class_embed.bias"}
+
+
+def test_it_learns_pictures_by_heart():
+    """Two pictures with two boxes each: found after some steps with the right classes, and not before."""
+    torch.manual_seed(0)
+    irpe = {"name": "irpe", "ratio": 2.0, "off_plane": "nothing"}
+    sizes = {"dim": 32, "heads": 2, "hidden": 64, "encoder_layers": 1, "decoder_layers": 2, "queries": 4}
+    model = DETR(
+        Facts(region_classes=4), backbone="tiny-conv", **sizes, classes=None, dropout=0.0, position=["detr-sine", irpe]
+    )
+    images = pictures([[0, 3], [2, 1]])
+    images.pixels.mask[:] = True
+    before, first = hits(model, images), total(model.detection_losses(images)).item()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(160):
+        optimizer.zero_grad()
+        loss = total(model.detection_losses(images))
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.2 * first
+    assert (before, hits(model, images)) == (0, 4)
+
+
+def hits(model: DETR, images: Images) -> int:
+    """Given boxes that a confident detection of their class covers by half or more."""
+    with torch.no_grad():
+        found = model.eval().detect(images)
+    model.train()
+    count = 0
+    for row, (boxes, labels) in enumerate(zip(images.pixels.boxes, images.pixels.classes, strict=True)):
+        sure = found.scores[row] > 0.5
+        apart = box_iou(boxes, found.boxes[row][sure])
+        right = labels[:, None] == found.labels[row][sure]
+        count += int(((apart > 0.5) & right).any(1).sum())
+    return count
+
+
+def coco_2017(root: Path) -> None:
+    """Six pictures of two sizes in COCO's layout, 80 categories by their ids, and a ResNet by torchvision's names."""
+    rng = np.random.default_rng(0)
+    categories = [{"id": number, "name": f"thing {number}"} for number in COCO_IDS]
+    (root / "annotations").mkdir(parents=True)
+    for part, first in (("train", 0), ("val", 4)):
+        images, notes = [], []
+        (root / f"{part}2017").mkdir()
+        for number in range(first, first + (4 if part == "train" else 2)):
+            width, height = ((96, 64), (64, 80))[number % 2]
+            name = f"{number:012}.jpg"
+            Image.fromarray(rng.integers(0, 255, (height, width, 3), np.uint8)).save(root / f"{part}2017" / name)
+            images.append({"id": number, "file_name": name, "width": width, "height": height})
+            box = [10.0, 12.0, 30.0, 40.0]
+            notes.append({"id": number, "image_id": number, "category_id": 90 - number, "bbox": box, "area": 1200.0})
+        document = {
+            "images": images,
+            "annotations": [{**note, "iscrowd": 0} for note in notes],
+            "categories": categories,
+        }
+        (root / f"annotations/instances_{part}2017.json").write_text(json.dumps(document))
+    torch.save(torchvision.models.resnet18().state_dict(), root / "resnet50.pth")
+
+
+@pytest.mark.slow
+def test_the_recipe_of_table_6_runs_on_cocos_layout(tmp_path, cli):
+    coco_2017(tmp_path / "coco-data")
+    small = ["model.backbone=resnet18", "model.dim=24", "model.heads=3", "model.hidden=32", "model.encoder_layers=1"]
+    small += ["model.decoder_layers=2", "model.queries=6", "stages.train.epochs=2", "stages.train.batch_size=4"]
+    small += ["stages.train.workers=0", "stages.test.workers=0", "stages.train.transform.shorts=[48, 64]"]
+    small += [
+        "stages.train.transform.crop_sides=[40, 60]",
+        "stages.train.transform.before_crop=[50]",
+        "stages.train.log_every=1",
+    ]
+    ended = cli("run", "irpe/detr", *small, "--json")
+    assert ended.code == 0, ended.err
+    metrics = json.loads(ended.out)["table"]["rows"][0]["metrics"]
+    assert {"AP", "AP50", "AP75", "APm"} == set(metrics)  # there are no small objects and no large ones
+    folder = next((tmp_path / "runs").glob("irpe-detr-*"))
+    report = json.loads((folder / "train/model/load_report.json").read_text())
+    assert all(name.startswith("model.body.") for name in report["matched"])
+    assert not any(name.startswith("model.body.") for name in report["new"])
+    log = [json.loads(line) for line in (folder / "train/log.jsonl").read_text().splitlines()]
+    assert {f"loss/detection/{part}" for part in ("class", "box", "overlap")} <= {key for line in log for key in line}
+    found = json.loads((folder / "test/detections.json").read_text())
+    assert {row["category_id"] for row in found} <= set(COCO_IDS)
+    assert {row["image_id"] for row in found} <= {4, 5}
