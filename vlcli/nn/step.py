@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vlcli.nn.batch import Batch, View
+from vlcli.nn.generation import Generated, Generation, generate
 from vlcli.nn.model import Fused, Model, Recorder, States
 
 Rows = Literal["all", "text", "pooled"]
@@ -89,6 +90,23 @@ class Step:
     def fusible(self, view: str = "clean") -> tuple[States, States]:
         """Unique texts and images of a view as the model fuses them: encoded, or embedded."""
         return self._fuse_inputs(view, view)
+
+    def pictures(self, view: str = "clean") -> States:
+        """Every example's picture (its K pictures one after another) as the model fuses it and generates from it."""
+        seen = self.view(view)
+        images, rows = seen.images, seen.image_rows  # (B, K)
+        if self.model.fuse_takes == "encodings":
+            image = self.image(view)
+        else:
+            image = self._once(("embed", id(images)), lambda: self.model.embed_image(images))
+        return image.select(rows[:, 0]) if rows.shape[1] == 1 else self._chain(image, rows)
+
+    def generate(
+        self, settings: Generation | None = None, view: str = "clean", generator: torch.Generator | None = None
+    ) -> Generated:
+        """Sentences of every example's pictures, each example's anew where they are drawn."""
+        make = lambda: generate(self.model, self.pictures(view), settings, generator=generator)  # noqa: E731
+        return self._once(("generate", object()), make)
 
     def pairs(self, view: str = "clean") -> tuple[Tensor, Tensor]:
         """Rows of every example's text and of its (first) picture: (B,) and (B,)."""

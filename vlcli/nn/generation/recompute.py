@@ -1,0 +1,72 @@
+"""Generation without a cache: the whole sequence anew for every word, as reference for what is cached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vlcli.nn.batch import Text
+from vlcli.nn.model import Model, States
+
+
+def next_scores(model: Model, image: States, ids: Tensor) -> Tensor:
+    """Scores (P, V) of the word after ``ids`` (P, T), the class token first: one pass over picture, words and a mask.
+
+    Args:
+        model: with ``fuse`` and ``word_scores``, which reads causal texts.
+        image: P rows as ``fuse`` takes them.
+        ids: words so far.
+    """
+    whole = torch.cat([ids, ids.new_full((len(ids), 1), model.facts.mask_id)], 1)  # (P, T + 1)
+    real = torch.ones_like(whole, dtype=torch.bool)
+    special = torch.zeros_like(real)
+    special[:, 0] = True
+    places = torch.arange(-1, whole.shape[1] - 1, device=ids.device).expand(len(ids), -1)
+    text = Text(whole, real, special, places, causal=real[:, 0])
+    states = model.embed_text(text) if model.fuse_takes == "embeddings" else model.encode_text(text)
+    return model.word_scores(model.fuse(states, image).text.hidden[:, -1])
+
+
+@dataclass
+class _Seen:
+    """Pictures and the words said of them.
+
+    Attributes:
+        image: P rows.
+        ids: (P, T).
+    """
+
+    image: States
+    ids: Tensor
+
+    def select(self, rows: Tensor) -> _Seen:
+        """The given rows, repeats allowed."""
+        return _Seen(self.image.select(rows), self.ids[rows])
+
+
+class Recomputed:
+    """A model whose ``step`` keeps nothing but the words.
+
+    Args:
+        model: as :func:`next_scores` takes it.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.facts = model, model.facts
+
+    def start(self, image: States, text: Text | None = None) -> _Seen:
+        """Nothing said yet, or ``text``, whose rows are of one length."""
+        empty = torch.zeros(len(image.hidden), 0, dtype=torch.long, device=image.hidden.device)
+        if text is None:
+            return _Seen(image, empty)
+        first = empty.new_full((len(empty), 1), self.facts.cls_id)
+        said = text.ids[text.mask & ~text.special].unflatten(0, (len(text.ids), -1))
+        return _Seen(image, torch.cat([first, said], 1))
+
+    def step(self, ids: Tensor, cache: _Seen) -> tuple[Tensor, _Seen]:
+        """The word chosen last joins the others, and all is computed again."""
+        begun = cache.ids.shape[1] and bool((ids == self.facts.cls_id).all())
+        seen = cache if begun else _Seen(cache.image, torch.cat([cache.ids, ids[:, None]], 1))
+        return next_scores(self.model, seen.image, seen.ids), seen

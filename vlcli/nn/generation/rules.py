@@ -1,0 +1,57 @@
+"""Which words may come next, and from which a sample is drawn."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vlcli.nn.generation.settings import Generation
+from vlcli.nn.model import Facts
+
+
+class Rules:
+    """What may not be said.
+
+    Args:
+        facts: special ids.
+        settings: lengths, repeats, forbidden ids.
+        device: where scores are.
+    """
+
+    def __init__(self, facts: Facts, settings: Generation, device: torch.device) -> None:
+        self.settings, self.end = settings, facts.sep_id
+        never = {facts.pad_id, facts.cls_id, facts.mask_id, *settings.forbidden} - {facts.sep_id}
+        self.never = torch.tensor(sorted(never), device=device)
+
+    def __call__(self, scores: Tensor, words: Tensor) -> Tensor:
+        """Scores (P, V) with minus infinity at words that may not follow ``words`` (P, T)."""
+        banned = torch.zeros_like(scores, dtype=torch.bool)
+        banned[:, self.never] = True
+        if words.shape[1] < self.settings.shortest:
+            banned[:, self.end] = True
+        if self.settings.no_repeat and words.shape[1] >= self.settings.no_repeat:
+            _ban_repeats(banned, words, self.settings.no_repeat)
+        return scores.masked_fill(banned, -torch.inf)
+
+
+def _ban_repeats(banned: Tensor, words: Tensor, size: int) -> None:
+    """Mark what would make a run of ``size`` words come twice."""
+    runs = words.unfold(1, size, 1)  # (P, T - size + 1, size)
+    tail = words[:, words.shape[1] - size + 1 :]  # (P, size - 1)
+    rows, places = (runs[..., :-1] == tail[:, None]).all(-1).nonzero(as_tuple=True)
+    banned[rows, runs[rows, places, -1]] = True
+
+
+def narrowed(scores: Tensor, settings: Generation) -> Tensor:
+    """Scores (P, V) divided by the temperature, minus infinity outside of top k and top p."""
+    scores = scores / settings.temperature
+    if settings.top_k:
+        least = scores.topk(min(settings.top_k, scores.shape[-1])).values[:, -1:]
+        scores = scores.masked_fill(scores < least, -torch.inf)
+    if settings.top_p < 1:
+        ordered, order = scores.detach().softmax(-1).sort(-1, descending=True)
+        before = ordered.cumsum(-1) - ordered  # what likelier words hold: below top_p, the word is needed
+        scores = scores.masked_fill(
+            torch.zeros_like(scores, dtype=torch.bool).scatter(1, order, before >= settings.top_p), -torch.inf
+        )
+    return scores

@@ -1,0 +1,146 @@
+"""Beam search and sampling over a batch of pictures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vlcli.nn.batch import Text
+from vlcli.nn.generation.rules import Rules, narrowed
+from vlcli.nn.generation.settings import Decoder, Generated, Generation
+from vlcli.nn.model import Facts, States
+
+
+def generate(
+    model: Decoder,
+    image: States,
+    settings: Generation | None = None,
+    *,
+    text: Text | None = None,
+    generator: torch.Generator | None = None,
+) -> Generated:
+    """Sentences of pictures.
+
+    Beams and greedy choice take no gradient; samples have one where gradient is on.
+
+    Args:
+        model: what gives the next word's scores.
+        image: B rows as the model's ``start`` takes them (:meth:`vlcli.nn.Step.pictures`).
+        settings: how words are chosen.
+        text: B beginnings that are gone on from.
+        generator: of the draws; None: torch's own.
+    """
+    settings = settings or Generation()
+    rows = len(image.hidden)
+    if settings.way == "sample":
+        return sample(model, model.start(image, text), rows, settings, image.hidden.device, generator)
+    beams = 1 if settings.way == "greedy" else settings.beams
+    with torch.no_grad():
+        return beam_search(model, model.start(image, text), rows, replace(settings, beams=beams), image.hidden.device)
+
+
+def _exact(device: torch.device) -> torch.dtype:
+    """Sums over words in double precision, where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+class _Best:
+    """The best finished sentence of every picture so far."""
+
+    def __init__(self, rows: int, longest: int, pad: int, device: torch.device) -> None:
+        self.score = torch.full((rows,), -torch.inf, device=device, dtype=_exact(device))
+        self.ids = torch.full((rows, longest), pad, device=device)
+        self.length = torch.zeros(rows, dtype=torch.long, device=device)
+
+    def offer(self, rows: Tensor, words: Tensor, scores: Tensor) -> None:
+        """Finished sentences ``words`` (A, k, T) of pictures ``rows``; minus infinity: not finished."""
+        score, place = scores.max(1)
+        better = (score > self.score[rows]).nonzero()[:, 0]
+        won, length = rows[better], words.shape[2]
+        self.score[won], self.length[won] = score[better], length
+        self.ids[won, :length] = words[better, place[better]]
+
+    def result(self) -> Generated:
+        """One sentence a picture, cut to the longest."""
+        longest = max(1, int(self.length.max())) if len(self.length) else 1
+        mask = torch.arange(longest, device=self.ids.device) < self.length[:, None]
+        return Generated(self.ids[:, None, :longest], mask[:, None], self.score[:, None].float())
+
+
+def beam_search(model: Decoder, cache: Any, rows: int, settings: Generation, device: torch.device) -> Generated:
+    """VLP's search: a finished sentence leaves the beam; the best of all finished and of those at the end is given.
+
+    A picture whose open sentences cannot overtake its best one any more is left out of further steps, which changes no
+    result: no word adds to a log probability.
+    """
+    facts, rules = model.facts, Rules(model.facts, settings, device)
+    best = _Best(rows, settings.longest, facts.pad_id, device)
+    active = torch.arange(rows, device=device)
+    total = torch.zeros(rows, 1, device=device, dtype=_exact(device))
+    words = torch.zeros(rows, 1, 0, dtype=torch.long, device=device)
+    last = torch.full((rows,), facts.cls_id, device=device)
+    for length in range(1, settings.longest + 1):
+        scores, cache = model.step(last, cache)
+        chances = rules(scores.float().log_softmax(-1), words.flatten(0, 1)).unflatten(0, total.shape)  # (A, k, V)
+        kept = total.shape[1]
+        total, words, parent = _best_words(total, chances, words, settings.beams)
+        ended = words[..., -1] == facts.sep_id
+        done = torch.ones_like(ended) if length == settings.longest else ended
+        best.offer(active, words, (total + settings.length_penalty * length).masked_fill(~done, -torch.inf))
+        total = total.masked_fill(ended, -torch.inf)
+        more = max(settings.length_penalty * (length + 1), settings.length_penalty * settings.longest)
+        hopeful = (total.max(1).values + more > best.score[active]).nonzero()[:, 0]
+        if length == settings.longest or not len(hopeful):
+            break
+        cache = cache.select((hopeful[:, None] * kept + parent[hopeful]).flatten())
+        active, total, words = active[hopeful], total[hopeful], words[hopeful]
+        last = words[..., -1].flatten()
+    return best.result()
+
+
+def _best_words(total: Tensor, chances: Tensor, words: Tensor, beams: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The likeliest continuations: their log probabilities (A, k'), words (A, k', T + 1) and whose they are (A, k')."""
+    likely, ids = chances.topk(min(beams, chances.shape[-1]))  # (A, k, m): no sentence has more than k heirs
+    joint = (total[..., None] + likely).flatten(1)
+    found, place = joint.topk(min(beams, joint.shape[1]))
+    parent, word = place // likely.shape[-1], ids.flatten(1).gather(1, place)
+    before = words.gather(1, parent[..., None].expand(-1, -1, words.shape[2]))
+    return found, torch.cat([before, word[..., None]], -1), parent
+
+
+def sample(
+    model: Decoder,
+    cache: Any,
+    rows: int,
+    settings: Generation,
+    device: torch.device,
+    generator: torch.Generator | None = None,
+) -> Generated:
+    """``samples`` sentences of every picture, drawn word by word, all side by side."""
+    facts, rules = model.facts, Rules(model.facts, settings, device)
+    scores, cache = model.step(torch.full((rows,), facts.cls_id, device=device), cache)
+    spread = torch.arange(rows, device=device).repeat_interleave(settings.samples)
+    scores, cache = scores[spread], cache.select(spread)
+    open_ = torch.ones(len(spread), dtype=torch.bool, device=device)
+    words = torch.zeros(len(spread), 0, dtype=torch.long, device=device)
+    chances: list[Tensor] = []
+    while True:
+        logs = narrowed(rules(scores.float(), words), settings).log_softmax(-1)  # (P, V)
+        drawn = torch.multinomial(logs.detach().exp(), 1, generator=generator)  # (P, 1)
+        chances.append(logs.gather(1, drawn)[:, 0].masked_fill(~open_, 0))
+        last = drawn[:, 0].masked_fill(~open_, facts.pad_id)
+        words = torch.cat([words, last[:, None]], 1)
+        open_ = open_ & (last != facts.sep_id)
+        if words.shape[1] == settings.longest or not bool(open_.any()):
+            return _drawn(words, torch.stack(chances, 1), rows, facts)
+        scores, cache = model.step(last, cache)
+
+
+def _drawn(ids: Tensor, chances: Tensor, rows: int, facts: Facts) -> Generated:
+    end = (ids == facts.sep_id).long()
+    mask = end.cumsum(1) == end  # up to the first end, which counts
+    by_picture = [tensor.unflatten(0, (rows, -1)) for tensor in (ids, mask, chances)]
+    return Generated(by_picture[0], by_picture[1], by_picture[2].sum(-1), by_picture[2])

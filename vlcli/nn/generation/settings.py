@@ -1,0 +1,103 @@
+"""What is asked of generation, and what it gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from torch import Tensor
+
+from vlcli.errors import ComponentError
+from vlcli.nn.batch import Tensors, Text
+from vlcli.nn.model import Facts, States
+
+
+class Decoder(Protocol):
+    """What generation asks: a :class:`vlcli.nn.Model` that can ``generate``, or one that recomputes everything."""
+
+    facts: Facts
+
+    def start(self, image: States, text: Text | None = None) -> Any:
+        """The cache before the first word."""
+        ...
+
+    def step(self, ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        """Scores (P, V) of the next word, and the grown cache."""
+        ...
+
+
+@dataclass(frozen=True)
+class Generation:
+    """How words are chosen.
+
+    Attributes:
+        way: ``beam``, ``greedy`` (a beam of one) or ``sample``.
+        beams: sentences kept at a time.
+        longest: most words, the end counted.
+        shortest: words before the end is allowed.
+        length_penalty: added to a sentence's log probability for each of its words, the end counted (VLP); above 0
+            favours long sentences.
+        no_repeat: no run of so many words comes twice in a sentence; 0: any may.
+        forbidden: ids that are never chosen; padding, class token and mask never are.
+        temperature: of sampling.
+        top_k: sample among so many likeliest words; 0: among all.
+        top_p: sample among the fewest words that hold this probability together.
+        samples: sentences drawn for a picture.
+    """
+
+    way: Literal["beam", "greedy", "sample"] = "beam"
+    beams: int = 3
+    longest: int = 20
+    shortest: int = 0
+    length_penalty: float = 0.0
+    no_repeat: int = 0
+    forbidden: tuple[int, ...] = ()
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    samples: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            ComponentError: a number is out of range.
+        """
+        ranges = {
+            "beams": self.beams >= 1,
+            "longest": self.longest >= 1,
+            "shortest": 0 <= self.shortest < self.longest,
+            "no_repeat": self.no_repeat >= 0,
+            "temperature": self.temperature > 0,
+            "top_k": self.top_k >= 0,
+            "top_p": 0 < self.top_p <= 1,
+            "samples": self.samples >= 1,
+        }
+        if wrong := [f"{name} {getattr(self, name)}" for name, fits in ranges.items() if not fits]:
+            expected = "shortest below longest; beams, longest and samples from 1; temperature above 0; 0 < top_p <= 1"
+            raise ComponentError("Words cannot be chosen so.", got=", ".join(wrong), expected=expected)
+
+
+@dataclass
+class Generated(Tensors):
+    """Sentences of B pictures, K of each (1, or ``samples``).
+
+    Attributes:
+        ids: (B, K, T) words, the end where it was reached, then padding.
+        mask: (B, K, T) True at words and at the end.
+        scores: (B, K) log probability, length penalty included.
+        word_scores: (B, K, T) log probability of every sampled word, with gradient where there is one; None for beams.
+    """
+
+    ids: Tensor
+    mask: Tensor
+    scores: Tensor
+    word_scores: Tensor | None = None
+
+    def words(self, end: int) -> list[list[list[int]]]:
+        """The ids of every picture's sentences, without the end and padding."""
+        rows = zip(self.ids.tolist(), self.mask.tolist(), strict=True)
+        return [
+            [[word for word, real in zip(*one, strict=True) if real and word != end] for one in zip(*pair, strict=True)]
+            for pair in rows
+        ]
