@@ -1,0 +1,141 @@
+"""Referring expressions in the layout of the refer toolkit: RefCOCO, RefCOCO+, RefCOCOg."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vlcli.data.files import read_json, value
+from vlcli.data.plain_pickle import load_plain
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.errors import DataError
+from vlcli.features.boxes import BoxList
+
+
+class RefCOCO(Reader):
+    """One expression and its picture an example; the target is the box it speaks of.
+
+    ``refs(unc).p`` is a pickled file: it is read without unpickling, and anything but plain data in it is refused.
+    Targets: ``box`` (x1, y1, x2, y2, divided by the picture's width and height), ``ann_id``, ``ref_id``, and ``kind``
+    where the file flags expressions with place words.
+
+    Args:
+        root: data root.
+        split: ``train``, ``val``, ``testA``, ``testB`` (RefCOCOg: ``test``).
+        folder: what holds the two files, under the root.
+        refs: the expressions: ``refs(unc).p``, ``refs(umd).p``, or the same as JSON.
+        instances: COCO's boxes of the pictures.
+        images: folder of the pictures.
+        take: which images, see :mod:`vlcli.data.take`.
+        limit: read only so many examples.
+    """
+
+    paper: ClassVar[str] = "RefCOCO+, Yu et al. 2016, Modeling Context in Referring Expressions"
+    splits: ClassVar[tuple[str, ...]] = ("train", "val", "testA", "testB")
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        folder: str = "refcoco+",
+        refs: str = "refs(unc).p",
+        instances: str = "instances.json",
+        images: str = "images",
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(root, split=split, images=images, take=take, limit=limit)
+        place = self.root / folder
+        if not place.is_dir() and folder == "refcoco+" and (self.root / "refcoco").is_dir():
+            place = self.root / "refcoco"
+        self.refs_file, self.instances_file = place / refs, place / instances
+        self._instances: dict[str, Any] | None = None
+
+    def files(self) -> list[Path]:
+        """Expressions and boxes."""
+        return [self.refs_file, self.instances_file]
+
+    def read(self) -> list[Example]:
+        """Every expression of the split, in the file's order."""
+        refs = load_plain(self.refs_file) if self.refs_file.suffix == ".p" else read_json(self.refs_file, list)
+        where = str(self.refs_file)
+        if not isinstance(refs, list):
+            raise DataError("There is no list of references.", where=where, got=type(refs).__name__)
+        images, boxes = self._pictures(), self._boxes()
+        found: list[Example] = []
+        for number, ref in enumerate(refs):
+            if value(ref, "split", str, f"{where}: [{number}]") in self.split_names:
+                found += self._expressions(ref, images, boxes, f"{where}: [{number}]")
+        return found
+
+    def _expressions(
+        self, ref: dict[str, Any], images: dict[int, dict[str, Any]], boxes: dict[int, list[float]], where: str
+    ) -> list[Example]:
+        number, annotation = value(ref, "image_id", int, where), value(ref, "ann_id", int, where)
+        if number not in images or annotation not in boxes:
+            got = f"image_id {number}, ann_id {annotation}"
+            raise DataError("A reference speaks of what the boxes' file does not list.", where=where, got=got)
+        image = images[number]
+        name = self.picture(str(image["file_name"]))
+        left, top, wide, high = boxes[annotation]
+        sides = np.array([image["width"], image["height"]] * 2, np.float32)
+        box = (np.array([left, top, left + wide, top + high], np.float32) / sides).tolist()
+        found = []
+        for sentence in value(ref, "sentences", list, where):
+            key = str(value(sentence, "sent_id", int, where))
+            targets = {"box": box, "ann_id": annotation, "ref_id": ref.get("ref_id", -1)}
+            if "place" in sentence:
+                targets["kind"] = "place" if sentence["place"] else "other"
+            text = value(sentence, "sent", str, where)
+            found.append(Example(key, text, [name], text_key=key, targets=targets))
+        return found
+
+    def boxes(self) -> dict[str, BoxList]:
+        """All annotated boxes of every picture, with their ids: the candidates of the ground-truth setting."""
+        images, rows = self._pictures(), {}
+        kinds = {kind: place for place, kind in enumerate(sorted(self._kinds()))}
+        for note in self._content()["annotations"]:
+            rows.setdefault(int(note["image_id"]), []).append(note)
+        made: dict[str, BoxList] = {}
+        for number, notes in rows.items():
+            if number not in images:
+                continue
+            image = images[number]
+            corners = [[x, y, x + w, y + h] for x, y, w, h in (note["bbox"] for note in notes)]
+            made[self.picture(str(image["file_name"]))] = BoxList(
+                np.array(corners, np.float32).reshape(-1, 4),
+                classes=np.array([kinds[note["category_id"]] for note in notes], np.int32),
+                box_ids=[str(note["id"]) for note in notes],
+                size=(int(image["height"]), int(image["width"])),
+            )
+        return made
+
+    def class_names(self) -> list[str]:
+        """Names of the categories, in order of their number."""
+        return [name for _, name in sorted(self._kinds().items())]
+
+    def class_ids(self) -> list[int]:
+        """The file's own numbers of the categories."""
+        return sorted(self._kinds())
+
+    def _kinds(self) -> dict[int, str]:
+        return {int(row["id"]): str(row["name"]) for row in self._content().get("categories", [])}
+
+    def _content(self) -> dict[str, Any]:
+        if self._instances is None:
+            content = read_json(self.instances_file)
+            where = str(self.instances_file)
+            for name in ("images", "annotations"):
+                value(content, name, list, where)
+            self._instances = content
+        return self._instances
+
+    def _pictures(self) -> dict[int, dict[str, Any]]:
+        return {int(row["id"]): row for row in self._content()["images"]}
+
+    def _boxes(self) -> dict[int, list[float]]:
+        return {int(row["id"]): row["bbox"] for row in self._content()["annotations"]}
