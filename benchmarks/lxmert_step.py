@@ -47,7 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=5, help="timed steps of each, after one to warm up")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=0, help="processes that load")
+    parser.add_argument("--workers", type=int, default=1, help="processes that load")
     return parser.parse_args()
 
 
