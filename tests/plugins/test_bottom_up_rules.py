@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vlcli.features.detections import Detections, apply_deltas
 from vlcli.features.selection import best_surviving, make_rule, nms
 
-THREAD = settings(max_examples=40, deadline=None)
+THREAD = settings(max_examples=25, deadline=None)
 
 
 def overlap(a, b, one: float) -> float:
