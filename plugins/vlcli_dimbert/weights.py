@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from vlcli_dimbert.model import DiMBERT
+    from vlcli_dimbert.stream import SingleStream
 
 State = dict[str, Tensor]
 _PLAIN = {
@@ -76,7 +76,7 @@ def to_vlp(state: Mapping[str, Tensor]) -> State:
     return made
 
 
-def adapt(model: DiMBERT, state: Mapping[str, Tensor], report: list[str]) -> State:
+def adapt(model: SingleStream, state: Mapping[str, Tensor], report: list[str]) -> State:
     """Foreign or our own weights under our names, at the sizes of ``model``.
 
     Args:
@@ -93,7 +93,7 @@ def adapt(model: DiMBERT, state: Mapping[str, Tensor], report: list[str]) -> Sta
             made[our_name(name) or name] = value
     _split_fused(made, own, report)
     _choose_task(made, own, report)
-    _grow_segments(made, own, report)
+    _grow_segments(model, made, own, report)
     _cut_places(made, own, report)
     return made
 
@@ -133,14 +133,15 @@ def _choose_task(made: State, own: Mapping[str, Tensor], report: list[str]) -> N
             report.append(f"{name}: the last of {TASKS} tasks' rows")
 
 
-def _grow_segments(made: State, own: Mapping[str, Tensor], report: list[str]) -> None:
+def _grow_segments(model: SingleStream, made: State, own: Mapping[str, Tensor], report: list[str]) -> None:
     """Segment rows: BERT has 2, VLP and UniLM 6, roles are 3 (regions, concepts, sentence)."""
     table, wanted = made.get("segments.weight"), len(own["segments.weight"])
-    if table is None or len(table) == wanted or len(table) not in (2, 6):
+    if table is None or len(table) == wanted:
         return
-    rows = [0, 1, 0, 0, 0, 1] if wanted == 6 else [0, 0, 1] if len(table) == 2 else [4, 4, 5]
-    made["segments.weight"] = table[rows]
-    report.append(f"segments.weight: {wanted} rows from rows {rows} of {len(table)}")
+    rows = model.segment_sources.get(len(table)) if wanted == 3 else [0, 1, 0, 0, 0, 1] if len(table) == 2 else None
+    if rows is not None:
+        made["segments.weight"] = table[rows]
+        report.append(f"segments.weight: {wanted} rows from rows {rows} of {len(table)}")
 
 
 def _cut_places(made: State, own: Mapping[str, Tensor], report: list[str]) -> None:

@@ -45,9 +45,16 @@ class CrossLayer(nn.Module):
     (``visual_attention`` there); both directions read what the previous layer left.
     """
 
-    def __init__(self, shape: AttentionShape, hidden: int | None, style: BlockStyle, attention: Spec | str) -> None:
+    def __init__(
+        self,
+        shape: AttentionShape,
+        hidden: int | None,
+        style: BlockStyle,
+        attention: Spec | str,
+        crossing: Spec | str,
+    ) -> None:
         super().__init__()
-        self.cross = AttentionBlock(replace(shape, cross=True), style, attention)
+        self.cross = AttentionBlock(replace(shape, cross=True), style, crossing)
         self.language_self = AttentionBlock(shape, style, attention)
         self.object_self = AttentionBlock(shape, style, attention)
         self.language_feed = FeedForward(shape.dim, hidden, style)
@@ -143,6 +150,8 @@ class LXMERT(Model):
         cross_layers: of the cross-modality encoder.
         dropout: of embeddings, blocks and attention probabilities.
         attention: any registered attention, used in every block.
+        cross_attention: another one for words and objects looking at one another; None: ``attention``. With
+            ``disentangled`` each modality has projections of its own there (DiMBERT, Table 6).
         language_position: positions of words, token-wise or pairwise, one or several.
         object_position: positions of objects, likewise.
         cross_position: pairwise positions between words and objects.
@@ -173,6 +182,7 @@ class LXMERT(Model):
         cross_layers: int = 5,
         dropout: float = 0.1,
         attention: AttentionSpec = "standard",
+        cross_attention: AttentionSpec | None = None,
         language_position: PositionSpec | list[PositionSpec] | None = "learned",
         object_position: PositionSpec | list[PositionSpec] | None = "box",
         cross_position: PositionSpec | list[PositionSpec] | None = None,
@@ -194,7 +204,8 @@ class LXMERT(Model):
         self.language = Stack.of(language_layers, shape, intermediate, style, attention, pairs_of_words)
         self.objects = Stack.of(object_layers, shape, intermediate, style, attention, pairs_of_objects)
         deep = replace(shape, layers=cross_layers)
-        layers = [CrossLayer(deep, intermediate, style, attention) for _ in range(cross_layers)]
+        crossing = cross_attention or attention
+        layers = [CrossLayer(deep, intermediate, style, attention, crossing) for _ in range(cross_layers)]
         self.cross = CrossEncoder(layers, across)
         self.pooler = Pooler(hidden)
         self.language.packed = self.objects.packed = self.cross.packed = packed

@@ -255,7 +255,7 @@ class _Run:
         return run_layer(module, x, self._experts(number, None), active=active, **options)
 
     def _cut_options(self, x: Tensor, cut: slice) -> dict[str, Any]:
-        asking = self.layout.map(lambda tensor: tensor[:, cut])
+        asking = self.layout.cut(0, cut.stop)
         asking.grid = None
         position = self.stack.position
         state = None if position is None else position.prepare(x[:, cut], x, asking, self.layout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -315,8 +315,7 @@ def _front(layout: Layout, count: int) -> Layout:
     """The places of the first ``count`` tokens."""
     if count == layout.route.shape[1]:
         return layout
-    made = layout.map(lambda tensor: tensor[:, :count])
-    return replace(made, grid=None)
+    return layout.cut(0, count)
 
 
 __all__ = ["FUSED_EXPERT", "SIZES", "VLMo"]

@@ -1,0 +1,256 @@
+"""The objectives of Table 4 that DiMBERT leaves out: image-sentence relation, masked object, masked visual concept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vlcli.data.sample import Corruption, Donor, Sample
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn import Facts, HeadTransform, Model, Step, initialise
+from vlcli.objectives import Mean, Objective, Outcome, full_precision
+from vlcli.objectives.matching import MARK as MATCHED
+from vlcli.objectives.matching import Matching, SwapSentence
+from vlcli_dimbert.language import CAUSAL, choose_mode
+
+REGIONS, CONCEPTS = "masked_roi", "masked_concepts"
+
+
+class SwapBidirectional(SwapSentence):
+    """Gives bidirectional examples alone another picture's sentence, and chooses the mode of all.
+
+    Args:
+        probability: of another sentence, among bidirectional examples.
+        bidirectional: share of examples that are read in both directions.
+        view: the view it belongs to.
+    """
+
+    def __init__(self, probability: float, bidirectional: float, view: str) -> None:
+        super().__init__(probability, 0.0, view)
+        self.name, self.bidirectional = "image-sentence", bidirectional
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
+        """Choose the mode; replace the sentence of a bidirectional example, or leave it."""
+        causal = choose_mode(sample, rng, self.bidirectional)
+        if causal:
+            sample.marks.example[MATCHED] = 1
+        else:
+            super().__call__(sample, rng, donor)
+        if sample.text is not None:
+            sample.text = replace(sample.text, causal=causal)
+
+
+class ImageSentence(Matching):
+    """Image-sentence relation: does the sentence belong to the picture? Asked of bidirectional rows alone.
+
+    In a sequence-to-sequence row [CLS] never sees the sentence. The modes it draws hold for the language modelling of
+    its view too, which leaves sentences of other pictures alone.
+
+    Args:
+        model: gives the width and the head.
+        facts: not used.
+        probability: of replacing the sentence of a bidirectional row.
+        bidirectional: share of rows that are bidirectional; that of ``blm-s2slm``.
+        view: the view it shares.
+        head: a named head instead of the model's own.
+    """
+
+    paper = "DiMBERT, Liu et al. 2021, Table 4 (ISRP)"
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        probability: float = 0.5,
+        bidirectional: float = 0.25,
+        view: str = "corrupted",
+        head: str | None = None,
+    ) -> None:
+        super().__init__(model, facts, probability=probability, view=view, head=head)
+        self._corruption = SwapBidirectional(probability, bidirectional, view)
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropy over bidirectional examples."""
+        marks = step.view(self.view).marks
+        if MATCHED not in marks:
+            return Outcome({})
+        asked = ~marks[CAUSAL].bool() if CAUSAL in marks else torch.ones_like(marks[MATCHED], dtype=torch.bool)
+        logits = full_precision(self.logits(step.fused(self.view)))  # (B, 2)
+        truth = marks[MATCHED].long()
+        loss = F.cross_entropy(logits, truth, reduction="none")
+        right = Mean.of((logits.argmax(-1) == truth).float(), asked)
+        return Outcome({"relation": Mean.of(loss, asked)}, outputs={"logits": logits}, metrics={"accuracy": right})
+
+
+class HideRegions(Corruption):
+    """Hides the appearance and class of some regions of an example's first picture; boxes stay.
+
+    Args:
+        probability: of hiding a region.
+        view: the view it belongs to.
+    """
+
+    phase = "regions"
+
+    def __init__(self, probability: float, view: str) -> None:
+        self.name, self.view, self.probability = "masked-roi", view, probability
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
+        """Zero features, class probabilities and confidence, and forget classes."""
+        if not sample.images or sample.images[0].features is None:
+            return
+        image = sample.images[0]
+        assert image.features is not None
+        hidden = rng.random(len(image.features)) < self.probability
+        fields = dict(image.fields)
+        for name, blank in (("class_probs", 0), ("class_scores", 0), ("classes", -1)):
+            if name in fields:
+                fields[name] = _hidden(fields[name], hidden, blank)
+        sample.images[0] = replace(image, features=_hidden(image.features, hidden, 0), fields=fields)
+        sample.marks.regions[REGIONS] = hidden
+
+
+def _hidden(array: np.ndarray, rows: np.ndarray, blank: int) -> np.ndarray:
+    copy: np.ndarray = array.copy()
+    copy[rows] = blank
+    return copy
+
+
+class MaskedRoI(Objective):
+    """Masked object: the detected class of hidden regions, whose feature and class the model does not see.
+
+    Args:
+        model: gives the width.
+        facts: number of classes.
+        probability: of hiding a region.
+        view: the view it shares.
+    """
+
+    paper = "DiMBERT, Liu et al. 2021, Table 4 (MOP)"
+    requires = frozenset({"fuse"})
+
+    def __init__(self, model: Model, facts: Facts, *, probability: float = 0.15, view: str = "corrupted") -> None:
+        super().__init__(model, facts)
+        if facts.region_classes < 1:
+            hint = "extract with a detector (vlcli ls extractors)"
+            raise ComponentError("The feature store has no classes to predict.", where="masked-roi", hint=hint)
+        self.view, self._corruption = view, HideRegions(probability, view)
+        self.head = nn.Sequential(HeadTransform(self.dim), nn.Linear(self.dim, facts.region_classes))
+        self.head.apply(partial(initialise, std=model.init_std))
+
+    def corruption(self) -> Corruption:
+        """Hide regions."""
+        return self._corruption
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropy over hidden regions of known class."""
+        view, clean = step.view(self.view), step.batch.clean
+        regions, mark = None if clean.images is None else clean.images.regions, view.marks.get(REGIONS)
+        if regions is None or mark is None:
+            return Outcome({})
+        if regions.classes is None:
+            raise DataError("The feature store holds no classes of its regions.", where="masked-roi")
+        count = regions.mask.shape[1]
+        rows, clean_rows = view.image_rows[:, 0], clean.image_rows[:, 0]
+        truth = regions.classes.index_select(0, clean_rows)  # (B, R)
+        asked = mark.index_select(0, rows)[:, :count].bool() & (truth >= 0)
+        hidden = step.fused(self.view).image.hidden[:, :count]  # the first picture's come first
+        logits = full_precision(self.head(hidden[asked]))
+        loss = F.cross_entropy(logits, truth[asked], reduction="none")
+        right = Mean.of((logits.argmax(-1) == truth[asked]).float())
+        return Outcome({"object": Mean.of(loss)}, metrics={"accuracy": right})
+
+
+class HideConcepts(Corruption):
+    """Hides some visual concepts of an example's first picture.
+
+    Args:
+        facts: the pieces of every concept's word.
+        probability: of hiding a concept.
+        shares: of the hidden that are shown as masks and as another concept of as many pieces; the rest stay.
+        view: the view it belongs to.
+    """
+
+    phase = "regions"
+
+    def __init__(self, facts: Facts, probability: float, shares: tuple[float, float], view: str) -> None:
+        self.name, self.view = "masked-concept", view
+        self.probability, self.shares = probability, shares
+        self.lengths = np.array([len(pieces) for pieces in facts.concept_pieces] or [1])
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
+        """Mask or exchange concepts; the mark holds one more than the concept that was there, 0 where none was."""
+        if not sample.images or not sample.images[0].concepts:
+            return
+        image = sample.images[0]
+        ids = np.asarray(image.concepts["ids"]).copy()
+        chosen, how = rng.random(len(ids)) < self.probability, rng.random(len(ids))
+        mark = np.where(chosen, ids.astype(np.int64) + 1, 0)
+        for place in np.flatnonzero(chosen & (how >= self.shares[0]) & (how < sum(self.shares))):
+            alike = np.flatnonzero(self.lengths == self.lengths[ids[place]])
+            ids[place] = alike[rng.integers(len(alike))]
+        concepts = {**image.concepts, "ids": ids, "hidden": chosen & (how < self.shares[0])}
+        sample.images[0] = replace(image, concepts=concepts)
+        sample.marks.regions[CONCEPTS] = mark
+
+
+class MaskedConcept(Objective):
+    """Masked visual concept: the word pieces of hidden concepts, by the model's word head.
+
+    Args:
+        model: reads concepts and has the word head.
+        facts: the concepts' word pieces.
+        probability: of hiding a concept.
+        mask_share: of the hidden that are shown as [MASK], piece by piece.
+        random_share: of the hidden that are shown as another concept of as many pieces; the rest stay.
+        view: the view it shares.
+    """
+
+    paper = "DiMBERT, Liu et al. 2021, Table 4 (masked visual concepts)"
+    requires = frozenset({"fuse", "generate"})
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        probability: float = 0.15,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
+        view: str = "corrupted",
+    ) -> None:
+        super().__init__(model, facts)
+        if getattr(model, "concepts", None) is None:
+            hint = "raise the model's concepts, or drop the objective"
+            raise ComponentError("The model reads no visual concepts.", where="masked-concept", hint=hint)
+        self.view = view
+        self._corruption = HideConcepts(facts, probability, (mask_share, random_share), view)
+
+    def corruption(self) -> Corruption:
+        """Hide concepts."""
+        return self._corruption
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropy over the pieces of hidden concepts."""
+        view = step.view(self.view)
+        concepts, mark = None if view.images is None else view.images.concepts, view.marks.get(CONCEPTS)
+        if concepts is None or mark is None:
+            return Outcome({})
+        was = mark[:, : concepts.ids.shape[1]]  # (M, K)
+        before = replace(concepts, ids=torch.where(was > 0, was - 1, concepts.ids), hidden=None)
+        pieces, slot, _ = step.model.concepts(before)  # (M, L): as many as in the view
+        rows = view.image_rows[:, 0]
+        truth = pieces.index_select(0, rows)
+        asked = (was.gather(1, slot).index_select(0, rows) > 0) & (truth >= 0)
+        hidden = step.fused(self.view).image.extra["concepts"][:, : truth.shape[1]]
+        logits = full_precision(step.model.word_scores(hidden[asked]))
+        loss = F.cross_entropy(logits, truth[asked], reduction="none")
+        right = Mean.of((logits.argmax(-1) == truth[asked]).float())
+        return Outcome({"concept": Mean.of(loss)}, metrics={"accuracy": right})

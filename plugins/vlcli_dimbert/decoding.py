@@ -1,0 +1,114 @@
+"""Incremental decoding of a single-stream model: the prefix is seen once, each word costs two tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.nn import TEXT, AttentionMask, Facts, KeyValueCache, Layout, States
+from vlcli.nn.batch import Text
+from vlcli.nn.heads import TiedWordHead
+from vlcli_dimbert.stream import SENTENCE, Core, SingleStream
+
+
+@dataclass
+class Decoding:
+    """What incremental decoding has seen: P rows.
+
+    Attributes:
+        cache: keys and values of everything but the mask that was asked about.
+        before: (P,) real tokens before the sentence's words, the class token included.
+        words: (P,) words so far.
+        begun: whether the class token's own step is done.
+    """
+
+    cache: KeyValueCache
+    before: Tensor
+    words: Tensor
+    begun: bool = False
+
+    def select(self, rows: Tensor) -> Decoding:
+        """The given rows, repeats allowed."""
+        return Decoding(self.cache.select(rows), self.before[rows], self.words[rows], self.begun)
+
+    def __len__(self) -> int:
+        return len(self.before)
+
+
+class Generating(SingleStream):
+    """A single stream with a word head, which decodes word by word.
+
+    Args:
+        facts: vocabulary, feature sizes, the concepts' word pieces.
+        regions: embeds regions.
+        core: sizes and choices.
+    """
+
+    capabilities = frozenset({"fuse", "generate"})
+    readouts = frozenset({"pooler", "word_head"})
+
+    def __init__(self, facts: Facts, regions: nn.Module, core: Core) -> None:
+        super().__init__(facts, regions, core)
+        self.word_head = TiedWordHead(core.hidden, facts.vocab_size, core.eps)
+
+    def word_scores(self, hidden: Tensor) -> Tensor:
+        """Scores (..., V) of hidden states (..., D)."""
+        return self.word_head(hidden, self.words.weight)
+
+    def start(self, image: States, text: Text | None = None) -> Decoding:
+        """[CLS] and what the pictures give, seen once; then the words of ``text``, if any."""
+        rows, prefix = len(image.hidden), 1 + image.hidden.shape[1]
+        first, layout = self._words(torch.full((rows, 1), self.facts.cls_id, device=image.hidden.device))
+        layout = replace(layout, special=torch.ones_like(layout.special))
+        layout = self._special(layout) + image.layout
+        causal = torch.ones(rows, dtype=torch.bool, device=first.device)
+        x = self._placed(torch.cat([first, image.hidden], 1), layout, prefix, causal)
+        made = KeyValueCache()
+        self.stack(x, layout, AttentionMask(layout.valid), cache=made)
+        before = layout.valid.sum(1)
+        state = Decoding(made, before, torch.zeros_like(before))
+        return state if text is None else self._continued(state, text)
+
+    def _special(self, layout: Layout) -> Layout:
+        return layout if self.special_route == TEXT else layout.with_route(self.special_route)
+
+    def _words(self, ids: Tensor) -> tuple[Tensor, Layout]:
+        """Words (P, T) as tokens without places, and where they stand."""
+        x = self.words(ids) if self.core.by_mode else self.words(ids) + self.segments.weight[SENTENCE]
+        return x, Layout.for_text(torch.ones_like(ids, dtype=torch.bool))
+
+    def _continued(self, state: Decoding, text: Text) -> Decoding:
+        """Words of a text appended, specials and padding passed over."""
+        real = text.mask & ~text.special
+        if not bool(real.any()):
+            return state
+        order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, : int(real.sum(1).max())]
+        return self._append(state, text.ids.gather(1, order), real.gather(1, order))[0]
+
+    def _append(self, state: Decoding, ids: Tensor, real: Tensor) -> tuple[Decoding, Tensor]:
+        """Words (P, T) after those seen, and their states (P, T, D); the state handed in stays."""
+        x, layout = self._words(ids)
+        count = state.words[:, None] + real.long().cumsum(1)  # (P, T): 1 for the first word
+        layout = replace(layout, valid=real, index=count)
+        place = state.before[:, None] + count - 1 if self.core.running else count
+        x = self._normed(x, place, 0, torch.ones_like(state.before, dtype=torch.bool))
+        seen = state.cache.layout
+        assert seen is not None
+        cache = KeyValueCache(dict(state.cache.kept), seen)
+        mask = AttentionMask(torch.cat([seen.expand(len(real)).valid, real], 1), causal=True)
+        hidden, _ = self.stack(x, layout, mask, cache=cache)
+        return Decoding(cache, state.before, state.words + real.sum(1), state.begun), hidden
+
+    def step(self, ids: Tensor, cache: Decoding) -> tuple[Tensor, Decoding]:
+        """The word chosen last and a mask after it: scores (P, V) of what the mask hides.
+
+        The first ids (the class token) were seen at the start and are passed over.
+        """
+        mask = torch.full_like(ids, self.facts.mask_id)
+        new = torch.stack([ids, mask], 1) if cache.begun else mask[:, None]
+        grown, hidden = self._append(cache, new, torch.ones_like(new, dtype=torch.bool))
+        grown.cache.truncate(len(grown.cache) - 1)
+        made = replace(grown, words=grown.words - 1, begun=True)
+        return self.word_scores(hidden[:, -1]), made

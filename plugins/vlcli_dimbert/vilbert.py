@@ -1,0 +1,204 @@
+"""The two-stream model of Table 6: ViLBERT's co-attention, or one softmax over both streams' keys."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn import (
+    AttentionMask,
+    AttentionShape,
+    BlockStyle,
+    Facts,
+    FeedForward,
+    Fused,
+    Layout,
+    Model,
+    Needs,
+    Pooler,
+    Recorder,
+    Residual,
+    Stack,
+    States,
+    TextEmbeddings,
+    TransformerLayer,
+    build_positions,
+    geometry,
+    initialise,
+    run_layer,
+)
+from vlcli.nn.batch import Images, Text
+from vlcli.registry import AttentionSpec
+from vlcli_dimbert.attention import DisentangledAttention
+
+
+class CoLayer(nn.Module):
+    """One co-attention layer: words and regions look at one another, then each feeds forward.
+
+    Both streams project their queries, keys and values by weights of their own, so that the two sorts of attention have
+    the same parameters: in ``crossed`` a token sees the other stream's keys only, in ``joint`` (disentangled
+    attention) those of both in one softmax.
+
+    Args:
+        shape: of the attention.
+        hidden: width inside the feed-forward.
+        style: of the blocks.
+        joint: one softmax over both streams' keys.
+    """
+
+    def __init__(self, shape: AttentionShape, hidden: int | None, style: BlockStyle, joint: bool) -> None:
+        super().__init__()
+        self.joint = joint
+        self.attention = DisentangledAttention(shape, sets=(0, 1), dense=False)
+        self.text_dense, self.image_dense = nn.Linear(shape.dim, shape.dim), nn.Linear(shape.dim, shape.dim)
+        self.text_way, self.image_way = Residual(shape.dim, style), Residual(shape.dim, style)
+        self.text_feed = FeedForward(shape.dim, hidden, style)
+        self.image_feed = FeedForward(shape.dim, hidden, style)
+
+    def forward(
+        self, words: Tensor, regions: Tensor, *, layout: Layout, mask: AttentionMask, **options: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Words (P, T, D) and regions (P, R, D); ``layout`` and ``mask`` are those of both in a row."""
+        context = self.attention(torch.cat([words, regions], 1), mask=mask, x_layout=layout, **options)
+        seen, read = context.split([words.shape[1], regions.shape[1]], 1)
+        words = self.text_way.leave(words, self.text_dense(seen))
+        regions = self.image_way.leave(regions, self.image_dense(read))
+        return self.text_feed(words), self.image_feed(regions)
+
+
+class ViLBERT(Model):
+    """ViLBERT-like: a stream of words and one of regions, with co-attention between their upper layers.
+
+    As in the released code the first layers of the text stream stand alone; then a co-attention layer, a layer of words
+    and a layer of regions take turns. A first token of the image stream stands for the whole picture (the mean of its
+    regions, a box as large as the picture). Both streams have one width.
+
+    Args:
+        facts: vocabulary and feature sizes.
+        hidden: width.
+        heads: attention heads.
+        text_layers: of the text stream.
+        co_layers: co-attention layers, and layers of the image stream.
+        intermediate: width inside the feed-forward; None: four times ``hidden``.
+        dropout: of embeddings, blocks and attention probabilities.
+        attention: any registered attention within each stream.
+        co_attention: each stream sees the other's keys (``crossed``, ViLBERT), or all keys stand in one softmax
+            (``joint``: disentangled attention, Table 6).
+        length: rows of the position table.
+        init_std: deviation of freshly drawn weights.
+        packed: leave padding out of the text stream's lower layers.
+    """
+
+    paper = "ViLBERT, Lu et al., NeurIPS 2019, section 2.1; DiMBERT, Table 6"
+    capabilities = frozenset({"fuse"})
+    fuse_takes = "embeddings"
+    readouts = frozenset({"text_pool", "image_pool"})
+
+    def __init__(
+        self,
+        facts: Facts,
+        *,
+        hidden: int = 768,
+        heads: int = 12,
+        text_layers: int = 12,
+        co_layers: int = 6,
+        intermediate: int | None = None,
+        dropout: float = 0.1,
+        attention: AttentionSpec = "standard",
+        co_attention: Literal["crossed", "joint"] = "crossed",
+        length: int = 512,
+        init_std: float = 0.02,
+        packed: bool = True,
+    ) -> None:
+        super().__init__(facts)
+        if co_layers > text_layers:
+            got = f"{co_layers} of {text_layers}"
+            raise ComponentError("There are more co-attention layers than text layers.", where="model vilbert", got=got)
+        self.init_std, self.joint = init_std, co_attention == "joint"
+        shape, style = AttentionShape(hidden, heads, dropout=dropout), BlockStyle(dropout=dropout)
+        places = build_positions({"name": "learned", "length": length}, shape)[0]
+        self.text = TextEmbeddings(facts, hidden, places, dropout=dropout)
+        self.look, self.place = nn.Linear(facts.region_dim, hidden), nn.Linear(5, hidden)
+        self.look_norm, self.drop = nn.LayerNorm(hidden, eps=style.eps), nn.Dropout(dropout)
+        self.lower = Stack.of(text_layers - co_layers, shape, intermediate, style, attention)
+        self.lower.packed = packed
+
+        def layers() -> nn.ModuleList:
+            made = [TransformerLayer(shape, intermediate, style, attention) for _ in range(co_layers)]
+            return nn.ModuleList(made)
+
+        self.co = nn.ModuleList(CoLayer(shape, intermediate, style, self.joint) for _ in range(co_layers))
+        self.upper, self.objects = layers(), layers()
+        self.text_pool, self.image_pool = Pooler(hidden), Pooler(hidden)
+        self.checkpointing = False
+        for module in self.modules():
+            initialise(module, init_std)
+
+    @property
+    def dim(self) -> int:
+        """Width of the hidden states."""
+        return self.text_pool.dense.out_features
+
+    def needs(self) -> Needs:
+        """Texts and region features."""
+        return Needs(text=True, regions=True)
+
+    def word_table(self) -> nn.Embedding:
+        """The word embeddings."""
+        return self.text.words
+
+    def embed_text(self, text: Text) -> States:
+        """Words (N, T, D) after the layers that stand alone."""
+        x, layout = self.text(text)
+        hidden, _ = self.lower(x, layout, AttentionMask(layout.valid))
+        return States(hidden, layout)
+
+    def embed_image(self, images: Images) -> States:
+        """The whole picture and its regions (M, 1 + R, D)."""
+        regions = images.regions
+        if regions is None:
+            raise DataError("The model reads region features, and the batch has none.", hint="name a store: features")
+        real = regions.mask[..., None].to(regions.features.dtype)
+        mean = (regions.features * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
+        frame = regions.boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(mean), 1, 4)
+        boxes, mask = torch.cat([frame, regions.boxes], 1), torch.cat([regions.mask[:, :1] | True, regions.mask], 1)
+        features = torch.cat([mean, regions.features], 1).to(self.look.weight.dtype)
+        x = self.look(features) + self.place(geometry(boxes, 5).to(features.dtype))
+        return States(self.drop(self.look_norm(x)), Layout.for_boxes(boxes, mask))
+
+    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+        """Both streams together, row i with row i; recorded under ``co.N``, ``text.N`` and ``image.N``."""
+        words, regions, layout = text.hidden, image.hidden, text.layout + image.layout
+        masks = (AttentionMask(text.layout.valid), AttentionMask(image.layout.valid))
+        both = AttentionMask(layout.valid, dense=None if self.joint else self._crossing(words, regions))
+        active = self.checkpointing and record is None
+        for number, (co, upper, objects) in enumerate(zip(self.co, self.upper, self.objects, strict=True)):
+            options = {"active": active, "layer": number, "record": record}
+            own = {"layout": layout, "mask": both, "name": f"co.{number}"}
+            words, regions = run_layer(co, words, regions, **own, **options)
+            own = {"x_layout": text.layout, "mask": masks[0], "name": f"text.{number}"}
+            words = run_layer(upper, words, **own, **options)
+            own = {"x_layout": image.layout, "mask": masks[1], "name": f"image.{number}"}
+            regions = run_layer(objects, regions, **own, **options)
+        pooled = self.text_pool(words) * self.image_pool(regions)
+        of_image = States(regions[:, 1:], image.layout.cut(1, regions.shape[1]))
+        return Fused(States(words, text.layout), of_image, pooled)
+
+    @staticmethod
+    def _crossing(words: Tensor, regions: Tensor) -> Tensor:
+        """(1, T + R, T + R): a token sees the other stream."""
+        of_words = torch.arange(words.shape[1] + regions.shape[1], device=words.device) < words.shape[1]
+        return (of_words[:, None] != of_words[None])[None]
+
+    def layer_of(self, name: str) -> int | None:
+        """Depth in turns of the streams."""
+        part, _, rest = name.partition(".")
+        below = len(self.lower.layers)
+        if part == "lower":
+            return int(rest.split(".")[1]) + 1
+        if part in ("co", "upper", "objects"):
+            return below + int(rest.split(".")[0]) + 1
+        return below + len(self.co) + 1 if part in ("text_pool", "image_pool") else 0
