@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from vlcli import registry
 from vlcli.data.collate import Item, collate
 from vlcli.data.pictures import read_picture
+from vlcli.data.pipeline import fill_regions
 from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.data.transforms import Transform
 from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_bundle
@@ -27,9 +28,11 @@ from vlcli.engine.learner import Learner, build_learner
 from vlcli.engine.weights import load_exactly, read_tensors
 from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore, image_id
+from vlcli.features.concepts import ConceptStore
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Fused, Model, Recorder, States, device_of
 from vlcli.objectives.answering import Answering
+from vlcli.stages.stores import open_stores
 from vlcli.tasks.base import Task
 
 RUNS = "runs"
@@ -58,10 +61,14 @@ class Loaded:
     Args:
         bundle: what was trained.
         features: a feature store, for models that read regions.
+        concepts: visual concepts, for models that read them.
     """
 
-    def __init__(self, bundle: Bundle, features: FeatureStore | None = None) -> None:
+    def __init__(
+        self, bundle: Bundle, features: FeatureStore | None = None, concepts: ConceptStore | None = None
+    ) -> None:
         assert bundle.learner is not None
+        self.concepts = concepts
         self.learner: Learner = bundle.learner
         self.tokenizer, self.facts, self.folder, self.features = bundle.tokenizer, bundle.facts, bundle.folder, features
         self.task: Task | None = None if bundle.task_spec is None else registry.build("tasks", bundle.task_spec)
@@ -118,14 +125,21 @@ class Loaded:
             self.learner.step(self._example(text, image), record=record).fused()
         return {name: weights.float().cpu().numpy() for name, weights in record.attention.items()}
 
-    def predict(self, text: str, image: Picture | Sequence[Picture]) -> dict[str, Any]:
-        """What the task makes of an example: ``prediction`` and ``score``; without a task, the objectives' outputs."""
-        batch = self._example(text, image)
+    def predict(
+        self, text: str | Picture | Sequence[Picture] | None, image: Picture | Sequence[Picture] | None = None
+    ) -> dict[str, Any]:
+        """What the task makes of an example: ``prediction`` and ``score``; without a task, the objectives' outputs.
+
+        A picture alone is enough where the task asks for no text: ``predict("photo")["prediction"]`` is its caption.
+        """
+        text, image = (None, text) if image is None else (text, image)
+        assert image is not None
+        step = self.learner.step(self._example(None if text is None else str(text), image))  # type: ignore[arg-type]
         with torch.no_grad():
-            outputs = self.learner.predict(self.learner.step(batch))
-        if self.task is None:
-            return {f"{name}/{key}": value[0].cpu() for name, found in outputs.items() for key, value in found.items()}
-        return self.task.decode(outputs, batch)[0]
+            if self.task is not None:
+                return self.task.predictions(step, self.learner.predict, self.tokenizer)[0]
+            outputs = self.learner.predict(step)
+        return {f"{name}/{key}": value[0].cpu() for name, found in outputs.items() for key, value in found.items()}
 
     def answers(self, question: str, image: Picture | Sequence[Picture], best: int = 5) -> list[tuple[str, float]]:
         """The ``best`` answers to a question, likeliest first, each with its probability.
@@ -188,18 +202,37 @@ class Loaded:
                 hint="make a store: vlcli extract",
             )
         record = self.features.read(image_id(picture))
-        height, width = record.size
-        scale = np.array([width, height, width, height], np.float32)
-        return _regions(record.id, record.features, record.boxes / scale, self.facts.region_dim)
+        _check_regions(record.features, record.boxes, self.facts.region_dim)
+        image = ImageSample(record.id, record.size)
+        fill_regions(image, record)
+        if self.model.needs().concepts:
+            image.concepts = self._concepts(record.id)
+        return image
+
+    def _concepts(self, name: str) -> dict[str, NDArray[Any]]:
+        if self.concepts is None:
+            raise UsageError(
+                "This model reads visual concepts, and no store of them was given.",
+                got=name,
+                expected="load(..., features=[REGIONS, CONCEPTS])",
+                hint="make a store: vlcli extract",
+            )
+        return self.concepts.read(name)
 
 
-def load(place: str | Path, *, features: str | Path | FeatureStore | None = None, device: str = "cpu") -> Loaded:
+def load(
+    place: str | Path,
+    *,
+    features: str | Path | Sequence[str | Path] | FeatureStore | None = None,
+    device: str = "cpu",
+) -> Loaded:
     """Load a trained model.
 
     Args:
         place: the folder of a stage, of an exported model or of a checkpoint; a name such as ``quickstart/nlvr2`` is
             looked for under ``runs/``.
-        features: for models that read regions: a store, its file, or the folder of the stage that made it.
+        features: for models that read regions: a store, its file, or the folder of the stage that made it; a list of
+            these where concepts come from another stage.
         device: where to compute.
 
     Raises:
@@ -208,8 +241,10 @@ def load(place: str | Path, *, features: str | Path | FeatureStore | None = None
     bundle = _load(_find(place), device)
     if features is None or isinstance(features, FeatureStore):
         return Loaded(bundle, features)
-    path = Path(features)
-    return Loaded(bundle, FeatureStore(path / "features.h5" if (path / "features.h5").is_file() else path))
+    places = [Path(one) for one in ([features] if isinstance(features, str | Path) else features)]
+    files = [path / "features.h5" if (path / "features.h5").is_file() else path for path in places]
+    stores = open_stores(files, bundle.model.needs())
+    return Loaded(bundle, stores.regions, stores.concepts)
 
 
 def model(name: str, *, facts: Facts | None = None, **parameters: Any) -> Model:
@@ -243,11 +278,15 @@ def _load(path: Path, device: str) -> Bundle:
 
 
 def _regions(key: str, features: NDArray[Any], boxes: NDArray[Any], dim: int) -> ImageSample:
+    _check_regions(features, boxes, dim)
+    clipped = np.clip(np.asarray(boxes, np.float32), 0, 1)
+    return ImageSample(key, (1, 1), np.asarray(features), clipped)
+
+
+def _check_regions(features: NDArray[Any], boxes: NDArray[Any], dim: int) -> None:
     if features.ndim != 2 or features.shape[1] != dim or boxes.shape != (len(features), 4):
         raise DataError(
             "These are not the regions the model reads.",
             got=f"features {features.shape}, boxes {boxes.shape}",
             expected=f"features (R, {dim}), boxes (R, 4) divided by width and height",
         )
-    clipped = np.clip(np.asarray(boxes, np.float32), 0, 1)
-    return ImageSample(key, (1, 1), np.asarray(features), clipped)

@@ -266,7 +266,7 @@ class Pipeline(Dataset[Sample]):
         image = ImageSample(name, (0, 0))
         if self.needs.regions:
             assert self.store is not None
-            _fill_regions(image, self.store.read(name, self._fields, copy=False))
+            fill_regions(image, self.store.read(name, self._fields, copy=False))
         if self.needs.pixels:
             self.pictures.fill(image, draw)
         if self.needs.concepts and self.concepts is not None:
@@ -440,7 +440,8 @@ def _by_view(corruptions: Sequence[Corruption]) -> dict[str, list[Corruption]]:
     return {view: sorted(found, key=lambda one: PHASES.index(one.phase)) for view, found in views.items()}
 
 
-def _fill_regions(image: ImageSample, record: Record) -> None:
+def fill_regions(image: ImageSample, record: Record) -> None:
+    """A stored record's regions, their boxes as shares of the image, and what is known of each."""
     image.size, image.features = record.size, record.features
     image.boxes = normalised(record.boxes, record.size)
     scores = record.class_scores if record.class_scores is not None else record.scores

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -94,6 +95,15 @@ class Objective(nn.Module):
             readers: the training data.
         """
         return ()
+
+    def study(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
+        """Told of the training data before training: for what must be counted in them.
+
+        Args:
+            readers: the training data, arranged by the task.
+            tokenizer: ids to sentences; None where the model reads no text.
+            folder: where it may keep what it has counted, for a resumed run; None: another process keeps it.
+        """
 
     def corruption(self) -> Corruption | None:
         """How samples are changed for it; None for not at all."""

@@ -13,6 +13,7 @@ from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.data.transforms import Transform
+from vlcli.engine import processes
 from vlcli.engine.bundle import Bundle, find_bundle, read_bundle, read_weights
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.engine.weights import Loader, LoadReport
@@ -112,13 +113,16 @@ def assemble(context: StageContext) -> Assembly:
     if plan.config.kind == "pretrain":
         refuse_held_out(context, plan.data_specs)
     arrange = plan.task.arrange if plan.task is not None else list
-    readers = arrange(open_readers(plan.data_specs, context.root, context.progress))
+    arrange_training = plan.task.arrange_training if plan.task is not None else list
+    readers = arrange_training(open_readers(plan.data_specs, context.root, context.progress))
     validation = arrange(open_readers(plan.config.validation, context.root))
     tokenizer = make_tokenizer(context, plan) if needs.text else None
     stores = open_stores(_feature_files(context, plan), needs) if needs.regions or needs.concepts else Stores()
     facts = gather_facts(plan, readers, tokenizer, stores)
     learner = build_learner(plan.model_spec, plan.objectives_specs, facts, seed=context.seed)
     require_stores(stores, needs, context.name)
+    for objective in learner.objectives.values():
+        objective.study(readers, tokenizer, context.folder if processes.rank() == 0 else None)  # type: ignore[operator]
     report = load_sources(learner, plan.sources, plan.config.allow_unmatched)
     facts_of_data = {"needs": needs, "facts": facts, "missing": plan.config.missing, "seed": context.seed}
     if not needs.pixels and plan.config.transform is None:  # that of a source which read pixels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -14,6 +14,9 @@ from vlcli.nn.model import Facts, Model, Recorder
 from vlcli.nn.step import Step
 from vlcli.progress import Progress
 from vlcli.registry import Spec
+
+Predict = Callable[[Step], dict[str, dict[str, Tensor]]]
+"""``predict`` of every objective that has one, by objective name."""
 
 
 class Runner(Protocol):
@@ -75,6 +78,10 @@ class Task:
         """The data sets as this task reads them (one example a picture, say); as they are by default."""
         return readers
 
+    def arrange_training(self, readers: list[Any]) -> list[Any]:
+        """The data sets as it is trained on them; as :meth:`arrange` has them by default."""
+        return self.arrange(readers)
+
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
         """The answer or label strings of the task's head, from the training readers; none by default."""
         return ()
@@ -86,6 +93,16 @@ class Task:
         """Predictions of one batch: one mapping an example, with ``key``."""
         raise AttributeError(f"{type(self).__name__} has no decode")
 
+    def predictions(self, step: Step, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
+        """Predictions of one batch: what :meth:`decode` makes of the objectives' outputs; a generator overrides it.
+
+        Args:
+            step: passes over the batch.
+            predict: gives the objectives' outputs.
+            tokenizer: turns ids into sentences; None where the model reads no text.
+        """
+        return self.decode(predict(step), step.batch)
+
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         """Metrics over all predictions."""
         raise AttributeError(f"{type(self).__name__} has no score")
@@ -94,8 +111,9 @@ class Task:
         """The whole evaluation; tasks with a loop of their own (retrieval, grounding) override it."""
         self.attach(runner.facts)
         predictions: list[dict[str, Any]] = []
+        tokenizer = getattr(runner.data, "tokenizer", None)
         for batch in runner.batches():
-            predictions += self.decode(runner.predict(runner.step(batch)), batch)
+            predictions += self.predictions(runner.step(batch), runner.predict, tokenizer)
         return Result(self.score(predictions), predictions)
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:

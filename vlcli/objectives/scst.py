@@ -1,0 +1,144 @@
+"""Self-critical sequence training: captions are drawn, scored, and made more or less likely by their score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.data.references import REFERENCES
+from vlcli.errors import ComponentError, DataError
+from vlcli.metrics.captions.cider import DocumentFrequency
+from vlcli.metrics.captions.reward import CiderReward
+from vlcli.nn.generation import Generated, Generation, generate
+from vlcli.nn.model import Facts, Model
+from vlcli.nn.step import Step
+from vlcli.objectives.base import Mean, Objective, Outcome
+
+FILE = "document_frequency.json"
+
+
+class SelfCritical(Objective):
+    """Self-critical sequence training on CIDEr-D: what is better than the baseline becomes likelier (SCST).
+
+    Captions of all pictures are drawn side by side, with dropout as in training; CIDEr-D is against all captions of the
+    picture, with the training data's document frequency, counted once and kept beside the checkpoints. Rewards are
+    computed in a thread of their own while the baseline's captions are made.
+
+    Args:
+        model: draws the captions.
+        facts: special ids.
+        baseline: the reward of the greedy caption, made without dropout (``greedy``), or the mean reward of the
+            picture's other samples (``samples``).
+        samples: captions drawn of each picture; ``samples`` as baseline needs two or more.
+        longest: most word pieces, the end counted.
+        temperature: of the draws.
+        end: the end counts as a word of captions and references, so that captions are finished.
+    """
+
+    paper = "Rennie et al. 2017, Self-critical Sequence Training; Luo 2020 for the mean-of-samples baseline"
+    requires = frozenset({"generate"})
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        baseline: Literal["greedy", "samples"] = "greedy",
+        samples: int = 1,
+        longest: int = 20,
+        temperature: float = 1.0,
+        end: bool = True,
+    ) -> None:
+        super().__init__(model, facts)
+        if baseline == "samples" and samples < 2:
+            expected = "samples: 2 or more"
+            raise ComponentError(
+                "A mean of other samples needs some.", where="scst", got=str(samples), expected=expected
+            )
+        self.baseline, self.end, self.sep_id = baseline, end, facts.sep_id
+        common = {"longest": longest, "forbidden": (facts.unk_id,)}
+        self.drawing = Generation("sample", samples=samples, temperature=temperature, **common)  # type: ignore[arg-type]
+        self.choosing = Generation("greedy", **common)  # type: ignore[arg-type]
+        self.reward: CiderReward | None = None
+        self.tokenizer: Any = None
+
+    def study(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
+        """Count in how many pictures' captions each run of words occurs, or read what was counted before."""
+        self.tokenizer = tokenizer
+        kept = None if folder is None else folder / FILE
+        if kept is not None and kept.is_file():
+            self.reward = CiderReward(DocumentFrequency.load(kept), end=self.end)
+            return
+        groups = {tuple(e.images): e.targets.get(REFERENCES) for reader in readers for e in reader.examples()}
+        known = [texts for texts in groups.values() if texts]
+        if not known:
+            hint = "train it by `task: captioning`, on data with captions"
+            raise DataError("No example knows the captions of its picture.", where="objective scst", hint=hint)
+        words = ([CiderReward.words(text, ended=self.end) for text in texts] for texts in known)
+        frequency = DocumentFrequency.of(words)
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            frequency.save(kept)
+        self.reward = CiderReward(frequency, end=self.end)
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Minus the log probability of each drawn word times its caption's advantage, a mean over words."""
+        references = step.batch.targets.get(REFERENCES)
+        if self.reward is None or references is None or not all(references):
+            raise DataError(
+                "The captions of the pictures are not known.",
+                where="objective scst",
+                hint="train it by `task: captioning`, on data with captions",
+            )
+        # Samples first: half-precision copies of weights made without gradient would be used again with it.
+        drawn = generate(step.model, step.pictures(), self.drawing)
+        asked = self._ask(drawn, references)
+        theirs = self._ask(self._greedy(step), references) if self.baseline == "greedy" else None
+        reward = self._answer(asked, drawn)  # (B, K)
+        base = self._others(reward) if theirs is None else self._answer(theirs, drawn, 1)
+        assert drawn.word_scores is not None
+        losses = -drawn.word_scores * (reward - base)[..., None]
+        lengths = drawn.mask.sum(-1).float()
+        metrics = {"reward": Mean.of(reward), "baseline": Mean.of(base), "length": Mean.of(lengths)}
+        return Outcome({"scst": Mean.of(losses, drawn.mask)}, metrics=metrics)
+
+    def _greedy(self, step: Step) -> Generated:
+        """The likeliest captions, as they are made after training: without dropout."""
+        with torch.no_grad(), _evaluating(step.model):
+            return Step(step.model, step.batch, training=False).generate(self.choosing)
+
+    def _ask(self, found: Generated, references: Sequence[Sequence[str]]) -> Future[list[float]]:
+        assert self.reward is not None
+        said = found.words(self.sep_id)
+        ended = ((found.ids == self.sep_id) & found.mask).any(-1).flatten().tolist()
+        texts = [self.tokenizer.decode(words) for group in said for words in group]
+        known = [texts for texts, group in zip(references, said, strict=True) for _ in group]
+        return self.reward.submit(texts, ended, known)
+
+    @staticmethod
+    def _answer(asked: Future[list[float]], drawn: Generated, samples: int | None = None) -> Tensor:
+        rows, count = drawn.scores.shape
+        return torch.tensor(asked.result(), device=drawn.scores.device).reshape(rows, samples or count)
+
+    @staticmethod
+    def _others(reward: Tensor) -> Tensor:
+        """For every sample the mean reward of the picture's other samples."""
+        return (reward.sum(-1, keepdim=True) - reward) / (reward.shape[-1] - 1)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
