@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,6 +159,9 @@ def test_a_recipe_draws(desk):
     assert (desk.folder / "runs/pictures/looks/attention-1.png").is_file()
     again = json.loads(desk.vlcli("run", "pictures.yaml", "--json")[1])
     assert [stage["action"] for stage in again["stages"]] == ["skip", "skip"]
+    skipping = "import sys; sys.modules['torch'] = None; from vlcli.cli import main; main()"
+    words = [sys.executable, "-c", skipping, "run", "pictures.yaml"]
+    assert subprocess.run(words, cwd=desk.folder, check=False, capture_output=True).returncode == 0  # nothing to draw
     with (desk.folder / "data/nlvr2/dev.json").open("a") as file:
         file.write("\n")
     changed = json.loads(desk.vlcli("run", "pictures.yaml", "--json", "--dry-run")[1])
