@@ -40,6 +40,7 @@ class FasterRCNN(Model):
         long: most pixels of the longer side; 0 for no limit.
         anchors: sides of the anchors; none: those that suit the backbone (one for each level of a pyramid).
         ratios: heights of an anchor by its widths.
+        head: of a box: ``mlp``, two layers over its cells, or ``mean``, one over its cells and one over their mean.
         width: of a box's features.
         resolution: cells per side that RoIAlign makes.
         sampling: RoIAlign's samples per side of a cell; 1 halves the cost of training a small network.
@@ -67,6 +68,7 @@ class FasterRCNN(Model):
         long: int = 1333,
         anchors: tuple[int, ...] = (),
         ratios: tuple[float, ...] = (0.5, 1.0, 2.0),
+        head: Literal["mlp", "mean"] = "mlp",
         width: int = 1024,
         resolution: int = 7,
         sampling: int = 2,
@@ -80,7 +82,7 @@ class FasterRCNN(Model):
         limit: int = 100,
     ) -> None:
         super().__init__(facts)
-        stage = (width, resolution, sampling, proposals, rpn_samples, samples, positives)
+        stage = (head, width, resolution, sampling, proposals, rpn_samples, samples, positives)
         sizes = Sizes(backbone, norm, short, long, tuple(anchors), tuple(ratios), *stage)
         self.network = faster_rcnn(sizes, facts.region_classes, facts.region_attributes if attributes else 0)
         self.width = width

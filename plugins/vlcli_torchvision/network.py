@@ -39,6 +39,7 @@ class Sizes:
     long: int
     anchors: tuple[int, ...]
     ratios: tuple[float, ...]
+    head: str
     width: int
     resolution: int
     sampling: int
@@ -76,6 +77,18 @@ class SameSize(GeneralizedRCNNTransform):
     def resize(self, image: Tensor, target: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor] | None]:
         """As it is."""
         return image, target
+
+
+class MeanHead(nn.Module):
+    """One layer over all cells of a region and one over their mean, added: small networks learn looks sooner by it."""
+
+    def __init__(self, channels: int, cells: int, width: int) -> None:
+        super().__init__()
+        self.cells, self.mean = nn.Linear(channels * cells, width), nn.Linear(channels, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (N, D) of regions (N, C, r, r)."""
+        return functional.relu(self.cells(x.flatten(1)) + self.mean(x.mean((2, 3))))
 
 
 class Predictor(FastRCNNPredictor):
@@ -185,7 +198,9 @@ def _proposer(sizes: Sizes, anchors: tuple[int, ...], levels: int, channels: int
 def _heads(sizes: Sizes, channels: int, levels: int, classes: int, attributes: int) -> RoIHeads:
     names = [str(level) for level in range(max(1, levels - 1))]  # a pyramid's last level is for proposals only
     pool = MultiScaleRoIAlign(names, sizes.resolution, sizes.sampling)
-    head = TwoMLPHead(channels * sizes.resolution**2, sizes.width)
+    cells = sizes.resolution**2
+    mean = sizes.head == "mean"
+    head = MeanHead(channels, cells, sizes.width) if mean else TwoMLPHead(channels * cells, sizes.width)
     predictor = Predictor(sizes.width, classes + 1)
     parts = (pool, head, predictor, 0.5, 0.5, sizes.samples, sizes.positives, None, 0.05, 0.5, 100)
     if not attributes:

@@ -39,6 +39,7 @@ TINY = {
     "name": "faster-rcnn",
     "backbone": "tiny-conv",
     "short": 0,
+    "head": "mean",
     "width": 16,
     "resolution": 3,
     "sampling": 1,
@@ -171,7 +172,7 @@ def test_region_labels_train_on_its_box_features_too(world):
     data = Pipeline([CocoInstances(world, limit=2)], needs=learner.model.needs(), facts=facts)
     result = learner(data.batch([0, 1]))
     result.total.backward()
-    assert learner.model.network.roi_heads.box_head.fc6.weight.grad.abs().sum() > 0
+    assert learner.model.network.roi_heads.box_head.cells.weight.grad.abs().sum() > 0
 
 
 def test_weights_of_other_classes_start_new_predictors_only():
