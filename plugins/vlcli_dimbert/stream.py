@@ -201,12 +201,13 @@ class SingleStream(Model):
         x = self._placed(x, layout, prefix, causal)
         mask = self._mask(layout, prefix, causal)
         hidden, kept = self.stack(x, layout, mask, record=record, name="fuse", keep=self.keep)
-        words = torch.cat([hidden[:, :1], hidden[:, prefix:]], 1)
+        words, *layers = (torch.cat([x[:, :1], x[:, prefix:]], 1) for x in (hidden, *kept.values()))
         block = hidden[:, 1:prefix]
         of_image = self._of_route(block, image.layout, IMAGE)
         if self.concepts is not None:
             of_image.extra["concepts"] = self._of_route(block, image.layout, CONCEPT).hidden
-        return Fused(States(words, text.layout, layers=kept), of_image, self.pooler(hidden))
+        of_text = States(words, text.layout, layers=dict(zip(kept, layers, strict=True)))
+        return Fused(of_text, of_image, self.pooler(hidden))
 
     @staticmethod
     def _of_route(hidden: Tensor, layout: Layout, route: int) -> States:

@@ -161,7 +161,7 @@ class Step:
 
     @staticmethod
     def _chain(image: States, rows: Tensor) -> States:
-        """K pictures of an example as one sequence, each its own source."""
+        """K pictures of an example as one sequence, each its own source; what goes with a row is the first one's."""
         parts = [image.select(column) for column in rows.unbind(1)]
         layouts = [part.layout.expand(len(rows)) for part in parts]
         whole = layouts[0]
@@ -169,7 +169,7 @@ class Step:
             layout = layout.map(torch.clone)  # noqa: PLW2901
             layout.source = layout.source + number
             whole = whole + layout
-        return States(torch.cat([part.hidden for part in parts], 1), whole)
+        return States(torch.cat([part.hidden for part in parts], 1), whole, extra=parts[0].extra)
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         if key not in self._done:

@@ -104,7 +104,9 @@ class ImageClassification(Objective):
         if isinstance(given, Tensor) and given.dim() == 2:
             if given.shape[1] != self.count:
                 got, expected = f"{given.shape[1]} numbers", f"{self.count} classes"
-                raise DataError("A label has another number of classes.", where="target label", got=got, expected=expected)
+                raise DataError(
+                    "A label has another number of classes.", where="target label", got=got, expected=expected
+                )
             return given.to(device).float()
         labels = class_ids(given, len(step.batch), self.table.index, self.count)
         return soft_targets(labels.to(device), self.count)
