@@ -134,7 +134,7 @@ class Loaded:
         """
         text, image = (None, text) if image is None else (text, image)
         assert image is not None
-        step = self.learner.step(self._example(None if text is None else str(text), image))  # type: ignore[arg-type]
+        step = self.learner.step(self._example(None if text is None else str(text), image))
         with torch.no_grad():
             if self.task is not None:
                 return self.task.predictions(step, self.learner.predict, self.tokenizer)[0]
@@ -163,12 +163,11 @@ class Loaded:
             (head.table.answers[place], score) for place, score in zip(places.tolist(), scores.tolist(), strict=True)
         ]
 
-    def _example(self, text: str, image: Picture | Sequence[Picture]) -> Batch:
+    def _example(self, text: str | None, image: Picture | Sequence[Picture]) -> Batch:
         pictures = [image] if isinstance(image, Picture) else list(image)
         images = [self._image(one, place) for place, one in enumerate(pictures)]
-        sentence = (
-            self._text(text) if text or self.tokenizer is not None else None
-        )  # a classifier of pictures reads none
+        reads = text is not None and (text or self.tokenizer is not None)  # a classifier of pictures reads none
+        sentence = self._text(text) if text is not None and reads else None
         return self._batch([Sample("example", sentence, images, {})])
 
     def _batch(self, samples: list[Sample]) -> Batch:

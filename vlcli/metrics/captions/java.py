@@ -27,8 +27,8 @@ def lacking(metric: str) -> str | None:
 def _spice_files() -> bool:
     spec = importlib.util.find_spec("pycocoevalcap")
     assert spec is not None
-    assert spec.origin is not None
-    return any((Path(spec.origin).parent / "spice" / "lib").glob("stanford-corenlp-*-models.jar"))
+    places = spec.submodule_search_locations or []  # it is a package without a module of its own
+    return any(found for place in places for found in Path(place).glob("spice/lib/stanford-corenlp-*-models.jar"))
 
 
 def meteor(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> float:
