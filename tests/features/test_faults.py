@@ -57,6 +57,8 @@ def _killed_runs(work, args, path, rounds, longest):
     for _ in range(rounds):
         process = context.Process(target=work, args=args)
         process.start()
+        if not seen:  # however slow the machine is, some kills find a file
+            _wait_for_a_file(process, path)
         time.sleep(rng.random() * longest)
         os.kill(process.pid, signal.SIGKILL)
         process.join()
@@ -71,6 +73,15 @@ def _killed_runs(work, args, path, rounds, longest):
     assert process.exitcode == 0
     assert seen == sorted(seen)  # nothing that was finished is lost
     return seen
+
+
+def _wait_for_a_file(process, path):
+    part = path.with_name(path.name + ".part")
+    until = time.monotonic() + 60
+    while process.is_alive() and time.monotonic() < until:
+        if path.exists() or part.is_file() or any(part.glob("*.h5")):
+            return
+        time.sleep(0.005)
 
 
 def _kill_writer(tmp_path, rounds):
