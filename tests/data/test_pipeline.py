@@ -268,7 +268,9 @@ def test_pixels_with_boxes(tmp_path: Path) -> None:
 
 def test_joint_transforms_are_drawn_per_example(tmp_path: Path) -> None:
     pictures(tmp_path / "images")
-    data = Pipeline([Made(tmp_path)], needs=PIXELS, tokenizer=TOKENIZER, transform=Transform(PIXELS, flip=0.5), training=True)
+    data = Pipeline(
+        [Made(tmp_path)], needs=PIXELS, tokenizer=TOKENIZER, transform=Transform(PIXELS, flip=0.5), training=True
+    )
     batch = data.batch(range(12))
     flipped = batch.clean.images.pixels.boxes[:, 0, 0] > 0
     assert len(batch.clean.images) == 12  # each example has its own picture

@@ -223,9 +223,9 @@ def desk(quickstart):
 
 def _classes(folder: Path) -> None:
     """Two classes of pictures, in ImageNet's folders."""
-    for split, name, number in ((s, n, i) for s in ("train", "val") for n in ("n01", "n02") for i in range(3)):
-        (folder / split / name).mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (40, 40), (number * 60, 90, 30)).save(folder / split / name / f"{name}_{number}.png")
+    for part, name, number in ((s, n, i) for s in ("train", "val") for n in ("n01", "n02") for i in range(3)):
+        (folder / part / name).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), (number * 60, 90, 30)).save(folder / part / name / f"{name}_{number}.png")
 
 
 def _asked(folder: Path) -> None:

@@ -110,9 +110,7 @@ def scst(world: dict[str, Path], folder: Path, **more: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("baseline", [{}, {"baseline": "samples", "samples": 3}])
-def test_a_resumed_run_is_the_same(
-    world: dict[str, Path], tmp_path: Path, baseline: dict[str, Any]
-) -> None:
+def test_a_resumed_run_is_the_same(world: dict[str, Path], tmp_path: Path, baseline: dict[str, Any]) -> None:
     objectives = [{"name": "scst", "longest": 8, **baseline}]
     whole = run_training(scst(world, tmp_path / "whole", objectives=objectives, epochs=4))
     run_training(scst(world, tmp_path / "parts", objectives=objectives, epochs=2))

@@ -95,7 +95,7 @@ def merge(
 
     _must_be_new(into, force)
     named = [_renamed(word) for word in stores]
-    renamed = {path: name for path, name in named if name}
+    renamed: dict[str | Path, str] = {path: name for path, name in named if name}
     shown = console.progress(verbose, quiet)
     made = copy([path for path, _ in named], into, names=renamed, compression=compression, progress=shown)
     console.out_json({"path": str(made)}) if json_ else console.out(str(made))

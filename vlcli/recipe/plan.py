@@ -192,8 +192,8 @@ class Planner:
             files = keys.data_files(recipe, name, root)
         except VlcliError as error:  # a reader that refuses its parameters: the deep validation tells all of it
             return f"{error.what} {error.where}".strip() if error.exit_code == 5 else ""
-        absent = next((file for file in files if not file.exists()), None)
-        return "" if absent is None else f"missing: {absent}{keys.where_to_get(recipe, name, absent)}"
+        lacking = next((file for file in files if not file.exists()), None)
+        return "" if lacking is None else f"missing: {lacking}{keys.where_to_get(recipe, name, lacking)}"
 
     def _forced(self, name: str) -> bool:
         return self.options.force and name in self.chosen
