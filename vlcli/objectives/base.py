@@ -73,8 +73,10 @@ class Objective(nn.Module):
     requires: ClassVar[frozenset[str]] = frozenset()
     """Capabilities the model must have."""
     reads: ClassVar[tuple[str, ...]] = ()
-    """Objectives whose outcome this one reads; they run before it. Of ``contrast|momentum-contrast`` either will do, and
-    it is read under the first name."""
+    """Objectives whose outcome this one reads; they run before it.
+
+    Of ``contrast|momentum-contrast`` either will do, and it is read under the first name.
+    """
     usual_answers: ClassVar[int] = 0
     """Rows of the answer table its paper uses, for counting where no data are at hand; 0: it has none."""
     inherits: ClassVar[tuple[str, ...]] = ()
