@@ -87,6 +87,7 @@ SMALL_DEIT = (
     *("model.dim=16", "model.layers=1", "model.heads=2", "model.image_size=32", "stages.train.epochs=1"),
     *("stages.train.batch_size=4", "stages.train.precision=float32"),
 )
+PICTURE = "runs/quickstart/world/world/images/train/000000000001.png"
 WAYS: dict[str, Way] = {
     "vlcli --help": Way("Pre-train"),
     "vlcli run --help": Way("--seeds"),
@@ -137,9 +138,7 @@ WAYS: dict[str, Way] = {
         instead=("features", "merge", "a=runs/quickstart/regions", "b=runs/quickstart/regions", "--into", "both.h5"),
     ),
     "vlcli features join runs/quickstart/regions/features.h5 --into runs/index.h5": Way("index.h5", ("--force",)),
-    "vlcli features draw runs/quickstart/regions runs/quickstart/world/world/images/train/000000000001.png --limit 10": Way(
-        "000000000001.png"
-    ),
+    f"vlcli features draw runs/quickstart/regions {PICTURE} --limit 10": Way("000000000001.png"),
     "vlcli features export obj36 runs/quickstart/regions features.tsv": Way("images", ("--force",)),
     "vlcli features import obj36 features.tsv imported.h5 --dtype float32": Way("0 errors"),
     "vlcli data make shapes DATA --images 200 'parts=[coco, nlvr2]' nlvr2_train=40": Way("captions", ("nlvr2_test=4",)),
