@@ -52,7 +52,7 @@ def run(tmp_path_factory):
 
 def test_every_stage_leaves_its_artifact(run):
     assert {path.name for path in run.iterdir() if (path / "stage.json").is_file()} == {
-        *("world", "regions", "pretrain", "vqa", "vqa-test", "nlvr2", "nlvr2-test"),
+        *("world", "eyes", "regions", "pretrain", "vqa", "vqa-test", "nlvr2", "nlvr2-test"),
     }
     lines = [json.loads(line) for line in (run / "pretrain" / "log.jsonl").read_text().splitlines()]
     losses = {name for line in lines for name in line if name.startswith("loss/")}
