@@ -25,6 +25,7 @@ SMALL = (
     "stages.world.world.nlvr2_train=16",
     "stages.world.world.nlvr2_dev=4",
     "stages.world.world.nlvr2_test=8",
+    "stages.eyes.steps=5",
     "stages.pretrain.epochs=5",
     "stages.pretrain.batch_size=32",
     "stages.nlvr2.epochs=1",
