@@ -27,6 +27,7 @@ SMALL = (
     "stages.world.world.nlvr2_test=8",
     "stages.eyes.steps=5",
     "stages.pretrain.epochs=5",
+    "stages.pretrain.objectives.image-qa.from_epoch=2",
     "stages.pretrain.batch_size=32",
     "stages.nlvr2.epochs=1",
     "stages.vqa.epochs=1",
