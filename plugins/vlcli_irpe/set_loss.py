@@ -79,7 +79,7 @@ def _assigned(cost: Tensor) -> tuple[Tensor, Tensor]:
     try:
         from scipy.optimize import linear_sum_assignment
     except ImportError as error:
-        what, hint = "Training DETR needs scipy, which matches predictions with objects.", "pip install scipy"
+        what, hint = "Training DETR needs scipy, which matches predictions with objects.", "pip install 'vlcli[coco]'"
         raise ComponentError(what, where="model detr", hint=hint) from error
     # A diverged model has costs that are no numbers: its loss, not the matching, is to tell.
     rows, columns = linear_sum_assignment(cost.nan_to_num(1e6, 1e6, -1e6).cpu())

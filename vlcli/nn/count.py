@@ -97,6 +97,8 @@ def _passes(model: Model, needs: Needs, facts: Facts, images: int) -> dict[str, 
         macs["image"] = one * images
     if text is not None and image is not None and "fuse" in model.capabilities:
         macs["fuse"] = macs_of(lambda: model.fuse(text, image))[0] * images
+    if type(model).word_scores is not Model.word_scores:  # a word head of the model's own, asked once
+        macs["word"] = macs_of(lambda: model.word_scores(torch.zeros(1, model.dim, device="meta")))[0]
     return macs
 
 

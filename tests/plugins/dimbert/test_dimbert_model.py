@@ -287,6 +287,7 @@ def test_counting_and_depths():
     model = DiMBERT(WORDY, **SIZES)
     counted = count_model(model, facts=WORDY)
     assert counted["macs"]["fuse"] > 0
+    assert counted["macs"]["word"] == 16 * 16 + 16 * 97
     depth = {name: model.layer_of(name) for name, _ in model.named_parameters()}
     assert depth["words.weight"] == depth["regions.place.weight"] == 0
     assert depth["stack.layers.1.feed_forward.inner.weight"] == 2
