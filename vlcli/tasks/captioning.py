@@ -16,8 +16,9 @@ from vlcli.metrics.captions.measure import NAMES, measure, same_for_all
 from vlcli.nn.generation import Generation
 from vlcli.nn.model import Facts
 from vlcli.nn.step import Step
-from vlcli.registry import Spec
+from vlcli.registry import DatasetSpec, Spec
 from vlcli.tasks.base import Predict, Result, Runner, Task
+from vlcli.tasks.caption_facts import check_facts
 from vlcli.tasks.outputs import target, write_json
 
 Metric = Literal["bleu", "rouge_l", "cider_d", "cider", "meteor", "spice"]
@@ -46,6 +47,7 @@ class Captioning(Task):
         metrics: which are computed.
         train_on: an epoch of fine-tuning passes over all ``captions``, or over ``pictures``, a caption of each drawn.
         baseline: also score the best single caption.
+        facts: a data set of annotated boxes, against which what captions claim is checked (``right/look``).
         algorithm: the name in the COCO server's file names.
     """
 
@@ -71,12 +73,13 @@ class Captioning(Task):
         metrics: tuple[Metric, ...] = NAMES,
         train_on: Literal["captions", "pictures"] = "captions",
         baseline: bool = True,
+        facts: DatasetSpec | None = None,
         algorithm: str = "vlcli",
     ) -> None:
         sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         self.settings = Generation(way, beams, longest, shortest, length_penalty, no_repeat, **sampling)
         self.forbidden, self.unknown, self.metrics = tuple(forbidden), unknown, tuple(metrics)
-        self.train_on, self.baseline = train_on, baseline
+        self.train_on, self.baseline, self.facts = train_on, baseline, facts
         if not re.fullmatch(r"[\w.-]+", algorithm):
             raise ComponentError("The name is for a file.", where="task captioning", got=algorithm, expected="letters")
         self.algorithm = algorithm
@@ -125,6 +128,8 @@ class Captioning(Task):
     def evaluate(self, runner: Runner) -> Result:
         """Caption every picture; say which metrics could not be computed."""
         result = super().evaluate(runner)
+        if self.facts is not None:
+            result.metrics |= check_facts(self.facts, runner, result.predictions)
         rows = [row for row in result.predictions if row[REFERENCES]]
         if not rows:
             return result

@@ -113,21 +113,23 @@ def _compare(scene: Scene, rng: Random, config: ShapesConfig) -> str:
     )
 
 
-FORMS: tuple[tuple[Form, int], ...] = (
-    (_single, 6),
-    (_absent, 2),
-    (_list, 4),
-    (_relation, 3),
-    (_count, 2),
-    (_groups, 1),
-    (_place, 1),
-    (_compare, 1),
-)
+FORMS: dict[str, tuple[Form, int]] = {
+    "single": (_single, 6),
+    "absent": (_absent, 2),
+    "list": (_list, 4),
+    "relation": (_relation, 3),
+    "count": (_count, 2),
+    "groups": (_groups, 1),
+    "place": (_place, 1),
+    "compare": (_compare, 1),
+}
+"""Forms by the names of ``CAPTIONS``, and how often each is drawn unless the world says which."""
 
 
 def captions(scene: Scene, rng: Random, config: ShapesConfig) -> list[str]:
     """``config.captions`` true sentences on a picture, all different where its content allows."""
-    forms = [form for form, weight in FORMS for _ in range(weight)]
+    usual = [form for form, weight in FORMS.values() for _ in range(weight)]
+    forms = [FORMS[name][0] for name in config.caption_forms] or usual
     found: dict[str, None] = {}
     for _ in range(6 * config.captions):
         found.setdefault(sentence(rng.choice(forms)(scene, rng, config)))

@@ -9,6 +9,7 @@ from vlcli.errors import UsageError
 VERSION = 1
 PARTS = ("coco", "vqa", "gqa", "nlvr2", "snli-ve", "refcoco", "vist", "imagenet", "ade20k", "karpathy")
 STATEMENTS = ("both", "one", "has", "more", "count", "relation", "any", "attribute")
+CAPTIONS = ("single", "absent", "list", "relation", "count", "groups", "place", "compare")
 SPLITS = ("train", "val", "test")
 SIZES = ("small", "large")
 
@@ -35,6 +36,7 @@ class ShapesConfig:
         images: pictures shared by the caption, question, region and entailment sets; 80/10/10 train/val/test.
         size: side of a picture in pixels.
         captions: COCO captions per picture.
+        caption_forms: what they say, out of ``CAPTIONS`` (repeat one to weigh it); empty: everything, single shapes most.
         objects: fewest and most shapes in a picture.
         colours: names out of ``PALETTE``.
         kinds: names out of ``KINDS``.
@@ -59,6 +61,7 @@ class ShapesConfig:
     images: int = 2000
     size: int = 112
     captions: int = 5
+    caption_forms: tuple[str, ...] = ()
     objects: tuple[int, int] = (2, 5)
     colours: tuple[str, ...] = ("red", "green", "blue", "yellow", "purple")
     kinds: tuple[str, ...] = ("circle", "square", "triangle", "star")
@@ -78,7 +81,7 @@ class ShapesConfig:
 
     def __post_init__(self) -> None:
         """Refuse what the generator could not draw or balance."""
-        for field in ("objects", "colours", "kinds", "parts", "statements", "more_gaps", "related"):
+        for field in ("caption_forms", "objects", "colours", "kinds", "parts", "statements", "more_gaps", "related"):
             object.__setattr__(self, field, tuple(getattr(self, field)))
         self._check_names()
         self._check_numbers()
@@ -86,6 +89,8 @@ class ShapesConfig:
     def _check_names(self) -> None:
         if len(self.related) != 2 or not set(self.related) <= {"", *self.colours}:
             raise _bad("related", ", ".join(self.related), f"two of {', '.join(self.colours)}, or empty words")
+        if unknown := sorted(set(self.caption_forms) - set(CAPTIONS)):
+            raise _bad("caption_forms", ", ".join(unknown), f"names out of {', '.join(CAPTIONS)}")
         rows = [("parts", PARTS, 1), ("statements", STATEMENTS, 1), ("colours", tuple(PALETTE), 3), ("kinds", KINDS, 3)]
         for field, allowed, least in rows:
             given = getattr(self, field)

@@ -1,0 +1,1 @@
+"""DiMBERT's parts, its fine-tunings, and the ablations of its Tables 4 to 8."""

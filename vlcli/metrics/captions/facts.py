@@ -1,0 +1,195 @@
+"""Whether captions are true of annotated things: kinds and attributes, their number, and where they are.
+
+Read are plain sentences: a noun (attributes, then a kind: "small red circle") with an article, a number or "no" before it,
+"left of", "right of", "above" or "below" between two nouns, and "at the top left" or "in the middle" behind one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+MARGIN = 0.1
+"""Of the picture's side: nearer centres are neither left nor right, above nor below one another."""
+EDGES = (0.38, 0.62)
+"""Shares of a side where left ends and right begins, top ends and bottom begins."""
+NUMBERS = {word: number for number, word in enumerate("no one two three four five six seven eight nine ten".split())}
+NUMBERS |= {"a": 1, "an": 1, "the": 1, "without": 0}
+RELATIONS = ("left", "right", "above", "below")
+PLACES = {"top": (1, 0), "bottom": (1, 1), "left": (0, 0), "right": (0, 1)}
+"""The axis (0: x) and the side (0: where it begins)."""
+MIDDLE = ("middle", "center", "centre")
+
+
+@dataclass(frozen=True)
+class Thing:
+    """An annotated thing.
+
+    Attributes:
+        kind: its class.
+        attributes: single words.
+        x: of its centre, as a share of the picture's width.
+        y: as a share of its height.
+    """
+
+    kind: str
+    attributes: frozenset[str] = frozenset()
+    x: float = 0.5
+    y: float = 0.5
+
+
+@dataclass(frozen=True)
+class Named:
+    """A noun of a caption.
+
+    Attributes:
+        kind: None where it names none ("shape").
+        attributes: single words.
+        count: the number before it; 0 for "no".
+        exact: whether the number is a word of number, and not an article.
+        start: place of its first word.
+        stop: place after its last one.
+    """
+
+    kind: str | None
+    attributes: frozenset[str]
+    count: int
+    exact: bool
+    start: int
+    stop: int
+
+    def of(self, thing: Thing) -> bool:
+        """Whether it describes a thing."""
+        return (self.kind is None or self.kind == thing.kind) and self.attributes <= thing.attributes
+
+
+@dataclass
+class Truth:
+    """What a caption claims and whether it holds; None where it claims nothing of the sort.
+
+    Attributes:
+        look: what it names by kind or attribute is in the picture, as often as it says, and what it says is missing is.
+        number: numbers in words are exact.
+        place: every place and relation holds for things of that look.
+        nouns: what it names.
+    """
+
+    look: bool | None = None
+    number: bool | None = None
+    place: bool | None = None
+    nouns: list[Named] = field(default_factory=list)
+
+
+class Claims:
+    """Reads captions in the words of some annotations.
+
+    Args:
+        kinds: names of classes.
+        attributes: words of attributes.
+        generic: nouns that name no kind.
+    """
+
+    def __init__(self, kinds: Sequence[str], attributes: Sequence[str], generic: Sequence[str] = ("shape",)) -> None:
+        self.kinds: dict[str, str | None] = {}
+        for name, kind in [*((kind, kind) for kind in kinds), *((word, None) for word in generic)]:
+            self.kinds |= dict.fromkeys((name, f"{name}s", f"{name}es"), kind)
+        self.attributes = set(attributes)
+
+    def check(self, caption: str, things: Sequence[Thing]) -> Truth:
+        """What a caption claims of a picture with these things."""
+        words = re.findall(r"[a-z]+", caption.lower())
+        nouns = self.nouns(words)
+        meant = [noun for noun in nouns if noun.kind is not None or noun.attributes]
+        counts = [sum(noun.of(thing) for thing in things) for noun in nouns]
+        truth = Truth(nouns=nouns)
+        if any(noun.count for noun in meant):
+            truth.look = all(
+                (found >= max(1, noun.count)) if noun.count else not found
+                for noun, found in zip(nouns, counts, strict=True)
+            ) and _distinct(nouns, things)
+        if exact := [(noun, found) for noun, found in zip(nouns, counts, strict=True) if noun.exact]:
+            truth.number = all(found == noun.count for noun, found in exact)
+        truth.place = self._placed(words, nouns, things)
+        return truth
+
+    def nouns(self, words: Sequence[str]) -> list[Named]:
+        """The nouns of a sentence, in order."""
+        found: list[Named] = []
+        for place, word in enumerate(words):
+            if word not in self.kinds:
+                continue
+            start = place
+            while start and words[start - 1] in self.attributes:
+                start -= 1
+            before = words[start - 1] if start else ""
+            known = before in NUMBERS
+            exact = known and before not in ("a", "an", "the", "one", "no", "without")
+            attributes = frozenset(words[start:place])
+            found.append(Named(self.kinds[word], attributes, NUMBERS.get(before, 1), exact, start, place + 1))
+        return found
+
+    @staticmethod
+    def _placed(words: Sequence[str], nouns: Sequence[Named], things: Sequence[Thing]) -> bool | None:
+        """Whether every claimed place and relation holds for some things so named; None where none is claimed."""
+        held = []
+        for number, noun in enumerate(nouns):
+            after = nouns[number + 1] if number + 1 < len(nouns) else None
+            between = words[noun.stop : len(words) if after is None else after.start]
+            mine = [thing for thing in things if noun.of(thing)]
+            relation = _relation(between)
+            if after is not None and relation is not None:
+                theirs = [thing for thing in things if after.of(thing)]
+                held.append(any(_stands(a, relation, b) for a in mine for b in theirs if a is not b))
+            elif sides := [word for word in between if word in PLACES or word in MIDDLE]:
+                held.append(any(all(_lies(thing, word, len(sides)) for word in sides) for thing in mine))
+        return all(held) if held else None
+
+
+def _relation(words: Sequence[str]) -> str | None:
+    """The relation that words between two nouns express: "left of", "above"."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word in RELATIONS and (after == "of" or word not in PLACES):
+            return word
+    return None
+
+
+def _distinct(nouns: Sequence[Named], things: Sequence[Thing]) -> bool:
+    """Whether nouns of one thing each can mean different things."""
+    single = [noun for noun in nouns if noun.count == 1]
+
+    def fits(number: int, taken: frozenset[int]) -> bool:
+        if number == len(single):
+            return True
+        free = (i for i, thing in enumerate(things) if i not in taken and single[number].of(thing))
+        return any(fits(number + 1, taken | {i}) for i in free)
+
+    return fits(0, frozenset())
+
+
+def _stands(one: Thing, relation: str, other: Thing) -> bool:
+    across, down = other.x - one.x, other.y - one.y
+    return {"left": across, "right": -across, "above": down, "below": -down}[relation] >= MARGIN
+
+
+def _lies(thing: Thing, word: str, words: int) -> bool:
+    low, high = EDGES
+    if word in MIDDLE:
+        return words > 1 or all(low <= value <= high for value in (thing.x, thing.y))
+    axis, side = PLACES[word]
+    value = (thing.x, thing.y)[axis]
+    return value > high if side else value < low
+
+
+def fact_metrics(found: Sequence[Truth]) -> dict[str, float]:
+    """Shares over captions: ``right/look`` of all (one that names nothing is not right), the others of those that claim it.
+
+    ``named/place`` is the share of captions that claim a place.
+    """
+    made = {"right/look": sum(truth.look is True for truth in found) / max(len(found), 1)}
+    for name in ("number", "place"):
+        claimed = [value for truth in found if (value := getattr(truth, name)) is not None]
+        if claimed:
+            made[f"right/{name}"] = sum(claimed) / len(claimed)
+    made["named/place"] = sum(truth.place is not None for truth in found) / max(len(found), 1)
+    return made
