@@ -25,6 +25,7 @@ from vlcli.nn import (
     States,
     TransformerLayer,
     build_positions,
+    hide,
     initialise,
 )
 from vlcli.nn.batch import Images
@@ -89,7 +90,7 @@ class DeiT(Model):
     """
 
     paper = "DeiT, Touvron et al., ICML 2021, arXiv:2012.12877"
-    capabilities = frozenset({"image"})
+    capabilities = frozenset({"image", "hide"})
 
     def __init__(
         self,
@@ -201,11 +202,12 @@ class DeiT(Model):
 
     def embed_image(self, images: Images) -> States:
         """Patches, special tokens before them, and their positions: (M, T, D)."""
-        return self._embed(pixels_of(images, "deit"))
+        return self._embed(pixels_of(images, "deit"), images)
 
-    def _embed(self, pixels: Tensor) -> States:
+    def _embed(self, pixels: Tensor, images: Images | None = None) -> States:
         layout = self.layout(*pixels.shape[-2:], pixels.device)
         x = self.patch(pixels.to(self.patch.weight.dtype)).flatten(2).transpose(1, 2)  # (M, h w, D)
+        x = x if images is None else hide(x, images)
         special = [token.expand(len(x), -1, -1) for token in (self.cls_token, self.dist_token) if token is not None]
         x = torch.cat([*special, x], 1)
         for position in self.positions:
@@ -215,10 +217,10 @@ class DeiT(Model):
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> States:
         """Tokens (M, T, D), the class token as ``pooled``, and class scores as ``extra["logits"]``."""
-        return self._encode(pixels_of(images, "deit"), record)
+        return self._encode(pixels_of(images, "deit"), record, images)
 
-    def _encode(self, pixels: Tensor, record: Recorder | None = None) -> States:
-        states = self._embed(pixels)
+    def _encode(self, pixels: Tensor, record: Recorder | None = None, images: Images | None = None) -> States:
+        states = self._embed(pixels, images)
         hidden, _ = self.stack(states.hidden, states.layout, record=record, name="image")
         scores = {} if isinstance(self.head, nn.Identity) else {"logits": self._classify(hidden)}
         return States(hidden, states.layout, hidden[:, 0], extra=scores)

@@ -24,6 +24,7 @@ from vlcli.nn import (
     States,
     TextEmbeddings,
     build_positions,
+    hide,
     initialise,
 )
 from vlcli.nn.batch import Images, Text
@@ -90,7 +91,7 @@ class VLMo(Model):
     """
 
     paper = "VLMo, Bao et al., NeurIPS 2022, arXiv:2111.02358"
-    capabilities = frozenset({"text", "image", "fuse"})
+    capabilities = frozenset({"text", "image", "fuse", "hide"})
     fuse_takes = "embeddings"
     finishes = True
     readouts = frozenset({"pooler"})
@@ -217,7 +218,7 @@ class VLMo(Model):
 
     def embed_image(self, images: Images) -> States:
         """A class token and patches: (M, 1 + h w, D), without the modality's type."""
-        x = self._read(images)
+        x = hide(self._read(images), images)
         layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
         x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1)
         for position in self.positions:

@@ -54,6 +54,8 @@ _PLAIN = {
     "objectives.classification.head.inner.": "nlvr2_classifier.0.",
     "objectives.classification.head.norm.": "nlvr2_classifier.1.",
     "objectives.classification.head.outer.": "nlvr2_classifier.3.",
+    "objectives.masked-image.blank": "mask_token",  # these two are BEiT's
+    "objectives.masked-image.head.": "lm_head.",
 }
 _BLOCK = {
     "attention.norm.": "norm1.",

@@ -32,7 +32,7 @@ from vlcli.nn.blocks import (
     run_layer,
 )
 from vlcli.nn.cache import KeyValueCache
-from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, text_layout
+from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, hide, text_layout
 from vlcli.nn.heads import HEADS, HeadTransform, build_head, register_head
 from vlcli.nn.layout import CONCEPT, IMAGE, TEXT, Layout
 from vlcli.nn.mask import AttentionMask
@@ -87,6 +87,7 @@ __all__ = [
     "build_head",
     "build_positions",
     "geometry",
+    "hide",
     "initialise",
     "register_head",
     "run_layer",

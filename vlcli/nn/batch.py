@@ -185,12 +185,16 @@ class Images(Tensors):
         regions: as regions, or None.
         pixels: as pixels, or None.
         concepts: as concepts, or None.
+        hidden: (M, cells) bool, patches in row-major order that the model is shown ``blank`` for; None: nowhere.
+        blank: (M, D) the embedding of a hidden patch (see :func:`vlcli.nn.embeddings.hide`).
     """
 
     keys: list[str] = field(default_factory=list)
     regions: Regions | None = None
     pixels: Pixels | None = None
     concepts: Concepts | None = None
+    hidden: Tensor | None = None
+    blank: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -226,12 +230,14 @@ class Batch(Tensors):
         targets: by name; tensors (B, ...) where examples agree in shape, else lists of B items.
         keys: B example ids.
         seeds: (B,) int64, a number for each (seed, epoch, example): what a sampler inside the step keys on.
+        unreadable: examples that were to be in it, and why their pictures cannot be read.
     """
 
     views: dict[str, View]
     targets: dict[str, Any]
     keys: list[str]
     seeds: Tensor
+    unreadable: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.keys)

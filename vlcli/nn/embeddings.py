@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from vlcli.nn.batch import Text
+from vlcli.nn.batch import Images, Text
 from vlcli.nn.layout import Layout
 from vlcli.nn.model import Facts
 from vlcli.nn.position import TokenPosition
@@ -110,3 +110,13 @@ class Pooler(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """(N, D) of tokens (N, T, D)."""
         return torch.tanh(self.dense(hidden[:, 0]))
+
+
+def hide(patches: Tensor, images: Images) -> Tensor:
+    """Embedded patches (M, cells, D) with the mask's embedding where ``images.hidden`` says so; before positions.
+
+    A model that calls it says so by the capability ``hide``, and its ``grid`` tells how many cells there are.
+    """
+    if images.hidden is None or images.blank is None:
+        return patches
+    return torch.where(images.hidden[..., None], images.blank[:, None].to(patches.dtype), patches)

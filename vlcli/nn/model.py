@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -186,8 +187,9 @@ class Recorder:
 class Model(nn.Module):
     """Base of every model.
 
-    A model says what it can do in ``capabilities`` (``text``, ``image``, ``fuse``, ``generate``, ``boxes``, ``detect``)
-    and overrides the methods that go with them; objectives and tasks are checked against it before anything is loaded.
+    A model says what it can do in ``capabilities`` (``text``, ``image``, ``fuse``, ``generate``, ``boxes``, ``detect``,
+    ``hide``: it shows the mask's embedding for patches that ``Images.hidden`` names) and overrides the methods that go
+    with them; objectives and tasks are checked against it before anything is loaded.
 
     Args:
         facts: sizes that come from the data.
@@ -205,7 +207,12 @@ class Model(nn.Module):
     """Parts that read out what the encoder gives (poolers): counted with the backbone, but not with the encoder."""
     heads: ClassVar[Mapping[str, str]] = {}
     """The head (a name of ``vlcli.nn.heads``) this model's paper uses, by role: ``mlm``, ``matching`` ..."""
+    takes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Its parts that start from an objective's head where a checkpoint has none of their own: ``decoder.head.`` from
+    ``mlm.head.``, the first of several that is there."""
 
+    grid: tuple[int, int] | None = None
+    """Rows and columns of its image tokens, where they are one grid."""
     own_classes: int = 0
     """Rows of its own classifier of pictures, whose scores :meth:`encode_image` gives as ``extra["logits"]``."""
     init_std: float = 0.02
@@ -272,6 +279,20 @@ class Model(nn.Module):
         stays as it was.
         """
         raise self._cannot("step")
+
+    def decode(self, text: Text, seen: States, record: Recorder | None = None) -> Tensor:
+        """What comes after each word, of a model with a decoder: hidden states (N, T, D).
+
+        Args:
+            text: whole sentences, the class token first; no word sees a later one.
+            seen: N rows that are spoken of: fused words, or pictures.
+            record: keeps attention probabilities.
+        """
+        raise self._cannot("decode")
+
+    def next_words(self, hidden: Tensor) -> Tensor:
+        """Scores (..., V) of the next word, of hidden states (..., D) that :meth:`decode` gave."""
+        raise self._cannot("next_words")
 
     def word_scores(self, hidden: Tensor) -> Tensor:
         """Scores (..., V) of hidden states (..., D) at masked words, of a model that generates."""
