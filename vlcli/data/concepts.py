@@ -182,6 +182,10 @@ class ByImage(Reader):
         """The data set's own."""
         return self.inner.files()
 
+    def notes(self) -> list[str]:
+        """The data set's own."""
+        return self.inner.notes()
+
     def read(self) -> list[Example]:
         """One example per picture, in the order of first use."""
         if wrong := next((example for example in self.inner.examples() if len(example.images) != 1), None):

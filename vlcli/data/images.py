@@ -12,6 +12,10 @@ from vlcli.errors import DataError
 from vlcli.features.images import BadImageError, open_image
 
 
+class PictureError(DataError):
+    """A picture that is missing or cannot be read: what ``missing: drop`` leaves out."""
+
+
 def load_image(path: Path, raw: tuple[int, int] | None = None) -> Image.Image:
     """A picture as RGB, turned as its EXIF says.
 
@@ -20,15 +24,15 @@ def load_image(path: Path, raw: tuple[int, int] | None = None) -> Image.Image:
         raw: height and width that its boxes were measured in; where those are the unturned picture's, it is not turned.
 
     Raises:
-        DataError: missing, empty, truncated, no picture, or larger than a picture can sensibly be.
+        PictureError: missing, empty, truncated, no picture, or larger than a picture can sensibly be.
     """
     try:
         return open_image(path, raw=raw)
     except FileNotFoundError:
-        raise DataError("The picture does not exist.", where=str(path), hint="check `root` and `images`") from None
+        raise PictureError("The picture does not exist.", where=str(path), hint="check `root` and `images`") from None
     except (BadImageError, OSError) as error:
         got = str(error) or type(error).__name__
-        raise DataError(
+        raise PictureError(
             "The picture cannot be read.",
             where=str(path),
             got=got,

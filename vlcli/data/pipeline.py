@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from vlcli.data.collate import CLEAN, Item, collate
+from vlcli.data.images import PictureError
 from vlcli.data.pictures import Draw, Pictures, normalised
 from vlcli.data.reader import Reader
 from vlcli.data.sample import PHASES, Corruption, Donor, Example, ImageSample, Sample, TextSample, generator
@@ -22,6 +23,7 @@ from vlcli.data.transforms.words import mirrored_targets
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError
 from vlcli.features import FeatureStore, Record
+from vlcli.features.shards import is_there
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Needs
 
@@ -52,7 +54,8 @@ class Pipeline(Dataset[Sample]):
         store: region features.
         corruptions: of the objectives, in their order.
         seed: the run's seed.
-        missing: what to do with examples whose image has no features (or no file): ``error`` or ``drop``.
+        missing: what to do with examples whose image has no features (or no file, or a damaged one): ``error`` or
+            ``drop``.
         length: longest text in pieces; None: ``facts.text_length``.
         concepts: visual concepts.
         transform: how pictures, with their boxes, label maps and sentences, become pixels; None squashes them.
@@ -84,6 +87,8 @@ class Pipeline(Dataset[Sample]):
     ) -> None:
         self.readers, self.needs, self.tokenizer, self.store = list(readers), needs, tokenizer, store
         self.concepts, self.transform, self.seed, self.multiple = concepts, transform, seed, multiple
+        self.missing = missing
+        self.unreadable: dict[str, str] = {}
         self.augments = training and transform is not None and needs.pixels
         self.length = length or (facts.text_length if facts is not None else None)
         self.pad_id = tokenizer.ids["pad"] if tokenizer is not None else 0
@@ -118,6 +123,18 @@ class Pipeline(Dataset[Sample]):
     def dropped(self) -> int:
         """Examples left out because an image was missing; ``dropped_counts`` says it by data set."""
         return sum(self.dropped_counts.values())
+
+    def notes(self) -> list[str]:
+        """A line on each sort of thing that was left out: by the readers, for want of a picture, as unreadable."""
+        found = [line for reader in self.readers for line in reader.notes()]
+        for label, count in self.dropped_counts.items():
+            found += [f"{label}: left out {count} examples whose pictures are not there"] if count else []
+        if self.unreadable:
+            key, reason = next(iter(self.unreadable.items()))
+            found.append(
+                f"left out {len(self.unreadable)} examples with unreadable pictures; {key}: {reason}"
+            )
+        return found
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -194,7 +211,29 @@ class Pipeline(Dataset[Sample]):
 
     def _batch(self, picks: list[Pick]) -> Batch:
         cache: dict[str, ImageSample] = {}
-        return collate([self._item(*pick, cache) for pick in picks], pad_id=self.pad_id, multiple=self.multiple)
+        if self.missing != "drop":
+            return collate([self._item(*pick, cache) for pick in picks], pad_id=self.pad_id, multiple=self.multiple)
+        items, unreadable = self._readable(picks, cache)
+        batch = collate(items, pad_id=self.pad_id, multiple=self.multiple)
+        batch.unreadable = unreadable
+        return batch
+
+    def _readable(self, picks: list[Pick], cache: dict[str, ImageSample]) -> tuple[list[Item], dict[str, str]]:
+        """The items whose pictures can be read, and why the others cannot.
+
+        Raises:
+            PictureError: none can.
+        """
+        items, unreadable = [], {}
+        for pick in picks:
+            try:
+                items.append(self._item(*pick, cache))
+            except PictureError as error:
+                unreadable[self._key(pick[1]).split("#", 1)[0]] = f"{error.where}: {error.got or error.what}"
+                last = error
+        if not items:
+            raise last
+        return items, unreadable
 
     def _item(self, epoch: int, code: int, cache: dict[str, ImageSample]) -> Item:
         key, index = self._key(code), code % self.total
@@ -295,7 +334,7 @@ class Pipeline(Dataset[Sample]):
         if self.needs.regions and self.store is not None:
             absent.update(self.store.missing(names))
         if self.needs.pixels:
-            absent.update(name for name in names if name not in absent and not self.pictures.files[name].is_file())
+            absent.update(name for name in names if name not in absent and not is_there(self.pictures.files[name]))
         if self.needs.concepts and self.concepts is not None:
             absent.update(name for name in names if name not in self.concepts)
         return absent
@@ -384,6 +423,7 @@ class Loader:
 
     def __init__(self, data: Pipeline, batches: Batches, workers: int, context: str | None) -> None:
         self.batches, self.busy = batches, False
+        self._unreadable = data.unreadable
         self._source: Any = DataLoader(
             # A copy that knows no loader: in a cycle, workers would be told to stop too late and be waited for in vain.
             copy(data),
@@ -407,6 +447,7 @@ class Loader:
                 if isinstance(batch, VlcliError):
                     self._source = None
                     raise batch
+                self._unreadable.update(batch.unreadable)
                 yield batch
         finally:
             del source  # a traceback would keep it, and with it the workers, alive

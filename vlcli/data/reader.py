@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,9 @@ class Reader:
         images: folder of the pictures, under ``root``.
         take: which images of the split, see :mod:`vlcli.data.take`: ``first:1161`` and ``after:1161`` hold out.
         limit: read only so many examples (None: all).
+
+    Attributes:
+        left_out: what :meth:`read` passed over, by reason ("without a picture"): one that may do so counts it here.
     """
 
     paper: ClassVar[str] = ""
@@ -64,6 +68,7 @@ class Reader:
         self.split_names = [split] if isinstance(split, str) else list(split)
         self.split = "+".join(self.split_names)
         self.image_folder = inside(self.root, images)
+        self.left_out: Counter[str] = Counter()
         self._paths: dict[str, Path] = {}
         self._examples: list[Example] | None = None
         self._index: dict[str, list[Path]] | None = None
@@ -90,6 +95,7 @@ class Reader:
         """
         if self._examples is None:
             self.require()
+            self.left_out.clear()
             found = self.read()
             chosen = found if self.take is None else select(found, self.take, self.root)
             chosen = chosen[: self.limit]
@@ -100,6 +106,10 @@ class Reader:
 
     def fit(self, tokenizer: Any, length: int) -> None:
         """Told what cuts its texts into pieces, and how many an example holds; one that packs texts does it here."""
+
+    def notes(self) -> list[str]:
+        """A line on each sort of thing that was left out."""
+        return [f"{self.label}: left out {count} {reason}" for reason, count in self.left_out.items()]
 
     def forget(self) -> None:
         """Drop what :meth:`examples` keeps; it reads anew where it is asked again."""

@@ -33,6 +33,30 @@ class WithReferences(ByImage):
         return [_knowing(example, known[tuple(example.images)]) for example in self.inner.examples()]
 
 
+class OfAlbum(ByImage):
+    """Stories that know all stories of their album.
+
+    Args:
+        inner: the data set; its examples say their album (a target).
+        album: that target's name.
+        first: only the first story of each album; else the examples as they are.
+    """
+
+    def __init__(self, inner: Reader, album: str, *, first: bool) -> None:
+        super().__init__(inner)
+        self.album, self.first = album, first
+
+    def read(self) -> list[Example]:
+        """The examples, in the data set's order."""
+        albums: dict[str, list[Example]] = {}
+        for example in self.inner.examples():
+            albums.setdefault(str(example.targets[self.album]), []).append(example)
+        known = {name: _texts(group) for name, group in albums.items()}
+        if self.first:
+            return [_knowing(group[0], known[name]) for name, group in albums.items()]
+        return [_knowing(example, known[str(example.targets[self.album])]) for example in self.inner.examples()]
+
+
 def _texts(group: list[Example]) -> list[str]:
     return [text for example in group if example.text is not None for text in (example.text, *example.choices)]
 

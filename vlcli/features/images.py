@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
+
+from vlcli.features.shards import read_member, split_path
 
 MAX_PIXELS = 178_956_970
 """Largest image decoded: twice Pillow's own warning limit, where it too speaks of a decompression bomb."""
@@ -72,11 +76,9 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 def _opened(path: Path, max_pixels: int) -> Image.Image:
     try:
-        if path.stat().st_size == 0:
-            raise BadImageError("the file is empty")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(path)
+            image = Image.open(_source(path))
     except FileNotFoundError:
         raise BadImageError("the file does not exist") from None
     except UnidentifiedImageError:
@@ -92,6 +94,23 @@ def _opened(path: Path, max_pixels: int) -> Image.Image:
         image.close()
         raise BadImageError(f"too large: {width} x {height} pixels, at most {max_pixels} are decoded")
     return image
+
+
+def _source(path: Path) -> Path | BinaryIO:
+    """The file, or the bytes of a path that leads into a shard."""
+    try:
+        empty = path.stat().st_size == 0
+    except NotADirectoryError:
+        inner = split_path(path)
+        if inner is None:
+            raise FileNotFoundError(path) from None
+        data = read_member(*inner)
+        if data:
+            return io.BytesIO(data)
+        empty = True
+    if empty:
+        raise BadImageError("the file is empty")
+    return path
 
 
 def _keeps(image: Image.Image, raw: tuple[int, int] | None) -> bool:

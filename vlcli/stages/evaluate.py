@@ -165,4 +165,4 @@ def write_result(context: StageContext, task: Task, result: Result) -> dict[str,
 
 def _notes(result: Result, data: Pipeline) -> list[str]:
     notes = [] if result.metrics else ["the data have no labels: predictions were written, nothing was scored"]
-    return notes + ([f"{data.dropped} examples were left out: their images have no features"] if data.dropped else [])
+    return notes + data.notes()

@@ -34,6 +34,7 @@ def run(context: StageContext) -> StageResult:
     listed = listed_images(context)
     readers = readers_of(context) if listed is None else []
     images = collect_images(readers) if listed is None else listed
+    left_out = [line for reader in readers for line in reader.notes()]
     boxes, labels = collect_boxes(context, readers)
     extractor = build_extractor(context)
     extractor.attach(labels)
@@ -60,7 +61,7 @@ def run(context: StageContext) -> StageResult:
     return StageResult(
         metrics={"images": float(report.images), "regions": float(report.regions), "errors": float(len(report.errors))},
         files={"features": STORE} | ({"errors": "errors.jsonl"} if report.errors else {}),
-        notes=[*extractor.notes(), _summary(report, context.folder / STORE)],
+        notes=[*extractor.notes(), *left_out, _summary(report, context.folder / STORE)],
         facts={"provenance": extractor.provenance()},
     )
 

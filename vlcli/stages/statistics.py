@@ -44,6 +44,7 @@ def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
     texts = {example.text for example in examples if example.text}
     pictures = {image for example in examples for image in example.images}
     words = sum(len(text.split()) for text in texts)
+    left_out = {"left out": dict(reader.left_out)} if reader.left_out else {}
     grouped = {"composition": composition(reader.data())} if isinstance(reader, Grouped) else {}
     return {
         "split": spec.get("split", getattr(reader, "split", "")),
@@ -52,4 +53,5 @@ def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
         "pictures": len(pictures),
         "texts": len(texts),
         "words": words,
+        **left_out,
     }

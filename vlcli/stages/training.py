@@ -131,7 +131,7 @@ def _result(context: StageContext, parts: Assembly, outcome: Outcome, facts: dic
     files |= {"curve": curve.name} if curve else {}
     notes = parts.report.lines() if parts.report else []
     chosen = f"step {outcome.best}, the best on the validation data" if outcome.best >= 0 else "the last step"
-    notes.append(f"{MODEL}/ holds {chosen}")
+    notes += [*parts.data.notes(), f"{MODEL}/ holds {chosen}"]
     facts |= {"steps": outcome.steps, "examples": outcome.examples, "torch_threads": torch.get_num_threads()}
     facts |= {"best_step": outcome.best, "load": parts.report.summary() if parts.report else None}
     dropped = getattr(parts.data, "dropped", 0)

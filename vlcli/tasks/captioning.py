@@ -130,7 +130,7 @@ class Captioning(Task):
         result = super().evaluate(runner)
         if self.facts is not None:
             result.metrics |= check_facts(self.facts, runner, result.predictions)
-        rows = [row for row in result.predictions if row[REFERENCES]]
+        rows = self.scored(result.predictions)
         if not rows:
             return result
         references = [row[REFERENCES] for row in rows]
@@ -145,6 +145,10 @@ class Captioning(Task):
             runner.progress.info(f"said of every picture: {text!r}, CIDEr-D {value:.3f}")
             result.metrics["baseline/cider_d"] = value
         return result
+
+    def scored(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those of the predictions that are measured against references: all that have any."""
+        return [row for row in rows if row[REFERENCES]]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         """Words a caption and different captions, as a share; the rest needs references."""

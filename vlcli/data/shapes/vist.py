@@ -98,6 +98,7 @@ def _story(rng: Random, hero: Noun, events: list[Event], album: int, story: int)
                     "worker_arranged_photo_order": order,
                     "text": " ".join(tokens(text)) + " .",
                     "storylet_id": str(LENGTH * story + order),
+                    "named": events[index].guest.one,  # ours: what a true sentence on the picture speaks of
                 }
             ]
         )

@@ -1,0 +1,315 @@
+"""Pair corpora of the web: Conceptual Captions (3M, 12M) and SBU, with what of their pictures could be fetched."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from hashlib import md5
+from itertools import islice
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+from vlcli.data.files import read_json, value
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.errors import DataError
+from vlcli.features.boxes import image_id
+
+SAMPLE = 2000
+"""Rows by which the naming of the picture files is recognised."""
+Naming = Literal["auto", "column", "row", "url", "crc32", "md5"]
+
+
+class Row(NamedTuple):
+    """One pair of a list: its number, sentence, address, and file name where the list has one."""
+
+    number: int
+    text: str
+    url: str
+    file: str
+
+
+class _Pairs(Reader):
+    """A list of sentences and addresses, and a folder of the pictures that could be fetched.
+
+    Args:
+        root: data root.
+        split: which list.
+        file: the list under the root; None: its usual names.
+        images: folder of the pictures.
+        names: how their files are named: ``column`` (the list's third column), ``row`` (the row's number, zeros in
+            front or not), ``url`` (the address's last part), ``crc32`` or ``md5`` of the address; ``auto`` takes what
+            fits most rows.
+        take: which images, see :mod:`vlcli.data.take`.
+        limit: read only so many examples.
+    """
+
+    usual: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        file: str | None = None,
+        images: str = "images",
+        names: Naming = "auto",
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(root, split=split, images=images, take=take, limit=limit)
+        self.file, self.names = file, names
+        self._listed: dict[str, str] = {}
+        self._twice: dict[str, str] = {}
+
+    def files(self) -> list[Path]:
+        """The lists, each once.
+
+        Raises:
+            DataError: there is no such split.
+        """
+        if self.file is not None:
+            return list(dict.fromkeys(self.first_file(self.file, ())))
+        if unknown := [name for name in self.split_names if name not in self.usual]:
+            got, expected = ", ".join(unknown), ", ".join(self.usual)
+            raise DataError("There is no such split.", where=self.label, got=got, expected=expected)
+        found = []
+        for name in self.split_names:
+            options = [self.root / text for text in self.usual[name]]
+            found.append(next((path for path in options if path.is_file()), options[0]))
+        return found
+
+    def rows(self, file: Path) -> Iterator[Row]:
+        """The pairs of a list."""
+        raise AttributeError(f"{type(self).__name__} does not say how {file} is read")
+
+    def read(self) -> list[Example]:
+        """One example a row whose picture is there, in the list's order."""
+        self._listed, self._twice = listing(self.image_folder)
+        return [example for file in self.files() for example in self._read_file(file)]
+
+    def _read_file(self, file: Path) -> Iterator[Example]:
+        counted = self.left_out.copy()
+        name = self._naming(file)
+        self.left_out = counted  # what a first look at the rows counted comes again
+        for row in self.rows(file):
+            stem = name(row)
+            if stem in self._twice:
+                raise self._ambiguous(stem)
+            if self._listed and stem not in self._listed:
+                self.left_out["pairs whose picture is not there"] += 1
+            elif not row.text:
+                self.left_out["pairs without a caption"] += 1
+            else:
+                yield Example(f"{file.stem}:{row.number}", row.text, [stem], text_key=f"{file.stem}:{row.number}")
+
+    def _naming(self, file: Path) -> Callable[[Row], str]:
+        """How a row's picture is called: as the recipe says, else as most of the first rows have it.
+
+        Raises:
+            DataError: pictures are there, and none is of these rows.
+        """
+        ways = namings(self._listed)
+        if self.names != "auto":
+            return ways[self.names]
+        sample = list(islice(self.rows(file), SAMPLE))
+        hits = {key: sum(way(row) in self._listed for row in sample) for key, way in ways.items()}
+        best = max(hits, key=lambda key: hits[key])
+        if self._listed and sample and not hits[best]:
+            raise DataError(
+                "None of the pictures belongs to the list's first rows.",
+                where=f"{self.image_folder} and {file}",
+                got=f"files such as {next(iter(self._listed.values()))}",
+                expected="names made of the row's number, its address, or a checksum of it",
+                hint="say how files are named: names=row (url, crc32, md5, column)",
+            )
+        return ways[best if hits[best] else "column" if sample and sample[0].file else "row"]
+
+    def _ambiguous(self, stem: str) -> DataError:
+        return DataError(
+            f"Two files answer to the image id {stem!r}.",
+            where=str(self.image_folder),
+            got=f"{self._listed[stem]} and {self._twice[stem]}",
+            hint="point `images` at one of the folders",
+        )
+
+    def locate(self, name: str) -> Path:
+        """Where a picture lies; where it was expected, if it is not there."""
+        return self.image_folder / self._listed.get(name, f"{name}.jpg")
+
+    def _lines(self, file: Path) -> Iterator[str]:
+        """The lines of a text file, gzip or not, read as they are asked for.
+
+        Raises:
+            DataError: it cannot be read to its end.
+        """
+        try:
+            with file.open("rb") as start:
+                packed = start.read(2) == b"\x1f\x8b"
+            with gzip.open(file) if packed else file.open("rb") as lines:
+                for line in lines:
+                    yield line.decode("utf-8", errors="replace").rstrip("\r\n")
+        except (OSError, EOFError) as error:
+            got = f"{type(error).__name__}: {error}"
+            raise DataError("The list cannot be read.", where=str(file), got=got, hint="is it complete?") from None
+
+
+class ConceptualCaptions(_Pairs):
+    """Conceptual Captions 3M and 12M: a .tsv of captions and addresses, and a folder of fetched pictures.
+
+    Columns may stand in either order; the address is the one that looks like it. Pairs whose picture is not in the
+    folder are left out and counted; where there is no folder at all, the feature store decides.
+
+    Args:
+        root: data root.
+        split: ``train`` and ``val`` (3M), ``12m``.
+        file: the .tsv under the root; None: its published name.
+        images: folder of the pictures.
+        names: how their files are named: ``column`` (the list's third column), ``row`` (the row's number, zeros in
+            front or not), ``url`` (the address's last part), ``crc32`` or ``md5`` of the address; ``auto`` takes what
+            fits most rows.
+        take: which images, see :mod:`vlcli.data.take`.
+        limit: read only so many examples.
+    """
+
+    paper: ClassVar[str] = "Sharma et al. 2018, Conceptual Captions; Changpinyo et al. 2021, Conceptual 12M"
+    usual: ClassVar[dict[str, tuple[str, ...]]] = {
+        "train": ("Train_GCC-training.tsv", "conceptual_captions/Train_GCC-training.tsv", "Train-GCC-training.tsv"),
+        "val": ("Validation_GCC-1.1.0-Validation.tsv", "conceptual_captions/Validation_GCC-1.1.0-Validation.tsv"),
+        "12m": ("cc12m.tsv", "conceptual_captions/cc12m.tsv"),
+    }
+    splits: ClassVar[tuple[str, ...]] = tuple(usual)
+    held_out_splits: ClassVar[tuple[str, ...]] = ("val",)
+
+    def rows(self, file: Path) -> Iterator[Row]:
+        """A row a line; a line without an address is a header or damaged."""
+        number = 0
+        for place, line in enumerate(self._lines(file)):
+            cells = [cell.strip() for cell in line.split("\t")]
+            at = next((column for column, cell in enumerate(cells[:2]) if _is_address(cell)), None)
+            if at is None or len(cells) < 2:
+                if line.strip() and (place or not {"url", "caption"} & {cell.lower() for cell in cells}):
+                    self.left_out["lines that are no pair"] += 1
+                    number += 1
+                continue
+            yield Row(number, cells[1 - at], cells[at], cells[2] if len(cells) > 2 else "")
+            number += 1
+
+
+class SBU(_Pairs):
+    """SBU Captioned Photos: the list of addresses and captions, and a folder of fetched pictures.
+
+    Read are the two published text files, line by line, and ``sbu-captions-all.json``. Pairs whose picture is not in
+    the folder are left out and counted; where there is no folder at all, the feature store decides.
+
+    Args:
+        root: data root.
+        split: there is only one.
+        file: the list of addresses (that of captions beside it), or the .json; None: their published names.
+        images: folder of the pictures.
+        names: how their files are named, see ``conceptual-captions``.
+        take: which images, see :mod:`vlcli.data.take`.
+        limit: read only so many examples.
+    """
+
+    paper: ClassVar[str] = "Ordonez et al. 2011, Im2Text: Describing Images Using 1 Million Captioned Photographs"
+    usual: ClassVar[dict[str, tuple[str, ...]]] = {
+        "train": tuple(
+            f"{folder}{name}"
+            for folder in ("", "sbu/", "SBU/", "dataset/")
+            for name in ("SBU_captioned_photo_dataset_urls.txt", "sbu-captions-all.json")
+        )
+    }
+    splits: ClassVar[tuple[str, ...]] = ("train",)
+
+    def files(self) -> list[Path]:
+        """The list; of text files both."""
+        found = super().files()
+        return [path for file in found for path in ((file,) if file.suffix == ".json" else (file, _captions(file)))]
+
+    def read(self) -> list[Example]:
+        """One example a row whose picture is there, in the list's order."""
+        self._listed, self._twice = listing(self.image_folder)
+        return [example for file in _Pairs.files(self) for example in self._read_file(file)]
+
+    def rows(self, file: Path) -> Iterator[Row]:
+        """Address and caption by number.
+
+        Raises:
+            DataError: there are not as many of one as of the other.
+        """
+        if file.suffix == ".json":
+            content = read_json(file)
+            urls = value(content, "image_urls", list, str(file))
+            texts = value(content, "captions", list, str(file))
+            if len(urls) != len(texts):
+                raise _uneven(file, len(urls), len(texts))
+            pairs: Iterator[tuple[object, object]] = iter(zip(urls, texts, strict=True))
+        else:
+            pairs = self._side_by_side(file)
+        for number, (url, text) in enumerate(pairs):
+            yield Row(number, str(text).strip(), str(url).strip(), "")
+
+    def _side_by_side(self, file: Path) -> Iterator[tuple[str, str]]:
+        urls, texts = self._lines(file), self._lines(_captions(file))
+        for number, url in enumerate(urls):
+            text = next(texts, None)
+            if text is None:
+                raise _uneven(file, number + 1, number)
+            yield url, text
+        if next(texts, None) is not None:
+            raise _uneven(file, number + 1, number + 2)
+
+
+def namings(listed: dict[str, str]) -> dict[str, Callable[[Row], str]]:
+    """The ways a picture's id may follow from its row, the likeliest first."""
+    widths = sorted({len(stem) for stem in islice(listed, SAMPLE) if stem.isdigit()}, reverse=True)
+
+    def by_row(row: Row) -> str:
+        padded = (f"{row.number:0{width}d}" for width in widths)
+        return next((stem for stem in padded if stem in listed), str(row.number))
+
+    return {
+        "column": lambda row: image_id(row.file),
+        "row": by_row,
+        "url": lambda row: image_id(row.url.split("?", 1)[0]),
+        "crc32": lambda row: str(zlib.crc32(row.url.encode()) & 0xFFFFFFFF),
+        "md5": lambda row: md5(row.url.encode(), usedforsecurity=False).hexdigest(),
+    }
+
+
+def listing(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Every file under a folder by its name without extension, as a path from there; and the second of a name.
+
+    Files may lack an extension: some tools name pictures by a number alone.
+    """
+    found: dict[str, str] = {}
+    twice: dict[str, str] = {}
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        inner = os.path.relpath(place, folder)
+        for name in sorted(names):
+            stem, dot, suffix = name.rpartition(".")
+            if not dot or suffix.lower() not in _NO_PICTURES:
+                path = name if inner == "." else f"{inner}/{name}"
+                if found.setdefault(stem if dot and stem else name, path) != path:
+                    twice[stem if dot and stem else name] = path
+    return found, twice
+
+
+_NO_PICTURES = frozenset({"txt", "json", "tsv", "csv", "parquet", "tar", "gz", "md", "h5"})
+
+
+def _is_address(cell: str) -> bool:
+    return cell.lower().startswith(("http://", "https://"))
+
+
+def _captions(urls: Path) -> Path:
+    return urls.with_name(urls.name.replace("urls", "captions"))
+
+
+def _uneven(file: Path, urls: int, texts: int) -> DataError:
+    got = f"{urls} addresses, {texts} captions"
+    return DataError("Addresses and captions do not go together.", where=str(file), got=got, hint="is it complete?")

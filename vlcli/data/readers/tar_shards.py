@@ -1,0 +1,200 @@
+"""Pairs in the layout of webdataset: what belongs together has one name and different extensions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby, product
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Literal
+
+from vlcli.data.files import IMAGE_SUFFIXES, inside
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.errors import DataError
+from vlcli.features.shards import BadShardError, Member, members
+
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
+NO_PICTURE, NO_CAPTION = "without a picture", "without a caption"
+
+
+class WebDataset(Reader):
+    """Pictures with captions in tar shards (or unpacked folders) of webdataset's layout, as img2dataset writes them.
+
+    Shards are read where they are; pictures are never unpacked, and only their places are kept. ``000000012.jpg`` goes
+    with ``000000012.txt``, or with the caption in ``000000012.json``. Names without picture or caption (failed
+    downloads) are left out and counted; so is what comes behind a damaged place of a shard.
+
+    Args:
+        root: data root.
+        split: fills ``{split}`` in ``shards``.
+        shards: tar files or folders under the root: ``cc3m/{00000..00331}.tar``, ``cc3m/*.tar``, or a list of such.
+        field: the key of a .json that holds the caption, or a list of captions.
+        unique: picture ids are their names (``name``), or the shard's name, a dash, and theirs (``shard``).
+        take: which images, see :mod:`vlcli.data.take`.
+        limit: read only so many examples.
+    """
+
+    paper: ClassVar[str] = "Sharma et al. 2018, Conceptual Captions; Changpinyo et al. 2021, Conceptual 12M"
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        shards: str | list[str] = "{split}/*.tar",
+        field: str = "caption",
+        unique: Literal["name", "shard"] = "name",
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(root, split=split, images=".", take=take, limit=limit)
+        patterns = [shards] if isinstance(shards, str) else list(shards)
+        self.patterns = [text.replace("{split}", name) for name in self.split_names for text in patterns]
+        self.field, self.unique = field, unique
+
+    def shards(self) -> list[Path]:
+        """Every tar file and folder that the patterns name, in their order.
+
+        Raises:
+            DataError: a pattern leaves the root.
+        """
+        return list(dict.fromkeys(path for text in self.patterns for path in expand(self.root, text)))
+
+    def files(self) -> list[Path]:
+        """The tar files."""
+        return [path for path in self.shards() if not path.is_dir()]
+
+    def read(self) -> list[Example]:
+        """One example a caption, in the order of the shards."""
+        return [example for shard in self.shards() for example in self._read_shard(shard)]
+
+    def _read_shard(self, shard: Path) -> Iterator[Example]:
+        seen = 0
+        try:
+            for name, parts in groupby(_files(shard), _key):
+                seen += 1
+                yield from self._group(shard, name, list(parts))
+        except BadShardError as error:
+            if not seen:
+                hint = "fetch it anew, or leave it out of `shards`"
+                raise DataError("A shard cannot be read.", where=str(shard), got=str(error), hint=hint) from None
+            self.left_out[f"behind a damaged place of {shard.name} ({error})"] += 1
+
+    def _group(self, shard: Path, name: str, parts: list[Member]) -> Iterator[Example]:
+        picture = next((part for part in parts if _extension(part) in IMAGE_SUFFIXES and part.size), None)
+        texts = self._captions(shard, parts)
+        if picture is None or not texts:
+            if picture is not None or any(_extension(part) in (".txt", ".json") for part in parts):
+                self.left_out[NO_PICTURE if picture is None else NO_CAPTION] += 1
+            return
+        image = self._place(shard, name, picture)
+        for number, text in enumerate(texts):
+            key = image if number == 0 else f"{image}#{number}"
+            yield Example(key, text, [image], text_key=key)
+
+    def _place(self, shard: Path, name: str, picture: Member) -> str:
+        """Note where a picture lies and return its id.
+
+        Raises:
+            DataError: its name leaves the shard, or another picture has the id.
+        """
+        path = inside(shard, str(PurePosixPath(picture.name)))
+        if Path(picture.name).is_absolute():
+            raise DataError("A member's path leaves its shard.", where=str(shard), got=picture.name)
+        stem = name.rsplit("/", 1)[-1]
+        image = stem if self.unique == "name" else f"{shard.stem}-{stem}"
+        if self._paths.setdefault(image, path) != path:
+            raise DataError(
+                f"Two pictures have the id {image!r}.",
+                where=self.label,
+                got=f"{self._paths[image]} and {path}",
+                hint="let ids name the shard too: unique=shard",
+            )
+        return image
+
+    def _captions(self, shard: Path, parts: list[Member]) -> list[str]:
+        """The captions of a group: of its .txt, else of its .json."""
+        by_kind = {_extension(part): part for part in reversed(parts)}
+        if (plain := by_kind.get(".txt")) is not None:
+            text = _text(shard, plain).strip()
+            return [text] if text else []
+        if (rich := by_kind.get(".json")) is None:
+            return []
+        try:
+            content: Any = json.loads(_text(shard, rich))
+        except ValueError:
+            return []
+        found = content.get(self.field) if isinstance(content, dict) else None
+        given = found if isinstance(found, list) else [found]
+        return [text.strip() for text in given if isinstance(text, str) and text.strip()]
+
+
+def expand(root: Path, pattern: str) -> list[Path]:
+    """The paths that a pattern names: braces are written out, then ``*`` is looked for.
+
+    Raises:
+        DataError: a path leaves the root.
+    """
+    found: list[Path] = []
+    for text in braces(pattern):
+        path = inside(root, text)
+        star = next((place for place, part in enumerate(path.parts) if "*" in part or "?" in part), None)
+        if star is None:
+            found.append(path)
+        else:
+            found += sorted(Path(*path.parts[:star]).glob("/".join(path.parts[star:])))
+            if not found:
+                found.append(path)  # so that the message names it
+    return found
+
+
+def braces(pattern: str) -> list[str]:
+    """``a{08..10}.tar`` as three names, zeros kept; ``{x,y}`` as two.
+
+    >>> braces("a{08..10}.tar")
+    ['a08.tar', 'a09.tar', 'a10.tar']
+    """
+    choices: list[list[str]] = []
+    end = 0
+    for found in _RANGE.finditer(pattern):
+        choices += [[pattern[end : found.start()]], _choices(found)]
+        end = found.end()
+    return ["".join(parts) for parts in product(*choices, [pattern[end:]])]
+
+
+def _choices(found: re.Match[str]) -> list[str]:
+    first, last, listed = found.groups()
+    if listed is not None:
+        return str(listed).split(",")
+    width = len(first) if first.startswith("0") or len(first) == len(last) else 0
+    return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
+
+
+def _files(shard: Path) -> Iterable[Member]:
+    """The files of a tar file in its order, or of a folder by name."""
+    if not shard.is_dir():
+        yield from members(shard)
+        return
+    for path in sorted(shard.iterdir()):
+        if path.is_file():
+            yield Member(path.name, 0, path.stat().st_size)
+
+
+def _key(member: Member) -> str:
+    """The name up to the first dot, folders included: what belongs together shares it."""
+    folder, slash, name = member.name.rpartition("/")
+    return folder + slash + name.split(".", 1)[0]
+
+
+def _extension(member: Member) -> str:
+    return "." + member.name.rpartition("/")[2].partition(".")[2].lower()
+
+
+def _text(shard: Path, member: Member) -> str:
+    if shard.is_dir():
+        return (shard / member.name).read_text(encoding="utf-8", errors="replace")
+    with shard.open("rb") as file:
+        file.seek(member.start)
+        return file.read(member.size).decode("utf-8", errors="replace")

@@ -1,0 +1,147 @@
+"""VIST: albums of photographs, stories of five sentences on five of them, and descriptions of single ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from vlcli.data.files import index_images, read_json, value
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.errors import DataError
+
+FOLDERS = ("vist", "VIST", ".")
+FILES = {
+    "stories": ("{split}.story-in-sequence.json", "sis/{split}.story-in-sequence.json", "story_line.json"),
+    "descriptions": ("{split}.description-in-isolation.json", "dii/{split}.description-in-isolation.json"),
+}
+ALBUM, PHOTOS, SENTENCES, NAMED = "album", "photos", "sentences", "named"
+"""Targets of a story: its album, its photographs in order, its sentences, and what each must name (where data say)."""
+ABSENT, SHORT = "stories whose photographs are not all there", "stories of fewer sentences or photographs than five"
+
+
+class VIST(Reader):
+    """Stories in sequence (SIS), five photographs an example, or descriptions in isolation (DII), one.
+
+    Read are the official files and the list of AREL (``story_line.json``), which holds all splits. As in AREL a story
+    that lacks a photograph or a sentence is left out, and counted; photographs are looked for only where their folder
+    is there.
+
+    Targets of a story: ``album``, ``photos``, ``sentences``; ``named`` where the file says what each sentence is about.
+
+    Args:
+        root: data root.
+        split: train, val or test.
+        tier: ``stories`` or ``descriptions``.
+        file: the file under the root; None: under its usual names in ``vist/`` or the root.
+        text: ``normalised``: lower case, names as [male] and the like; ``original``: as it was written.
+        images: folder of the pictures; None: ``vist/images``, else ``images``.
+        take: which images, see :mod:`vlcli.data.take`.
+        limit: read only so many examples.
+    """
+
+    paper: ClassVar[str] = "Huang et al. 2016, Visual Storytelling; Wang et al. 2018 (AREL), for its list"
+    splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
+    held_out_splits: ClassVar[tuple[str, ...]] = ("val", "test")
+    length: ClassVar[int] = 5
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        tier: Literal["stories", "descriptions"] = "stories",
+        file: str | None = None,
+        text: Literal["normalised", "original"] = "normalised",
+        images: str | None = None,
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        folders = [images] if images is not None else ["vist/images", "VIST/images", "images"]
+        found = next((name for name in folders if (Path(root) / name).is_dir()), folders[-1])
+        super().__init__(root, split=split, images=found, take=take, limit=limit)
+        self.tier, self.file, self.text = tier, file, "text" if text == "normalised" else "original_text"
+        self._there: set[str] | None = None
+
+    def files(self) -> list[Path]:
+        """One file a split, or AREL's list once."""
+        usual = tuple(f"{folder}/{name}" for name in FILES[self.tier] for folder in FOLDERS)
+        return list(dict.fromkeys(self.first_file(self.file, usual)))
+
+    def read(self) -> list[Example]:
+        """The examples in the order of the file."""
+        self._there = set(index_images(self.image_folder)) if self.image_folder.is_dir() else None
+        return [example for file in self.files() for example in self._read_file(file)]
+
+    def _read_file(self, file: Path) -> Iterator[Example]:
+        content = read_json(file)
+        if "annotations" not in content and any(split in content for split in self.splits):
+            yield from self._arel(content, str(file))
+            return
+        rows = [(row, where) for row, where in _rows(content, str(file))]
+        yield from self._described(rows) if self.tier == "descriptions" else self._told(rows)
+
+    def _told(self, rows: list[tuple[dict[str, Any], str]]) -> Iterator[Example]:
+        """Rows by story, in the order that the writer arranged the photographs in."""
+        stories: dict[str, list[tuple[dict[str, Any], str]]] = {}
+        for row, where in rows:
+            stories.setdefault(str(value(row, "story_id", (str, int), where)), []).append((row, where))
+        for key, parts in stories.items():
+            parts.sort(key=lambda part: int(part[0].get("worker_arranged_photo_order", 0)))
+            photos = [str(value(row, "photo_flickr_id", (str, int), where)) for row, where in parts]
+            sentences = [value(row, self.text, str, where).strip() for row, where in parts]
+            album = str(value(parts[0][0], "album_id", (str, int), parts[0][1]))
+            named = [row["named"] for row, _ in parts if isinstance(row.get("named"), str)]
+            if self._complete(photos, len([text for text in sentences if text])):
+                yield self._story(key, album, photos, sentences, named)
+
+    def _arel(self, content: dict[str, Any], where: str) -> Iterator[Example]:
+        """AREL's list: whole stories by id, their sentences not told apart."""
+        if self.tier == "descriptions" or self.text != "text":
+            raise DataError("This list holds normalised stories only.", where=where, hint="name the official file")
+        for split in self.split_names:
+            for key, row in value(content, split, dict, where).items():
+                place = f"{where}: {split}.{key}"
+                photos = [str(name) for name in value(row, "flickr_id", list, place)]
+                if self._complete(photos, int(row.get("length", len(photos)))):
+                    text, album = value(row, "origin_text", str, place), str(value(row, "album_id", (str, int), place))
+                    yield self._story(str(key), album, photos, [text.strip()], [])
+
+    def _story(self, key: str, album: str, photos: list[str], sentences: list[str], named: list[str]) -> Example:
+        targets: dict[str, Any] = {ALBUM: album, PHOTOS: photos, SENTENCES: sentences}
+        if len(named) == len(photos):
+            targets[NAMED] = named
+        return Example(key, " ".join(sentences), list(photos), text_key=key, targets=targets)
+
+    def _complete(self, photos: list[str], sentences: int) -> bool:
+        if len(photos) != self.length or sentences != self.length:
+            self.left_out[SHORT] += 1
+        elif self._there is not None and not self._there.issuperset(photos):
+            self.left_out[ABSENT] += 1
+        else:
+            return True
+        return False
+
+    def _described(self, rows: list[tuple[dict[str, Any], str]]) -> Iterator[Example]:
+        counts: Counter[str] = Counter()
+        for row, where in rows:
+            photo = str(value(row, "photo_flickr_id", (str, int), where))
+            text = value(row, self.text, str, where).strip()
+            if self._there is not None and photo not in self._there:
+                self.left_out["descriptions whose photograph is not there"] += 1
+                continue
+            key = f"{photo}#{counts[photo]}"
+            counts[photo] += 1
+            yield Example(key, text, [photo], text_key=key, targets={ALBUM: str(row.get("album_id", ""))})
+
+
+def _rows(content: dict[str, Any], where: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """The annotations, each wrapped in a list of its own."""
+    for place, wrapped in enumerate(value(content, "annotations", list, where)):
+        spot = f"{where}: annotations[{place}]"
+        for row in wrapped if isinstance(wrapped, list) else [wrapped]:
+            if not isinstance(row, dict):
+                raise DataError("An annotation is no object.", where=spot, got=type(row).__name__)
+            yield row, spot

@@ -1,0 +1,154 @@
+"""Visual storytelling: one story for five pictures, scored by album."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from vlcli.data.readers.vist import ALBUM, NAMED, PHOTOS
+from vlcli.data.references import REFERENCES, OfAlbum
+from vlcli.metrics.captions.measure import NAMES
+from vlcli.metrics.captions.tokens import tokenize
+from vlcli.nn.step import Step
+from vlcli.registry import Spec
+from vlcli.tasks.base import Predict
+from vlcli.tasks.captioning import Captioning, Metric
+from vlcli.tasks.outputs import target, write_json
+
+_END = re.compile(r"(?<=[.!?])\s+")
+
+
+class Storytelling(Captioning):
+    """Tell a story of five pictures: caption metrics by album, and a file for the challenge.
+
+    An album is scored once: its first story against all stories that people wrote on it, whatever pictures they chose
+    (AREL's evaluation). Where the data say what each sentence is about, ``in_order`` is the share of sentences that
+    name what their own picture shows at their own place, ``in_order/stories`` that of stories where all five do.
+
+    Args:
+        way: ``beam``, ``greedy`` or ``sample``.
+        beams: stories kept at a time.
+        longest: most word pieces of a story, the end counted.
+        shortest: pieces before the end is allowed.
+        length_penalty: added to a story's log probability for each piece; above 0 favours long stories.
+        no_repeat: no run of so many pieces comes twice in a story; 0: any may.
+        forbidden: words that are never said; all pieces of a word are forbidden, wherever they stand.
+        unknown: whether [UNK] may be said.
+        metrics: which are computed.
+        told: a story for each ``album``, or for each ``sequence`` of pictures, as the challenge wants.
+        baseline: also score the best single story.
+        team: the name in the challenge's file.
+    """
+
+    paper = "Huang et al. 2016, Visual Storytelling; Wang et al. 2018 (AREL); Liu et al. 2021 (DiMBERT), section 4.2"
+
+    def __init__(
+        self,
+        *,
+        way: Literal["beam", "greedy", "sample"] = "beam",
+        beams: int = 3,
+        longest: int = 120,
+        shortest: int = 0,
+        length_penalty: float = 0.0,
+        no_repeat: int = 0,
+        forbidden: tuple[str, ...] = (),
+        unknown: bool = False,
+        metrics: tuple[Metric, ...] = NAMES,
+        told: Literal["album", "sequence"] = "album",
+        baseline: bool = True,
+        team: str = "",
+    ) -> None:
+        options: dict[str, Any] = {"shortest": shortest, "length_penalty": length_penalty, "no_repeat": no_repeat}
+        options |= {"forbidden": forbidden, "unknown": unknown, "metrics": metrics, "baseline": baseline}
+        super().__init__(way=way, beams=beams, longest=longest, **options)
+        self.told, self.team = told, team
+
+    def dataset(self) -> Spec:
+        """VIST's stories."""
+        return {"name": "vist"}
+
+    def arrange(self, readers: list[Any]) -> list[Any]:
+        """One example an album, or a story, which knows all stories of its album."""
+        return [_of_album(reader, first=self.told == "album") for reader in readers]
+
+    def arrange_training(self, readers: list[Any]) -> list[Any]:
+        """Every story."""
+        return [_of_album(reader, first=False) for reader in readers]
+
+    def predictions(self, step: Step, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
+        """A story of every example, with its album, its photographs and its sentences."""
+        rows = super().predictions(step, predict, tokenizer)
+        more = zip(*(target(step.batch, name) for name in (ALBUM, PHOTOS, NAMED)), strict=True)
+        for row, (album, photos, named) in zip(rows, more, strict=True):
+            row.pop("image_id")
+            row |= {ALBUM: album, PHOTOS: photos, "sentences": sentences(row["prediction"])}
+            if named is not None:
+                row["in_order"] = in_order(row["sentences"], named)
+        return rows
+
+    def scored(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The first story of each album."""
+        first: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            if row[REFERENCES]:
+                first.setdefault(str(row[ALBUM]), row)
+        return list(first.values())
+
+    def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
+        """Words and sentences a story, different stories as a share, and what is told in order."""
+        found = super().score(predictions)
+        if not predictions:
+            return found
+        found["sentences"] = _mean([len(row["sentences"]) for row in predictions])
+        found["five_sentences"] = _mean([len(row["sentences"]) == len(row[PHOTOS] or ()) for row in predictions])
+        if known := [row["in_order"] for row in predictions if "in_order" in row]:
+            found["in_order"] = _mean([_mean(hits) for hits in known])
+            found["in_order/stories"] = _mean([all(hits) for hits in known])
+        return found
+
+    def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
+        """The challenge's file, ``challenge.json``: one story for each sequence of photographs."""
+        stories: dict[tuple[str, ...], dict[str, Any]] = {}
+        for row in predictions:
+            told = {
+                "album_id": row[ALBUM],
+                "photo_sequence": row[PHOTOS],
+                "story_text_normalized": normalised(row["prediction"]),
+            }
+            stories.setdefault(tuple(row[PHOTOS]), told)
+        info = {"additional_description": ""}
+        document = {"team_name": self.team, "evaluation_info": info, "output_stories": list(stories.values())}
+        return [write_json(folder / "challenge.json", document)]
+
+
+def sentences(story: str) -> list[str]:
+    """A story's sentences, as full stops, exclamation and question marks end them."""
+    return [text for text in _END.split(story.strip()) if tokenize(text)]
+
+
+def normalised(story: str) -> str:
+    """A story as VIST writes them: lower case, punctuation set off, names such as [male] in one."""
+    apart = re.sub(r"\s*([.,!?;:])\s*", r" \1 ", story.lower())
+    return " ".join(re.sub(r"\[\s*(\w+)\s*\]", r"[\1]", apart).split())
+
+
+def in_order(told: Sequence[str], named: Sequence[str]) -> list[bool]:
+    """Whether each sentence names, as words in a row, what its own picture shows; a story too long or short is wrong.
+
+    Returns:
+        One value a picture; a sentence beyond the last makes all of them False, since none has its place then.
+    """
+    if len(told) > len(named):
+        return [False] * len(named)
+    words = [f" {' '.join(tokenize(text))} " for text in told] + [""] * (len(named) - len(told))
+    return [f" {' '.join(tokenize(name))} " in text for text, name in zip(words, named, strict=True)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _of_album(reader: Any, *, first: bool) -> Any:
+    return reader if isinstance(reader, OfAlbum) else OfAlbum(reader, ALBUM, first=first)
