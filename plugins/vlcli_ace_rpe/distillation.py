@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,35 +11,19 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.nn import Facts, Model, Step, initialise
-from vlcli.objectives import Mean, Objective, Outcome
+from vlcli.objectives import Mean, Outcome
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.contrast import Known, summary
 from vlcli.objectives.mlm import MARK, MaskedLanguageModelling
+from vlcli.objectives.momentum import MomentumHeads, momentum_copy, ramped
 
 
-def ramped(share: float, steps: int, index: int) -> float:
-    """ALBEF's share of the momentum copy's word: rises to ``share`` over the first ``steps``."""
-    return share if steps <= 0 else share * min(1.0, index / steps)
-
-
-@torch.no_grad()
-def follow(copied: nn.Module, original: nn.Module, momentum: float) -> None:
-    """Move a head's momentum copy."""
-    for own, other in zip(copied.parameters(), original.parameters(), strict=True):
-        own.mul_(momentum).add_(other.detach(), alpha=1 - momentum)
-
-
-def momentum_copy(module: nn.Module) -> nn.Module:
-    """A copy that no optimizer touches."""
-    return copy.deepcopy(module).requires_grad_(False)
-
-
-class MomentumContrast(Objective):
+class MomentumContrast(MomentumHeads):
     """Image-text contrast against the momentum copy's vectors of this batch and of a queue of earlier ones.
 
-    Right answers are mixed with what the momentum copy thinks (``distill``). Examples of one picture or sentence are
-    right answers in equal shares with ``same: shared`` (ALBEF's retrieval), else only the example's own is. Hard
-    negatives read its scores against this process's batch (``contrast-matching`` with ``as: contrast`` here).
+    Right answers are mixed with what the momentum copy thinks (``distill``). Only the example's own is right, or all
+    examples of its picture in equal shares (``same: image``, ALBEF's retrieval), or those of its sentence, too
+    (``shared``). Hard negatives read its scores (``contrast-matching``).
 
     The queue takes any batch, also the last one of an epoch; from several processes it takes all their vectors.
 
@@ -73,11 +56,11 @@ class MomentumContrast(Objective):
         momentum: float = 0.995,
         distill: float = 0.4,
         ramp: int = 0,
-        same: str = "own",
+        same: Literal["own", "image", "shared"] = "own",
         view: str = "clean",
     ) -> None:
         super().__init__(model, facts)
-        if queue < 1 or not 0 <= distill <= 1 or same not in ("own", "shared"):
+        if queue < 1 or not 0 <= distill <= 1 or same not in ("own", "image", "shared"):
             got = f"queue {queue}, distill {distill}, same {same!r}"
             raise ComponentError("These numbers cannot be.", where="objective momentum-contrast", got=got)
         self.teacher_momentum, self.distill, self.ramp = momentum, distill, ramp
@@ -96,11 +79,9 @@ class MomentumContrast(Objective):
 
     def before_step(self, step: Step) -> None:
         """The heads' copies follow; the temperature stays within its bounds."""
-        assert self.teacher_momentum is not None
         if self.clamp:
             self.temperature.clamp_(0.001, 0.5)
-        follow(self.image_copy, self.image, self.teacher_momentum)
-        follow(self.text_copy, self.text, self.teacher_momentum)
+        super().before_step(step)
 
     def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
         """Cross-entropy both ways against batch and queue, a mean over examples."""
@@ -109,7 +90,7 @@ class MomentumContrast(Objective):
         with torch.no_grad():
             far_texts, far_images = self._vectors(step.teacher, self.text_copy, self.image_copy)
             all_texts, all_images = step.gather(far_texts), step.gather(far_images)
-            right = self._right(known)
+            right = self._right(known, texts.dtype)
         texts_there = torch.cat([all_texts.T, self.text_queue], 1)  # (width, N + K)
         images_there = torch.cat([all_images.T, self.image_queue], 1)
         forth = self._loss(images, far_images, texts_there, right, step)
@@ -153,17 +134,19 @@ class MomentumContrast(Objective):
         made = [full_precision(head(summary(s))) for head, s in zip((text, image), states, strict=True)]
         return F.normalize(made[0], dim=-1)[text_rows], F.normalize(made[1], dim=-1)[image_rows]
 
-    def _right(self, known: Known) -> Tensor:
+    def _right(self, known: Known, dtype: torch.dtype) -> Tensor:
         """(B, N + K) which columns are right, in shares."""
         count, size = len(known.own), self.text_queue.shape[1]
-        own = torch.zeros(count, len(known.texts), device=known.own.device).scatter_(1, known.own[:, None], 1.0)
+        own = torch.zeros(count, len(known.texts), dtype=dtype, device=known.own.device)
+        own.scatter_(1, known.own[:, None], 1.0)
         if self.same == "own":
             return F.pad(own, (0, size))
         there = torch.arange(size, device=own.device) < self.filled
-        same_text = known.texts[known.own][:, None] == self.text_ids[None]
-        same_image = known.images[known.own][:, None] == self.image_ids[None]
-        both = torch.cat([known.together, (same_text | same_image) & there], 1).to(own.dtype)
-        return both / both.sum(1, keepdim=True)
+        right = known.images[known.own][:, None] == torch.cat([known.images, self.image_ids])[None]  # (B, N + K)
+        if self.same == "shared":
+            right = right | (known.texts[known.own][:, None] == torch.cat([known.texts, self.text_ids])[None])
+        shares = (right & F.pad(there, (len(known.texts), 0), value=True)).to(dtype)
+        return shares / shares.sum(1, keepdim=True)
 
     def _loss(self, own: Tensor, far: Tensor, there: Tensor, right: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         """(B,) losses and (B, N + K) scores of ``own`` vectors against all that is there."""
@@ -176,7 +159,7 @@ class MomentumContrast(Objective):
         return -(scores.log_softmax(1) * targets).sum(1), scores
 
 
-class DistilledMLM(MaskedLanguageModelling):
+class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
     """Masked language modelling whose right words are mixed with the momentum copy's guesses.
 
     Args:
@@ -220,11 +203,6 @@ class DistilledMLM(MaskedLanguageModelling):
         super().__init__(model, facts, on="fused", **shares)
         self.teacher_momentum, self.distill, self.ramp = momentum, distill, ramp
         self.head_copy = momentum_copy(self.head)
-
-    def before_step(self, step: Step) -> None:
-        """The head's copy follows."""
-        assert self.teacher_momentum is not None
-        follow(self.head_copy, self.head, self.teacher_momentum)
 
     def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
         """Cross-entropy at the hidden places with the right word and with the copy's guess."""

@@ -18,6 +18,7 @@ from vlcli.nn import (
     Facts,
     FeatureEmbeddings,
     Fused,
+    KeyValueCache,
     Layout,
     Model,
     Needs,
@@ -27,13 +28,15 @@ from vlcli.nn import (
     States,
     TextEmbeddings,
     build_positions,
+    hide,
     initialise,
     register_head,
 )
 from vlcli.nn.batch import Images, Text
 from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_ace_rpe.cross import CrossEncoder
-from vlcli_ace_rpe.weights import adapt
+from vlcli_ace_rpe.decoder import Saying, WordDecoder
+from vlcli_ace_rpe.loading import adapt
 
 register_head(
     "albef-label", lambda dim, outputs: nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, outputs))
@@ -51,12 +54,17 @@ class ALBEF(Model):
     cross encoder are the subject of ACE-RPE: ``cross_position`` between the modalities, ``joint_*_position`` within
     them (token encodings are added where the cross encoder begins).
 
+    With ``decoder_layers`` a decoder of its own says answers about the words that have looked at the picture (ALBEF's
+    VQA): ``decode``, and ``start`` and ``step`` word by word.
+
     Args:
         facts: vocabulary, text length, feature width.
+        as_albef: ALBEF's own model: twelve image layers, words alone ask, no encoding in the cross encoder; other
+            choices are refused.
         hidden: width.
         heads: attention heads.
         intermediate: width inside a feed-forward of words; None: four times ``hidden``, as in the image encoder.
-        image_layers: of the image encoder.
+        image_layers: of the image encoder; None: 6, as ACE-RPE has it, or 12 with ``as_albef``.
         text_layers: of the text encoder.
         cross_layers: of the cross encoder.
         bidirectional: patches look at words too, in every cross layer.
@@ -75,11 +83,12 @@ class ALBEF(Model):
         drop_path: stochastic depth of the image encoder's last layer.
         pictures: pictures an example that the cross encoder looks at in turn (2 for NLVR2: every layer is doubled, the
             two share keys and values).
+        decoder_layers: of the answer decoder (ALBEF's VQA: 6); 0: there is none.
         init_std: deviation of freshly drawn weights.
     """
 
     paper = "ALBEF, Li et al., NeurIPS 2021, arXiv:2107.07651; ACE-RPE"
-    capabilities = frozenset({"text", "image", "fuse"})
+    capabilities = frozenset({"text", "image", "fuse", "decode", "hide"})
     heads: ClassVar[Mapping[str, str]] = {
         "mlm": "bert-mlm",
         "matching": "linear",
@@ -91,10 +100,11 @@ class ALBEF(Model):
         self,
         facts: Facts,
         *,
+        as_albef: bool = False,
         hidden: int = 768,
         heads: int = 12,
         intermediate: int | None = None,
-        image_layers: int = 6,
+        image_layers: int | None = None,
         text_layers: int = 6,
         cross_layers: int = 6,
         bidirectional: bool = False,
@@ -112,9 +122,16 @@ class ALBEF(Model):
         dropout: float = 0.1,
         drop_path: float = 0.0,
         pictures: int = 1,
+        decoder_layers: int = 0,
         init_std: float = 0.02,
     ) -> None:
         super().__init__(facts)
+        if as_albef:
+            refused = {"bidirectional": bidirectional, "cross_position": cross_position}
+            refused |= {"joint_text_position": joint_text_position, "joint_image_position": joint_image_position}
+            _refuse(**refused)
+        image_layers = (12 if as_albef else 6) if image_layers is None else image_layers
+        self.capabilities = self.capabilities - (frozenset() if decoder_layers else {"decode"})
         if bidirectional and pictures > 1:
             raise ComponentError("Several pictures are looked at in turn by words alone.", where="model albef")
         if image == "pixels" and image_size % patch:
@@ -144,6 +161,9 @@ class ALBEF(Model):
         encodings = (across, among_words, among_patches)
         layers = cross_layers, of_bert, intermediate, bert, attention
         self.cross = CrossEncoder(*layers, *encodings, bidirectional, pictures)
+        own = decoder_layers, of_bert, intermediate, bert, attention, text_positions
+        self.decoder = WordDecoder(facts, *own) if decoder_layers else None
+        self.takes = {"decoder.head.": ("distilled-mlm.head.", "mlm.head.")} if decoder_layers else {}
         self._initialise()
 
     def _patches(self, facts: Facts, width: int, dropout: float) -> nn.Module:
@@ -189,7 +209,7 @@ class ALBEF(Model):
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> States:
         """The image encoder: (M, 1 + h w, D); ``pooled`` is the class token."""
-        x = self._read(images)
+        x = hide(self._read(images), images)
         layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
         x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1)
         for position in self.positions:
@@ -235,6 +255,28 @@ class ALBEF(Model):
             hidden = position(hidden, states.layout)
         return States(hidden, states.layout)
 
+    def decode(self, text: Text, seen: States, record: Recorder | None = None) -> Tensor:
+        """The answer decoder over whole answers: (N, T, D); ``seen`` are the fused words of each question."""
+        return self._decoder().forward(text, seen, record)
+
+    def next_words(self, hidden: Tensor) -> Tensor:
+        """Scores of the next word by the decoder's own head."""
+        return self._decoder().scores(hidden)
+
+    def start(self, image: States, text: Text | None = None) -> Saying:
+        """Nothing said yet (or ``text``, whose rows are of one length) of P rows: fused words, or pictures."""
+        begun = None if text is None else text.ids[text.mask & ~text.special].unflatten(0, (len(text.ids), -1))
+        return Saying(image, KeyValueCache(), begun)
+
+    def step(self, ids: Tensor, cache: Saying) -> tuple[Tensor, Saying]:
+        """One word further."""
+        return self._decoder().step(ids, cache)
+
+    def _decoder(self) -> WordDecoder:
+        if self.decoder is None:
+            raise ComponentError("The model has no decoder.", where="model albef", hint="set decoder_layers: 6")
+        return self.decoder
+
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         """ALBEF's and LAVIS' files, timm's ViT, transformers' BERT, or our own weights, at this model's sizes."""
         return adapt(self, state, report)
@@ -247,7 +289,21 @@ class ALBEF(Model):
             return top + int(parts[2]) + 1
         if parts[0] in ("text", "image") and parts[1] == "layers":
             return top - len(getattr(self, parts[0]).layers) + int(parts[2]) + 1
-        return top + len(self.cross.text) + 1 if parts[0] == "cross" else 0
+        if parts[:2] == ["decoder", "layers"]:
+            return top + int(parts[2]) + 1  # beside the cross layers it starts from
+        return top + len(self.cross.text) + 1 if parts[0] == "cross" or parts[:2] == ["decoder", "head"] else 0
+
+
+def _refuse(**choices: Any) -> None:
+    """Say which of the choices ALBEF does not have."""
+    named = [f"{name}: {choice}" for name, choice in choices.items() if choice]
+    if named:
+        raise ComponentError(
+            "ALBEF's own model has none of these.",
+            where="model albef",
+            got=", ".join(named),
+            hint="leave them out, or leave out as_albef",
+        )
 
 
 def _with_grid(choice: Any, grid: tuple[int, int] | None) -> Any:

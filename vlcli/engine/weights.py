@@ -114,6 +114,7 @@ class Loader:
     def __init__(self, learner: Learner, allow_unmatched: Iterable[str] = ()) -> None:
         self.learner, self.allow = learner, list(allow_unmatched)
         self.report = LoadReport()
+        self.copies: dict[str, Tensor] = {}
         self.own = {n: v for n, v in learner.state_dict(keep_vars=True).items() if not n.startswith("teacher.")}
 
     def add(self, state: dict[str, Tensor], source: str, *, ours: bool) -> None:
@@ -141,7 +142,19 @@ class Loader:
         self._check_backbone({n: shapes.get(n, n) for n in [*shapes, *self.report.new] if n.startswith("model.")})
         if self.learner.teacher is not None:
             self.learner.teacher.load_state_dict(self.learner.model.state_dict())
+            self._fill_teacher(self.learner.teacher)
         return self.report
+
+    def _fill_teacher(self, teacher: nn.Module) -> None:
+        """A momentum copy that the sources hold (released weights) goes on as it was."""
+        own = teacher.state_dict(keep_vars=True)
+        for name, value in self.copies.items():
+            plain = name.removeprefix("teacher.")
+            if plain in own and own[plain].shape == value.shape:
+                with torch.no_grad():
+                    own[plain].copy_(value)
+        if self.copies:
+            self.report.reshaped.append(f"momentum copy: {len(self.copies)} weights of its own")
 
     def _inherited(self) -> None:
         """Attentions with several sets of projections may start those that no source holds from another set."""
@@ -158,6 +171,7 @@ class Loader:
             state = self._from_model(state)
         else:
             inner = {n.removeprefix("model."): v for n, v in state.items() if n.startswith("model.")}
+            inner |= self._heads_taken(state)
             state = {n: v for n, v in state.items() if not n.startswith("model.")} | self._from_model(inner)
         for name, objective in self.learner.objectives.items():
             prefix = f"objectives.{self._giver(name, state)}."
@@ -168,6 +182,16 @@ class Loader:
                 state |= {f"objectives.{name}.{n}": v for n, v in adapted.items()}
         return state
 
+    def _heads_taken(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Heads of objectives that parts of the model start from (``Model.takes``)."""
+        found = {}
+        for part, givers in self.learner.model.takes.items():
+            giver = next((g for g in givers if any(n.startswith(f"objectives.{g}") for n in state)), None)
+            if giver is not None and not any(n.startswith(f"model.{part}") for n in state):
+                prefix = f"objectives.{giver}"
+                found |= {part + n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+        return found
+
     def _giver(self, name: str, state: Iterable[str]) -> str:
         """Whose part of the checkpoint an objective takes: its own, else that of one it inherits from."""
         held = {n.split(".")[1] for n in state if n.startswith("objectives.")}
@@ -176,9 +200,13 @@ class Loader:
 
     def _from_model(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         adapted = self.learner.model.adapt(state, self.report.reshaped)
-        return {n if n.startswith("objectives.") else f"model.{n}": v for n, v in adapted.items()}
+        apart = ("objectives.", "teacher.")
+        return {n if n.startswith(apart) else f"model.{n}": v for n, v in adapted.items()}
 
     def _put(self, name: str, value: Tensor) -> None:
+        if name.startswith("teacher."):
+            self.copies[name] = value
+            return
         own = self.own.get(name)
         if own is None:
             self.report.left_over.append(name)

@@ -99,7 +99,7 @@ class Step:
             image = self.image(view)
         else:
             image = self._once(("embed", id(images)), lambda: self.model.embed_image(images))
-        return image.select(rows[:, 0]) if rows.shape[1] == 1 else self._chain(image, rows)
+        return image.select(rows[:, 0]) if rows.shape[1] == 1 else self.chain(image, rows)
 
     def generate(
         self, settings: Generation | None = None, view: str = "clean", generator: torch.Generator | None = None
@@ -150,7 +150,7 @@ class Step:
             count = 1 if self.model.many_images else right.image_rows.shape[1]
             text = text.select(left.text_rows.repeat_interleave(count))
             rows = right.image_rows if self.model.many_images else right.image_rows.reshape(-1)
-            image = image.select(rows) if rows.dim() == 1 else self._chain(image, rows)
+            image = image.select(rows) if rows.dim() == 1 else self.chain(image, rows)
             if count > 1:
                 image.number = torch.arange(count, device=rows.device).repeat(
                     rows.shape[0] // count
@@ -160,7 +160,7 @@ class Step:
         return fused
 
     @staticmethod
-    def _chain(image: States, rows: Tensor) -> States:
+    def chain(image: States, rows: Tensor) -> States:
         """K pictures of an example as one sequence, each its own source; what goes with a row is the first one's."""
         parts = [image.select(column) for column in rows.unbind(1)]
         layouts = [part.layout.expand(len(rows)) for part in parts]

@@ -13,7 +13,7 @@ from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
 from vlcli.objectives.answers import AnswerTable
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
 from vlcli.objectives.blanking import Only, seen
 from vlcli.objectives.labels import class_ids
 
@@ -37,6 +37,7 @@ class Classification(Objective):
 
     paper = "Suhr et al. 2019 (NLVR2); LXMERT, Tan and Bansal 2019, section 4.2"
     requires = frozenset({"fuse"})
+    inherits = ("distilled-classification",)
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Classification(Objective):
         labels = self.numbers(step.batch.targets.get("label"), logits)
         known = labels >= 0
         terms = functional.cross_entropy(
-            logits.float(), labels, ignore_index=-1, reduction="none", label_smoothing=self.smoothing
+            full_precision(logits), labels, ignore_index=-1, reduction="none", label_smoothing=self.smoothing
         )
         right = (logits.argmax(1) == labels).float()
         return Outcome(

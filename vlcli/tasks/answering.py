@@ -56,9 +56,13 @@ class Answering(Task):
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction`` (the answer), ``score`` (its logit), and what the data say of the question."""
         score, chosen = logits_of(outputs, "answering", classes=len(self.answers)).float().max(-1)
-        rows = [
-            {"key": key, "prediction": self.answers[place], "score": value}
-            for key, place, value in zip(batch.keys, chosen.tolist(), score.tolist(), strict=True)
+        return self.answered(batch, [self.answers[place] for place in chosen.tolist()], score.tolist())
+
+    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+        """A prediction of every question, with what the data say of it."""
+        rows: list[dict[str, Any]] = [
+            {"key": key, "prediction": answer, "score": value}
+            for key, answer, value in zip(batch.keys, answers, scores, strict=True)
         ]
         for name in self.facts_of_questions:
             for row, value in zip(rows, target(batch, name), strict=True):

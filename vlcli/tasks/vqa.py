@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from vlcli.data.answers import best_answer
 from vlcli.metrics import vqa
@@ -64,9 +63,9 @@ class VQA(Answering):
         counts = Counter(vqa.table_form(answer) for answer in best if answer is not None)
         return vqa.answer_vocabulary(counts, self.min_count)
 
-    def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
+    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
         """The answers, with ``accuracy`` where people's answers are known."""
-        rows = super().decode(outputs, batch)
+        rows = super().answered(batch, answers, scores)
         given = zip(rows, target(batch, "raw_answers"), target(batch, "answers"), strict=True)
         for row, people, soft in given:
             if people:

@@ -1,7 +1,8 @@
 """Sentences from pictures, word by word: greedy, beams and samples, for any model with ``start`` and ``step``."""
 
+from vlcli.nn.generation.ranking import rank
 from vlcli.nn.generation.recompute import Recomputed, next_scores
 from vlcli.nn.generation.search import generate
 from vlcli.nn.generation.settings import Decoder, Generated, Generation
 
-__all__ = ["Decoder", "Generated", "Generation", "Recomputed", "generate", "next_scores"]
+__all__ = ["Decoder", "Generated", "Generation", "Recomputed", "generate", "next_scores", "rank"]

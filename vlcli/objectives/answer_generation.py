@@ -1,0 +1,113 @@
+"""Question answering by generation: a decoder learns to say the answers that people gave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vlcli.data.collate import collate_texts
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn.batch import Text
+from vlcli.nn.model import Facts, Model
+from vlcli.nn.step import Step
+from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.objectives.momentum import ramped
+
+
+class AnswerGeneration(Objective):
+    """Say the answers to a question about a picture, word by word (ALBEF's VQA).
+
+    Every different answer that people gave is said, and its loss, a sum over words, counts by the share of people who
+    gave it (``raw_answers``). Where the data name answers with scores instead (``answers``: Visual Genome, made
+    worlds), the score times ``alone`` counts. The loss is a mean over questions.
+
+    Args:
+        model: fuses question and picture, and has a decoder that speaks of them.
+        facts: padding.
+        distill: share of the momentum copy's words in the right ones.
+        ramp: steps over which that share rises from 0.
+        momentum: what the copy keeps of itself a step.
+        alone: weight of an answer that one person gave.
+        view: the view that is answered.
+    """
+
+    paper = "ALBEF, Li et al. 2021, section 5 (VQA) and appendix A"
+    requires = frozenset({"fuse", "decode"})
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        distill: float = 0.4,
+        ramp: int = 0,
+        momentum: float = 0.995,
+        alone: float = 0.5,
+        view: str = "clean",
+    ) -> None:
+        super().__init__(model, facts)
+        if not 0 <= distill <= 1 or alone <= 0:
+            got = f"distill {distill}, alone {alone}"
+            raise ComponentError("These numbers cannot be.", where="objective answer-generation", got=got)
+        self.teacher_momentum = momentum if distill > 0 else None
+        self.distill, self.ramp, self.alone, self.view, self.pad_id = distill, ramp, alone, view, facts.pad_id
+        self.tokenizer: Any = None
+
+    def study(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
+        """Keep what turns answers into ids."""
+        self.tokenizer = tokenizer
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropy of every word of every answer, the end included."""
+        seen = step.fused(self.view).text
+        text, owner, weights = self.wanted(step)
+        questions = torch.tensor(float(len(owner.unique())), device=seen.hidden.device)
+        if not len(owner):
+            return Outcome({"answer-generation": Mean(seen.hidden.sum() * 0, questions)})
+        truth, places = text.ids[:, 1:], text.mask[:, 1:]
+        scores = self._scores(step, text, owner, places)  # (K, V)
+        terms = F.cross_entropy(scores, truth[places], reduction="none")
+        share = ramped(self.distill, self.ramp, step.index)
+        if share > 0:
+            with torch.no_grad():
+                guess = self._scores(step.teacher, text, owner, places).softmax(1)
+            terms = (1 - share) * terms - share * (scores.log_softmax(1) * guess).sum(1)
+        weight = weights.to(terms.dtype)[:, None].expand_as(truth)[places]
+        right = (scores.argmax(1) == truth[places]).float()
+        loss = Mean((weight * terms).sum(), questions)
+        return Outcome({"answer-generation": loss}, metrics={"word_accuracy": Mean.of(right)})
+
+    def wanted(self, step: Step) -> tuple[Text, Tensor, Tensor]:
+        """The answers of a batch (A texts), whose question each answers (A,), and what it counts (A,)."""
+        if self.tokenizer is None:
+            raise DataError("There is nothing to turn answers into words with.", where="objective answer-generation")
+        targets = step.batch.targets
+        blank = [None] * len(step.batch)
+        rows = zip(targets.get("raw_answers") or blank, targets.get("answers") or blank, strict=True)
+        found = [
+            (place, answer, weight)
+            for place, (people, scores) in enumerate(rows)
+            for answer, weight in answer_weights(people, scores, self.alone).items()
+        ]
+        device = step.view(self.view).text_rows.device
+        said = [self.tokenizer.encode(answer) for _, answer, _ in found]
+        text = collate_texts(said or [self.tokenizer.encode("")], self.pad_id).to(device)
+        owner = torch.tensor([place for place, _, _ in found], dtype=torch.long, device=device)
+        return text, owner, torch.tensor([weight for *_, weight in found], dtype=torch.float64).to(device)
+
+    def _scores(self, step: Step, text: Text, owner: Tensor, places: Tensor) -> Tensor:
+        hidden = step.model.decode(text, step.fused(self.view).text.select(owner))  # (A, T, D)
+        return full_precision(step.model.next_words(hidden[:, :-1][places]))
+
+
+def answer_weights(people: Sequence[str] | None, scores: Mapping[str, float] | None, alone: float) -> dict[str, float]:
+    """What each answer to a question counts: the share of people who gave it, or its score times ``alone``."""
+    if people:
+        return {answer: count / len(people) for answer, count in Counter(people).items()}
+    return {answer: score * alone for answer, score in (scores or {}).items() if score > 0}

@@ -1,0 +1,85 @@
+"""Classification whose right labels are mixed with what a momentum copy thinks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from vlcli.errors import ComponentError
+from vlcli.nn.model import Facts, Model
+from vlcli.nn.step import Step
+from vlcli.objectives.base import Mean, Outcome, full_precision
+from vlcli.objectives.blanking import Only, seen
+from vlcli.objectives.classification import Classification
+from vlcli.objectives.momentum import MomentumHeads, momentum_copy, ramped
+
+
+class DistilledClassification(MomentumHeads, Classification):
+    """Classify an example (sentence with one picture or several), softened by a momentum copy (ALBEF).
+
+    The target is ``label``, as in ``classification``.
+
+    Args:
+        model: the model it trains.
+        facts: ``answers`` are the label strings.
+        classes: number of labels; None takes the strings of the data.
+        images: pictures an example has (two for NLVR2).
+        head: a head of ``vlcli.nn.heads``; None takes the model's own (role ``pair`` for two pictures, else ``label``).
+        only: what the model sees; ``text`` and ``images`` are controls.
+        view: the view that is classified.
+        distill: share of the momentum copy in the right answers.
+        ramp: steps over which that share rises from 0.
+        momentum: what the copy keeps of itself a step.
+    """
+
+    paper = "ALBEF, Li et al. 2021, sections 3.3 and 5 (SNLI-VE, NLVR2)"
+    inherits = ("classification",)
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        classes: int | None = None,
+        images: int = 1,
+        head: str | None = None,
+        only: Only = "both",
+        view: str = "clean",
+        distill: float = 0.4,
+        ramp: int = 0,
+        momentum: float = 0.995,
+    ) -> None:
+        super().__init__(model, facts, classes=classes, images=images, head=head, only=only, view=view)
+        if not 0 <= distill <= 1:
+            raise ComponentError("A share lies in [0, 1].", where="distilled-classification.distill", got=str(distill))
+        self.teacher_momentum, self.distill, self.ramp = momentum, distill, ramp
+        self.head_copy = momentum_copy(self.head)
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropy with the label and with the copy's guess, over the examples that have a label."""
+        plain = super().forward(step, others)
+        share = ramped(self.distill, self.ramp, step.index)
+        if share == 0:
+            return Outcome({"distilled-classification": plain.losses["classification"]}, plain.outputs, plain.metrics)
+        logits = full_precision(plain.outputs["logits"])
+        labels = self.numbers(step.batch.targets.get("label"), logits)
+        terms = functional.cross_entropy(logits, labels, ignore_index=-1, reduction="none")
+        terms = (1 - share) * terms - share * (logits.log_softmax(1) * self._guess(step)).sum(1)
+        return Outcome({"distilled-classification": Mean.of(terms, labels >= 0)}, plain.outputs, plain.metrics)
+
+    @torch.no_grad()
+    def _guess(self, step: Step) -> Tensor:
+        """(B, C) what the copy thinks."""
+        name = seen(step, self.view, self.only)
+        return full_precision(self.head_copy(step.teacher.fused(name).by_example())).softmax(1)
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Take over the rows of labels that both sets have; a copy for other labels starts anew from its head."""
+        own = self.state_dict()
+        copies = {name: value for name, value in state.items() if name.startswith("head_copy.")}
+        made = super().adapt({name: value for name, value in state.items() if name not in copies}, report)
+        fits = all(name in own and own[name].shape == value.shape for name, value in copies.items())
+        return {**made, **copies} if fits else made

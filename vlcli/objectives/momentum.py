@@ -1,0 +1,60 @@
+"""What objectives with a momentum copy share: a head's copy that follows it, and the share of the copy's word."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.nn.step import Step
+from vlcli.objectives.base import Objective
+
+COPY = "_copy"
+"""What the name of a head's momentum copy ends in."""
+
+
+def ramped(share: float, steps: int, index: int) -> float:
+    """ALBEF's share of the momentum copy's word: rises to ``share`` over the first ``steps``."""
+    return share if steps <= 0 else share * min(1.0, index / steps)
+
+
+@torch.no_grad()
+def follow(copied: nn.Module, original: nn.Module, momentum: float) -> None:
+    """Move a head's momentum copy."""
+    for own, other in zip(copied.parameters(), original.parameters(), strict=True):
+        own.mul_(momentum).add_(other.detach(), alpha=1 - momentum)
+
+
+def momentum_copy(module: nn.Module) -> nn.Module:
+    """A copy that no optimizer touches."""
+    return copy.deepcopy(module).requires_grad_(False)
+
+
+class MomentumHeads(Objective):
+    """Base of objectives whose heads have momentum copies: ``NAME_copy`` is that of ``NAME``."""
+
+    def before_step(self, step: Step) -> None:
+        """The copies follow their heads."""
+        if self.teacher_momentum is not None:
+            for name, head in self.copied().items():
+                follow(getattr(self, name + COPY), head, self.teacher_momentum)
+
+    def copied(self) -> dict[str, nn.Module]:
+        """The heads that have a copy, by name."""
+        children = dict(self.named_children())
+        return {name: part for name, part in children.items() if name + COPY in children}
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """A copy that the checkpoint lacks starts as its head."""
+        return self.with_copies(super().adapt(state, report))
+
+    def with_copies(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """``state`` with the copies it lacks."""
+        made = dict(state)
+        for head in self.copied():
+            for name, value in state.items():
+                if name.startswith(f"{head}."):
+                    made.setdefault(f"{head}{COPY}{name[len(head) :]}", value)
+        return made

@@ -1,0 +1,90 @@
+"""VQA by generation: a decoder says answers, and a list of candidates is ranked by how likely it says them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from vlcli.data.collate import collate_texts
+from vlcli.errors import ComponentError
+from vlcli.nn.batch import Text
+from vlcli.nn.generation import Generation, generate, rank
+from vlcli.nn.model import Facts
+from vlcli.nn.step import Step
+from vlcli.registry import Spec
+from vlcli.tasks.base import Predict
+from vlcli.tasks.vqa import VQA
+
+
+class GenerativeVQA(VQA):
+    """Say the answer to a question; official accuracy, overall and by type of answer and question.
+
+    By default the answers of a list are ranked (ALBEF: 3,128 of them): the candidates whose first word is likeliest are
+    said in full, and the likeliest is the answer. Training says whatever people answered, in the list or not.
+
+    Args:
+        answers: file of the answer list under the data root; None: ``vqa/answer_list.json`` where it is there, else a
+            list made of the training questions.
+        min_count: an answer belongs to a list made of the questions if it is the chosen one of so many.
+        way: ``rank``: candidates of the list; ``generate``: any words, the likeliest at each step.
+        candidates: how many of the list are said in full.
+        first_twice: the first word's likelihood counts once more, as in ALBEF's released code; LAVIS counts it once.
+        block: candidates said at a time.
+        longest: most pieces of an answer that is generated, the end counted.
+    """
+
+    paper = "ALBEF, Li et al. 2021, section 5 (VQA); Cho et al. 2021 (VQA as generation)"
+    requires = frozenset({"fuse", "decode"})
+    usual_answers = 0
+    usual_table = "vqa/answer_list.json"
+
+    def __init__(
+        self,
+        *,
+        answers: str | None = None,
+        min_count: int = 9,
+        way: Literal["rank", "generate"] = "rank",
+        candidates: int = 128,
+        first_twice: bool = True,
+        block: int = 512,
+        longest: int = 10,
+    ) -> None:
+        super().__init__(answers=answers, min_count=min_count)
+        if min(candidates, block, longest) < 1:
+            got = f"candidates {candidates}, block {block}, longest {longest}"
+            raise ComponentError("These numbers cannot be.", where="task generative-vqa", got=got, expected="1 or more")
+        self.way, self.candidates, self.longest = way, candidates, longest
+        self.options: dict[str, Any] = {"first_twice": first_twice, "block": block}
+        self._ids: tuple[tuple[str, ...], Text] | None = None
+
+    def objectives(self) -> list[Spec]:
+        """Saying the answers that people gave, softened by a momentum copy."""
+        return [{"name": "answer-generation"}]
+
+    def attach(self, facts: Facts) -> None:
+        """The answer list the model was trained with."""
+        super().attach(facts)
+        if self.way == "rank" and not self.answers:
+            raise ComponentError(
+                "There is no answer to choose from.",
+                where="task generative-vqa",
+                expected="an answer list, or training questions that share answers",
+                hint="set `answers: FILE`, lower `min_count`, or `way: generate`",
+            )
+
+    def predictions(self, step: Step, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
+        """The likeliest answer of every question, with its probability among the candidates (or log probability)."""
+        seen = step.fused().text
+        if self.way == "generate":
+            found = generate(step.model, seen, Generation("greedy", longest=self.longest))
+            said = [tokenizer.decode(words[0]) for words in found.words(tokenizer.ids["sep"])]
+            return self.answered(step.batch, said, found.scores[:, 0].tolist())
+        places, chances = rank(step.model, seen, self._list(tokenizer, seen), self.candidates, **self.options)
+        said = [self.answers[place] for place in places[:, 0].tolist()]
+        return self.answered(step.batch, said, chances[:, 0].tolist())
+
+    def _list(self, tokenizer: Any, seen: Any) -> Text:
+        """The answers as ids, made once."""
+        if self._ids is None or self._ids[0] != self.answers:
+            encoded = [tokenizer.encode(answer) for answer in self.answers]
+            self._ids = self.answers, collate_texts(encoded, tokenizer.ids["pad"])
+        return self._ids[1].to(seen.hidden.device)
