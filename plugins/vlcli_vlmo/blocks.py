@@ -60,12 +60,13 @@ class Experts(nn.Module):
         dim: width of the tokens.
         hidden: width inside an expert.
         style: of the residual; its layer scale and drop path are one for all experts.
-        names: the experts there are.
+        names: the experts there are; one alone takes all tokens (a standard transformer).
         shared_norm: one norm before all experts (VLMo's paper) instead of one each (its code).
     """
 
     def __init__(self, dim: int, hidden: int, style: BlockStyle, names: Sequence[str], shared_norm: bool) -> None:
         super().__init__()
+        self.only = names[0] if len(names) == 1 else None
         self.experts = nn.ModuleDict({name: Expert(dim, hidden, style, not shared_norm) for name in names})
         self.norm = nn.LayerNorm(dim, eps=style.eps) if shared_norm else nn.Identity()
         self.scale = None if style.layer_scale is None else nn.Parameter(torch.full((dim,), style.layer_scale))
@@ -74,8 +75,8 @@ class Experts(nn.Module):
     def forward(self, x: Tensor, parts: Parts) -> Tensor:
         """``x`` (B, T, D): each run of tokens through its expert."""
         entered = self.norm(x)
-        if len(parts) == 1:
-            out = self.experts[parts[0][0]](entered)
+        if self.only is not None or len(parts) == 1:
+            out = self.experts[self.only or parts[0][0]](entered)
         else:
             runs = entered.split([count for _, count in parts], 1)
             out = torch.cat([self.experts[name](run) for (name, _), run in zip(parts, runs, strict=True)], 1)
@@ -130,6 +131,7 @@ class MoMEStack(nn.Module):
         position: a pairwise encoding, or None.
         fused_from: the first layer with a vision-language expert; ``shape.layers`` where none has.
         shared_norm: one norm before all experts of a layer.
+        mixture: an expert for each modality; else the image's alone takes all tokens.
     """
 
     def __init__(
@@ -141,12 +143,14 @@ class MoMEStack(nn.Module):
         position: PairwisePosition | None,
         fused_from: int,
         shared_norm: bool = False,
+        mixture: bool = True,
     ) -> None:
         super().__init__()
         layers = []
         for number, attention in enumerate(attentions):
             own = replace(style, drop_path=style.drop_path * number / max(shape.layers - 1, 1))
-            names = [TEXT_EXPERT, IMAGE_EXPERT, *([FUSED_EXPERT] if number >= fused_from else [])]
+            names = [TEXT_EXPERT, IMAGE_EXPERT] if mixture else [IMAGE_EXPERT]
+            names += [FUSED_EXPERT] if number >= fused_from else []
             layers.append(MoMELayer(shape, hidden, own, attention, names, shared_norm))
         self.layers = nn.ModuleList(layers)
         self.position, self.fused_from = position, fused_from

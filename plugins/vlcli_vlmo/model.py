@@ -84,6 +84,11 @@ class VLMo(Model):
         attention: a registered attention for all layers.
         lower_attention: another one below the vision-language layers (Table 7).
         drop_path: stochastic depth of the last layer; the released code drops text embeddings at the same rate.
+        mixture: an expert for each modality; false: one feed-forward for all tokens, under the name of the image's
+            (Table 5, standard transformer).
+        text_start: what the text experts are where the weights it starts from have none: freshly drawn, or copies of
+            the image's (Table 4, image-only pre-training).
+        fused_start: the same for the vision-language experts: freshly drawn (the released code), or copies.
         second_path: texts and images alone also pass the vision-language experts, for a second contrast.
         pictures: pictures an example that are told apart by a type row each (2 for NLVR2).
         init_std: deviation of freshly drawn weights.
@@ -126,6 +131,9 @@ class VLMo(Model):
         attention: AttentionSpec | None = None,
         lower_attention: AttentionSpec | None = None,
         drop_path: float = 0.1,
+        mixture: bool = True,
+        text_start: Literal["fresh", "image"] = "fresh",
+        fused_start: Literal["fresh", "image", "text"] = "fresh",
         second_path: bool = True,
         pictures: int = 1,
         init_std: float = 0.02,
@@ -139,6 +147,11 @@ class VLMo(Model):
             raise ComponentError(
                 "There are more vision-language layers than layers.", where="model vlmo", got=f"{top} of {depth}"
             )
+        if top and not mixture:
+            raise ComponentError(
+                "A standard transformer has no vision-language layers.", where="model vlmo", hint="set fused_layers: 0"
+            )
+        self.starts = {TEXT_EXPERT: text_start, FUSED_EXPERT: fused_start}
         self.init_std, self.second_path, self.keep = init_std, second_path and top > 0, ()
         self.image_source, self.image_size, self.patch_size = image, image_size, patch
         self.grid = self._grid(image, image_size, patch, grid)
@@ -159,7 +172,7 @@ class VLMo(Model):
         attentions = [lower_attention or usual] * (depth - top) + [usual] * top
         encoding = build_positions(pairwise, shape)[1]
         inner = intermediate or 4 * width
-        self.stack = MoMEStack(shape, inner, style, attentions, encoding, depth - top, shared_norm)
+        self.stack = MoMEStack(shape, inner, style, attentions, encoding, depth - top, shared_norm, mixture)
         self.stack.packed = packed
         self.pooler = Pooler(width)
         self._initialise()

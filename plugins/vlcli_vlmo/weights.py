@@ -120,9 +120,24 @@ def adapt(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> State:
     if is_beit(state):
         state = from_beit(model, state, report)
     made = _renamed(model, state, report)
+    _start_experts(model, made, report)
     _fit_grid(model, made, report)
     _fit_rows(model, made, report)
     return made
+
+
+def _start_experts(model: VLMo, state: State, report: list[str]) -> None:
+    """Experts that the weights lack become copies of another's, where the model says so."""
+    for wanted, source in model.starts.items():
+        own = [name for name, _ in model.named_parameters() if f".experts.{wanted}." in name and name not in state]
+        copied = {
+            name: given
+            for name in own
+            if (given := name.replace(f".experts.{wanted}.", f".experts.{source}.")) in state
+        }
+        state.update({name: state[given].clone() for name, given in copied.items()})
+        if copied:
+            report.append(f"{len(copied)} weights of the {wanted} experts: copies of the {source} experts'")
 
 
 def _unwrapped(state: Mapping[str, Tensor]) -> State:
@@ -209,11 +224,12 @@ def _fit_rows(model: VLMo, state: State, report: list[str]) -> None:
 
 
 def is_beit(state: Mapping[str, Tensor]) -> bool:
-    """Whether these are the weights of a BEiT: its authors', timm's or transformers'."""
+    """Whether these are the weights of a BEiT or a plain ViT: the authors', timm's or transformers'."""
     return "blocks.0.attn.qkv.weight" in state or any(".layernorm_before." in name for name in state)
 
 
 _TRANSFORMERS: dict[str, str | Callable[[re.Match[str]], str]] = {
+    r"^vit\.": "",
     r"^(beit\.)?embeddings\.cls_token": "cls_token",
     r"^(beit\.)?embeddings\.mask_token": "mask_token",
     r"^(beit\.)?embeddings\.position_embeddings": "pos_embed",
@@ -231,6 +247,8 @@ _TRANSFORMERS: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"\.output\.dense\.": ".mlp.fc2.",
     r"^(beit\.)?layernorm\.": "norm.",
 }
+_JOINT_BIAS = re.compile(r"(blocks\.\d+\.attn)\.qkv\.bias")
+"""A plain vision transformer's; what it adds to keys is the same for all of them, so the softmax does not see it."""
 _ATTENTION = re.compile(r"blocks\.(\d+)\.attention\.attention\.(query|key|value)\.(weight|bias)")
 
 
@@ -244,11 +262,16 @@ def from_beit(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> St
     for name, value in plain.items():
         if name.startswith("rel_pos_bias.") or "relative_position_" in name:
             continue
+        if (bias := _JOINT_BIAS.fullmatch(name)) is not None:
+            query, _, of_value = value.chunk(3)
+            made |= {f"transformer.{bias[1]}.q_bias": query, f"transformer.{bias[1]}.v_bias": of_value}
+            continue
         changed = re.sub(r"\.mlp\.", ".mlp_imag.", re.sub(r"\.norm2\.", ".norm2_imag.", name))
         made[
             changed if changed.startswith(("head.", "fc_norm.", "mask_token", "lm_head.")) else f"transformer.{changed}"
         ] = value
-    report.append("weights of BEiT: its feed-forwards are the image experts")
+    kind = "a vision transformer" if any(map(_JOINT_BIAS.fullmatch, plain)) else "BEiT"
+    report.append(f"weights of {kind}: its feed-forwards are the image experts")
     table = _beit_table(model, plain)
     if table is not None and isinstance(model.stack.position, VLMoBias):
         made[BIG] = _grown(model.stack.position, table)
@@ -270,6 +293,7 @@ def _beit_names(state: Mapping[str, Tensor]) -> State:
         made[f"blocks.{number}.attn.qkv.weight"] = torch.cat([made.pop(f"{stem}{p}.weight") for p in _PROJECTIONS])
         made[f"blocks.{number}.attn.q_bias"] = made.pop(f"{stem}query.bias")
         made[f"blocks.{number}.attn.v_bias"] = made.pop(f"{stem}value.bias")
+        made.pop(f"{stem}key.bias", None)
     return made
 
 

@@ -100,3 +100,50 @@ def test_an_image_alone_is_transformers_beit_with_one_table_for_all_layers() -> 
     with torch.no_grad():
         wanted = theirs(found.pixels.images).last_hidden_state
         torch.testing.assert_close(ours.encode_image(found).hidden, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_an_image_alone_is_timm_s_vit() -> None:
+    """Table 5 starts from a plain vision transformer: absolute positions, no layer scale, a bias on keys."""
+    vit = pytest.importorskip("timm.models.vision_transformer")
+    sizes = {"img_size": 48, "patch_size": 16, "embed_dim": 24, "depth": 3, "num_heads": 4, "num_classes": 0}
+    theirs = vit.VisionTransformer(**sizes).eval()
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    report: list[str] = []
+    ours = beit_like(positions="absolute", layer_scale=None, mixture=False)
+    missing, unexpected = ours.load_state_dict(ours.adapt(dict(theirs.state_dict()), report), strict=False)
+    assert not unexpected
+    assert all(name.startswith(("text", "types", "pooler")) for name in missing)
+    assert any("vision transformer" in line for line in report)
+    found = images()
+    found.pixels.images = found.pixels.images.float()
+    wanted = theirs.forward_features(found.pixels.images)
+    torch.testing.assert_close(ours.encode_image(found).hidden, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_standard_transformer_has_one_feed_forward_for_all_tokens() -> None:
+    model = VLMo(FACTS, **{**TINY, "fused_layers": 0}, mixture=False).eval()
+    assert {name.split(".")[5] for name, _ in model.named_parameters() if ".experts." in name} == {"image"}
+    from tests.plugins.vlmo.golden import text
+
+    found = images()
+    found.pixels.images = found.pixels.images.float()
+    fused = model.fuse(model.embed_text(text()), model.embed_image(found))
+    assert fused.text.hidden.shape == (3, 6, 24)
+    assert model.encode_text(text()).pooled.shape == (3, 24)
+
+
+@pytest.mark.parametrize(("start", "source"), [("image", "image"), ("text", "text")])
+def test_experts_that_weights_lack_start_as_copies(start: Any, source: str) -> None:
+    """Table 4, row 1: all experts are BEiT's; after the text stage the vision-language ones may be the text's."""
+    first, report = VLMo(FACTS, **{**TINY, "fused_layers": 0}), []
+    state = {name: value for name, value in first.state_dict().items() if start == "text" or ".text." not in name}
+    model = VLMo(FACTS, **TINY, text_start="image", fused_start=start)
+    missing, _ = model.load_state_dict(model.adapt(state, report), strict=False)
+    assert not [name for name in missing if "experts" in name]
+    for name, value in model.state_dict().items():
+        if ".experts.fused." in name:
+            assert torch.equal(value, first.state_dict()[name.replace("fused", source)])
+        if ".experts.text." in name and start == "image":
+            assert torch.equal(value, first.state_dict()[name.replace(".text.", ".image.")])
+    assert any("fused experts: copies" in line for line in report)
