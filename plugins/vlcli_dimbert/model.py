@@ -41,6 +41,8 @@ class DiMBERT(Generating):
         concepts: most concepts of a picture; 0: none, and no separator for them.
         specials: class token and separators take the words' route (``text``) or one of their own (``own``).
         length: rows of the position table.
+        pictures: rows of a table that tells an example's pictures apart; 0: none. Regions have no place and ranks begin
+            anew, so that without it the order of a story's pictures is not told.
         eps: of every layer norm.
         init_std: deviation of freshly drawn weights.
         packed: leave padding out of all that is done token by token.
@@ -68,6 +70,7 @@ class DiMBERT(Generating):
         concepts: int = 20,
         specials: Literal["text", "own"] = "text",
         length: int = 512,
+        pictures: int = 0,
         eps: float = 1e-5,
         init_std: float = 0.02,
         packed: bool = True,
@@ -92,6 +95,7 @@ class DiMBERT(Generating):
             concepts=concepts,
             specials=specials == "own",
             length=length,
+            pictures=pictures,
             eps=eps,
             init_std=init_std,
             packed=packed,

@@ -31,7 +31,7 @@ from vlcli.nn import (
 )
 from vlcli.nn.batch import Images, Regions, Text
 from vlcli.nn.layout import SPECIAL
-from vlcli_dimbert.embedding import ConceptPieces
+from vlcli_dimbert.embedding import Appearance, ConceptPieces
 
 REGION, CONCEPTS, SENTENCE = 0, 1, 2
 """Rows of the segment table by role."""
@@ -55,6 +55,7 @@ class Core:
         concepts: most concepts of a picture; 0: none.
         specials: separators and class token have a route of their own.
         length: rows of the position table.
+        pictures: rows of a table that tells several pictures apart; 0: none.
         eps: of every norm.
         init_std: deviation of freshly drawn weights.
         packed: leave padding out of all that is done token by token.
@@ -73,6 +74,7 @@ class Core:
     concepts: int = 20
     specials: bool = False
     length: int = 512
+    pictures: int = 0
     eps: float = 1e-5
     init_std: float = 0.02
     packed: bool = True
@@ -106,6 +108,7 @@ class SingleStream(Model):
         self.words = nn.Embedding(facts.vocab_size, core.hidden)
         self.places = nn.Embedding(core.length, core.hidden)
         self.segments = nn.Embedding(6 if core.by_mode else 3, core.hidden)
+        self.which_picture = nn.Embedding(core.pictures, core.hidden) if core.pictures else None
         self.norm, self.drop = nn.LayerNorm(core.hidden, eps=core.eps), nn.Dropout(core.dropout)
         self.regions = regions
         self.concepts = ConceptPieces(facts, core.concepts) if core.concepts else None
@@ -120,6 +123,11 @@ class SingleStream(Model):
         for module in self.modules():
             if module not in encodings:
                 initialise(module, self.init_std)
+        for module in self.regions.modules():
+            if isinstance(module, Appearance):
+                module.initialise(self.init_std)
+        if self.which_picture is not None:
+            nn.init.zeros_(self.which_picture.weight)  # a model of single pictures goes on as it was
 
     @property
     def dim(self) -> int:
@@ -218,8 +226,24 @@ class SingleStream(Model):
     def _placed(self, x: Tensor, layout: Layout, prefix: int, causal: Tensor | None) -> Tensor:
         """Tokens with their places and, by mode, their segments, normalised."""
         self._check_length(layout, prefix)
+        if self.which_picture is not None:
+            x = x + self._picture_rows(layout, self.which_picture)
         place = layout.valid.long().cumsum(1) - 1 if self.core.running else layout.index
         return self._normed(x, self._off_regions(place, layout), prefix, causal)
+
+    @staticmethod
+    def _picture_rows(layout: Layout, table: nn.Embedding) -> Tensor:
+        """(P, T, D): which of an example's pictures a token belongs to; nothing for words."""
+        number = layout.source - 1  # words are source 0
+        if not torch.compiler.is_exporting() and int(number.max()) >= len(table.weight):
+            raise DataError(
+                "An example has more pictures than the model tells apart.",
+                where="model dimbert",
+                got=f"{int(number.max()) + 1} pictures",
+                expected=f"at most {len(table.weight)}",
+                hint="raise the model's `pictures`",
+            )
+        return table(number.clamp(min=0)).masked_fill((number < 0)[..., None], 0)
 
     @staticmethod
     def _off_regions(place: Tensor, layout: Layout) -> Tensor:

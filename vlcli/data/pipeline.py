@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import Dataset, get_worker_info
 
 from vlcli.data.collate import CLEAN, Item, collate
 from vlcli.data.images import PictureError
+from vlcli.data.loader import Loader, NothingReadableError
 from vlcli.data.pictures import Draw, Pictures, normalised
 from vlcli.data.reader import Reader
 from vlcli.data.sample import PHASES, Corruption, Donor, Example, ImageSample, Sample, TextSample, generator
@@ -131,9 +131,7 @@ class Pipeline(Dataset[Sample]):
             found += [f"{label}: left out {count} examples whose pictures are not there"] if count else []
         if self.unreadable:
             key, reason = next(iter(self.unreadable.items()))
-            found.append(
-                f"left out {len(self.unreadable)} examples with unreadable pictures; {key}: {reason}"
-            )
+            found.append(f"left out {len(self.unreadable)} examples with unreadable pictures; {key}: {reason}")
         return found
 
     @property
@@ -148,6 +146,14 @@ class Pipeline(Dataset[Sample]):
             ]
             self._lengths = np.array(found, np.int64)
         return self._lengths
+
+    def only(self, examples: Sequence[Example]) -> Pipeline:
+        """The same loading for other examples, each once: their images must be among those of its data sets."""
+        made = copy(self)
+        made.examples, made.starts = list(examples), [0, len(examples)]
+        made.order = Order([len(examples)], [1.0], self.seed)
+        made._loaders, made._lengths = {}, None
+        return made
 
     def loader(
         self,
@@ -200,6 +206,8 @@ class Pipeline(Dataset[Sample]):
         """One whole batch, as DataLoader asks for it; a worker's fault is a value: exceptions lose their facts."""
         try:
             return [self._batch(picks)]
+        except NothingReadableError as error:
+            return [error]
         except VlcliError as error:
             if get_worker_info() is None:
                 raise
@@ -214,25 +222,20 @@ class Pipeline(Dataset[Sample]):
         if self.missing != "drop":
             return collate([self._item(*pick, cache) for pick in picks], pad_id=self.pad_id, multiple=self.multiple)
         items, unreadable = self._readable(picks, cache)
+        if not items:
+            raise NothingReadableError(unreadable)
         batch = collate(items, pad_id=self.pad_id, multiple=self.multiple)
         batch.unreadable = unreadable
         return batch
 
     def _readable(self, picks: list[Pick], cache: dict[str, ImageSample]) -> tuple[list[Item], dict[str, str]]:
-        """The items whose pictures can be read, and why the others cannot.
-
-        Raises:
-            PictureError: none can.
-        """
+        """The items whose pictures can be read, and why the others cannot."""
         items, unreadable = [], {}
         for pick in picks:
             try:
                 items.append(self._item(*pick, cache))
             except PictureError as error:
-                unreadable[self._key(pick[1]).split("#", 1)[0]] = f"{error.where}: {error.got or error.what}"
-                last = error
-        if not items:
-            raise last
+                unreadable[f"{self.examples[pick[1] % self.total].key}"] = f"{error.where}: {error.got or error.what}"
         return items, unreadable
 
     def _item(self, epoch: int, code: int, cache: dict[str, ImageSample]) -> Item:
@@ -411,49 +414,6 @@ class Pipeline(Dataset[Sample]):
         return ", ".join(reader.label for reader in self.readers)
 
 
-class Loader:
-    """Batches in order; worker processes live as long as it does.
-
-    Args:
-        data: where batches come from.
-        batches: which ones.
-        workers: processes that load; 0 loads in this one.
-        context: how workers start.
-    """
-
-    def __init__(self, data: Pipeline, batches: Batches, workers: int, context: str | None) -> None:
-        self.batches, self.busy = batches, False
-        self._unreadable = data.unreadable
-        self._source: Any = DataLoader(
-            # A copy that knows no loader: in a cycle, workers would be told to stop too late and be waited for in vain.
-            copy(data),
-            batch_sampler=batches,  # type: ignore[arg-type]
-            num_workers=workers,
-            collate_fn=_only,
-            pin_memory=torch.cuda.is_available(),
-            multiprocessing_context=context if workers else None,
-            persistent_workers=workers > 0,
-            prefetch_factor=4 if workers else None,
-        )
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[Batch]:
-        self.busy = True
-        source = iter(self._source)
-        try:
-            while (batch := next(source, None)) is not None:
-                if isinstance(batch, VlcliError):
-                    self._source = None
-                    raise batch
-                self._unreadable.update(batch.unreadable)
-                yield batch
-        finally:
-            del source  # a traceback would keep it, and with it the workers, alive
-            self.busy = self._source is None
-
-
 class LazyImage(ImageSample):
     """An image of a donor: its key is known, everything else is read when it is first asked for."""
 
@@ -467,10 +427,6 @@ class LazyImage(ImageSample):
                 state.update(state.pop("_pending")().__dict__)
                 self.__class__ = ImageSample  # type: ignore[assignment]  # so that it copies as any other
         return object.__getattribute__(self, name)
-
-
-def _only(found: list[Any]) -> Any:
-    return found[0]
 
 
 def _by_view(corruptions: Sequence[Corruption]) -> dict[str, list[Corruption]]:

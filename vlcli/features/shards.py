@@ -70,8 +70,12 @@ def members(shard: Path) -> Iterator[Member]:
         raise BadShardError(_reason(shard, error)) from None
     except OSError as error:
         raise BadShardError(error.strerror or str(error)) from None
-    if _goes_on(shard, end):
-        raise BadShardError(f"it is damaged from byte {end} on")
+    with shard.open("rb") as file:
+        file.seek(end)
+        rest = file.read(tarfile.BLOCKSIZE)
+    if rest.strip(b"\0"):  # something other than the closing zeros follows what was understood
+        whole = len(rest) == tarfile.BLOCKSIZE
+        raise BadShardError(f"it is damaged from byte {end} on" if whole else f"it is cut off behind byte {end}")
 
 
 def _reason(shard: Path, error: tarfile.TarError) -> str:
@@ -81,13 +85,6 @@ def _reason(shard: Path, error: tarfile.TarError) -> str:
         return "it is compressed: members of a compressed file cannot be read one by one; decompress it"
     text = str(error)
     return "it is cut off" if "end of data" in text or "truncated" in text else f"it is no tar file ({text})"
-
-
-def _goes_on(shard: Path, end: int) -> bool:
-    """Whether something other than the closing zeros follows what was understood."""
-    with shard.open("rb") as file:
-        file.seek(end)
-        return bool(file.read(tarfile.BLOCKSIZE).strip(b"\0"))
 
 
 def split_path(path: Path) -> tuple[Path, str] | None:

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data.files import read_json, read_lines, read_text, value
-from vlcli.data.reader import Reader
-from vlcli.data.readers.coco import CocoInstances
+from vlcli.data.readers.beside import BoxesBeside
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.features.boxes import BoxList
 
 LABELS = {"true": 1, "1": 1, "false": 0, "0": 0}
 
 
-class NLVR2(Reader):
+class NLVR2(BoxesBeside):
     """Statements that are true or false of two pictures.
 
     The key is the published identifier (``dev-850-0-0``); the pictures are its stem with ``-img0`` and ``-img1``.
@@ -35,6 +33,7 @@ class NLVR2(Reader):
 
     paper: ClassVar[str] = "Suhr et al. 2019, A Corpus for Reasoning about Natural Language Grounded in Photographs"
     splits: ClassVar[tuple[str, ...]] = ("train", "dev", "test1", "test2")
+    usual_boxes: ClassVar[str] = "nlvr2/instances_{split}.json"
     usual: ClassVar[tuple[str, ...]] = (
         "nlvr2/{split}.json",
         "nlvr2/data/{split}.json",
@@ -63,28 +62,6 @@ class NLVR2(Reader):
     def read(self) -> list[Example]:
         """One example a statement."""
         return [_example(row, where) for file in self.files() for where, row in _rows(file)]
-
-    def boxes(self) -> dict[str, BoxList]:
-        """Given boxes of the pictures, where there is a file of them."""
-        found: dict[str, BoxList] = {}
-        for reader in self._instances():
-            found |= reader.boxes()
-        used = dict.fromkeys(name for example in self.examples() for name in example.images)
-        return {name: found[name] for name in used if name in found}
-
-    def class_names(self) -> list[str]:
-        """The categories of the given boxes."""
-        return next((reader.class_names() for reader in self._instances()), [])
-
-    def attribute_names(self) -> list[str]:
-        """The attributes of the given boxes."""
-        return next((reader.attribute_names() for reader in self._instances()), [])
-
-    def _instances(self) -> list[CocoInstances]:
-        files = self.first_file(self.box_file, ("nlvr2/instances_{split}.json",))
-        if self.box_file is None:
-            files = [file for file in files if file.is_file()]
-        return [CocoInstances(self.root, file=str(file.absolute()), images=str(self.image_folder)) for file in files]
 
 
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlcli.data.files import read_json, value
+from vlcli.data.files import inside, read_json, value
 from vlcli.data.plain_pickle import load_plain
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.features.boxes import BoxList
+from vlcli.features.boxes import BoxList, boxes_for, read_boxes
 
 
 class RefCOCO(Reader):
@@ -29,6 +29,11 @@ class RefCOCO(Reader):
         refs: the expressions: ``refs(unc).p``, ``refs(umd).p``, or the same as JSON.
         instances: COCO's boxes of the pictures.
         images: folder of the pictures.
+        candidates: the boxes that an expression may speak of, for an extract stage: all annotated ones (``truth``),
+            those of ``detections`` (``detected``), or annotated ones with detected ones behind (``both``: training in
+            the detected setting).
+        detections: a file of boxes under the root, MAttNet's or COCO's.
+        whole: also the whole picture, before the others (VL-BERT).
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
     """
@@ -45,6 +50,9 @@ class RefCOCO(Reader):
         refs: str = "refs(unc).p",
         instances: str = "instances.json",
         images: str = "images",
+        candidates: Literal["truth", "detected", "both"] = "truth",
+        detections: str | None = None,
+        whole: bool = False,
         take: str | None = None,
         limit: int | None = None,
     ) -> None:
@@ -53,11 +61,17 @@ class RefCOCO(Reader):
         if not place.is_dir() and folder == "refcoco+" and (self.root / "refcoco").is_dir():
             place = self.root / "refcoco"
         self.refs_file, self.instances_file = place / refs, place / instances
+        self.candidates, self.whole = candidates, whole
+        self.detections = None if detections is None else inside(self.root, detections)
+        if candidates != "truth" and detections is None:
+            hint = "name MAttNet's file: detections=res101_coco_minus_refer_notime_dets.json"
+            raise DataError("Detected boxes are asked for, and no file of them is named.", where="refcoco", hint=hint)
         self._instances: dict[str, Any] | None = None
 
     def files(self) -> list[Path]:
         """Expressions and boxes."""
-        return [self.refs_file, self.instances_file]
+        detected = [] if self.candidates == "truth" or self.detections is None else [self.detections]
+        return [self.refs_file, self.instances_file, *detected]
 
     def read(self) -> list[Example]:
         """Every expression of the split, in the file's order."""
@@ -95,7 +109,31 @@ class RefCOCO(Reader):
         return found
 
     def boxes(self) -> dict[str, BoxList]:
-        """All annotated boxes of every picture, with their ids: the candidates of the ground-truth setting."""
+        """The candidates of the split's pictures; without scores, which would tell annotated from detected ones."""
+        truth = self._annotated()
+        detected = read_boxes(self.detections) if self.candidates != "truth" and self.detections is not None else {}
+        made: dict[str, BoxList] = {}
+        for name in dict.fromkeys(name for example in self.examples() for name in example.images):
+            found = [truth[name]] if self.candidates != "detected" else []
+            if self.candidates != "truth" and (more := boxes_for(detected, name)) is not None and len(more):
+                found.append(self._detected(more.top(None), truth[name]))
+            if self.whole:
+                found.insert(0, _whole(truth[name]))
+            if found:
+                made[name] = found[0] if len(found) == 1 else _joined(found)
+        return made
+
+    def _detected(self, boxes: BoxList, annotated: BoxList) -> BoxList:
+        """Best first, classes numbered as ours, inside the picture."""
+        assert annotated.size is not None
+        place = {kind: number for number, kind in enumerate(self.class_ids())}
+        classes = [-1] * len(boxes) if boxes.classes is None else [place.get(int(kind), -1) for kind in boxes.classes]
+        names = [f"detected-{row}" for row in range(len(boxes))]
+        cut = boxes.clipped(annotated.size).boxes
+        return BoxList(cut, classes=np.array(classes, np.int32), box_ids=np.array(names), size=annotated.size)
+
+    def _annotated(self) -> dict[str, BoxList]:
+        """All annotated boxes of every picture, with their ids."""
         images, rows = self._pictures(), {}
         kinds = {kind: place for place, kind in enumerate(sorted(self._kinds()))}
         for note in self._content()["annotations"]:
@@ -109,7 +147,7 @@ class RefCOCO(Reader):
             made[self.picture(str(image["file_name"]))] = BoxList(
                 np.array(corners, np.float32).reshape(-1, 4),
                 classes=np.array([kinds[note["category_id"]] for note in notes], np.int32),
-                box_ids=[str(note["id"]) for note in notes],
+                box_ids=np.array([str(note["id"]) for note in notes]),
                 size=(int(image["height"]), int(image["width"])),
             )
         return made
@@ -139,3 +177,18 @@ class RefCOCO(Reader):
 
     def _boxes(self) -> dict[int, list[float]]:
         return {int(row["id"]): row["bbox"] for row in self._content()["annotations"]}
+
+
+def _whole(like: BoxList) -> BoxList:
+    """The whole picture as a box of no class."""
+    height, width = like.size or (1, 1)
+    box = np.array([[0, 0, width, height]], np.float32)
+    return BoxList(box, classes=np.array([-1], np.int32), box_ids=np.array(["picture"]), size=like.size)
+
+
+def _joined(parts: list[BoxList]) -> BoxList:
+    """Boxes one after another."""
+    boxes, classes, names = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("boxes", "classes", "box_ids")
+    )
+    return BoxList(boxes, classes=classes, box_ids=names, size=parts[0].size)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vlcli.data.files import index_images, read_json, value
-from vlcli.data.reader import Reader
+from vlcli.data.readers.beside import BoxesBeside
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 
@@ -22,7 +22,7 @@ ALBUM, PHOTOS, SENTENCES, NAMED = "album", "photos", "sentences", "named"
 ABSENT, SHORT = "stories whose photographs are not all there", "stories of fewer sentences or photographs than five"
 
 
-class VIST(Reader):
+class VIST(BoxesBeside):
     """Stories in sequence (SIS), five photographs an example, or descriptions in isolation (DII), one.
 
     Read are the official files and the list of AREL (``story_line.json``), which holds all splits. As in AREL a story
@@ -38,6 +38,8 @@ class VIST(Reader):
         file: the file under the root; None: under its usual names in ``vist/`` or the root.
         text: ``normalised``: lower case, names as [male] and the like; ``original``: as it was written.
         images: folder of the pictures; None: ``vist/images``, else ``images``.
+        boxes: COCO instances file of the pictures, for regions at given boxes; None: ``vist/instances_{split}.json``
+            where it is there.
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
     """
@@ -45,6 +47,7 @@ class VIST(Reader):
     paper: ClassVar[str] = "Huang et al. 2016, Visual Storytelling; Wang et al. 2018 (AREL), for its list"
     splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
     held_out_splits: ClassVar[tuple[str, ...]] = ("val", "test")
+    usual_boxes: ClassVar[str] = "vist/instances_{split}.json"
     length: ClassVar[int] = 5
 
     def __init__(
@@ -56,12 +59,14 @@ class VIST(Reader):
         file: str | None = None,
         text: Literal["normalised", "original"] = "normalised",
         images: str | None = None,
+        boxes: str | None = None,
         take: str | None = None,
         limit: int | None = None,
     ) -> None:
         folders = [images] if images is not None else ["vist/images", "VIST/images", "images"]
         found = next((name for name in folders if (Path(root) / name).is_dir()), folders[-1])
         super().__init__(root, split=split, images=found, take=take, limit=limit)
+        self.box_file = boxes
         self.tier, self.file, self.text = tier, file, "text" if text == "normalised" else "original_text"
         self._there: set[str] | None = None
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import NamedTuple
 
 from vlcli.data.shapes.captions import PHRASES, sentence
-from vlcli.data.shapes.coco import tokens
+from vlcli.data.shapes.coco import instances, tokens
 from vlcli.data.shapes.config import SPLITS, ShapesConfig
 from vlcli.data.shapes.render import draw_pictures
 from vlcli.data.shapes.store import write_json
@@ -31,8 +31,8 @@ class Event(NamedTuple):
 
 
 def write_vist(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
-    """vist/{split}.story-in-sequence.json and vist/images/{split}/<photo id>.png."""
-    album = stories = photos = 0
+    """vist/{split}.story-in-sequence.json, vist/instances_{split}.json and vist/images/{split}/<photo id>.png."""
+    album = stories = photos = boxes = 0
     for split in SPLITS:
         rng = stream(config, "vist", split)
         count = config.albums if split == "train" else max(1, config.albums // 8)
@@ -53,6 +53,8 @@ def write_vist(root: Path, config: ShapesConfig, progress: Progress, workers: in
         draw_pictures(root / "vist/images", pictures, progress, f"vist {split}", workers)
         document = {"type": "Visual Storytelling", "albums": albums, "images": images, "annotations": annotations}
         write_json(root / f"vist/{split}.story-in-sequence.json", document)
+        write_json(root / f"vist/instances_{split}.json", instances(config, pictures, first=boxes + 1))
+        boxes += sum(len(picture.drawn) for picture in pictures)
     return {"vist photos": photos, "vist stories": stories}
 
 
