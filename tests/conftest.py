@@ -43,7 +43,7 @@ class Ended:
 def cli(tmp_path: Path) -> Callable[..., Ended]:
     """Runs ``python -m vlcli WORDS`` in a process of its own, in ``tmp_path``."""
 
-    def run(*words: object, env: dict[str, str] | None = None, timeout: float = 120) -> Ended:
+    def run(*words: object, env: dict[str, str] | None = None, timeout: float = 300) -> Ended:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **(env or {})}
         command = [sys.executable, "-m", "vlcli", *map(str, words)]
         ended = subprocess.run(

@@ -60,7 +60,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **more}
 
 
-def run(words: list[object], folder: Path, timeout: float = 300) -> Ended:
+def run(words: list[object], folder: Path, timeout: float = 900) -> Ended:
     """A process in ``folder``."""
     ended = subprocess.run(
         list(map(str, words)),
@@ -74,7 +74,7 @@ def run(words: list[object], folder: Path, timeout: float = 300) -> Ended:
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
-def vlcli(folder: Path, *words: object, python: str | Path = sys.executable, timeout: float = 300) -> Ended:
+def vlcli(folder: Path, *words: object, python: str | Path = sys.executable, timeout: float = 900) -> Ended:
     """``vlcli WORDS`` as a process of its own."""
     return run([python, "-m", "vlcli", *words], folder, timeout)
 
