@@ -193,7 +193,7 @@ class ALBEF(Model):
     def needs(self) -> Needs:
         """Texts, and pixels or stored features."""
         if self.image_source == "features":
-            return Needs(text=True, regions=True)
+            return Needs(text=True, regions=True, grid=self.grid)
         return Needs(text=True, pixels=True, size=(self.image_size, self.image_size), mean=MEAN, std=STD)
 
     def word_table(self) -> nn.Embedding:

@@ -65,6 +65,7 @@ class Needs:
     Attributes:
         text: tokenised text.
         regions: region features from a store.
+        grid: with ``regions``: rows and columns, where they must be the cells of a grid.
         concepts: visual concepts from a store.
         pixels: images themselves.
         size: height and width of pixel input; None keeps the image's own proportions.
@@ -79,6 +80,7 @@ class Needs:
 
     text: bool = False
     regions: bool = False
+    grid: tuple[int, int] | None = None
     concepts: bool = False
     pixels: bool = False
     size: tuple[int, int] | None = None

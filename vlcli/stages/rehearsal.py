@@ -21,6 +21,7 @@ from vlcli.engine.optim import freeze, parameter_groups
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.features import FeatureStore, FeatureWriter, Record
 from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore, concept_record
+from vlcli.features.extractor import grid_boxes
 from vlcli.nn.model import Facts
 from vlcli.recipe.schema import Training
 from vlcli.registry import Spec, as_spec
@@ -130,7 +131,7 @@ def _step(context: StageContext, model: Spec, objectives: list[Spec], facts: Fac
         root = Path(folder)
         pictures = max((int(as_spec(spec).get("images", 1)) for spec in objectives), default=1)
         examples = _examples(real, facts, pictures)
-        reader = _Invented(root, examples)
+        reader = _Invented(root, examples, needs.grid)
         store = _store(root, reader, facts) if needs.regions or needs.concepts else None
         _pictures(reader) if needs.pixels else None
         data = Pipeline(
@@ -155,9 +156,9 @@ def _step(context: StageContext, model: Spec, objectives: list[Spec], facts: Fac
 class _Invented(Reader):
     """A data set of invented examples."""
 
-    def __init__(self, root: Path, given: list[Example]) -> None:
+    def __init__(self, root: Path, given: list[Example], grid: tuple[int, int] | None = None) -> None:
         super().__init__(root, split="train")
-        self.given = given
+        self.given, self.grid = given, grid
 
     def files(self) -> list[Path]:
         return []
@@ -172,8 +173,10 @@ class _Invented(Reader):
         from vlcli.features import BoxList
 
         corners = np.array([[1.0, 1.0, 20.0, 20.0], [8.0, 8.0, 30.0, 30.0], [2.0, 4.0, 16.0, 31.0]], np.float32)
+        if self.grid is not None:
+            corners = grid_boxes((32, 32), self.grid).boxes
         names = sorted({name for example in self.given for name in example.images})
-        kinds = np.arange(len(corners))
+        kinds = np.arange(len(corners)) % REGIONS
         return {name: BoxList(corners, classes=kinds, attributes=kinds) for name in names}
 
     def class_names(self) -> list[str]:
@@ -189,6 +192,7 @@ def _examples(reader: Reader | None, facts: Facts, pictures: int = 1) -> list[Ex
     numbers = itertools.count()
     if not real:
         targets: dict[str, Any] = {"label": 1, "answers": {"yes": 1.0}, "kind": "any", "words": ["red"]}
+        targets["box"] = [0.1, 0.1, 0.6, 0.6]
         return [
             Example(
                 str(i),
@@ -223,7 +227,7 @@ def _store(root: Path, reader: Reader, facts: Facts) -> FeatureStore:
     path, draw = root / "features.h5", np.random.default_rng(0)
     with FeatureWriter(path) as writer:
         for name, boxes in reader.boxes().items():
-            ids = np.arange(len(boxes.boxes), dtype=np.int32)
+            ids = (np.arange(len(boxes.boxes)) % REGIONS).astype(np.int32)
             record = Record(name, draw.random((len(ids), facts.region_dim), np.float32), boxes.boxes, (32, 32))
             record.classes, record.attributes = ids, ids
             record.class_scores = record.attribute_scores = np.ones(len(ids), np.float32)

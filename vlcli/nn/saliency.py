@@ -1,0 +1,120 @@
+"""Which parts of a picture a score rests on: recorded attention from words to a picture, and Grad-CAM on it."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vlcli.errors import UsageError
+from vlcli.nn.layout import Layout
+from vlcli.nn.model import Recorder
+
+TO_IMAGE = "text_to_image"
+"""How the names of cross-attention from words to a picture end."""
+
+
+def word_layers(record: Recorder, text: int, image: int) -> list[str]:
+    """Names of the recorded attentions in which ``text`` tokens look at ``image`` tokens, in the order of the layers.
+
+    Cross-attention from words to the picture, where there is any; else attention over both in one sequence, words
+    first.
+    """
+    shapes = {name: weights.shape[-2:] for name, weights in record.attention.items()}
+    across = [name for name, shape in shapes.items() if tuple(shape) == (text, image)]
+    named = [name for name in across if name.endswith(TO_IMAGE)]
+    joint = [name for name, shape in shapes.items() if tuple(shape) == (text + image, text + image)]
+    return named or across or joint
+
+
+def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: float = 0.5) -> str:
+    """One of some layers: the last that fits a pattern, else the one in the middle (ALBEF: the third of six).
+
+    Args:
+        names: in the order of the layers.
+        pattern: such as ``cross.2.*``; None: the layer at ``share`` of the depth.
+        where: named in the message.
+        share: 0.5: the middle, of two the lower; 1: the last.
+
+    Raises:
+        UsageError: none fits.
+    """
+    known = list(names)
+    fits = [name for name in known if pattern is None or fnmatch.fnmatchcase(name, pattern)]
+    if not fits:
+        raise UsageError(
+            "No such attention from words to a picture.",
+            where=f"{where}, layer",
+            got=str(pattern),
+            expected=", ".join(known) or "(the model records none)",
+        )
+    return fits[int((len(fits) - 1) * share)] if pattern is None else fits[-1]
+
+
+def grad_cam(weights: Tensor, score: Tensor, head: int | None = None) -> Tensor:
+    """Attention times what each of its entries adds to a score: (P, T, R) of recorded probabilities (P, H, T, R).
+
+    Args:
+        weights: as they were used on the way to ``score``, which must have a gradient.
+        score: (P,), one a pair.
+        head: one head; None: the mean of all.
+
+    Raises:
+        UsageError: there is no such head.
+    """
+    if head is not None and not 0 <= head < weights.shape[1]:
+        raise UsageError("No such head.", where="head", got=str(head), expected=f"0 to {weights.shape[1] - 1}")
+    (gradient,) = torch.autograd.grad(score.sum(), weights)
+    maps = weights.detach() * gradient.clamp(min=0)  # (P, H, T, R)
+    return maps.mean(1) if head is None else maps[:, head]
+
+
+@dataclass
+class WordMaps:
+    """What every word of P pairs rests on.
+
+    Attributes:
+        maps: (P, T, R) by word and image token.
+        words: (P, T) bool, real tokens of the sentence.
+        special: (P, T) bool, class tokens and separators.
+        image: where the image tokens lie.
+        name: of the layer.
+    """
+
+    maps: Tensor
+    words: Tensor
+    special: Tensor
+    image: Layout
+    name: str
+
+    def whole(self, specials: bool = True) -> Tensor:
+        """(P, R) the mean over a sentence's tokens; ``specials`` counts class tokens and separators too."""
+        kept = self.words if specials else self.words & ~self.special
+        counted = kept[..., None].to(self.maps.dtype)  # (P, T, 1)
+        return (self.maps * counted).sum(1) / counted.sum(1).clamp(min=1)
+
+
+def word_maps(
+    step: Any, score: Tensor, *, layer: str | None = None, head: int | None = None, where: str = "grad-cam"
+) -> WordMaps:
+    """Grad-CAM of each example's fused pair in one layer.
+
+    Args:
+        step: passes that were recorded with gradients (``Recorder(gradients=True)``); one picture an example.
+        score: (B,), made by the same passes.
+        layer: a pattern; None: the middle layer.
+        head: one head; None: all.
+        where: named in messages.
+    """
+    fused = step.fused()
+    text, image = fused.text.layout, fused.image.layout
+    rows, count = fused.text.hidden.shape[:2]
+    regions = fused.image.hidden.shape[1]
+    name = choose_layer(word_layers(step.record, count, regions), layer, where)
+    maps = grad_cam(step.record.attention[name], score, head)[:, :count, -regions:]
+    text = text.expand(rows)
+    return WordMaps(maps, text.valid, text.special, image, name)

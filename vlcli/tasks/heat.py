@@ -1,0 +1,76 @@
+"""Heat maps over a picture, made of one number an image token, and what they say of places and boxes."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vlcli.nn.layout import Layout
+
+Heat = NDArray[np.float32]
+
+
+def heat_map(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) -> Heat:
+    """One number an image token as a map (height, width).
+
+    A grid is enlarged by bicubic interpolation. Of regions, a pixel has the number of the highest that covers it.
+
+    Args:
+        values: (R,) of one picture's tokens.
+        layout: where they lie, of one picture or a batch.
+        row: which of the batch.
+        size: height and width.
+    """
+    row = 0 if len(layout.valid) == 1 else row
+    placed = layout.valid[row] & ~layout.special[row] & ~layout.centre[row, :, 0].isnan()
+    kept = values[placed].float().cpu()
+    if layout.boxes is None and layout.grid is not None:
+        cells = kept.view(1, 1, *layout.grid)
+        wide: Heat = F.interpolate(cells, size=size, mode="bicubic", align_corners=False)[0, 0].numpy()
+        return wide
+    assert layout.boxes is not None
+    return _painted(kept.numpy(), layout.boxes[row][placed].float().cpu().numpy(), size)
+
+
+def _painted(values: Heat, boxes: NDArray[np.float32], size: tuple[int, int]) -> Heat:
+    made = np.full(size, min(0.0, float(values.min(initial=0))), np.float32)
+    corners = boxes * np.array([size[1], size[0]] * 2, np.float32)
+    for value, (left, top, right, bottom) in zip(values, corners.round().astype(int), strict=True):
+        area = made[max(top, 0) : max(bottom, top + 1), max(left, 0) : max(right, left + 1)]
+        np.maximum(area, value, out=area)
+    return made
+
+
+def hottest(heat: Heat) -> tuple[float, float]:
+    """x and y of the highest place (the middle of all equally high ones: a region is flat)."""
+    rows, columns = np.nonzero(heat == heat.max())
+    return float(columns.mean()) + 0.5, float(rows.mean()) + 0.5
+
+
+def box_heat(heat: Heat, boxes: NDArray[np.float32], power: float) -> NDArray[np.float64]:
+    """(N,) the sum of a map inside each box (N, 4: x1 y1 x2 y2 in pixels) over its area to a ``power``.
+
+    Whole pixels are summed, from the rounded-down corner to the rounded-down corner, as ALBEF's code does; the area is
+    the box's own.
+    """
+    sums = np.zeros((heat.shape[0] + 1, heat.shape[1] + 1))
+    sums[1:, 1:] = heat.astype(np.float64).cumsum(0).cumsum(1)
+    left, top = (np.clip(boxes[:, at].astype(int), 0, heat.shape[1 - at]) for at in (0, 1))
+    right, bottom = (np.clip(boxes[:, at + 2].astype(int), 0, heat.shape[1 - at]) for at in (0, 1))
+    right, bottom = np.maximum(right, left), np.maximum(bottom, top)
+    inside = sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left]
+    area = np.maximum((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]), 1e-6).astype(np.float64)
+    found: NDArray[np.float64] = inside / area**power
+    return found
+
+
+def overlaps(box: NDArray[np.float32], boxes: NDArray[np.float32]) -> NDArray[np.float64]:
+    """(N,) intersection over union of a box (4,) with boxes (N, 4)."""
+    one, many = torch.from_numpy(np.asarray(box, np.float64))[None], torch.from_numpy(np.asarray(boxes, np.float64))
+    from torchvision.ops import box_iou
+
+    found: NDArray[np.float64] = box_iou(one, many)[0].numpy()
+    return found
