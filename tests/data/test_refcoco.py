@@ -41,7 +41,7 @@ def test_targets_are_annotated_boxes(world: Path) -> None:
     for example in reader.examples()[:50]:
         given = boxes[example.images[0]]
         sides = np.array([given.size[1], given.size[0]] * 2)
-        row = given.box_ids.index(str(example.targets["ann_id"]))
+        row = given.box_ids.tolist().index(str(example.targets["ann_id"]))
         np.testing.assert_allclose(np.array(example.targets["box"]) * sides, given.boxes[row], atol=1e-3)
         assert reader.locate(example.images[0]).is_file()
 

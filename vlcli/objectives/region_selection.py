@@ -11,6 +11,7 @@ from torch import Tensor
 from torchvision.ops import box_iou
 
 from vlcli.errors import DataError
+from vlcli.nn.batch import Batch
 from vlcli.nn.heads import build_head
 from vlcli.nn.layout import IMAGE
 from vlcli.nn.model import Facts, Fused, Model
@@ -53,7 +54,7 @@ class RegionSelection(Objective):
     def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
         """The loss over real regions, and how often the best one is right."""
         scores, mask, boxes = self._scored(step)
-        target = step.batch.targets["box"].to(boxes.dtype)  # (B, 4)
+        target = target_boxes(step.batch, boxes)  # (B, 4)
         overlap = torch.stack([box_iou(own, one[None])[:, 0] for own, one in zip(boxes, target, strict=True)])
         right = (overlap > self.overlap) & mask
         if self.loss == "bce":
@@ -81,6 +82,11 @@ class RegionSelection(Objective):
         chosen = regions.select(view.image_rows[:, 0])
         hidden = region_states(step.fused(self.view), chosen.features.shape[1])
         return full_precision(self.head(hidden)[..., 0]), chosen.mask, chosen.boxes
+
+
+def target_boxes(batch: Batch, like: Tensor) -> Tensor:
+    """(B, 4) what the expressions speak of, in shares of their pictures."""
+    return torch.as_tensor(batch.targets["box"], dtype=like.dtype, device=like.device)
 
 
 def region_states(fused: Fused, count: int) -> Tensor:

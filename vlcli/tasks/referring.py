@@ -9,6 +9,7 @@ from torch import Tensor
 from torchvision.ops import box_iou
 
 from vlcli.nn.batch import Batch
+from vlcli.objectives.region_selection import target_boxes
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
 from vlcli.tasks.outputs import logits_of
@@ -53,7 +54,7 @@ class Referring(Task):
         for number, key in enumerate(batch.keys):
             row = {"key": key, "prediction": chosen[number].tolist(), "score": float(scores[number, best[number]])}
             if "box" in batch.targets:
-                overlap = self._overlap(chosen[number], batch.targets["box"][number].to(chosen) * sizes[number])
+                overlap = self._overlap(chosen[number], target_boxes(batch, chosen)[number] * sizes[number])
                 row |= {"overlap": overlap, "correct": self._hit(overlap)}
             if "kind" in batch.targets:
                 row["kind"] = batch.targets["kind"][number]
