@@ -21,6 +21,7 @@ from vlcli.nn import (
     run_layer,
 )
 from vlcli.nn.blocks import DropPath, activation, drops_paths, packable
+from vlcli.nn.positions import CombinedPairwise
 from vlcli.registry import Spec
 
 Rows = Literal["all", "text", "pooled"]
@@ -132,6 +133,8 @@ class MoMEStack(nn.Module):
         fused_from: the first layer with a vision-language expert; ``shape.layers`` where none has.
         shared_norm: one norm before all experts of a layer.
         mixture: an expert for each modality; else the image's alone takes all tokens.
+        fused_position: a further pairwise encoding of a pair's tokens in the layers from ``fused_from`` on, measured on
+            the tokens that enter them.
     """
 
     def __init__(
@@ -144,6 +147,7 @@ class MoMEStack(nn.Module):
         fused_from: int,
         shared_norm: bool = False,
         mixture: bool = True,
+        fused_position: PairwisePosition | None = None,
     ) -> None:
         super().__init__()
         layers = []
@@ -153,7 +157,7 @@ class MoMEStack(nn.Module):
             names += [FUSED_EXPERT] if number >= fused_from else []
             layers.append(MoMELayer(shape, hidden, own, attention, names, shared_norm))
         self.layers = nn.ModuleList(layers)
-        self.position, self.fused_from = position, fused_from
+        self.position, self.fused_from, self.fused_position = position, fused_from, fused_position
         self.norm = nn.LayerNorm(shape.dim, eps=style.eps)
         self.checkpointing = self.packed = False
 
@@ -191,7 +195,7 @@ class MoMEStack(nn.Module):
         x = x if run.packing is None else run.packing.pack(x)
         last = len(self.layers) - 1
         for number in range(first, len(self.layers)):
-            cut = self._cut(rows, parts, layout) if number == last and record is None else None
+            cut = self._cut(rows, parts, layout) if number == last and record is None and not run.measures else None
             x = run.layer(number, x, cut)
             if number + 1 in keep:
                 kept[number + 1] = run.rows_of(x)
@@ -201,6 +205,39 @@ class MoMEStack(nn.Module):
     def _cut(rows: Rows, parts: Parts, layout: Layout) -> slice | None:
         count = {"all": len(layout), "text": parts[0][1], "pooled": 1}[rows]
         return None if count == len(layout) else slice(0, count)
+
+
+class Later(PairwisePosition):
+    """An encoding that was made for the layers from ``first`` on, in a stack that counts from 0.
+
+    Args:
+        inner: the encoding.
+        first: the stack's layer that is its first.
+    """
+
+    def __init__(self, inner: PairwisePosition, first: int) -> None:
+        super().__init__(inner.shape)
+        self.inner, self.first, self.uses_weights = inner, first, inner.uses_weights
+
+    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
+        """Its state."""
+        return self.inner.prepare(x, y, x_layout, y_layout)
+
+    def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Shifted as in its own layer."""
+        return self.inner.inputs(q_in, k_in, v_in, state, layer - self.first)
+
+    def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
+        """Turned as in its own layer."""
+        return self.inner.rotate(q, k, state, layer - self.first)
+
+    def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
+        """Those of its own layer."""
+        return self.inner.logits(q, k, state, layer - self.first)
+
+    def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
+        """Those of its own layer."""
+        return self.inner.values(weights, state, layer - self.first)
 
 
 class _Run:
@@ -219,8 +256,9 @@ class _Run:
         self.stack, self.layout, self.parts, self.fused = stack, layout, parts, fused
         self.record, self.name = record, name
         self.mask = AttentionMask(layout.valid)
-        position = stack.position
-        self.state = None if position is None else position.prepare(x, x, layout, layout)
+        self.position = stack.position
+        self.state = None if self.position is None else self.position.prepare(x, x, layout, layout)
+        self.measures = fused and len(parts) > 1 and stack.fused_position is not None
         self.packing = self._pack(len(x))
         self.packed_layout = None if self.packing is None else self.packing.pack_layout(layout)
 
@@ -246,8 +284,10 @@ class _Run:
     def layer(self, number: int, x: Tensor, cut: slice | None) -> Tensor:
         """Layer ``number``; one that is cut is the last, and gives rows."""
         module = self.stack.layers[number]
+        if self.measures and number == self.stack.fused_from:
+            x = self._measured(x)
         options = {"layer": number, "record": self.record, "name": f"{self.name}.{number}"}
-        options |= {"mask": self.mask, "position": self.stack.position, "state": self.state, "x_layout": self.layout}
+        options |= {"mask": self.mask, "position": self.position, "state": self.state, "x_layout": self.layout}
         active = self.stack.checkpointing and self.record is None
         if cut is not None:
             x, self.packing = self.rows_of(x), None
@@ -258,10 +298,23 @@ class _Run:
         options |= {"x_layout": self.packed_layout, "packing": (self.packing, None)}
         return run_layer(module, x, self._experts(number, None), active=active, **options)
 
+    def _measured(self, x: Tensor) -> Tensor:
+        """The tokens by row, from here on with the encoding of the fused layers beside the stack's."""
+        x, self.packing = self.rows_of(x), None
+        assert self.stack.fused_position is not None
+        later = Later(self.stack.fused_position, self.stack.fused_from)
+        state = later.prepare(x, x, self.layout, self.layout)
+        if self.position is None:
+            self.position, self.state = later, state
+        else:
+            self.position = CombinedPairwise(later.shape, [self.position, later])
+            self.state = [self.state, state]
+        return x
+
     def _cut_options(self, x: Tensor, cut: slice) -> dict[str, Any]:
         asking = self.layout.cut(0, cut.stop)
         asking.grid = None
-        position = self.stack.position
+        position = self.position
         state = None if position is None else position.prepare(x[:, cut], x, asking, self.layout)
         return {"x_layout": asking, "y_layout": self.layout, "state": state}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -76,6 +76,8 @@ class VLMo(Model):
         grid: rows and columns of stored features, with ``image: features``.
         positions: one relative table for all layers, absolute positions (the paper), or the size's own.
         position: pairwise encodings instead of the relative table, one or several.
+        fused_position: further pairwise encodings of a pair in the vision-language layers alone, measured on the tokens
+            that enter them (ACE-RPE's).
         text_position: token encodings of texts instead of those of ``positions``.
         image_position: token encodings of images instead of those of ``positions``.
         table_length: words the relative table serves; 196 in every stage, so that stages share it.
@@ -123,6 +125,7 @@ class VLMo(Model):
         grid: tuple[int, int] = (6, 6),
         positions: Literal["auto", "relative", "absolute"] = "auto",
         position: PositionSpec | list[PositionSpec] | None = None,
+        fused_position: PositionSpec | list[PositionSpec] | None = None,
         text_position: PositionSpec | list[PositionSpec] | None = None,
         image_position: PositionSpec | list[PositionSpec] | None = None,
         table_length: int = 196,
@@ -172,7 +175,8 @@ class VLMo(Model):
         attentions = [lower_attention or usual] * (depth - top) + [usual] * top
         encoding = build_positions(pairwise, shape)[1]
         inner = intermediate or 4 * width
-        self.stack = MoMEStack(shape, inner, style, attentions, encoding, depth - top, shared_norm, mixture)
+        further = build_positions(fused_position if top else None, replace(shape, layers=max(top, 1)))[1]
+        self.stack = MoMEStack(shape, inner, style, attentions, encoding, depth - top, shared_norm, mixture, further)
         self.stack.packed = packed
         self.pooler = Pooler(width)
         self._initialise()
@@ -203,7 +207,8 @@ class VLMo(Model):
         return nn.Conv2d(3, width, self.patch_size, stride=self.patch_size)
 
     def _initialise(self) -> None:
-        encodings = set() if self.stack.position is None else {*self.stack.position.modules()}
+        given = [part for part in (self.stack.position, self.stack.fused_position) if part is not None]
+        encodings = {module for part in given for module in part.modules()}
         for module in self.modules():
             if module not in encodings:
                 initialise(module, self.init_std)
@@ -214,10 +219,15 @@ class VLMo(Model):
         """Width of the hidden states."""
         return self.pooler.dense.out_features
 
+    @property
+    def depth(self) -> int:
+        """Layers."""
+        return len(self.stack.layers)
+
     def needs(self) -> Needs:
         """Texts and pixels in [-1, 1], or texts and stored features."""
         if self.image_source == "features":
-            return Needs(text=True, regions=True)
+            return Needs(text=True, regions=True, grid=self.grid)
         return Needs(text=True, pixels=True, size=(self.image_size, self.image_size))
 
     def word_table(self) -> nn.Embedding:

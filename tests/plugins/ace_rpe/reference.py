@@ -134,7 +134,7 @@ class Numbered:
 
     ids = {"pad": 0, "cls": 2, "sep": 3}  # noqa: RUF012
 
-    def encode(self, raw: str, key: str = "", length: int | None = None) -> TextSample:  # noqa: ARG002
+    def encode(self, raw: str, key: str = "", length: int | None = None) -> TextSample:
         pieces = [int(word) for word in raw.split()]
         inner = [False] * len(pieces)
         return TextSample(key or raw, raw, [2, *pieces, 3], [True, *inner, True], [-1, *range(len(pieces)), -1])
