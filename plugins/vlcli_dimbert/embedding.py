@@ -33,6 +33,15 @@ class Appearance(nn.Sequential):
             fc7, inner = nn.Linear(features, features), nn.Linear(features, dim)
             super().__init__(fc7, nn.ReLU(), inner, nn.ReLU(), nn.Dropout(dropout))
 
+    def initialise(self, std: float) -> None:
+        """Keep a feature's scale: BERT's deviation does at 2,048 numbers, fewer numbers need a larger one.
+
+        Without it a narrow feature is drowned by what it is summed with, which is normalised, and is learnt late.
+        """
+        for layer in self:
+            if isinstance(layer, nn.Linear) and (wanted := 0.9 * layer.in_features**-0.5) > std:
+                nn.init.normal_(layer.weight, std=wanted)
+
 
 class PaperRegions(nn.Module):
     """DiMBERT's: W r + [LN(W_g g); LN(W_c c)], geometry g of 5 numbers, class probabilities c.

@@ -31,7 +31,8 @@ from vlcli.tasks.captioning import Captioning, coco_number
 
 LOOKS = [(colour, kind) for colour in ("red", "blue", "green") for kind in ("circle", "square", "star")]
 FORMS = ("a {} {}", "there is a {} {} here", "one {} {}")
-MODEL = {"name": "dimbert", "hidden": 32, "heads": 4, "layers": 2, "concepts": 0, "dropout": 0.0, "init_std": 0.1}
+SIZES = {"hidden": 32, "heads": 4, "layers": 2, "concepts": 0, "dropout": 0.0, "init_std": 0.1}
+MODEL = {"name": "dimbert", "appearance": "linear", **SIZES}
 TEXT = {"vocabulary": {"train": [{"name": "karpathy"}], "size": 120}, "length": 10}
 
 
@@ -66,17 +67,26 @@ def stage(root: dict[str, Path], folder: Path, inputs: dict[str, Path], **config
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Pictures' features and captions."""
+    return make_world(tmp_path_factory.mktemp("captioning"))
+
+
+@pytest.fixture(scope="module")
+def world(data: dict[str, Path]) -> dict[str, Path]:
     """The data, and a model after cross-entropy."""
     pytest.importorskip("vlcli_dimbert")
+    folder = data["data"].parent / "xe"
+    run_training(cross_entropy(data, folder, epochs=40))
+    return {**data, "xe": folder}
+
+
+def cross_entropy(data: dict[str, Path], folder: Path, epochs: int) -> Any:
     torch.set_num_threads(1)
-    made = make_world(tmp_path_factory.mktemp("captioning"))
-    folder = made["data"].parent / "xe"
     common = {"kind": "finetune", "task": {"name": "captioning"}, "model": MODEL, "text": TEXT, "batch_size": 45}
     objectives = [{"name": "s2slm", "probability": 0.4, "limit": None}]
     optimizer = {"lr": 3e-3, "betas": [0.9, 0.98]}
-    run_training(stage(made, folder, {}, **common, objectives=objectives, optimizer=optimizer, epochs=40))
-    return {**made, "xe": folder}
+    return stage(data, folder, {}, **common, objectives=objectives, optimizer=optimizer, epochs=epochs)
 
 
 @pytest.mark.slow
@@ -84,6 +94,7 @@ def test_an_evaluation_leaves_scores_and_the_server_s_file(world: dict[str, Path
     result = evaluate.run(stage(world, tmp_path / "test", {"xe": world["xe"]}, kind="evaluate", **{"from": "xe"}))
     rows = [json.loads(line) for line in (tmp_path / "test/predictions.jsonl").read_text().splitlines()]
     assert len(rows) == 9  # once a picture, not once a caption
+    assert sum(row["prediction"] in row[REFERENCES] for row in rows) >= 8  # of nine looks, which it never saw so
     assert {len(row[REFERENCES]) for row in rows} == {3}
     assert {"bleu_1", "bleu_4", "rouge_l", "cider_d", "cider", "words", "distinct"} <= set(result.metrics)
     assert result.metrics["cider_d"] == pytest.approx(np.mean([row["cider_d"] for row in rows]))
@@ -124,6 +135,23 @@ def test_a_resumed_run_is_the_same(world: dict[str, Path], tmp_path: Path, basel
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.slow
+def test_captions_rise_from_an_early_checkpoint(data: dict[str, Path], tmp_path: Path) -> None:
+    early, later = tmp_path / "early", tmp_path / "later"
+    run_training(cross_entropy(data, early, epochs=22))
+    made = {**data, "xe": early}
+    objectives = [{"name": "scst", "longest": 8, "baseline": "samples", "samples": 8}]
+    run_training(scst(made, later, objectives=objectives, epochs=40, batch_size=45))
+    lines = [json.loads(line) for line in (later / "log.jsonl").read_text().splitlines()]
+    rewards = [line["scst/reward"] for line in lines]
+    assert np.mean(rewards[-8:]) > 1.5 * np.mean(rewards[:8])
+    scores = [
+        evaluate.run(stage(data, tmp_path / f"of-{of.name}", {of.name: of}, kind="evaluate", **{"from": of.name}))
+        for of in (early, later)
+    ]
+    assert scores[1].metrics["cider_d"] > scores[0].metrics["cider_d"] + 0.5
+
+
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
     from vlcli.engine.weights import read_tensors
 
@@ -145,8 +173,8 @@ def test_the_servers_pair_of_files(tmp_path: Path) -> None:
         Captioning(algorithm="../x")
 
 
-def test_examples_know_the_captions_of_their_pictures(world: dict[str, Path]) -> None:
-    reader = Karpathy(world["data"], split="test")
+def test_examples_know_the_captions_of_their_pictures(data: dict[str, Path]) -> None:
+    reader = Karpathy(data["data"], split="test")
     task = Captioning(train_on="captions")
     training, scored = task.arrange_training([reader])[0].examples(), task.arrange([reader])[0].examples()
     assert (len(training), len(scored)) == (27, 9)

@@ -36,7 +36,7 @@ class ShapesConfig:
         images: pictures shared by the caption, question, region and entailment sets; 80/10/10 train/val/test.
         size: side of a picture in pixels.
         captions: COCO captions per picture.
-        caption_forms: what they say, out of ``CAPTIONS`` (repeat one to weigh it); empty: everything, single shapes most.
+        caption_forms: what they say, out of ``CAPTIONS`` (repeat one to weigh it); empty: everything, in usual shares.
         objects: fewest and most shapes in a picture.
         colours: names out of ``PALETTE``.
         kinds: names out of ``KINDS``.

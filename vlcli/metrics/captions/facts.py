@@ -1,6 +1,6 @@
 """Whether captions are true of annotated things: kinds and attributes, their number, and where they are.
 
-Read are plain sentences: a noun (attributes, then a kind: "small red circle") with an article, a number or "no" before it,
+Read are plain sentences: a noun (attributes, then a kind: "small red circle") behind an article, a number or "no",
 "left of", "right of", "above" or "below" between two nouns, and "at the top left" or "in the middle" behind one.
 """
 
@@ -14,8 +14,8 @@ MARGIN = 0.1
 """Of the picture's side: nearer centres are neither left nor right, above nor below one another."""
 EDGES = (0.38, 0.62)
 """Shares of a side where left ends and right begins, top ends and bottom begins."""
-NUMBERS = {word: number for number, word in enumerate("no one two three four five six seven eight nine ten".split())}
-NUMBERS |= {"a": 1, "an": 1, "the": 1, "without": 0}
+_COUNTED = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+NUMBERS = {word: number for number, word in enumerate(_COUNTED)} | {"a": 1, "an": 1, "the": 1, "without": 0}
 RELATIONS = ("left", "right", "above", "below")
 PLACES = {"top": (1, 0), "bottom": (1, 1), "left": (0, 0), "right": (0, 1)}
 """The axis (0: x) and the side (0: where it begins)."""
@@ -47,7 +47,7 @@ class Named:
         kind: None where it names none ("shape").
         attributes: single words.
         count: the number before it; 0 for "no".
-        exact: whether the number is a word of number, and not an article.
+        exact: whether it is a number from two on.
         start: place of its first word.
         stop: place after its last one.
     """
@@ -122,11 +122,8 @@ class Claims:
             start = place
             while start and words[start - 1] in self.attributes:
                 start -= 1
-            before = words[start - 1] if start else ""
-            known = before in NUMBERS
-            exact = known and before not in ("a", "an", "the", "one", "no", "without")
             attributes = frozenset(words[start:place])
-            found.append(Named(self.kinds[word], attributes, NUMBERS.get(before, 1), exact, start, place + 1))
+            found.append(Named(self.kinds[word], attributes, *_number(words[:start]), start, place + 1))
         return found
 
     @staticmethod
@@ -146,9 +143,19 @@ class Claims:
         return all(held) if held else None
 
 
+def _number(before: Sequence[str]) -> tuple[int, bool]:
+    """How many the words before a noun speak of, and whether by a word of number from two on."""
+    word = before[-1] if before else ""
+    if word in ("a", "an") and before[-2:-1] == ["without"]:
+        return 0, False
+    count = NUMBERS.get(word, 1)
+    return count, count > 1
+
+
 def _relation(words: Sequence[str]) -> str | None:
     """The relation that words between two nouns express: "left of", "above"."""
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for place, word in enumerate(words):
+        after = words[place + 1] if place + 1 < len(words) else ""
         if word in RELATIONS and (after == "of" or word not in PLACES):
             return word
     return None
@@ -182,7 +189,7 @@ def _lies(thing: Thing, word: str, words: int) -> bool:
 
 
 def fact_metrics(found: Sequence[Truth]) -> dict[str, float]:
-    """Shares over captions: ``right/look`` of all (one that names nothing is not right), the others of those that claim it.
+    """Shares over captions: ``right/look`` of all (naming nothing is not right), the others of those that claim it.
 
     ``named/place`` is the share of captions that claim a place.
     """
