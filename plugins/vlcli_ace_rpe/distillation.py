@@ -114,6 +114,12 @@ class MomentumContrast(MomentumHeads):
         texts, images = self._vectors(step, self.text, self.image)
         return {"text_embedding": texts, "image_embedding": images}
 
+    def embed(self, step: Step, side: str) -> Tensor:
+        """Normalised vectors of unique sentences or pictures."""
+        states = step.text(self.view, rows="pooled") if side == "text" else step.image(self.view, rows="pooled")
+        head = self.text if side == "text" else self.image
+        return F.normalize(full_precision(head(summary(states))), dim=-1)
+
     def after_step(self, step: Step, outcome: Outcome) -> None:
         """The batch enters the queue, the oldest leave it."""
         texts, images = step.gather(outcome.outputs["new_texts"]), step.gather(outcome.outputs["new_images"])

@@ -11,19 +11,27 @@ from vlcli.metrics.search import block_rows, search
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 5), st.integers(1, 700), st.integers(1, 12), st.integers(0, 9999), st.booleans())
-def test_the_best_are_those_of_the_whole_matrix(asked: int, count: int, k: int, seed: int, coarse: bool) -> None:
+@given(
+    st.integers(1, 5),
+    st.integers(1, 700),
+    st.integers(1, 12),
+    st.integers(0, 9999),
+    st.booleans(),
+    st.sampled_from([0, 64]),
+)
+def test_the_best_are_those_of_the_whole_matrix(
+    asked: int, count: int, k: int, seed: int, coarse: bool, memory: int
+) -> None:
     draw = torch.Generator().manual_seed(seed)
     queries, vectors = torch.randn(asked, 8, generator=draw), torch.randn(count, 8, generator=draw)
     if coarse:  # many ties
         queries, vectors = queries.round(), vectors.round()
-    scores, rows = search(queries, vectors, k, memory_mb=0)  # the smallest blocks
+    scores, rows = search(queries, vectors, k, memory_mb=memory)  # in the smallest blocks, or at once
     whole = queries @ vectors.T
     order = whole.sort(dim=1, descending=True, stable=True)
     torch.testing.assert_close(scores, order.values[:, : min(k, count)])
     assert torch.equal(whole.gather(1, rows), scores)
-    if not coarse:
-        assert torch.equal(rows, order.indices[:, : min(k, count)])
+    assert torch.equal(rows, order.indices[:, : min(k, count)]), "of equal scores the lower row"
     assert all(len(set(row)) == len(row) for row in rows.tolist())
 
 

@@ -1,4 +1,4 @@
-"""Decoding, scoring, submissions; retrieval against a plain double loop."""
+"""Decoding, scoring, submissions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ from vlcli import registry
 from vlcli.engine.learner import build_learner
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Batch, Images, Pixels, View
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Objective
 from vlcli.progress import Silent
-from vlcli.tasks.retrieval import rerank, top
 
 torch.set_num_threads(1)  # two threads beside a busy neighbour are many times slower
 LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
@@ -42,89 +39,6 @@ class Runner:
     def predict(self, step, only=None):
         with torch.no_grad():
             return self.learner.predict(step)
-
-
-def pieces() -> list[Batch]:
-    """Three texts for each of four images, in two batches that share images 1 and 2."""
-    whole = make_batch(rows=12, seed=5)
-    batches = []
-    for rows, images in ((range(7), [0, 1, 2]), (range(5, 12), [1, 2, 3])):
-        chosen = torch.tensor(list(rows))
-        view = View(
-            whole.clean.text.select(chosen),
-            whole.clean.images.select(torch.tensor(images)),
-            torch.arange(len(chosen)),
-            torch.tensor([[images.index(row // 3)] for row in rows]),
-        )
-        batches.append(Batch({"clean": view}, {}, [str(row) for row in rows], chosen))
-    return batches
-
-
-def test_retrieval_scores_every_pair_as_a_double_loop_would():
-    torch.manual_seed(0)
-    runner, whole = Runner(build_learner(LXMERT, ["matching"], SMALL), pieces()), make_batch(rows=12, seed=5)
-    task = registry.build("tasks", {"name": "retrieval", "block": 5})
-    result = task.evaluate(runner)
-    scores = np.zeros((12, 4))
-    for text in range(12):
-        for image in range(4):
-            view = View(whole.clean.text, whole.clean.images, torch.tensor([text]), torch.tensor([[image]]))
-            outputs = runner.predict(
-                Step(runner.model, Batch({"clean": view}, {}, ["x"], torch.zeros(1)), training=False)
-            )
-            scores[text, image] = outputs["matching"]["score"].item()
-    assert result.metrics["texts"] == 12
-    assert result.metrics["images"] == 4
-    by_key = {row["key"]: row for row in result.predictions}
-    for text in range(12):
-        row = by_key[f"image/t{text}"]
-        assert row["prediction"] == f"i{scores[text].argmax()}"
-        assert row["score"] == pytest.approx(scores[text].max(), abs=1e-4)
-        assert row["rank"] == 1 + (scores[text] > scores[text, text // 3]).sum()
-    found = np.mean([scores[:, image].argmax() // 3 == image for image in range(4)])
-    assert result.metrics["text/r@1"] == pytest.approx(found)
-
-
-class Vectors(Objective):
-    """A first stage for the test: fixed vectors from the raw rows."""
-
-    def predict(self, step, only=None):
-        view = step.view()
-        text = torch.nn.functional.one_hot(view.text.ids[:, 1] % 8, 8).float()[view.text_rows]
-        image = view.images.regions.features[:, 0, :8][view.image_rows[:, 0]]
-        return {"text_embedding": text, "image_embedding": image}
-
-
-def test_candidates_of_a_first_stage_are_the_only_pairs_scored():
-    learner = build_learner(LXMERT, ["matching"], SMALL)
-    learner.objectives["vectors"] = Vectors(learner.model, SMALL)
-    runner = Runner(learner, pieces())
-    exact = registry.build("tasks", {"name": "retrieval"}).evaluate(runner).metrics
-    every = (
-        registry.build("tasks", {"name": "retrieval", "first": "vectors", "candidates": 12}).evaluate(runner).metrics
-    )
-    assert every == pytest.approx(exact)
-    alone = registry.build("tasks", {"name": "retrieval", "first": "vectors", "objective": None}).evaluate(runner)
-    short = registry.build("tasks", {"name": "retrieval", "first": "vectors", "candidates": 1}).evaluate(runner)
-    best = [{row["key"]: row["prediction"] for row in found.predictions} for found in (alone, short)]
-    assert best[0] == best[1]  # with one candidate the first stage decides who is first
-
-
-def test_reranking_keeps_the_rest_in_order_below():
-    near = np.array([[0.9, 0.1, 0.5, 0.3]], np.float32)
-    chosen = top(near, 2)
-    assert chosen.tolist() == [[True, False, True, False]]
-    made = rerank(near, np.array([[-3.0, 0.0, 7.0, 0.0]], np.float32), chosen)
-    assert np.argsort(-made[0]).tolist() == [2, 0, 3, 1]
-
-
-def test_retrieval_needs_sentences_and_something_to_rank_by():
-    with pytest.raises(ComponentError, match="rank by"):
-        registry.build("tasks", {"name": "retrieval", "objective": None})
-    runner = Runner(build_learner(LXMERT, ["matching"], SMALL), [])
-    with pytest.raises(DataError, match="empty"):
-        registry.build("tasks", "retrieval").evaluate(runner)
-    assert registry.build("tasks", {"name": "retrieval", "hard_negatives": 2}).objectives()[0]["as"] == "matching"
 
 
 def test_vqa_scores_by_the_official_rule_and_submits(tmp_path):

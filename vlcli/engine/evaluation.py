@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from vlcli.engine.learner import Learner
 from vlcli.engine.processes import seed_step
+from vlcli.features.extraction import Share
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Model, Recorder, device_of
 from vlcli.nn.step import Step
@@ -32,6 +35,8 @@ class TaskRunner:
         progress: where to report.
         autocast: the precision to compute in.
         label: name of the progress bar.
+        folder: where a task may keep what is worth keeping.
+        share: this process's part, where several evaluate together.
     """
 
     def __init__(
@@ -44,8 +49,11 @@ class TaskRunner:
         progress: Progress | None = None,
         autocast: Autocast = nullcontext,
         label: str = "evaluate",
+        folder: Path | None = None,
+        share: Share | None = None,
     ) -> None:
-        self.learner, self.data = learner, data
+        self.learner, self.data, self.folder = learner, data, folder
+        self.share = share or Share()
         self.batch_size, self.workers = batch_size, workers
         self.progress: Progress = progress or Silent()
         self.autocast, self.label = autocast, label
@@ -60,11 +68,12 @@ class TaskRunner:
         """Sizes and answers."""
         return self.learner.model.facts
 
-    def batches(self) -> Iterator[Batch]:
-        """Every batch in order, on the model's device."""
-        loader = self.data.loader(self.batch_size, shuffle=False, workers=self.workers)
+    def batches(self, data: Any = None) -> Iterator[Batch]:
+        """Every batch in order (or those of other data), on the model's device."""
+        data = self.data if data is None else data
+        loader = data.loader(self.batch_size, shuffle=False, workers=self.workers)
         device = device_of(self.learner.model)
-        with self.progress.task(self.label, getattr(self.data, "total", len(self.data)), "ex") as bar:
+        with self.progress.task(self.label, getattr(data, "total", len(data)), "ex") as bar:
             for batch in loader:
                 yield batch.to(device)
                 bar.advance(len(batch))
@@ -78,6 +87,18 @@ class TaskRunner:
         with _grad(step.record), self.autocast():
             outputs = self.learner.predict(step, only)
         return {name: {key: _plain(value) for key, value in found.items()} for name, found in outputs.items()}
+
+    def embed(self, step: Step, objective: str, side: Literal["text", "image"]) -> Tensor:
+        """Vectors of a batch's unique sentences or pictures, in float32."""
+        with torch.no_grad(), self.autocast():
+            return self.learner.embed(step, objective, side).float()
+
+    def identity(self, objective: str) -> dict[str, Any]:
+        """The weights that make an objective's vectors, and the precision."""
+        kind = device_of(self.learner.model).type
+        with self.autocast():
+            precision = str(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else "float32"
+        return {"weights": fingerprint(self.learner, objective), "objective": objective, "precision": precision}
 
 
 class _Passes(Step):
@@ -98,6 +119,17 @@ def _grad(record: Recorder | None) -> AbstractContextManager[Any]:
 
 def _plain(value: Tensor) -> Tensor:
     return value.float() if value.is_floating_point() else value
+
+
+def fingerprint(learner: Learner, objective: str) -> str:
+    """A digest of a model's weights and of the objective that embeds."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (learner.model, learner.embedder(objective)):
+        for name, value in sorted(part.state_dict().items()):
+            plain = value.detach().cpu().contiguous().reshape(-1)
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(plain.view(torch.uint8).numpy().data if plain.numel() else b"")
+    return digest.hexdigest()
 
 
 @contextmanager

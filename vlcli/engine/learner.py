@@ -6,14 +6,14 @@ import copy
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from vlcli import registry
 from vlcli.engine import processes
-from vlcli.errors import Problem, RecipeError, VlcliError
+from vlcli.errors import ComponentError, Problem, RecipeError, VlcliError
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Model, Recorder
 from vlcli.nn.step import Step
@@ -118,6 +118,30 @@ class Learner(nn.Module):
         """``predict`` of every objective that has one (or of ``only`` this one), by name."""
         able = {name: part for name, part in self.objectives.items() if type(part).predict is not Objective.predict}
         return {name: part.predict(step) for name, part in able.items() if only in (None, name)}
+
+    def embed(self, step: Step, objective: str, side: Literal["text", "image"]) -> Tensor:
+        """Vectors of a batch's sentences or pictures, by the objective named, else by the only one that gives any.
+
+        Raises:
+            ComponentError: none gives any, or several do.
+        """
+        return self.embedder(objective).embed(step, side)
+
+    def embedder(self, name: str) -> Objective:
+        """The objective of that name, else the only one that gives vectors.
+
+        Raises:
+            ComponentError: none gives any, or several do.
+        """
+        able = {own: part for own, part in self.objectives.items() if type(part).embed is not Objective.embed}
+        if name in able or len(able) == 1:
+            return able.get(name) or next(iter(able.values()))
+        raise ComponentError(
+            f"The model has nothing to embed sentences and pictures with: no objective {name!r}.",
+            got=", ".join(self.objectives) or "no objective",
+            expected="a model trained with contrast, momentum-contrast or anchor-alignment",
+            hint="name one that is there in `first`, or rank by matching alone (first: null)",
+        )
 
     def weight(self, loss: str, epoch: int) -> float:
         """What multiplies the loss called ``loss`` in this epoch."""

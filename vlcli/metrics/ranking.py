@@ -7,6 +7,7 @@ rounding did; here the expectation over all orders of the tied candidates is tak
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,9 +75,19 @@ def _chance(slots: int, tied: int, right: int) -> float:
 
 def recall(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
     """``r@k`` for each k and ``median_rank``, over the queries of ``scores`` (Q, C)."""
-    place = standing(scores, relevant)
+    return recall_of(standing(scores, relevant), ks)
+
+
+def recall_of(place: Standing, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
+    """``r@k`` for each k and ``median_rank``, over queries whose standing is known."""
     found = {f"r@{k}": float(hit_chance(place, k).mean()) for k in ks}
     return {**found, "median_rank": float(np.median(expected_rank(place)))}
+
+
+def joined(places: Sequence[Standing]) -> Standing:
+    """The standings of several runs of queries among the same candidates, one after another."""
+    parts = ([getattr(place, name) for place in places] for name in ("above", "tied", "right"))
+    return Standing(*(np.concatenate(part) for part in parts), total=places[0].total)
 
 
 def both_ways(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:

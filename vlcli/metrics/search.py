@@ -1,7 +1,8 @@
 """Exact search of the nearest among very many vectors, in bounded memory.
 
 Products are taken block by block. Of a block only the pieces whose best score beats what a query has already found are
-looked at again, so that choosing costs little beside the products themselves.
+looked at again, and what they hold is sorted in only when twice as many vectors have been seen, so that choosing costs
+little beside the products themselves.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-PIECE = 128
+PIECE = 64
 """Scores that share one maximum."""
-CHANCE = 1 << 20
+PRODUCTS = 2 << 20
+"""Bytes of a block's scores: they are looked through while they are still in the processor's cache."""
+WAITING = 1 << 18
+"""Scores that may wait to be sorted in."""
+FEWEST, MOST = 1024, 1 << 16
+"""Rows of a block, where memory allows."""
 
 
 class Vectors(Protocol):
@@ -39,73 +45,108 @@ def search(queries: Tensor, vectors: Vectors, k: int, *, memory_mb: int = 256) -
     Returns:
         Scores (Q, k) and rows (Q, k).
     """
-    count = int(vectors.shape[0])
-    k = min(k, count)
-    best = torch.full((len(queries), k), -torch.inf, dtype=queries.dtype, device=queries.device)
-    found = torch.zeros(len(queries), k, dtype=torch.long, device=queries.device)
-    for start, block in _blocks(vectors, queries, memory_mb):
-        best, found = _merge(best, found, queries @ block.T, start, k)
-    return best, found
+    k = min(k, int(vectors.shape[0]))
+    kept = _Kept(queries, k)
+    for start, scores in products(queries, vectors, memory_mb):
+        kept.look(scores, start)
+    kept.sort_in()
+    return kept.scores, kept.rows
+
+
+class _Kept:
+    """The best so far, and what has since been found above the last of them.
+
+    Args:
+        queries: (Q, D).
+        k: how many are kept of each.
+    """
+
+    def __init__(self, queries: Tensor, k: int) -> None:
+        self.scores = torch.full((len(queries), k), -torch.inf, dtype=queries.dtype, device=queries.device)
+        self.rows = torch.zeros(len(queries), k, dtype=torch.long, device=queries.device)
+        self.waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.count, self.due = 0, 0
+
+    def look(self, scores: Tensor, start: int) -> None:
+        """Take what may be among the best of a block's scores (Q, n), whose first row is ``start``."""
+        whole, floor = scores.shape[1] // PIECE * PIECE, self.scores[:, -1:]
+        pieces = scores[:, :whole].unflatten(1, (-1, PIECE)).amax(2) > floor
+        query, piece = pieces.nonzero(as_tuple=True)
+        if len(query) * 4 > pieces.numel():  # little is known yet
+            self._add(*_top(scores, min(self.rows.shape[1], scores.shape[1])), start)
+            self.due = 0
+        else:
+            self._add(*_inside(scores, query, piece, floor), start)
+            query, place = (scores[:, whole:] > floor).nonzero(as_tuple=True)  # of the last block alone
+            self._add(query, place + whole, scores[query, place + whole], start)
+        if start + scores.shape[1] >= self.due or self.count > WAITING:
+            self.sort_in()
+            self.due = 2 * (start + scores.shape[1])
+
+    def _add(self, query: Tensor, place: Tensor, values: Tensor, start: int) -> None:
+        if len(query):
+            self.waiting.append((query, place + start, values))
+            self.count += len(query)
+
+    def sort_in(self) -> None:
+        """The best of what was kept and of what waits; of equal scores the one that was found first."""
+        (asked, k), there = self.scores.shape, torch.arange(len(self.scores), device=self.rows.device)
+        own = (there.repeat_interleave(k), self.rows.flatten(), self.scores.flatten())
+        query, rows, values = (torch.cat(parts) for parts in zip(own, *self.waiting, strict=True))
+        order = values.sort(descending=True, stable=True).indices
+        order = order[query[order].sort(stable=True).indices]
+        counts = torch.bincount(query, minlength=asked)
+        place = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[query[order]]
+        order = order[place < k]
+        self.scores, self.rows = values[order].view(asked, k), rows[order].view(asked, k)
+        self.waiting, self.count = [], 0
+
+
+def products(queries: Tensor, vectors: Vectors, memory_mb: int = 256) -> Iterator[tuple[int, Tensor]]:
+    """Scores (Q, n) of all queries with one run of vectors after another, and where the run starts.
+
+    The tensor is written anew for each run: use it before the next.
+    """
+    rows = block_rows(len(queries), queries.shape[1], memory_mb, queries.element_size())
+    rows = min(rows, int(vectors.shape[0]))
+    scores = queries.new_empty(len(queries), rows)
+    for start, block in _blocks(vectors, queries, rows):
+        whole = len(block) == rows
+        yield start, torch.mm(queries, block.T, out=scores) if whole else queries @ block.T
 
 
 def block_rows(queries: int, dim: int, memory_mb: int, size: int = 4) -> int:
-    """Rows a block: vectors, their products, and as much again for choosing fit into ``memory_mb``."""
+    """Rows a block: vectors, their products, and as much again for choosing fit into ``memory_mb``.
+
+    Where memory allows more, as many as keep the products in the processor's cache.
+    """
     rows = memory_mb * 2**20 // (size * (dim + 3 * queries))
-    return max(PIECE, rows // PIECE * PIECE)
+    quick = min(max(PRODUCTS // (size * queries), FEWEST), MOST)
+    return max(PIECE, min(rows, quick) // PIECE * PIECE)
 
 
-def _blocks(vectors: Vectors, queries: Tensor, memory_mb: int) -> Iterator[tuple[int, Tensor]]:
-    count = int(vectors.shape[0])
-    step = min(block_rows(len(queries), queries.shape[1], memory_mb, queries.element_size()), 1 << 16)
-    for start in range(0, count, step):
-        yield start, torch.as_tensor(vectors[start : start + step]).to(queries.device, queries.dtype)
+def _blocks(vectors: Vectors, queries: Tensor, rows: int) -> Iterator[tuple[int, Tensor]]:
+    for start in range(0, int(vectors.shape[0]), rows):
+        yield start, torch.as_tensor(vectors[start : start + rows]).to(queries.device, queries.dtype)
 
 
-def _merge(best: Tensor, found: Tensor, scores: Tensor, start: int, k: int) -> tuple[Tensor, Tensor]:
-    """The best of what was found and of a block's scores (Q, n)."""
-    queries, count = scores.shape
-    whole = count // PIECE * PIECE
-    floor = best[:, -1:]
-    pieces = (
-        scores[:, :whole].unflatten(1, (-1, PIECE)).amax(2) > floor if whole else scores.new_zeros(queries, 0).bool()
-    )
-    rest = scores[:, whole:] > floor if whole < count else None
-    rows, columns = _above(scores, pieces, rest, floor, whole)
-    if not len(rows):
-        return best, found
-    if len(rows) > queries * max(4 * k, 1024):  # nothing is known yet: the first block is sorted whole
-        top, place = scores.topk(min(k, count), 1)
-        return _best(torch.cat([best, top], 1), torch.cat([found, place + start], 1), k)
-    order = torch.arange(len(rows), device=rows.device)
-    first = torch.searchsorted(rows, torch.arange(queries, device=rows.device))
-    width = int(torch.bincount(rows, minlength=queries).max())
-    more = scores.new_full((queries, width), -torch.inf)
-    where = found.new_zeros(queries, width)
-    more[rows, order - first[rows]] = scores[rows, columns]
-    where[rows, order - first[rows]] = columns + start
-    return _best(torch.cat([best, more], 1), torch.cat([found, where], 1), k)
+def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, column and score of the ``k`` best of each query; of those that tie for the last, the earlier ones."""
+    values, places = scores.topk(k, 1)
+    tied = ((scores >= values[:, -1:]).sum(1) > k).nonzero()[:, 0]
+    if len(tied):
+        places[tied] = scores[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    places = places.sort(1).values
+    query = torch.arange(len(scores), device=scores.device).repeat_interleave(k)
+    return query, places.flatten(), scores.gather(1, places).flatten()
 
 
-def _above(scores: Tensor, pieces: Tensor, rest: Tensor | None, floor: Tensor, whole: int) -> tuple[Tensor, Tensor]:
-    """Query and column of every score above its query's floor, query by query."""
-    query, piece = pieces.nonzero(as_tuple=True)
-    if len(query) > CHANCE // PIECE * 4:
-        return (scores > floor).nonzero(as_tuple=True)  # type: ignore[return-value]
+def _inside(scores: Tensor, query: Tensor, piece: Tensor, floor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, column and score of what stands above the floor in some pieces."""
     columns = piece[:, None] * PIECE + torch.arange(PIECE, device=scores.device)
-    inside = scores[query[:, None], columns] > floor[query]
-    rows, columns = query[:, None].expand_as(columns)[inside], columns[inside]
-    if rest is not None:
-        more, other = rest.nonzero(as_tuple=True)
-        rows, columns = torch.cat([rows, more]), torch.cat([columns, other + whole])
-        order = rows.argsort(stable=True)
-        rows, columns = rows[order], columns[order]
-    return rows, columns
-
-
-def _best(scores: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The ``k`` best, earlier columns first where scores are equal."""
-    order = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
-    return scores.gather(1, order), rows.gather(1, order)
+    found = scores[query[:, None], columns]
+    chosen, place = (found > floor[query]).nonzero(as_tuple=True)
+    return query[chosen], columns[chosen, place], found[chosen, place]
 
 
 def search_faiss(queries: Tensor, vectors: Vectors, k: int, *, rows: int = 1 << 16) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -123,6 +123,10 @@ class Objective(nn.Module):
     def predict(self, step: Step) -> dict[str, Tensor]:
         """What a task decodes, by name, each (B, ...): usually ``logits``."""
         raise AttributeError(f"{type(self).__name__} predicts nothing")
+
+    def embed(self, step: Step, side: Literal["text", "image"]) -> Tensor:
+        """A vector of each unique sentence (N, D) or picture (M, D), whose products rank; the other side may lack."""
+        raise AttributeError(f"{type(self).__name__} gives no vectors")
 
     def before_step(self, step: Step) -> None:
         """Called before the forward of every optimizer step (momentum updates)."""

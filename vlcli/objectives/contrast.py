@@ -130,6 +130,12 @@ class Contrast(Objective):
         texts, images = self.vectors(step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled"))
         return {"text_embedding": texts[text_rows], "image_embedding": images[image_rows]}
 
+    def embed(self, step: Step, side: Literal["text", "image"]) -> Tensor:
+        """Normalised vectors of unique sentences or pictures."""
+        if side == "text":
+            return self.vectors(step.text(self.view, rows="pooled"), None)[0]
+        return self.vectors(None, step.image(self.view, rows="pooled"))[1]
+
     def vectors(self, text: States | None, image: States | None, second: bool = False) -> tuple[Tensor, Tensor]:
         """Normalised projections of unique texts (N, width) and images (M, width); what is None stays empty."""
         heads = (self.fused_text, self.fused_image) if second else (self.text, self.image)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 
 import torch
 
 from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
-from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
+from vlcli.engine import processes
+from vlcli.engine.bundle import Bundle, find_bundle, load_bundle, read_bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import Problem, RecipeError, UsageError
+from vlcli.features.extraction import Share
 from vlcli.nn.model import device_of
 from vlcli.recipe.schema import Evaluate, Reading
 from vlcli.registry import Spec, as_spec
@@ -33,12 +36,16 @@ def run(context: StageContext) -> StageResult:
     config = context.config
     assert isinstance(config, Evaluate)
     use_threads(config.threads)
+    if processes.rank() and not choose_task(config, read_bundle(source_of(context))).joint:
+        return StageResult({}, {})  # rank 0 does it
     bundle = open_bundle(context)
     task = choose_task(config, bundle)
     check_capabilities(task, bundle, context.name)
     readers = readers_of(context, config, task)
-    data = assemble(context, bundle, readers)
+    data = assemble(context, bundle, readers, task)
     result = evaluate(task, open_runner(context, bundle, data))
+    if processes.rank():
+        return StageResult({}, {})
     files = write_result(context, task, result)
     facts: dict[str, object] = {"examples": data.total, "model": str(bundle.folder)}
     return StageResult(result.metrics, files, _notes(result, data), facts)
@@ -51,6 +58,15 @@ def open_bundle(context: StageContext) -> Bundle:
         UsageError: ``from`` names nothing.
         DataError: nothing there is a trained model.
     """
+    return load_bundle(source_of(context), resolve_device(context.device))
+
+
+def source_of(context: StageContext) -> Path:
+    """The first trained model among what ``from`` names, else the first thing it names.
+
+    Raises:
+        UsageError: ``from`` names nothing.
+    """
     sources = context.sources()
     if not sources:
         raise UsageError(
@@ -58,8 +74,7 @@ def open_bundle(context: StageContext) -> Bundle:
             where=f"stages.{context.name}",
             expected="from: STAGE, or --checkpoint FOLDER",
         )
-    found = next((source for source in sources if find_bundle(source) is not None), sources[0])
-    return load_bundle(found, resolve_device(context.device))
+    return next((source for source in sources if find_bundle(source) is not None), sources[0])
 
 
 def choose_task(config: Reading, bundle: Bundle) -> Task:
@@ -105,11 +120,12 @@ def readers_of(context: StageContext, config: Reading, task: Task) -> list[Reade
     return task.arrange(open_readers(specs, context.root, context.progress))
 
 
-def assemble(context: StageContext, bundle: Bundle, readers: list[Reader]) -> Pipeline:
-    """The evaluation data as the model wants them."""
+def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task: Task | None = None) -> Pipeline:
+    """The evaluation data as model and task want them."""
     config = context.config
     assert isinstance(config, Reading)
     needs = bundle.model.needs()
+    needs = needs if task is None else task.needs(needs, False)
     stores = Stores()
     if needs.regions or needs.concepts:
         stores = open_stores(context.feature_files(config.features), needs)
@@ -141,6 +157,8 @@ def open_runner(context: StageContext, bundle: Bundle, data: Pipeline) -> TaskRu
         workers=config.workers,
         progress=context.progress,
         autocast=partial(torch.autocast, device, half) if half else nullcontext,
+        folder=context.folder,
+        share=Share(processes.rank(), processes.world(), processes.wait, processes.collect),
     )
 
 

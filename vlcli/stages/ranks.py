@@ -1,7 +1,7 @@
 """A run under torchrun or accelerate's launcher: rank 0 decides, the others join its stages that share work.
 
-Everything but extraction and training happens on rank 0 alone. Before such a stage it tells the others what it will
-run, over the process group itself, so nothing can be left over from an earlier run.
+Everything but extraction, training and the evaluation of joint tasks happens on rank 0 alone. Before such a stage it
+tells the others what it will run, over the process group itself, so nothing can be left over from an earlier run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from vlcli.recipe.load import Resolved
 from vlcli.recipe.plan import Options
 from vlcli.stages.base import StageContext
 
-JOINT = ("extract", "pretrain", "finetune")
-"""Kinds of stages that every process takes part in."""
+JOINT = ("extract", "pretrain", "finetune", "evaluate")
+"""Kinds of stages that every process takes part in (evaluation: if the task is joint)."""
 
 
 def several() -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor
 
+from vlcli.features.extraction import Share
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Facts, Model, Recorder
+from vlcli.nn.model import Facts, Model, Needs, Recorder
 from vlcli.nn.step import Step
 from vlcli.progress import Progress
 from vlcli.registry import Spec
@@ -27,9 +28,22 @@ class Runner(Protocol):
     facts: Facts
     data: Any
     """The assembled evaluation data (``vlcli.data.pipeline.Pipeline``), for a loop of one's own."""
+    batch_size: int
+    share: Share
+    """This process's part, where several evaluate a task that is ``joint``."""
+    folder: Path | None
+    """Where what is worth keeping may be kept: the stage's folder; None while training."""
 
-    def batches(self) -> Iterable[Batch]:
-        """The evaluation batches in order, on the model's device, this process's share."""
+    def batches(self, data: Any = None) -> Iterable[Batch]:
+        """The evaluation batches in order (or those of other data), on the model's device."""
+        ...
+
+    def embed(self, step: Step, objective: str, side: Literal["text", "image"]) -> Tensor:
+        """Vectors of a batch's unique sentences or pictures, in float32."""
+        ...
+
+    def identity(self, objective: str) -> dict[str, Any]:
+        """What the vectors of an objective depend on besides the data: weights, precision."""
         ...
 
     def step(self, batch: Batch, record: Recorder | None = None) -> Step:
@@ -63,6 +77,8 @@ class Task:
     """The metric that chooses the best checkpoint (higher is better)."""
     eval_split: ClassVar[str] = "dev"
     """The split that ``vlcli eval TASK`` reads unless told otherwise."""
+    joint: ClassVar[bool] = False
+    """Whether all processes of a run take part in its evaluation, by ``runner.share``; else the first alone."""
     usual_answers: ClassVar[int] = 0
     """Rows of the answer table its papers use, for counting where no data are at hand; 0: it has none."""
 
@@ -85,6 +101,15 @@ class Task:
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
         """The answer or label strings of the task's head, from the training readers; none by default."""
         return ()
+
+    def needs(self, needs: Needs, training: bool) -> Needs:
+        """What must be loaded for it, where that is more than the model asks for, or otherwise sized.
+
+        Args:
+            needs: the model's.
+            training: for training data; else for those it is scored on.
+        """
+        return needs
 
     def attach(self, facts: Facts) -> None:
         """Told, before anything is decoded, the sizes and answers the model was trained with."""

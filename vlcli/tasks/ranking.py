@@ -1,35 +1,42 @@
-"""Every text against every image: what retrieval ranks by.
+"""Every sentence against every picture: encoding each once, and scoring the pairs that are asked for.
 
-Texts and images are encoded once each, in the chunks the loader gives them in; pairs are fused in blocks. Chunks keep
-their own padding, so nothing is padded to the longest of all.
+Pairs are fused in blocks of the chunks that the loader gives, which keep their own padding, so that nothing is padded
+to the longest of all. What is encoded stays in memory up to a bound; the rest waits on disk.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vlcli.errors import DataError
+from vlcli.features.embeddings import EmbeddingStore, EmbeddingWriter
 from vlcli.nn.batch import Batch, Images, Text, View
-from vlcli.nn.model import Model, States
+from vlcli.nn.model import Model, States, device_of
 from vlcli.nn.step import Rows, Step
 from vlcli.tasks.base import Runner
 from vlcli.tasks.outputs import logits_of
 
+Side = Literal["text", "image"]
+Scoring = Literal["odds", "logit", "sum"]
+
 
 @dataclass
 class Chunk:
-    """Some unique texts or images, encoded.
+    """Some sentences or pictures, encoded (or embedded, for models that fuse embeddings).
 
     Attributes:
         start: place of the first in the whole list.
-        rows: as fed.
-        states: as encoded (or embedded, for models that fuse embeddings).
+        rows: as fed; of pictures the names alone.
+        states: what the model fuses.
     """
 
     start: int
@@ -37,160 +44,215 @@ class Chunk:
     states: States
 
 
-@dataclass
-class Library:
-    """All unique texts and images of a data set, and which belong together.
+class Shelf:
+    """Keeps encoded rows: in memory up to a bound, then in files that are read by map.
 
-    Attributes:
-        texts: text keys, in order of first use.
-        images: image keys, in order of first use.
-        pairs: (text, image) places that belong together.
-        text_chunks: the encoded texts.
-        image_chunks: the encoded images.
-        embeddings: by ``text`` and ``image``: a vector each (N, D), where a first stage gives them.
+    Args:
+        memory_mb: the bound, in MiB.
     """
 
-    texts: dict[str, int] = field(default_factory=dict)
-    images: dict[str, int] = field(default_factory=dict)
-    pairs: set[tuple[int, int]] = field(default_factory=set)
-    text_chunks: list[Chunk] = field(default_factory=list)
-    image_chunks: list[Chunk] = field(default_factory=list)
-    embeddings: dict[str, list[Tensor]] = field(default_factory=lambda: {"text": [], "image": []})
+    def __init__(self, memory_mb: int) -> None:
+        self.left = memory_mb * 2**20
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._files = 0
 
-    def relevant(self) -> NDArray[np.bool_]:
-        """(N, M) which belong together."""
-        made = np.zeros((len(self.texts), len(self.images)), dtype=bool)
-        for text, image in self.pairs:
-            made[text, image] = True
-        return made
+    def __enter__(self) -> Self:
+        return self
 
-    def similarity(self) -> NDArray[np.float32]:
-        """(N, M) products of the first stage's vectors."""
-        text, image = (torch.cat(self.embeddings[side]).float() for side in ("text", "image"))
-        return (text @ image.T).cpu().numpy()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def put(self, states: States) -> States:
+        """The same rows, where they will stay."""
+        kept = States(states.hidden, states.layout, extra=states.extra)
+        size = kept.hidden.numel() * kept.hidden.element_size()
+        self.left -= size
+        return kept if self.left >= 0 else kept.map(self._mapped)
+
+    def _mapped(self, tensor: Tensor) -> Tensor:
+        if tensor.numel() * tensor.element_size() < 1 << 16:  # no file for every small thing
+            return tensor.cpu()
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="vlcli-ranking-")
+        self._files += 1
+        path = str(Path(self._folder.name) / str(self._files))
+        made = torch.from_file(path, shared=True, size=tensor.numel(), dtype=tensor.dtype).view(tensor.shape)
+        return made.copy_(tensor)
 
 
 class EncodedStep(Step):
-    """A step whose rows are encoded already: examples are any pairing of them."""
+    """A step whose examples are pairs of rows that are encoded already, row by row."""
 
-    def __init__(self, model: Model, texts: Chunk, images: Chunk, rows: Tensor, columns: Tensor) -> None:
-        assert isinstance(texts.rows, Text)
-        assert isinstance(images.rows, Images)
-        view = View(texts.rows, images.rows, rows, columns[:, None])
-        keys = [""] * len(rows)
-        super().__init__(model, Batch({"clean": view}, {}, keys, torch.zeros_like(rows)), training=False)
-        self.encoded = texts.states, images.states
+    def __init__(self, model: Model, text: Text, images: Images, states: tuple[States, States]) -> None:
+        rows = torch.arange(len(states[0].hidden), device=states[0].hidden.device)
+        view = View(text, images, rows, rows[:, None], aligned=True)
+        super().__init__(model, Batch({"clean": view}, {}, [""] * len(rows), rows), training=False)
+        self.encoded = states
 
     def text(self, view: str = "clean", rows: Rows = "all") -> States:
-        """The encoded texts, whatever the view."""
+        """The encoded sentences, whatever the view."""
         return self.encoded[0]
 
     def image(self, view: str = "clean", rows: Rows = "all") -> States:
-        """The encoded images, whatever the view."""
+        """The encoded pictures, whatever the view."""
         return self.encoded[1]
 
     def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[States, States]:
         return self.encoded
 
 
-def collect(runner: Runner, first: str | None = None, encode: bool = True) -> Library:
-    """Go through the data once and encode every unique text and image.
+def embed(
+    runner: Runner, data: Any, side: Side, names: list[str], objective: str
+) -> tuple[NDArray[np.float32], list[str]]:
+    """A vector of each sentence or picture of ``data``, and the names of those that could be read.
+
+    The vectors (N, D) are mapped from a store where the runner has a folder. Several processes share the work; each
+    batch is what one process alone would have fed.
 
     Args:
         runner: gives batches and passes.
-        first: an objective whose ``predict`` gives ``text_embedding`` and ``image_embedding`` (B, D).
-        encode: keep what :meth:`Model.fuse` takes; False where the first stage alone ranks.
-
-    Raises:
-        DataError: an example lacks its text or its image.
+        data: loads each once.
+        side: which they are.
+        names: of its examples.
+        objective: what embeds.
     """
-    library = Library()
-    for batch in runner.batches():
-        view, step = batch.clean, runner.step(batch)
-        if view.text is None or view.images is None or bool((view.text_rows < 0).any()):
-            raise DataError(
-                "Retrieval needs a sentence and a picture in every example.", got=f"example {batch.keys[0]!r}"
-            )
-        texts, images = _fresh(view.text.keys, library.texts), _fresh(view.images.keys, library.images)
-        if first is not None:
-            outputs = runner.predict(step, first)
-            for side, fresh in (("text", texts), ("image", images)):
-                library.embeddings[side] += _vectors(logits_of(outputs, first, f"{side}_embedding"), view, side, fresh)
-        _match(library, view)
-        if encode:
-            _encode(library, step, texts, images)
-    if not library.texts:
-        raise DataError("There is nothing to rank: the data set is empty.")
-    return library
+    if runner.folder is None:
+        parts = list(_vectors(runner, data, side, objective))
+        return np.concatenate([rows for _, rows in parts]), [name for keys, _ in parts for name in keys]
+    share, path = runner.share, runner.folder / "embeddings" / f"{side}s.h5"
+    key = {**runner.identity(objective), "side": side}
+    writer = EmbeddingWriter(path, key, stale="replace", rank=share.rank)
+    places = [place for place, name in enumerate(names) if name not in writer]
+    batches = [places[start : start + runner.batch_size] for start in range(0, len(places), runner.batch_size)]
+    own = [data.examples[place] for batch in batches[share.rank :: share.count] for place in batch]
+    for keys, rows in _vectors(runner, data.only(own), side, objective) if own else ():
+        writer.append(keys, rows)
+    writer.flush()
+    share.wait()
+    found = EmbeddingWriter(path, key, stale="replace", rank=share.rank)
+    order = [name for name in names if name in found]
+    share.wait()
+    if share.rank == 0:
+        found.finish(order)
+    share.wait()
+    return EmbeddingStore(path, key).vectors, order
+
+
+def _vectors(runner: Runner, data: Any, side: Side, objective: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+    for batch in runner.batches(data):
+        found = runner.embed(runner.step(batch), objective, side)
+        yield list(batch.keys), found[_rows_of(batch.clean, side)].cpu().numpy()
+
+
+def _rows_of(view: View, side: Side) -> Tensor:
+    return view.text_rows if side == "text" else view.image_rows[:, 0]
+
+
+def encode(runner: Runner, data: Any, side: Side, shelf: Shelf) -> tuple[list[Chunk], list[str]]:
+    """Every sentence or picture of ``data`` as the model fuses it, and the names of those that could be read."""
+    chunks: list[Chunk] = []
+    names: list[str] = []
+    start, model = 0, runner.model
+    embedded = model.fuse_takes == "embeddings"
+    with torch.no_grad():
+        for batch in runner.batches(data):
+            view, step = batch.clean, runner.step(batch)
+            given: Any = view.text if side == "text" else view.images
+            if embedded:
+                states = model.embed_text(given) if side == "text" else model.embed_image(given)
+            else:
+                states = step.text() if side == "text" else step.image()
+            rows = _rows_of(view, side)
+            kept = given if side == "text" else Images(list(given.keys))
+            chunks.append(Chunk(start, kept.select(rows), shelf.put(states.select(rows))))
+            names += batch.keys
+            start += len(rows)
+    return chunks, names
+
+
+@dataclass
+class Exact:
+    """Scores of some pairs.
+
+    Attributes:
+        codes: (P,) sorted: sentence times the number of pictures, plus picture; None: all pairs.
+        scores: (P,).
+    """
+
+    codes: NDArray[np.int64] | None
+    scores: NDArray[np.float32]
+
+    def of(self, codes: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The scores of pairs that are there, in any shape."""
+        places = codes if self.codes is None else np.searchsorted(self.codes, codes)
+        found: NDArray[np.float32] = self.scores[places]
+        return found
 
 
 def score_pairs(
-    runner: Runner, library: Library, objective: str, wanted: NDArray[np.bool_] | None = None, block: int = 256
+    runner: Runner,
+    chunks: tuple[list[Chunk], list[Chunk]],
+    objective: str,
+    codes: NDArray[np.int64] | None = None,
+    *,
+    block: int = 128,
+    scoring: Scoring = "odds",
+) -> Exact:
+    """Matching scores of the pairs in ``codes`` (sorted), or of all; several processes share the blocks."""
+    texts, images = chunks
+    many = images[-1].start + len(images[-1].rows)
+    wanted = np.arange((texts[-1].start + len(texts[-1].rows)) * many) if codes is None else codes
+    places, found, done = [], [], runner.share
+    with runner.progress.task("rank", len(wanted), "pair") as bar, torch.no_grad():
+        for number, (text, image, here) in enumerate(_blocks(texts, images, wanted, many, block)):
+            if number % done.count == done.rank:
+                pairs = wanted[here] // many - text.start, wanted[here] % many - image.start
+                places.append(here)
+                found.append(_score(runner, text, image, pairs, objective, scoring))
+            bar.advance(len(here))
+    scores = np.empty(len(wanted), np.float32)
+    own = np.concatenate([np.zeros(0, np.int64), *places]), np.concatenate([np.zeros(0, np.float32), *found])
+    for where, values in done.gather(own):
+        scores[where] = values
+    return Exact(codes, scores)
+
+
+def _score(
+    runner: Runner, text: Chunk, image: Chunk, pairs: tuple[NDArray[Any], NDArray[Any]], objective: str, how: Scoring
 ) -> NDArray[np.float32]:
-    """(N, M) matching scores of every pair (of ``wanted`` pairs; -inf elsewhere)."""
-    scores = np.full((len(library.texts), len(library.images)), -np.inf, dtype=np.float32)
-    total = int(scores.size if wanted is None else wanted.sum())
-    with runner.progress.task("rank", total, "pair") as bar, torch.no_grad():
-        for texts, images, rows, columns in _blocks(library, wanted, block):
-            step = EncodedStep(runner.model, texts, images, rows, columns)
-            found = match_score(logits_of(runner.predict(step, objective), objective))
-            scores[texts.start + rows.cpu().numpy(), images.start + columns.cpu().numpy()] = found.cpu().numpy()
-            bar.advance(len(rows))
-    return scores
+    rows, columns = (torch.from_numpy(axis) for axis in pairs)
+    device = device_of(runner.model)
+    states = text.states.select(rows).to(device), image.states.select(columns).to(device)
+    assert isinstance(text.rows, Text)
+    assert isinstance(image.rows, Images)
+    step = EncodedStep(runner.model, text.rows.select(rows).to(device), image.rows.select(columns), states)
+    logits = logits_of(runner.predict(step, objective), objective)
+    found: NDArray[np.float32] = match_score(logits, how).cpu().numpy()
+    return found
 
 
-def match_score(logits: Tensor) -> Tensor:
-    """(P,) the log odds of "they belong together" of logits (P, 2), or the one logit there is."""
-    logits = logits.float()
-    return logits.reshape(len(logits), -1)[:, 0] if logits[0].numel() == 1 else logits[:, 1] - logits[:, 0]
-
-
-def _fresh(keys: list[str], known: dict[str, int]) -> list[int]:
-    """Rows of ``keys`` not seen before; they are given their places in ``known``."""
-    fresh = []
-    for row, key in enumerate(keys):
-        if key not in known:
-            known[key] = len(known)
-            fresh.append(row)
-    return fresh
-
-
-def _match(library: Library, view: View) -> None:
-    assert view.text is not None
-    assert view.images is not None
-    for text, pictures in zip(view.text_rows.tolist(), view.image_rows.tolist(), strict=True):
-        for picture in pictures:
-            library.pairs.add((library.texts[view.text.keys[text]], library.images[view.images.keys[picture]]))
-
-
-def _encode(library: Library, step: Step, texts: list[int], images: list[int]) -> None:
-    view = step.view()
-    with torch.no_grad():
-        states = step._fuse_inputs("clean", "clean")
-        sides = ((library.text_chunks, view.text, texts), (library.image_chunks, view.images, images))
-        for (chunks, rows, fresh), encoded in zip(sides, states, strict=True):
-            if fresh and rows is not None:
-                index = torch.tensor(fresh, device=encoded.hidden.device)
-                start = sum(len(chunk.rows) for chunk in chunks)
-                chunks.append(Chunk(start, rows.select(index), encoded.select(index)))
-
-
-def _vectors(found: Tensor, view: View, side: str, fresh: list[int]) -> list[Tensor]:
-    """The vectors (1, D) of unique rows, out of one vector an example (B, D)."""
-    rows = (view.text_rows if side == "text" else view.image_rows[:, 0]).tolist()
-    return [found[rows.index(row)][None] for row in fresh]
+def match_score(logits: Tensor, how: Scoring = "odds") -> Tensor:
+    """(P,) how strongly logits (P, 2) speak for a match: its log odds, or its logit alone; or the one there is."""
+    logits = logits.float().reshape(len(logits), -1)
+    if logits.shape[1] == 1:
+        return logits[:, 0]
+    return logits[:, 1] - logits[:, 0] if how == "odds" else logits[:, 1]
 
 
 def _blocks(
-    library: Library, wanted: NDArray[np.bool_] | None, block: int
-) -> Iterator[tuple[Chunk, Chunk, Tensor, Tensor]]:
-    for texts in library.text_chunks:
-        device = texts.states.hidden.device
-        for images in library.image_chunks:
-            height, width = len(texts.rows), len(images.rows)
-            part = np.ones((height, width), dtype=bool)
-            if wanted is not None:
-                part = wanted[texts.start : texts.start + height, images.start : images.start + width]
-            rows, columns = (torch.from_numpy(axis).to(device) for axis in part.nonzero())
-            for start in range(0, len(rows), block):
-                yield texts, images, rows[start : start + block], columns[start : start + block]
+    texts: list[Chunk], images: list[Chunk], codes: NDArray[np.int64], many: int, block: int
+) -> Iterator[tuple[Chunk, Chunk, NDArray[np.int64]]]:
+    """A chunk of sentences, one of pictures, and places in ``codes`` of pairs between them."""
+    starts = np.array([image.start for image in images])
+    for text in texts:
+        first, last = np.searchsorted(codes, [text.start * many, (text.start + len(text.rows)) * many])
+        chunk = np.searchsorted(starts, codes[first:last] % many, side="right") - 1
+        order = chunk.argsort(kind="stable")
+        ends = np.searchsorted(chunk[order], np.arange(len(images) + 1))
+        for number, image in enumerate(images):
+            here = order[ends[number] : ends[number + 1]] + first
+            for start in range(0, len(here), block):
+                yield text, image, here[start : start + block]

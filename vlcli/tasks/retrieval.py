@@ -4,37 +4,44 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from vlcli.data.sides import Sides, split
 from vlcli.errors import ComponentError
-from vlcli.metrics import ranking as metric
+from vlcli.metrics.ranking import Standing, recall_of
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
-from vlcli.tasks.ranking import Library, collect, score_pairs
-
-Scores = NDArray[np.float32]
+from vlcli.tasks.places import Group, Ranking, Vectors, groups_of
+from vlcli.tasks.ranking import Exact, Scoring, Shelf, embed, encode, score_pairs
 
 
 class Retrieval(Task):
-    """Rank all pictures for each sentence and all sentences for each picture; recall at 1, 5 and 10.
+    """Rank all pictures for each sentence and all sentences for each picture; recall at 1, 5 and 10, median rank.
 
-    The matching objective scores every pair; with ``first`` and ``candidates`` it scores only those that the first
-    stage's vectors rank highest (for each sentence and for each picture), the others keep the first stage's order.
+    The matching objective scores every pair. With ``first`` and ``candidates`` it scores only those that the first
+    stage's vectors rank highest (for each sentence and for each picture), the others follow in the first stage's order;
+    without ``objective`` the vectors alone rank. Each sentence and each picture is encoded once. Several processes
+    share the work and find what one finds.
 
     Args:
         objective: what scores a fused pair; None ranks by the first stage alone.
         first: an objective that gives each sentence and each picture a vector.
-        candidates: how many of the first stage's best are scored in pairs; None: all.
+        candidates: how many of the first stage's best are scored in pairs (ALBEF: 256 on COCO, 128 on Flickr30k); None:
+            all.
+        scoring: what a candidate is ranked by: the ``odds`` of a match, its ``logit`` alone (ALBEF's code), or the
+            ``sum`` of that logit and the first stage's product (VLMo's code).
         block: pairs fused at a time.
+        memory: MiB for what is held at a time of encoded rows (the rest waits on disk) and of scores.
+        folds: rank within so many parts of the pictures too, each with its sentences, and take the mean: COCO's 1K test
+            is 5 folds of its 5,000.
         hard_negatives: fine-tuning draws so many wrong pictures and sentences from the batch, the likeliest first;
             0: random sentences of the data.
         ks: how far down the list recall looks.
     """
 
-    paper = "Karpathy and Fei-Fei 2015 (protocol); ALBEF, Li et al. 2021, section 5 (re-ranking)"
+    paper = "Karpathy and Fei-Fei 2015 (protocol); ALBEF, Li et al. 2021, section 5 (re-ranking); VLMo, Bao et al. 2022"
+    requires = frozenset()
     metric = "r_mean"
     eval_split = "test"
+    joint = True
 
     def __init__(
         self,
@@ -42,21 +49,33 @@ class Retrieval(Task):
         objective: str | None = "matching",
         first: str | None = None,
         candidates: int | None = None,
+        scoring: Scoring = "odds",
         block: int = 128,
+        memory: int = 1024,
+        folds: int | None = None,
         hard_negatives: int = 0,
         ks: tuple[int, ...] = (1, 5, 10),
     ) -> None:
-        if first is None and (objective is None or candidates is not None):
+        if first is None and (objective is None or candidates is not None or scoring == "sum"):
             raise ComponentError(
                 "A ranking needs something to rank by.", where="task retrieval", expected="`first: OBJECTIVE`"
             )
-        self.objective, self.first, self.candidates = objective, first, candidates
-        self.block, self.hard_negatives, self.ks = block, hard_negatives, tuple(ks)
+        self.objective, self.first, self.candidates, self.scoring = objective, first, candidates, scoring
+        self.block, self.memory, self.folds = block, memory, folds
+        self.hard_negatives, self.ks = hard_negatives, tuple(ks)
 
     def objectives(self) -> list[Spec]:
-        """Matching of a sentence and a picture; its head goes by one name whichever way negatives are drawn."""
+        """Contrast for the first stage, matching of a sentence and a picture for the pairs.
+
+        The head of matching goes by one name whichever way negatives are drawn.
+        """
+        if self.objective is None:
+            return [{"name": self.first}]
+        if self.first is not None and not self.hard_negatives:
+            return [{"name": self.first}, {"name": "contrast-matching", "as": self.objective}]
+        first = [{"name": self.first}] if self.first is not None else []
         if self.hard_negatives:
-            return [{"name": "hard-matching", "as": "matching", "negatives": self.hard_negatives}]
+            return [*first, {"name": "hard-matching", "as": "matching", "negatives": self.hard_negatives}]
         return [{"name": "matching"}]
 
     def dataset(self) -> Spec:
@@ -65,63 +84,50 @@ class Retrieval(Task):
 
     def evaluate(self, runner: Runner) -> Result:
         """Encode everything once, score the pairs, rank both ways."""
-        library = collect(runner, self.first, encode=self.objective is not None)
-        forth, back = self._scores(runner, library)
-        relevant = library.relevant()
-        image = metric.recall(forth, relevant, self.ks)
-        text = metric.recall(back.T, relevant.T, self.ks)
-        found = {f"image/{name}": value for name, value in image.items()} | {f"text/{k}": v for k, v in text.items()}
+        with Shelf(self.memory) as shelf:
+            sides, vectors, chunks = self._read(runner, split(runner.data), shelf)
+            groups = groups_of(sides, self.folds)
+            ranking = Ranking(sides, vectors, self.memory, self.candidates, self.scoring)
+            exact = None
+            if self.objective is not None:
+                codes = None
+                if self.candidates is not None:
+                    codes = runner.share.gather(ranking.codes(groups) if runner.share.rank == 0 else None)[0]
+                how: dict[str, Any] = {"block": self.block, "scoring": self.scoring}
+                exact = score_pairs(runner, chunks, self.objective, codes, **how)
+        if runner.share.rank:
+            return Result({})
+        return self._result(ranking, groups, exact)
+
+    def _read(self, runner: Runner, sides: Sides, shelf: Shelf) -> tuple[Sides, Vectors | None, Any]:
+        """The sides as far as they can be read, their vectors, and what is fused of them."""
+        images, kept = self._side(runner, sides, "image", shelf)
+        sides = sides.keep(kept)
+        texts, _ = self._side(runner, sides, "text", shelf)
+        vectors = None if self.first is None else Vectors(texts[0], images[0])
+        return sides, vectors, (texts[1], images[1])
+
+    def _side(self, runner: Runner, sides: Sides, side: Any, shelf: Shelf) -> tuple[tuple[Any, Any], list[str]]:
+        data, names = (sides.texts, sides.text_keys) if side == "text" else (sides.images, sides.image_keys)
+        vectors, chunks, found = None, None, names
+        if self.first is not None:
+            vectors, found = embed(runner, data, side, names, self.first)
+        if self.objective is not None:
+            chunks, found = encode(runner, data, side, shelf)
+        return (vectors, chunks), found
+
+    def _result(self, ranking: Ranking, groups: list[Group], exact: Exact | None) -> Result:
+        whole, *folds = groups
+        rows: list[dict[str, Any]] = []
+        image, text = (ranking.stand(way, whole, exact, rows) for way in ("image", "text"))
+        found = self._metrics(image, text)
+        if folds:
+            parts = [self._metrics(*(ranking.stand(way, fold, exact) for way in ("image", "text"))) for fold in folds]
+            found |= {f"folds/{name}": sum(part[name] for part in parts) / len(parts) for name in parts[0]}
+        return Result({**found, "texts": float(len(whole.texts)), "images": float(len(whole.images))}, rows)
+
+    def _metrics(self, image: Standing, text: Standing) -> dict[str, float]:
+        found = {f"image/{name}": value for name, value in recall_of(image, self.ks).items()}
+        found |= {f"text/{name}": value for name, value in recall_of(text, self.ks).items()}
         hits = [value for name, value in found.items() if "r@" in name]
-        found |= {
-            "r_mean": sum(hits) / len(hits),
-            "texts": float(len(library.texts)),
-            "images": float(len(library.images)),
-        }
-        rows = _rows("image", list(library.texts), list(library.images), forth, relevant)
-        rows += _rows("text", list(library.images), list(library.texts), back.T, relevant.T)
-        return Result(found, rows)
-
-    def _scores(self, runner: Runner, library: Library) -> tuple[Scores, Scores]:
-        """Scores (N, M) for sentences asking, and for pictures asking; the same unless candidates are cut."""
-        if self.objective is None:
-            scores = library.similarity()
-            return scores, scores
-        if self.candidates is None:
-            scores = score_pairs(runner, library, self.objective, block=self.block)
-            return scores, scores
-        near = library.similarity()
-        by_text, by_image = top(near, self.candidates), top(near.T, self.candidates).T
-        exact = score_pairs(runner, library, self.objective, by_text | by_image, self.block)
-        return rerank(near, exact, by_text), rerank(near, exact, by_image)
-
-
-def top(scores: Scores, count: int) -> NDArray[np.bool_]:
-    """(Q, C) the ``count`` best of each row."""
-    chosen = np.zeros(scores.shape, dtype=bool)
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-    np.put_along_axis(chosen, best, True, axis=1)
-    return chosen
-
-
-def rerank(near: Scores, exact: Scores, chosen: NDArray[np.bool_]) -> Scores:
-    """``exact`` where ``chosen``, and below all of those the others in the order of ``near``."""
-    floor = exact[chosen].min() - 1.0
-    return np.where(chosen, exact, near - near.max() + floor).astype(np.float32)
-
-
-def _rows(
-    way: str, queries: list[str], found: list[str], scores: Scores, relevant: NDArray[np.bool_]
-) -> list[dict[str, Any]]:
-    """One prediction a query: the best candidate, its score, and the rank of the first right one."""
-    ranks = metric.expected_rank(metric.standing(scores, relevant)).tolist()
-    best = scores.argmax(1).tolist()
-    return [
-        {
-            "key": f"{way}/{query}",
-            "prediction": found[place],
-            "score": float(scores[row, place]),
-            "rank": ranks[row],
-            "correct": bool(relevant[row, place]),
-        }
-        for row, (query, place) in enumerate(zip(queries, best, strict=True))
-    ]
+        return {**found, "r_mean": sum(hits) / len(hits)}
