@@ -64,7 +64,7 @@ class Predictions(Drawing):
         if "boxes" in row and pictures:
             pictures[0] = self._boxed(pictures[0], row)
         lines = [(example.text, INK)] if example.text else []
-        return Cell(_side_by_side(pictures), lines + self._lines(example, row))
+        return Cell(side_by_side(pictures), lines + self._lines(example, row))
 
     def _lines(self, example: Example, row: Mapping[str, Any]) -> list[tuple[str, str]]:
         right = row.get("correct", row.get("accuracy"))
@@ -100,7 +100,8 @@ def paired(data: Pipeline, rows: list[dict[str, Any]]) -> list[tuple[Example, di
     return found
 
 
-def _side_by_side(pictures: list[Image.Image]) -> Image.Image:
+def side_by_side(pictures: list[Image.Image]) -> Image.Image:
+    """Pictures of one height in a row."""
     if len(pictures) == 1:
         return pictures[0]
     height = min((picture.height for picture in pictures), default=40)

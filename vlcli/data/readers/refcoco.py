@@ -33,7 +33,7 @@ class RefCOCO(Reader):
             those of ``detections`` (``detected``), or annotated ones with detected ones behind (``both``: training in
             the detected setting).
         detections: a file of boxes under the root, MAttNet's or COCO's.
-        whole: also the whole picture, before the others (VL-BERT).
+        whole: also the whole picture, before the others (VL-BERT); it stands alone where nothing was detected.
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
     """
@@ -117,10 +117,9 @@ class RefCOCO(Reader):
             found = [truth[name]] if self.candidates != "detected" else []
             if self.candidates != "truth" and (more := boxes_for(detected, name)) is not None and len(more):
                 found.append(self._detected(more.top(None), truth[name]))
-            if self.whole:
+            if self.whole or not found:  # where nothing was detected there is still a picture, and nothing to hit
                 found.insert(0, _whole(truth[name]))
-            if found:
-                made[name] = found[0] if len(found) == 1 else _joined(found)
+            made[name] = found[0] if len(found) == 1 else _joined(found)
         return made
 
     def _detected(self, boxes: BoxList, annotated: BoxList) -> BoxList:
