@@ -170,6 +170,17 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli draw --recipe pictures.yaml": Way("looks", DRY),
     "vlcli draw reds --plugin reds.py --root photos data=folder": Way("reds.png"),
+    "vlcli run tiny/dimbert-story": Way(
+        "in_order",
+        ("stages.world.world.albums=8", "stages.eyes.steps=1", "stages.story.epochs=1", "text.length=80", "--quiet"),
+        slow=True,
+    ),
+    "vlcli run tiny/dimbert-referring": Way(
+        "accuracy/other",
+        ("stages.world.world.images=40", "stages.eyes.steps=1", "stages.refer.epochs=1", "--quiet"),
+        slow=True,
+    ),
+    "vlcli draw --recipe grounding.yaml": Way("looks", DRY),
     "vlcli draw irpe-index ratio=2.0": Way("index.png"),
     "vlcli draw irpe-buckets method=cross 'grid=[10, 16]' 'at=[[0, 0], [5, 8]]'": Way("buckets-cross.json"),
     "vlcli draw irpe-macs": Way("macs.png", ("resolutions=[64]", "sides=[K]", "size=tiny")),
