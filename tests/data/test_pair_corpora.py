@@ -1,4 +1,4 @@
-"""Pair corpora of the web: lists with folders, tar shards; what cannot be used is left out and counted, never a crash."""
+"""Pair corpora of the web, lists with folders and tar shards: what cannot be used is left out and counted."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from small_run import context
 
 from vlcli.data.images import load_image
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.readers.pair_corpora import SBU, ConceptualCaptions
 from vlcli.data.readers.tar_shards import NO_CAPTION, NO_PICTURE, WebDataset, braces
 from vlcli.errors import DataError
+from vlcli.features import FeatureStore
 from vlcli.features.images import read_size
 from vlcli.features.shards import BadShardError, is_there, members, places
 from vlcli.nn.model import Needs
+from vlcli.stages import extract
 
 COLOURS = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250), "grey": (90, 90, 90)}
 
@@ -68,7 +71,7 @@ def test_shards_are_read_where_they_are(tmp_path: Path) -> None:
     assert not is_there(path.with_name("9.png"))
     assert not reader.left_out
     assert WebDataset(tmp_path).examples() == examples
-    assert [e.key for e in WebDataset(tmp_path, unique="shard").examples()][0] == "00000-000000"
+    assert next(e.key for e in WebDataset(tmp_path, unique="shard").examples()) == "00000-000000"
 
 
 def test_places_are_those_that_tarfile_finds(tmp_path: Path) -> None:
@@ -138,7 +141,7 @@ def test_a_shard_that_is_none_is_named(tmp_path: Path) -> None:
     damaged = bytearray(inner)
     damaged[1024:1536] = b"x" * 512  # the second header
     (tmp_path / "c.tar").write_bytes(bytes(damaged))
-    with pytest.raises(BadShardError, match="damaged from byte 1024|no tar file"):
+    with pytest.raises(BadShardError, match=r"damaged from byte 1024|no tar file"):
         list(members(tmp_path / "c.tar"))
 
 
@@ -252,7 +255,7 @@ def test_damaged_pictures_are_left_out_of_batches_and_counted(tmp_path: Path, wo
     shard(tmp_path / "train/0.tar", files)
     needs = Needs(text=False, pixels=True, size=(8, 8))
     data = Pipeline([WebDataset(tmp_path)], needs=needs, missing="drop")
-    keys = [key for batch in data.loader(3, workers=workers) for key in batch.keys]  # noqa: SIM118
+    keys = [key for batch in data.loader(3, workers=workers) for key in batch.keys]
     assert keys == ["000000", "000002"]
     assert len(data.unreadable) == 2
     assert any("left out 2 examples with unreadable pictures" in line for line in data.notes())
@@ -279,3 +282,23 @@ def test_only_places_are_kept_in_memory(tmp_path: Path) -> None:
     assert kept < path.stat().st_size / 5  # pictures are not
     found = places(path)
     assert found.names.nbytes + found.starts.nbytes + found.sizes.nbytes < 40 * 600
+
+
+def test_shards_are_extracted_and_trained_on(tmp_path: Path) -> None:
+    """The whole way from a tar file to batches of a model that reads regions, failures counted at each step."""
+    files = pairs("red", "green", "blue", "grey")
+    files["000001.png"] = files["000001.png"][:60]
+    del files["000003.txt"]
+    shard(tmp_path / "train/0.tar", files)
+    extractor = {"name": "backbone", "arch": "tiny-conv", "boxes": "grid", "grid": [2, 2], "short": 32, "long": 64}
+    options = {"kind": "extract", "extractor": extractor, "data": {"name": "webdataset"}}
+    result = extract.run(context(tmp_path / "regions", tmp_path, {}, **options))
+    assert (result.metrics["images"], result.metrics["errors"]) == (2, 1)
+    assert any("left out 1 without a caption" in note for note in result.notes)
+    assert "0.tar/000001.png" in (tmp_path / "regions/errors.jsonl").read_text()
+    store = FeatureStore(tmp_path / "regions/features.h5")
+    needs = Needs(text=False, regions=True)
+    data = Pipeline([WebDataset(tmp_path)], needs=needs, store=store, missing="drop")
+    assert [key for batch in data.loader(2) for key in batch.keys] == ["000000", "000002"]
+    assert data.dropped == 1
+    assert any("left out 1 examples whose pictures are not there" in note for note in data.notes())
