@@ -29,9 +29,9 @@ class Decoding:
     words: Tensor
     begun: bool = False
 
-    def select(self, rows: Tensor) -> Decoding:
-        """The given rows, repeats allowed."""
-        return Decoding(self.cache.select(rows), self.before[rows], self.words[rows], self.begun)
+    def select(self, rows: Tensor, per: int = 1) -> Decoding:
+        """The given rows, repeats allowed; ``per`` neighbours come of one picture."""
+        return Decoding(self.cache.select(rows, per), self.before[rows], self.words[rows], self.begun)
 
     def __len__(self) -> int:
         return len(self.before)
@@ -96,7 +96,7 @@ class Generating(SingleStream):
         x = self._normed(x, place, 0, torch.ones_like(state.before, dtype=torch.bool))
         seen = state.cache.layout
         assert seen is not None
-        cache = KeyValueCache(dict(state.cache.kept), seen)
+        cache = state.cache.copy()
         mask = AttentionMask(torch.cat([seen.expand(len(real)).valid, real], 1), causal=True)
         hidden, _ = self.stack(x, layout, mask, cache=cache)
         return Decoding(cache, state.before, state.words + real.sum(1), state.begun), hidden

@@ -208,3 +208,36 @@ def test_cache_follows_beams_and_keeps_cross_attention():
     rows = torch.tensor([2, 0, 0])
     chosen = attention(x[rows], y[rows], cache=cache.select(rows))
     torch.testing.assert_close(chosen, first[rows])
+
+
+@pytest.mark.parametrize("per", [1, 3])
+def test_rows_of_one_picture_share_what_they_have_in_common(per: int) -> None:
+    torch.manual_seed(0)
+    stack = Stack.of(2, AttentionShape(8, 2)).eval()
+    x, words = torch.randn(4, 5, 8), torch.randn(2 * per, 3, 8)
+    cache = KeyValueCache()
+    stack(x, Layout.for_text(torch.ones(4, 5, dtype=torch.bool)), cache=cache)
+    whole, owners = cache, torch.tensor([3, 1]).repeat_interleave(per)
+    apart, shared = whole.select(owners), whole.select(owners, per)
+    assert len(shared.shared) == (2 if per > 1 else 0)
+    turned = torch.arange(2 * per).unflatten(0, (2, per)).flip(1).flatten()  # beams change places
+    for step in range(3):
+        real = torch.rand(2 * per, len(apart) + 1) > 0.2
+        real[:, 5:] = True
+        place = Layout.for_text(torch.ones(2 * per, 1, dtype=torch.bool))
+        found = [stack(words[:, step : step + 1], place, AttentionMask(real), cache=c)[0] for c in (apart, shared)]
+        torch.testing.assert_close(*found)
+        if step == 1:
+            apart.truncate(6)
+            shared.truncate(6)
+            assert len(apart) == len(shared) == 6
+        else:
+            apart, shared = apart.select(turned), shared.select(turned, per)
+    if per > 1:  # one of the pictures is done
+        kept = torch.tensor([per, per + 1])
+        for left in (shared.select(kept), shared.select(kept + 1 - per)):
+            assert left.per == 1
+            assert len(left.shared[0, False][0]) == 2
+        one = shared.select(torch.arange(per, 2 * per), per)
+        for place in one.shared:
+            torch.testing.assert_close(one.get(place), apart.select(torch.arange(per, 2 * per)).get(place))

@@ -27,7 +27,8 @@ class Said:
     row: Tensor
     ids: Tensor
 
-    def select(self, rows: Tensor) -> Said:
+    def select(self, rows: Tensor, per: int = 1) -> Said:
+        assert bool((self.row[rows].unflatten(0, (-1, per)) == self.row[rows[::per]][:, None]).all())
         return Said(self.row[rows], self.ids[rows])
 
 

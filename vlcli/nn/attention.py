@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.cache import KeyValueCache
+from vlcli.nn.cache import KeyValueCache, Pair
 from vlcli.nn.layout import Layout
 from vlcli.nn.mask import AttentionMask
 from vlcli.nn.model import Recorder
@@ -134,7 +134,13 @@ class Attention(nn.Module):
         q_in, k_in, v_in = x, source, source
         if position is not None:
             q_in, k_in, v_in = position.inputs(q_in, k_in, v_in, state, layer)
-        q, k, v = self._projected(q_in, k_in, v_in, x_layout, places, cache, (layer, y is not None))
+        place = (layer, y is not None)
+        q, k, v = self._projected(q_in, k_in, v_in, x_layout, places, cache, place)
+        if cache is not None and place in cache.shared:
+            if position is None and record is None:
+                context = self._attend_shared(q, (k, v), cache.shared[place], cache.per, mask)
+                return self.output(context.transpose(1, 2).flatten(2), x_layout)
+            k, v = cache.get(place)
         asking, asked = packing[0], packing[y is not None]
         q = q if asking is None else asking.spread(q)
         k, v = (k, v) if asked is None else (asked.spread(k), asked.spread(v))
@@ -198,6 +204,21 @@ class Attention(nn.Module):
         context = weights @ v  # (B, H, Tq, d)
         more = None if position is None else position.values(weights, state, layer)
         return context if more is None else context + more
+
+    def _attend_shared(self, q: Tensor, own: Pair, shared: Pair, per: int, mask: AttentionMask | None) -> Tensor:
+        """The context (A * per, H, Tq, d) over keys that ``per`` neighbouring rows share and over each row's own.
+
+        All queries of a picture's rows meet its keys in one product, so that nothing is copied for a row.
+        """
+        dtype, common = self._score_dtype(q), shared[0].shape[2]
+        q = q.to(dtype) * self.shape.head_dim**-0.5
+        far = _by_row(_by_owner(q, per) @ shared[0].to(dtype).transpose(-1, -2), per)  # (B, H, Tq, P)
+        scores = torch.cat([far, q @ own[0].to(dtype).transpose(-1, -2)], -1)
+        bias = None if mask is None else mask.bias(*scores.shape[-2:], q.device, dtype)
+        weights = (scores if bias is None else scores + bias).softmax(-1)
+        weights = F.dropout(weights, self.dropout, self.training).to(own[1].dtype)
+        met = _by_row(_by_owner(weights[..., :common], per) @ shared[1], per)
+        return met + weights[..., common:] @ own[1]
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         rate = self.dropout if self.training else 0.0
@@ -266,6 +287,16 @@ class StandardAttention(Attention):
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
         """The output projection."""
         return self.dense(context)
+
+
+def _by_owner(x: Tensor, per: int) -> Tensor:
+    """(A * per, H, T, ...) with the rows of one owner side by side: (A, H, per * T, ...)."""
+    return x.unflatten(0, (-1, per)).transpose(1, 2).flatten(2, 3)
+
+
+def _by_row(x: Tensor, per: int) -> Tensor:
+    """What :func:`_by_owner` did, undone."""
+    return x.unflatten(2, (per, -1)).transpose(1, 2).flatten(0, 1)
 
 
 def _add(left: Tensor | None, right: Tensor | None) -> Tensor | None:

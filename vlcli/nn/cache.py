@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from vlcli.nn.layout import Layout
 
 Place = tuple[int, bool]
+Pair = tuple[Tensor, Tensor]
 
 
 @dataclass
@@ -17,15 +18,20 @@ class KeyValueCache:
     """What a stack has seen: unrotated keys and values by (layer, whether crossing), and where their tokens stand.
 
     Keys are kept as projected; encodings that rotate them are applied after the cache, to all keys at once, with the
-    state prepared for the whole layout.
+    state prepared for the whole layout. What beams or samples of one picture have in common (the picture, as a rule) is
+    kept once for all of them: :meth:`select` is told how many rows come of one.
 
     Attributes:
-        kept: (B, H, T, d) keys and values by place.
-        layout: of all self-attention tokens so far.
+        kept: (B, H, T, d) keys and values by place: the rows' own.
+        layout: of all self-attention tokens so far, common ones first.
+        shared: (A, H, P, d) keys and values of self-attention that ``per`` neighbouring rows have in common.
+        per: rows that have them in common: B = A * per.
     """
 
-    kept: dict[Place, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    kept: dict[Place, Pair] = field(default_factory=dict)
     layout: Layout | None = None
+    shared: dict[Place, Pair] = field(default_factory=dict)
+    per: int = 1
 
     def __len__(self) -> int:
         """How many tokens are cached."""
@@ -36,16 +42,26 @@ class KeyValueCache:
         self.layout = layout if self.layout is None else self.layout + layout
         return self.layout
 
+    def copy(self) -> KeyValueCache:
+        """One that may grow while this one stays; the tensors are the same."""
+        return replace(self, kept=dict(self.kept))
+
     def has(self, place: Place) -> bool:
         """Whether anything is kept there."""
-        return place in self.kept
+        return place in self.kept or place in self.shared
 
-    def get(self, place: Place) -> tuple[Tensor, Tensor]:
-        """Keys and values of a place."""
-        return self.kept[place]
+    def get(self, place: Place) -> Pair:
+        """Keys and values of a place, row by row: those in common are repeated."""
+        if place not in self.shared:
+            return self.kept[place]
+        k, v = (tensor.repeat_interleave(self.per, 0) for tensor in self.shared[place])
+        if place not in self.kept:
+            return k, v
+        own_k, own_v = self.kept[place]
+        return torch.cat([k, own_k], 2), torch.cat([v, own_v], 2)
 
-    def extend(self, place: Place, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append keys and values (B, H, T, d); returns all of them."""
+    def extend(self, place: Place, k: Tensor, v: Tensor) -> Pair:
+        """Append keys and values (B, H, T, d); returns the rows' own."""
         if place in self.kept:
             old_k, old_v = self.kept[place]
             k, v = torch.cat([old_k, k], 2), torch.cat([old_v, v], 2)
@@ -53,18 +69,40 @@ class KeyValueCache:
         return k, v
 
     def truncate(self, length: int) -> None:
-        """Forget every self-attention token from ``length`` on (a [MASK] that was only asked about)."""
+        """Forget the rows' own self-attention tokens from ``length`` on (a [MASK] that was only asked about)."""
         for place, (k, v) in self.kept.items():
             if not place[1]:
-                self.kept[place] = (k[:, :, :length], v[:, :, :length])
+                own = length - (self.shared[place][0].shape[2] if place in self.shared else 0)
+                self.kept[place] = (k[:, :, :own], v[:, :, :own])
         if self.layout is not None:
             self.layout = _first(self.layout, length)
 
-    def select(self, rows: Tensor) -> KeyValueCache:
-        """The given rows of the batch, repeats allowed (beams)."""
-        kept = {place: (_rows(k, rows), _rows(v, rows)) for place, (k, v) in self.kept.items()}
-        shared = self.layout is None or len(self.layout.route) == 1
-        return KeyValueCache(kept, self.layout if shared or self.layout is None else self.layout.select(rows))
+    def select(self, rows: Tensor, per: int = 1) -> KeyValueCache:
+        """The given rows of the batch, repeats allowed.
+
+        Args:
+            rows: which.
+            per: each ``per`` neighbours of ``rows`` come of rows that have their first tokens in common (beams of one
+                picture), or of one row; those tokens are then kept once.
+        """
+        layout = self.layout if self.layout is None or len(self.layout.route) == 1 else self.layout.select(rows)
+        owners = rows[::per] // self.per
+        if per > 1 and not self.shared:
+            made = {place: pair for place, pair in self.kept.items() if not place[1]}
+            crossing = {place: pair for place, pair in self.kept.items() if place[1]}
+            return KeyValueCache(_chosen(crossing, rows), layout, _chosen(made, owners), per)
+        return KeyValueCache(_chosen(self.kept, rows), layout, self._of(owners), per if self.shared else 1)
+
+    def _of(self, owners: Tensor) -> dict[Place, Pair]:
+        """What is in common, for these owners; the same tensors where they are all of them in their order."""
+        count = next((len(k) for k, _ in self.shared.values()), 0)
+        if len(owners) == count and torch.equal(owners, torch.arange(count, device=owners.device)):
+            return self.shared
+        return _chosen(self.shared, owners)
+
+
+def _chosen(pairs: dict[Place, Pair], rows: Tensor) -> dict[Place, Pair]:
+    return {place: (_rows(k, rows), _rows(v, rows)) for place, (k, v) in pairs.items()}
 
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:

@@ -93,7 +93,9 @@ class Layout(Tensors):
         """One sequence after the other; a grid survives beside tokens that lie on no plane."""
         rows = max(len(self.route), len(other.route))
         left, right = self.expand(rows), other.expand(rows)
-        grid = left.grid if _off_plane(right) else right.grid if _off_plane(left) else None
+        grid = None
+        if left.grid is not None or right.grid is not None:  # else nothing need be looked at
+            grid = left.grid if _off_plane(right) else right.grid if _off_plane(left) else None
         joined = {
             name: torch.cat([getattr(left, name), getattr(right, name)], 1)
             for name in ("route", "source", "index", "centre", "special", "valid")

@@ -41,8 +41,8 @@ class _Seen:
     image: States
     ids: Tensor
 
-    def select(self, rows: Tensor) -> _Seen:
-        """The given rows, repeats allowed."""
+    def select(self, rows: Tensor, per: int = 1) -> _Seen:
+        """The given rows, repeats allowed; ``per`` neighbours come of one picture."""
         return _Seen(self.image.select(rows), self.ids[rows])
 
 

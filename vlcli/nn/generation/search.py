@@ -95,7 +95,7 @@ def beam_search(model: Decoder, cache: Any, rows: int, settings: Generation, dev
         hopeful = (total.max(1).values + more > best.score[active]).nonzero()[:, 0]
         if length == settings.longest or not len(hopeful):
             break
-        cache = cache.select((hopeful[:, None] * kept + parent[hopeful]).flatten())
+        cache = cache.select((hopeful[:, None] * kept + parent[hopeful]).flatten(), parent.shape[1])
         active, total, words = active[hopeful], total[hopeful], words[hopeful]
         last = words[..., -1].flatten()
     return best.result()
@@ -123,7 +123,7 @@ def sample(
     facts, rules = model.facts, Rules(model.facts, settings, device)
     scores, cache = model.step(torch.full((rows,), facts.cls_id, device=device), cache)
     spread = torch.arange(rows, device=device).repeat_interleave(settings.samples)
-    scores, cache = scores[spread], cache.select(spread)
+    scores, cache = scores[spread], cache.select(spread, settings.samples)
     open_ = torch.ones(len(spread), dtype=torch.bool, device=device)
     words = torch.zeros(len(spread), 0, dtype=torch.long, device=device)
     chances: list[Tensor] = []

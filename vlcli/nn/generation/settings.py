@@ -13,7 +13,10 @@ from vlcli.nn.model import Facts, States
 
 
 class Decoder(Protocol):
-    """What generation asks: a :class:`vlcli.nn.Model` that can ``generate``, or one that recomputes everything."""
+    """What generation asks: a :class:`vlcli.nn.Model` that can ``generate``, or one that recomputes everything.
+
+    Its caches have ``select(rows, per)``: the given rows, of which each ``per`` neighbours come of one picture.
+    """
 
     facts: Facts
 
