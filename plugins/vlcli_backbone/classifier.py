@@ -32,7 +32,7 @@ class RegionClassifier(Model):
     """
 
     paper = "Anderson et al. 2018, Bottom-Up and Top-Down Attention, section 3.1; Girshick 2015 (regions on one map)"
-    capabilities = frozenset({"image", "boxes"})
+    capabilities = frozenset({"image", "boxes", "pyramid"})
 
     def __init__(
         self,
@@ -62,6 +62,16 @@ class RegionClassifier(Model):
         height, width = self.size
         mean, std = (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)
         return Needs(pixels=True, boxes=True, size=(height, width), mean=mean, std=std)
+
+    def pyramid_channels(self) -> tuple[int, ...]:
+        """Of the backbone's stages."""
+        return self.backbone.stage_channels()
+
+    def pyramid(self, images: Images) -> list[Tensor]:
+        """The backbone's map after each of its stages (M, C, h, w)."""
+        if images.pixels is None:
+            raise DataError("The model reads pixels, and the data give none.", where="model region-classifier")
+        return self.backbone.stages(images.pixels.images)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> States:
         """Features (M, R, D) of the boxes of M pictures; zeros where a picture has fewer than R.

@@ -184,6 +184,11 @@ class DeiT(Model):
         """Width of the hidden states."""
         return self.patch.out_channels
 
+    @property
+    def depth(self) -> int:
+        """Layers."""
+        return len(self.stack.layers)
+
     def needs(self) -> Needs:
         """Pixels, normalised as ImageNet's."""
         return Needs(pixels=True, size=self.image_size, mean=MEAN, std=STD)
@@ -221,9 +226,9 @@ class DeiT(Model):
 
     def _encode(self, pixels: Tensor, record: Recorder | None = None, images: Images | None = None) -> States:
         states = self._embed(pixels, images)
-        hidden, _ = self.stack(states.hidden, states.layout, record=record, name="image")
+        hidden, kept = self.stack(states.hidden, states.layout, record=record, name="image", keep=self.keep)
         scores = {} if isinstance(self.head, nn.Identity) else {"logits": self._classify(hidden)}
-        return States(hidden, states.layout, hidden[:, 0], extra=scores)
+        return States(hidden, states.layout, hidden[:, 0], kept, scores)
 
     def _classify(self, hidden: Tensor) -> Tensor:
         scores = self.head(hidden[:, 0])

@@ -33,6 +33,7 @@ from vlcli_irpe.names import fit_tables
 
 SIZES = {"tiny": (96, (2, 2, 6, 2), (3, 6, 12, 24)), "small": (96, (2, 2, 18, 2), (3, 6, 12, 24))}
 """Width, blocks and heads by stage (Swin section 3.3)."""
+Grid = tuple[int, int]
 STYLE = BlockStyle(norm="pre", eps=1e-5, dropout=0.0)
 
 
@@ -204,7 +205,7 @@ class Swin(Model):
     """
 
     paper = "Swin Transformer, Liu et al., ICCV 2021, arXiv:2103.14030; with iRPE: its supplement 6"
-    capabilities = frozenset({"image"})
+    capabilities = frozenset({"image", "pyramid"})
 
     def __init__(
         self,
@@ -258,16 +259,30 @@ class Swin(Model):
         """Pixels, normalised as ImageNet's."""
         return Needs(pixels=True, size=self.image_size, mean=MEAN, std=STD)
 
+    def pyramid_channels(self) -> tuple[int, ...]:
+        """Twice as many from stage to stage."""
+        return tuple(int(self.patch.out_channels) * 2**number for number in range(len(self.stages)))
+
+    def pyramid(self, images: Images) -> list[Tensor]:
+        """The map after each stage (M, C, h, w), each cell normalised."""
+        return self._stages(pixels_of(images, "swin"))[1]
+
     def encode_image(self, images: Images, record: Recorder | None = None) -> States:
         """The last map (M, T, D), its mean as ``pooled``, and class scores as ``extra["logits"]``."""
         return self._encode(pixels_of(images, "swin"), record)
 
-    def _encode(self, pixels: Tensor, record: Recorder | None = None) -> States:
+    def _stages(self, pixels: Tensor, record: Recorder | None = None) -> tuple[tuple[Tensor, Grid], list[Tensor]]:
+        """The last stage's tokens (M, h w, C) and grid; the maps after all of them, normalised without weights."""
         cells = self.patch(pixels.to(self.patch.weight.dtype))
         grid = (cells.shape[-2], cells.shape[-1])
-        x = self.patch_norm(cells.flatten(2).transpose(1, 2))
+        x, maps = self.patch_norm(cells.flatten(2).transpose(1, 2)), []
         for number, stage in enumerate(self.stages):
             x, grid = stage(x, grid, record, f"image.{number}")
+            maps.append(F.layer_norm(x, x.shape[-1:]).transpose(1, 2).unflatten(2, grid))
+        return (x, grid), maps
+
+    def _encode(self, pixels: Tensor, record: Recorder | None = None) -> States:
+        (x, grid), _ = self._stages(pixels, record)
         x = self.norm(x)
         pooled = x.mean(1)
         scores = {} if isinstance(self.head, nn.Identity) else {"logits": self.head(pooled)}

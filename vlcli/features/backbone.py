@@ -18,6 +18,8 @@ from vlcli.features.weights import WeightsReport, load_tensors, read_weights
 TINY = "tiny-conv"
 TINY_WIDTHS = (16, 32, 64, 96, 128)
 TINY_STRIDES = (2, 2, 1, 2, 1)
+TINY_CHANNELS = (16, 64, 128)
+"""Of the maps of stride 2, 4 and 8."""
 CAFFE_MEAN = (123.68, 116.779, 103.939)  # RGB order
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_STD = (58.395, 57.12, 57.375)
@@ -101,6 +103,35 @@ class RegionBackbone(nn.Module):
             return _last_map(self.body, x)
         return resnet_stages(self.body, x.flip(1) if self.layout == "caffe" else x, last=self.head == "c5")
 
+    def stages(self, images: Tensor) -> list[Tensor]:
+        """The maps after all stages (B, C, h, w), finest first: of a ResNet strides 4, 8, 16 and 32.
+
+        Args:
+            images: RGB in 0..255 (B, 3, H, W).
+        """
+        x = (images.to(self.mean.dtype) - self.mean) / self.std
+        if self.kind == "tiny":
+            return _tiny_stages(self.body, x)
+        if self.kind == "timm":
+            return list(self.body.forward_intermediates(x, output_fmt="NCHW", intermediates_only=True))
+        body, found = self.body, []
+        x = body.maxpool(body.relu(body.bn1(body.conv1(x.flip(1) if self.layout == "caffe" else x))))
+        for stage in (body.layer1, body.layer2, body.layer3, body.layer4):
+            x = stage(x)
+            found.append(x)
+        return found
+
+    @torch.no_grad()
+    def stage_channels(self) -> tuple[int, ...]:
+        """The channels of these maps, by asking for one."""
+        if self.kind == "tiny":
+            return TINY_CHANNELS
+        side = self.fixed_size or 64
+        training = self.training
+        found = self.eval().stages(torch.zeros(1, 3, side, side, device=self.mean.device))
+        self.train(training)
+        return tuple(one.shape[1] for one in found)
+
     def load(self, path: str | Path) -> WeightsReport:
         """Load local weights completely; see :func:`vlcli.features.weights.load_tensors`.
 
@@ -136,6 +167,14 @@ def tiny_conv() -> nn.Sequential:
         layers += [nn.Sequential(conv, nn.GroupNorm(8, width), nn.ReLU(inplace=True))]
         channels = width
     return nn.Sequential(*layers)
+
+
+def _tiny_stages(body: nn.Module, x: Tensor) -> list[Tensor]:
+    found = []
+    for layer in body:  # type: ignore[attr-defined]
+        x = layer(x)
+        found.append(x)
+    return [found[number] for number in (0, 2, 4)]
 
 
 def resnet(arch: str, layout: str) -> nn.Module:

@@ -190,8 +190,8 @@ class Model(nn.Module):
     """Base of every model.
 
     A model says what it can do in ``capabilities`` (``text``, ``image``, ``fuse``, ``generate``, ``boxes``, ``detect``,
-    ``hide``: it shows the mask's embedding for patches that ``Images.hidden`` names) and overrides the methods that go
-    with them; objectives and tasks are checked against it before anything is loaded.
+    ``hide``: it shows the mask's embedding for patches that ``Images.hidden`` names, ``pyramid``) and overrides the
+    methods that go with them; objectives and tasks are checked against it before anything is loaded.
 
     Args:
         facts: sizes that come from the data.
@@ -215,6 +215,8 @@ class Model(nn.Module):
 
     grid: tuple[int, int] | None = None
     """Rows and columns of its image tokens, where they are one grid."""
+    keep: tuple[int, ...] = ()
+    """Layers whose output ``encode_image`` gives in ``States.layers``: 0 is their input, n the output of the n-th."""
     own_classes: int = 0
     """Rows of its own classifier of pictures, whose scores :meth:`encode_image` gives as ``extra["logits"]``."""
     init_std: float = 0.02
@@ -252,6 +254,19 @@ class Model(nn.Module):
     def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
         """Pairs, row by row: what ``fuse_takes`` says, already selected so that row i goes with row i."""
         raise self._cannot("fuse")
+
+    @property
+    def depth(self) -> int:
+        """How many layers ``keep`` may name; 0: it keeps none."""
+        return 0
+
+    def pyramid(self, images: Images) -> list[Tensor]:
+        """Maps (M, C, h, w) of falling resolution, of a model with the capability ``pyramid``."""
+        raise self._cannot("pyramid")
+
+    def pyramid_channels(self) -> tuple[int, ...]:
+        """The channels of the maps that :meth:`pyramid` gives."""
+        raise self._cannot("pyramid_channels")
 
     def detect(self, images: Images) -> Detections:
         """The objects found in each image."""

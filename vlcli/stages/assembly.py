@@ -124,15 +124,16 @@ def assemble(context: StageContext) -> Assembly:
     for objective in learner.objectives.values():
         objective.study(readers, tokenizer, context.folder if processes.rank() == 0 else None)  # type: ignore[operator]
     report = load_sources(learner, plan.sources, plan.config.allow_unmatched)
-    facts_of_data = {"needs": needs, "facts": facts, "missing": plan.config.missing, "seed": context.seed}
+    loads = [needs if plan.task is None else plan.task.needs(needs, training) for training in (True, False)]
+    facts_of_data = {"facts": facts, "missing": plan.config.missing, "seed": context.seed}
     if not needs.pixels and plan.config.transform is None:  # that of a source which read pixels
         plan.transform_spec = None
     facts_of_data["transform"] = make_transform(plan.transform_spec, needs)
     make = _pipelines(learner, tokenizer, stores, facts_of_data)
     return Assembly(
         learner=learner,
-        data=make(readers, training=True, repeats=plan.config.repeats),
-        validation=make(validation, plan.task is None) if validation else None,
+        data=make(readers, training=True, repeats=plan.config.repeats, needs=loads[0]),
+        validation=make(validation, plan.task is None, needs=loads[1]) if validation else None,
         tokenizer=tokenizer,
         facts=facts,
         task=plan.task,

@@ -50,7 +50,7 @@ def rehearse(context: StageContext) -> list[Problem]:
         facts = _facts(context, task, objectives, reader)
         learner = _on_meta(context, model, objectives, facts)
         if sum(p.numel() for p in learner.parameters()) <= LARGEST:
-            _step(context, model, objectives, facts, reader)
+            _step(context, model, objectives, facts, reader, task)
     except RecipeError as error:
         return [replace(problem, key=_inside(place, problem.key)) for problem in error.problems]
     except VlcliError as error:
@@ -120,12 +120,15 @@ def _on_meta(context: StageContext, model: Spec, objectives: list[Spec], facts: 
     return learner
 
 
-def _step(context: StageContext, model: Spec, objectives: list[Spec], facts: Facts, real: Reader | None) -> None:
+def _step(
+    context: StageContext, model: Spec, objectives: list[Spec], facts: Facts, real: Reader | None, task: Task | None
+) -> None:
     """Forward and backward of one small batch."""
     from vlcli.data.pipeline import Pipeline
 
     learner = build_learner(model, objectives, facts)
     needs = learner.model.needs()
+    needs = needs if task is None else task.needs(needs, True)
     made = (objective.corruption() for objective in learner.objectives.values())  # type: ignore[operator]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -168,6 +171,10 @@ class _Invented(Reader):
 
     def locate(self, name: str) -> Path:
         return self.root / f"{name}.png"
+
+    def label_maps(self) -> dict[str, Path]:
+        names = (name for example in self.given for name in example.images)
+        return {name: self.root / f"{name}-labels.png" for name in names}
 
     def boxes(self) -> dict[str, Any]:
         from vlcli.features import BoxList
@@ -241,3 +248,5 @@ def _store(root: Path, reader: Reader, facts: Facts) -> FeatureStore:
 def _pictures(reader: _Invented) -> None:
     for name in reader.boxes():
         Image.new("RGB", (32, 32), (90, 120, 150)).save(reader.locate(name))
+    for path in reader.label_maps().values():
+        Image.new("L", (32, 32), 1).save(path)

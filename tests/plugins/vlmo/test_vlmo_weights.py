@@ -62,7 +62,7 @@ def beit_like(**options: Any) -> VLMo:
 def loaded(model: VLMo, state: dict[str, torch.Tensor]) -> VLMo:
     report: list[str] = []
     missing, _ = model.load_state_dict(model.adapt(state, report), strict=False)
-    rest = ("text", "types", "pooler", "idle_positions", "stack.layers")
+    rest = ("text", "types", "pooler", "idle_positions", "stack.layers")  # but not the table
     assert all(name.startswith(rest) for name in missing)
     assert not any("image" in name for name in missing)
     assert any("BEiT" in line for line in report)
@@ -84,11 +84,13 @@ def test_an_image_alone_is_timm_s_beit() -> None:
     torch.testing.assert_close(ours.encode_image(found).hidden, theirs.forward_features(pixels), rtol=1e-4, atol=1e-5)
 
 
-def test_an_image_alone_is_transformers_beit_with_one_table_for_all_layers() -> None:
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_image_alone_is_transformers_beit_with_one_table_or_one_a_layer(shared: bool) -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.BeitConfig(
         image_size=48, patch_size=16, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96,
-        use_shared_relative_position_bias=True, use_absolute_position_embeddings=False, layer_norm_eps=1e-6,
+        use_shared_relative_position_bias=shared, use_relative_position_bias=not shared,
+        use_absolute_position_embeddings=False, layer_norm_eps=1e-6,
         layer_scale_init_value=0.1, use_mean_pooling=False, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
     theirs = transformers.BeitModel(config, add_pooling_layer=False).eval()

@@ -1,0 +1,180 @@
+"""Semantic segmentation: the class of every pixel, over windows that slide across the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vlcli.data.images import load_labels
+from vlcli.errors import DataError
+from vlcli.metrics.segmentation import confusion, union_scores
+from vlcli.nn.batch import Batch, Images, Pixels, View
+from vlcli.nn.model import Needs
+from vlcli.nn.segmentation import resized
+from vlcli.objectives.segmentation import classes_of
+from vlcli.registry import Spec
+from vlcli.tasks.base import Result, Runner, Task
+from vlcli.tasks.outputs import logits_of
+
+FEW = 20
+"""So many classes are also scored one by one."""
+
+
+class Segmentation(Task):
+    """Classify every pixel: mean intersection over union, at the picture's own size.
+
+    Pictures keep their proportions; windows of the model's size slide over them, their scores are averaged and brought
+    to the picture's own size.
+
+    Args:
+        head: of the objective ``segmentation``: ``light`` or ``upernet``.
+        short: shorter side that pictures are scaled to; None: the model's.
+        long: the longer side's limit.
+        stride: pixels from window to window; None: two thirds of a window.
+        window_batch: windows at a time.
+        zero_is_void: 0 in a label map is no class, and 1 the first (ADE20K).
+    """
+
+    paper = "Zhou et al. 2019 (ADE20K); sliding windows: mmsegmentation, BEiT, Bao et al. 2022, section 3.2"
+    requires = frozenset({"image"})
+    metric = "miou"
+    eval_split = "validation"
+    usual_answers = 150
+
+    def __init__(
+        self,
+        *,
+        head: Literal["light", "upernet"] = "light",
+        short: int | None = None,
+        long: int = 2048,
+        stride: int | None = None,
+        window_batch: int = 8,
+        zero_is_void: bool = True,
+    ) -> None:
+        self.head, self.short, self.long, self.stride = head, short, long, stride
+        self.window_batch, self.zero_is_void = window_batch, zero_is_void
+        self.names: list[str] = []
+
+    def objectives(self) -> list[Spec]:
+        """Cross-entropy of every pixel."""
+        return [{"name": "segmentation", "head": self.head, "zero_is_void": self.zero_is_void}]
+
+    def dataset(self) -> Spec:
+        """ADE20K."""
+        return {"name": "ade20k"}
+
+    def labels(self, readers: list[Any]) -> tuple[str, ...]:
+        """The classes' names."""
+        return next((tuple(names) for reader in readers if (names := reader.label_names())), ())
+
+    def attach(self, facts: Any) -> None:
+        """The classes that the model knows."""
+        self.names = list(facts.answers)
+
+    def needs(self, needs: Needs, training: bool) -> Needs:
+        """Label maps to train on; pictures in their own proportions to be scored."""
+        if training:
+            return replace(needs, label_maps=True)
+        short = self.short or (min(needs.size) if needs.size else 512)
+        return replace(needs, size=None, short=short, long=self.long)
+
+    def evaluate(self, runner: Runner) -> Result:
+        """Every picture by windows; one table of all pixels.
+
+        Raises:
+            DataError: a picture has no label map.
+        """
+        self.attach(runner.facts)
+        maps: dict[str, Path] = {}
+        for reader in runner.data.readers:
+            maps.update(reader.label_maps())
+        count = len(self.names)
+        table, rows = np.zeros((count, count), np.int64), []
+        for batch in runner.batches():
+            for name, key, found in self._labelled(runner, batch):
+                if name not in maps:
+                    raise DataError("A picture has no label map.", where=name, hint="is the split one with labels?")
+                given = torch.from_numpy(np.array(load_labels(maps[name], found.shape), np.int64))
+                truth = classes_of(given, count, self.zero_is_void).numpy()
+                own = confusion(truth, found, count)
+                table += own
+                rows.append({"key": key, **union_scores(own)})
+        return Result(union_scores(table, self.names if count <= FEW else ()), rows)
+
+    def _labelled(self, runner: Runner, batch: Batch) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
+        """Each example's picture, its key, and the classes found (H, W) at the picture's own size."""
+        images = batch.clean.images
+        assert images is not None
+        assert images.pixels is not None
+        for key, row in zip(batch.keys, batch.clean.image_rows[:, 0].tolist(), strict=True):
+            pixels = real(images.pixels, row)
+            scores = self.scores(runner, pixels)  # (classes, h, w)
+            own = images.pixels.sizes[row].tolist()
+            yield images.keys[row], key, resized(scores[None], own)[0].argmax(0).cpu().numpy()
+
+    def scores(self, runner: Runner, pixels: Tensor) -> Tensor:
+        """(classes, H, W) of a picture (3, H, W): the mean over all windows that see a pixel."""
+        size = runner.model.needs().size or pixels.shape[-2:]
+        below, right = (max(0, side - own) for side, own in zip(size, pixels.shape[1:], strict=True))
+        padded = torch.nn.functional.pad(pixels, (0, right, 0, below))
+        corners = windows(padded.shape[-2:], size, self.stride)
+        total, seen = padded.new_zeros(len(self.names), *padded.shape[-2:]), padded.new_zeros(padded.shape[-2:])
+        for start in range(0, len(corners), self.window_batch):
+            part = corners[start : start + self.window_batch]
+            cut = torch.stack([padded[:, top : top + size[0], left : left + size[1]] for top, left in part])
+            logits = logits_of(runner.predict(runner.step(one_batch(cut))), "segmentation")
+            for (top, left), found in zip(part, resized(logits, size), strict=True):
+                total[:, top : top + size[0], left : left + size[1]] += found
+                seen[top : top + size[0], left : left + size[1]] += 1
+        return (total / seen)[:, : pixels.shape[1], : pixels.shape[2]]
+
+    def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
+        """Of pictures of the model's size: the share of each class that was found, the largest as ``prediction``."""
+        found = logits_of(outputs, "segmentation").argmax(1).flatten(1)
+        return [{"key": key, **self._shares(row)} for key, row in zip(batch.keys, found, strict=True)]
+
+    def _shares(self, found: Tensor) -> dict[str, Any]:
+        values, counts = found.unique(return_counts=True)
+        order = counts.argsort(descending=True).tolist()
+        names = [self.names[value] if self.names else str(value) for value in values.tolist()]
+        shares = {names[place]: counts[place].item() / found.numel() for place in order}
+        return {"prediction": names[order[0]], "score": shares[names[order[0]]], "shares": shares}
+
+
+def windows(size: Any, window: Any, stride: int | None = None) -> list[tuple[int, int]]:
+    """Upper left corners of windows that cover a picture, the last ones flush with its edges.
+
+    >>> windows((512, 683), (512, 512))
+    [(0, 0), (0, 171)]
+    """
+    starts = []
+    for whole, side in zip(size, window, strict=True):
+        step = stride or max(1, side * 2 // 3)
+        count = max(whole - side + step - 1, 0) // step + 1
+        starts.append([min(number * step, whole - side) for number in range(count)])
+    return [(top, left) for top in starts[0] for left in starts[1]]
+
+
+def real(pixels: Pixels, row: int) -> Tensor:
+    """A picture (3, H, W) without the padding that its batch gave it."""
+    image = pixels.images[row]
+    if pixels.mask is None:
+        return image
+    height, width = (int(pixels.mask[row].any(axis).sum()) for axis in (1, 0))
+    return image[:, :height, :width]
+
+
+def one_batch(pixels: Tensor) -> Batch:
+    """Pictures (M, 3, H, W) as a batch of their own."""
+    rows = torch.arange(len(pixels), device=pixels.device)
+    sizes = torch.tensor([list(pixels.shape[-2:])] * len(pixels))
+    images = Images([str(row) for row in range(len(pixels))], pixels=Pixels(pixels, sizes))
+    view = View(None, images, torch.full_like(rows, -1), rows[:, None])
+    return Batch({"clean": view}, {}, list(images.keys), rows)
