@@ -59,7 +59,8 @@ class CrossEncoder(nn.Module):
         words: a pairwise encoding among words.
         patches: a pairwise encoding among patches.
         both: whether patches ask too.
-        pictures: pictures an example that are looked at in turn; each layer is doubled, keys and values shared.
+        pictures: pictures an example that are looked at in turn; each layer is doubled, keys, values and encodings
+            shared.
     """
 
     def __init__(
@@ -97,11 +98,12 @@ class CrossEncoder(nn.Module):
         for number, layer in enumerate(self.text):
             which = number % self.pictures
             forth = self._options(text.layout, images[which].layout, states[which][0], number, "text_to_image", record)
-            seen = run_layer(layer, words, patches[which], own[0].options(number, record), forth, active=active)
+            itself = own[0].options(number, self.pictures, record)
+            seen = run_layer(layer, words, patches[which], itself, forth, active=active)
             if len(self.image):
                 back = self._options(images[0].layout, text.layout, states[0][1], number, "image_to_text", record)
-                half = self.image[number]
-                patches[0] = run_layer(half, patches[0], words, own[1].options(number, record), back, active=active)
+                itself = own[1].options(number, 1, record)
+                patches[0] = run_layer(self.image[number], patches[0], words, itself, back, active=active)
             words = seen
         return words, patches[0]
 
@@ -120,7 +122,7 @@ class CrossEncoder(nn.Module):
         return options | {
             "position": self.position,
             "state": state,
-            "layer": number,
+            "layer": number // self.pictures,
             "name": f"cross.{number}.{name}",
         }
 
@@ -135,7 +137,7 @@ class _Self:
             None if position is None else position.prepare(states.hidden, states.hidden, states.layout, states.layout)
         )
 
-    def options(self, number: int, record: Recorder | None) -> dict[str, Any]:
-        """The attention's options in layer ``number``."""
-        named = {"record": record, "name": f"cross.{number}.{self.name}", "layer": number}
+    def options(self, number: int, shared: int, record: Recorder | None) -> dict[str, Any]:
+        """The attention's options in layer ``number``, of which ``shared`` have one encoding."""
+        named = {"record": record, "name": f"cross.{number}.{self.name}", "layer": number // shared}
         return named | {"mask": self.mask, "x_layout": self.layout, "position": self.position, "state": self.state}

@@ -42,8 +42,8 @@ class Saying:
     begun: Tensor | None = None
     count: int = 0
 
-    def select(self, rows: Tensor) -> Saying:
-        """The given rows, repeats allowed."""
+    def select(self, rows: Tensor, per: int = 1) -> Saying:
+        """The given rows, repeats allowed; nothing but the class token is common to beams, so each keeps its own."""
         begun = None if self.begun is None else self.begun[rows]
         return Saying(self.seen.select(rows), self.cache.select(rows), begun, self.count)
 

@@ -35,7 +35,8 @@ def adapt(model: ALBEF, state: Mapping[str, Tensor], report: list[str]) -> State
             timm, or a BERT of transformers (its first layers are used).
         report: gets a line on everything that was done.
     """
-    plain = {plain_name(name): value for name, value in state.items()}
+    own = model.state_dict()
+    plain = {name if name in own else plain_name(name): value for name, value in state.items()}
     copies = {_COPIES.sub(r"\1.", name): value for name, value in plain.items() if _COPIES.match(name)}
     made = _fitted(model, {name: value for name, value in plain.items() if not _COPIES.match(name)}, report)
     far = _fitted(model, copies, []) if copies else {}

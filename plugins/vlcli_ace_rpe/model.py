@@ -82,7 +82,7 @@ class ALBEF(Model):
         dropout: of the text and cross encoders.
         drop_path: stochastic depth of the image encoder's last layer.
         pictures: pictures an example that the cross encoder looks at in turn (2 for NLVR2: every layer is doubled, the
-            two share keys and values).
+            two share keys, values and encodings).
         decoder_layers: of the answer decoder (ALBEF's VQA: 6); 0: there is none.
         init_std: deviation of freshly drawn weights.
     """
@@ -154,7 +154,7 @@ class ALBEF(Model):
         self.embed = TextEmbeddings(facts, hidden, words, dropout=dropout)
         self.text = Stack.of(text_layers, of_bert, intermediate, bert, attention, pairs)
         self.text.packed = True
-        deep = replace(of_bert, layers=cross_layers * pictures)
+        deep = replace(of_bert, layers=cross_layers)
         across = build_positions(cross_position, replace(deep, cross=True))[1]
         self.joint_text, among_words = build_positions(_with_grid(joint_text_position, None), deep)
         self.joint_image, among_patches = build_positions(_with_grid(joint_image_position, self.grid), deep)

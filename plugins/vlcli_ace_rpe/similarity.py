@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
+class _Widened(torch.autograd.Function):
+    """Half precision in float32, and back with a gradient that half precision can hold."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        """The same numbers."""
+        ctx.kind = tensor.dtype
+        return tensor.float()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        """On the cliff below the threshold the slope is up to a million; float16 ends at 65,504.
+
+        Half of that leaves room for what else is added to it.
+        """
+        bound = torch.finfo(ctx.kind).max / 2
+        return gradient.clamp(-bound, bound).to(ctx.kind)
+
+
 def working(tensor: Tensor) -> Tensor:
     """In float32 at least: the shrinking is a cliff that half precision falls off."""
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    if tensor.dtype not in (torch.float16, torch.bfloat16):
+        return tensor
+    widened: Tensor = _Widened.apply(tensor)  # type: ignore[no-untyped-call]
+    return widened
 
 
 def grouped_cosine(patches: Tensor, words: Tensor, groups: int) -> Tensor:

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vlcli.data.collate import collate_texts
-from vlcli.errors import ComponentError, DataError
+from vlcli.data.sample import TextSample
+from vlcli.errors import ComponentError
 from vlcli.nn.batch import Text
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
@@ -29,7 +30,7 @@ class AnswerGeneration(Objective):
 
     Args:
         model: fuses question and picture, and has a decoder that speaks of them.
-        facts: padding.
+        facts: padding, and what begins and ends an answer.
         distill: share of the momentum copy's words in the right ones.
         ramp: steps over which that share rises from 0.
         momentum: what the copy keeps of itself a step.
@@ -56,7 +57,7 @@ class AnswerGeneration(Objective):
             got = f"distill {distill}, alone {alone}"
             raise ComponentError("These numbers cannot be.", where="objective answer-generation", got=got)
         self.teacher_momentum = momentum if distill > 0 else None
-        self.distill, self.ramp, self.alone, self.view, self.pad_id = distill, ramp, alone, view, facts.pad_id
+        self.distill, self.ramp, self.alone, self.view, self.facts = distill, ramp, alone, view, facts
         self.tokenizer: Any = None
 
     def study(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
@@ -85,8 +86,6 @@ class AnswerGeneration(Objective):
 
     def wanted(self, step: Step) -> tuple[Text, Tensor, Tensor]:
         """The answers of a batch (A texts), whose question each answers (A,), and what it counts (A,)."""
-        if self.tokenizer is None:
-            raise DataError("There is nothing to turn answers into words with.", where="objective answer-generation")
         targets = step.batch.targets
         blank = [None] * len(step.batch)
         rows = zip(targets.get("raw_answers") or blank, targets.get("answers") or blank, strict=True)
@@ -96,10 +95,17 @@ class AnswerGeneration(Objective):
             for answer, weight in answer_weights(people, scores, self.alone).items()
         ]
         device = step.view(self.view).text_rows.device
-        said = [self.tokenizer.encode(answer) for _, answer, _ in found]
-        text = collate_texts(said or [self.tokenizer.encode("")], self.pad_id).to(device)
+        said = [self._encoded(answer) for answer in [answer for _, answer, _ in found] or [""]]
+        text = collate_texts(said, self.facts.pad_id).to(device)
         owner = torch.tensor([place for place, _, _ in found], dtype=torch.long, device=device)
         return text, owner, torch.tensor([weight for *_, weight in found], dtype=torch.float64).to(device)
+
+    def _encoded(self, answer: str) -> TextSample:
+        """An answer as ids; before it is told of any data (a rehearsal) every answer is empty."""
+        if self.tokenizer is not None:
+            made: TextSample = self.tokenizer.encode(answer)
+            return made
+        return TextSample(answer, answer, [self.facts.cls_id, self.facts.sep_id], [True, True], [-1, -1])
 
     def _scores(self, step: Step, text: Text, owner: Tensor, places: Tensor) -> Tensor:
         hidden = step.model.decode(text, step.fused(self.view).text.select(owner))  # (A, T, D)

@@ -8,7 +8,7 @@ from vlcli.data.collate import collate_texts
 from vlcli.errors import ComponentError
 from vlcli.nn.batch import Text
 from vlcli.nn.generation import Generation, generate, rank
-from vlcli.nn.model import Facts
+from vlcli.nn.model import Facts, States
 from vlcli.nn.step import Step
 from vlcli.registry import Spec
 from vlcli.tasks.base import Predict
@@ -73,16 +73,21 @@ class GenerativeVQA(VQA):
 
     def predictions(self, step: Step, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
         """The likeliest answer of every question, with its probability among the candidates (or log probability)."""
-        seen = step.fused().text
         if self.way == "generate":
-            found = generate(step.model, seen, Generation("greedy", longest=self.longest))
+            found = generate(step.model, step.fused().text, Generation("greedy", longest=self.longest))
             said = [tokenizer.decode(words[0]) for words in found.words(tokenizer.ids["sep"])]
             return self.answered(step.batch, said, found.scores[:, 0].tolist())
-        places, chances = rank(step.model, seen, self._list(tokenizer, seen), self.candidates, **self.options)
-        said = [self.answers[place] for place in places[:, 0].tolist()]
-        return self.answered(step.batch, said, chances[:, 0].tolist())
+        best = self.ranked(step, tokenizer)
+        return self.answered(step.batch, [row[0][0] for row in best], [row[0][1] for row in best])
 
-    def _list(self, tokenizer: Any, seen: Any) -> Text:
+    def ranked(self, step: Step, tokenizer: Any) -> list[list[tuple[str, float]]]:
+        """The answers of the list said in full, likeliest first, with their probabilities: for every question."""
+        seen = step.fused().text
+        found = rank(step.model, seen, self._list(tokenizer, seen), self.candidates, **self.options)
+        rows = zip(*(part.tolist() for part in found), strict=True)
+        return [[(self.answers[p], c) for p, c in zip(*row, strict=True)] for row in rows]
+
+    def _list(self, tokenizer: Any, seen: States) -> Text:
         """The answers as ids, made once."""
         if self._ids is None or self._ids[0] != self.answers:
             encoded = [tokenizer.encode(answer) for answer in self.answers]

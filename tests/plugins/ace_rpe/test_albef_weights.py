@@ -123,14 +123,12 @@ def test_a_lacking_weight_is_an_error() -> None:
 
 def test_timm_s_vit_sees_as_it_did() -> None:
     vit = timm.models.VisionTransformer(img_size=48, embed_dim=24, depth=3, num_heads=4, num_classes=5).double().eval()
-    allow = ["^model.(text|embed|cross)"]
-    learner, report = filled(
-        {"image_layers": 3}, [{"name": "masked-image", "target": "pixels"}], vit.state_dict(), allow
-    )
+    allow, objectives = ["^model.(text|embed|cross)"], [{"name": "masked-image", "target": "pixels"}]
+    learner, report = filled({"image_layers": 3}, objectives, vit.state_dict(), allow)
     pixels = uniform("input.image_0", (3, 3, 48, 48))
     close(learner.eval().step(batch()).image().hidden, vit.forward_features(pixels).detach().numpy())
     assert not [name for name in report.left_over if name.startswith("model.")]
-    first, told = filled({"image_layers": 2}, [{"name": "masked-image", "target": "pixels"}], vit.state_dict(), allow)
+    first, told = filled({"image_layers": 2}, objectives, vit.state_dict(), allow)
     assert "image encoder: the first 2 of 3 layers are taken" in told.reshaped
     vit.blocks = vit.blocks[:2]
     close(first.eval().step(batch()).image().hidden, vit.forward_features(pixels).detach().numpy())
