@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from vlcli import registry
 from vlcli.data.collate import Item, collate
@@ -24,6 +25,7 @@ from vlcli.data.pipeline import fill_regions
 from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.data.transforms import Transform
 from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_bundle
+from vlcli.engine.evaluation import fingerprint
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.engine.weights import load_exactly, read_tensors
 from vlcli.errors import DataError, UsageError
@@ -32,10 +34,14 @@ from vlcli.features.concepts import ConceptStore
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Fused, Model, Recorder, States, device_of
 from vlcli.objectives.answering import Answering
+from vlcli.stages.search import Index, make_index
 from vlcli.stages.stores import open_stores
 from vlcli.tasks.base import Task
+from vlcli.tasks.generative_vqa import GenerativeVQA
 
 RUNS = "runs"
+AT_ONCE = 64
+"""Texts embedded at a time."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,7 @@ class Loaded:
         if self.task is not None:
             self.task.attach(self.facts)
         needs, spec = bundle.model.needs(), bundle.transform_spec
+        self.transform_spec = spec
         self.transform: Transform | None = registry.build("transforms", spec, needs) if spec and needs.pixels else None
 
     @property
@@ -86,6 +93,11 @@ class Loaded:
     def answerer(self) -> Answering | None:
         """The objective that owns an answer table, if any."""
         return next((part for part in self.learner.objectives.values() if isinstance(part, Answering)), None)
+
+    @property
+    def ranker(self) -> GenerativeVQA | None:
+        """The task that ranks answers by how likely a decoder says them, if it is that."""
+        return self.task if isinstance(self.task, GenerativeVQA) and self.task.way == "rank" else None
 
     def to(self, device: str | torch.device) -> Self:
         """Move the weights."""
@@ -148,6 +160,10 @@ class Loaded:
             UsageError: the model was trained on no answer table.
         """
         head = self.answerer
+        if self.ranker is not None:
+            with torch.no_grad():
+                step = self.learner.step(self._example(question, image))
+                return self.ranker.ranked(step, self.tokenizer)[0][:best]
         if head is None:
             raise UsageError(
                 "This model has no answer table.",
@@ -162,6 +178,54 @@ class Loaded:
         return [
             (head.table.answers[place], score) for place, score in zip(places.tolist(), scores.tolist(), strict=True)
         ]
+
+    def embed_text(self, text: str | Sequence[str], objective: str = "contrast") -> Tensor:
+        """Vectors (N, D) of texts, whose products with those of pictures rank; by the objective named, or the only."""
+        texts = [text] if isinstance(text, str) else list(text)
+        samples = [Sample(raw, self._text(raw), [], {}) for raw in texts]
+        parts = [self._embed(samples[at : at + AT_ONCE], objective, "text") for at in range(0, len(samples), AT_ONCE)]
+        return torch.cat(parts)
+
+    def embed_image(self, image: Picture | Sequence[Picture], objective: str = "contrast") -> Tensor:
+        """Vectors (M, D) of pictures."""
+        pictures = [image] if isinstance(image, Picture) else list(image)
+        items = [Sample(str(n), None, [self._image(one, n)], {}) for n, one in enumerate(pictures)]
+        return self._embed(items, objective, "image")
+
+    def _embed(self, samples: list[Sample], objective: str, side: Literal["text", "image"]) -> Tensor:
+        batch = self._batch(samples)
+        with torch.no_grad():
+            found = self.learner.embed(self.learner.step(batch), objective, side).float().cpu()
+        view = batch.clean
+        return found[(view.text_rows if side == "text" else view.image_rows[:, 0]).cpu()]
+
+    def index(self, images: str | Path, *, objective: str = "contrast", **options: Any) -> Index:
+        """A folder's pictures as vectors, kept in a store beside it, so that each is embedded once.
+
+        Args:
+            images: the folder; subfolders count.
+            objective: what embeds.
+            options: ``store``, ``batch_size``, ``workers``, ``progress`` of :func:`vlcli.stages.search.make_index`.
+        """
+        key = {"weights": fingerprint(self.learner, objective), "objective": objective}
+        key |= {"transform": self.transform_spec, "features": self.features.where if self.features else None}
+
+        def read(path: Path) -> ImageSample:
+            return self._image(path, 0)
+
+        def embed(found: Sequence[ImageSample]) -> NDArray[np.float32]:
+            samples = [Sample(str(n), None, [image], {}) for n, image in enumerate(found)]
+            return self._embed(samples, objective, "image").numpy()
+
+        return make_index(Path(images), read, embed, key, **options)
+
+    def search(
+        self, query: str | Path, images: str | Path, top: int = 10, *, objective: str = "contrast", **options: Any
+    ) -> list[tuple[Path, float]]:
+        """The pictures of a folder nearest to a sentence (or, with a Path, to a picture), best first."""
+        index = self.index(images, objective=objective, **options)
+        vector = self.embed_image(query, objective) if isinstance(query, Path) else self.embed_text(query, objective)
+        return index.nearest(vector[0], top)
 
     def _example(self, text: str | None, image: Picture | Sequence[Picture]) -> Batch:
         pictures = [image] if isinstance(image, Picture) else list(image)

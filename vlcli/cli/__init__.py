@@ -10,7 +10,7 @@ from collections.abc import Callable
 import typer
 
 from vlcli import __version__
-from vlcli.cli import ask, count, data, doctor, draw, evaluate, features, listing, run, validate
+from vlcli.cli import ask, count, data, doctor, draw, evaluate, features, listing, run, search, validate
 
 app = typer.Typer(
     name="vlcli",
@@ -47,6 +47,7 @@ for _kind, _about in {
 app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
 app.command("draw", rich_help_panel=_RUN)(draw.draw)
 app.command("ask", rich_help_panel=_RUN)(ask.ask)
+app.command("search", rich_help_panel=_RUN)(search.search)
 _LOOKERS: dict[str, Callable[..., None]] = {
     "ls": listing.ls,
     "show": listing.show,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +44,13 @@ def _names(kind: str, incomplete: str) -> list[str]:
     from vlcli.registry import names
 
     return [name for name in names(kind) if name.startswith(incomplete)]
+
+
+class Backend(StrEnum):
+    """What looks for the nearest vectors."""
+
+    exact = "exact"
+    faiss = "faiss"
 
 
 _STAGES = "Which stages"

@@ -1,0 +1,82 @@
+"""The store of embeddings: kept through kills, filled by several, refused or made anew where its maker has changed."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+
+from vlcli.errors import DataError
+from vlcli.features.embeddings import EmbeddingStore, EmbeddingWriter
+
+KEY = {"weights": "abc", "size": (2, 3)}
+
+
+def rows(*values: float) -> np.ndarray:
+    return np.array([[value, value + 0.5] for value in values], np.float32)
+
+
+def test_parts_of_a_killed_writer_are_kept_and_later_vectors_win(tmp_path):
+    path = tmp_path / "sub" / "v.h5"
+    killed = EmbeddingWriter(path, KEY, flush_every=2)
+    killed.append(["a", "b"], rows(1, 2), ["x", "x"])
+    killed.append(["lost"], rows(9))
+    other = EmbeddingWriter(path, KEY, rank=1)
+    other.append(["c"], rows(3))
+    other.flush()
+    (path.with_name("v.h5.part") / "0000-00000007.h5.tmp").write_bytes(b"half written")
+    again = EmbeddingWriter(path, KEY)
+    assert "lost" not in again
+    assert again.lacks({"a": "x", "b": "changed", "lost": ""}) == ["b", "lost"]
+    again.append(["b"], rows(7), ["changed"])
+    store = again.finish(["c", "b", "a"])
+    assert (store.ids, store.marks) == (["c", "b", "a"], ["", "changed", "x"])
+    np.testing.assert_array_equal(store.vectors, rows(3, 7, 1))
+    assert not path.with_name("v.h5.part").exists()
+    assert EmbeddingStore(path, KEY).rows()["a"] == 2
+    fewer = EmbeddingWriter(path, KEY)
+    assert fewer.finish(["a"]).ids == ["a"]
+    assert len(EmbeddingStore(path)) == 1
+
+
+def test_what_something_else_made_is_refused_or_replaced(tmp_path):
+    path = tmp_path / "v.h5"
+    writer = EmbeddingWriter(path, KEY, dtype="float16")
+    writer.append(["a"], rows(1))
+    assert writer.finish(["a"]).vectors.dtype == np.float16
+    other = {**KEY, "weights": "new"}
+    for refused in (lambda: EmbeddingStore(path, other), lambda: EmbeddingWriter(path, other)):
+        with pytest.raises(DataError, match="something else") as met:
+            refused()
+        assert "weights: abc" in str(met.value)
+    writer = EmbeddingWriter(path, other, stale="replace")
+    assert writer.replaced
+    assert "a" not in writer
+    assert EmbeddingStore(path, KEY).ids == ["a"], "the old one stays until the new one is whole"
+    writer.append(["b"], rows(2))
+    assert writer.finish(["b"]).key["weights"] == "new"
+
+
+def test_faults_are_named(tmp_path):
+    path = tmp_path / "v.h5"
+    with pytest.raises(DataError, match="does not exist"):
+        EmbeddingStore(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(DataError, match="damaged"):
+        EmbeddingStore(path)
+    with h5py.File(path, "w") as file:
+        file.attrs["format"] = "other"
+    with pytest.raises(DataError, match="no store of embeddings"):
+        EmbeddingStore(path)
+    path.unlink()
+    writer = EmbeddingWriter(path, KEY)
+    writer.append(["a"], rows(1))
+    with pytest.raises(DataError, match="do not fit"):
+        writer.append(["b"], np.zeros((1, 3)))
+    with pytest.raises(DataError, match="not finite"):
+        writer.append(["b", "c"], np.array([[0, 1], [np.nan, 0]]))
+    with pytest.raises(DataError, match="missing"):
+        writer.finish(["a", "z"])
+    with pytest.raises(DataError, match="unknown type"):
+        EmbeddingWriter(path, KEY, dtype="int8")
+    assert EmbeddingWriter(tmp_path / "empty.h5", KEY).finish([]).vectors.shape == (0, 0)

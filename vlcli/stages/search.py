@@ -1,0 +1,186 @@
+"""Search a folder of pictures: each is embedded once into a store beside the folder, then products rank.
+
+Only pictures that are new, or whose size or time has changed, are embedded again; what cannot be read is counted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vlcli.data.files import IMAGE_SUFFIXES, read_text
+from vlcli.data.sample import ImageSample
+from vlcli.errors import DataError, VlcliError
+from vlcli.features.embeddings import EmbeddingStore, EmbeddingWriter
+from vlcli.metrics.search import search, search_faiss
+from vlcli.progress import Progress, Silent
+
+Backend = Literal["exact", "faiss"]
+
+
+@dataclass
+class Index:
+    """A folder's pictures, embedded.
+
+    Attributes:
+        folder: where they lie.
+        store: their vectors, by path from the folder.
+        embedded: how many were embedded now.
+        failures: why others were not, by path from the folder.
+    """
+
+    folder: Path
+    store: EmbeddingStore
+    embedded: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Pictures that can be found, those embedded now, those taken from the store, those left out."""
+        found = len(self.store)
+        return {
+            "pictures": found,
+            "embedded": self.embedded,
+            "kept": found - self.embedded,
+            "unreadable": len(self.failures),
+        }
+
+    def nearest(
+        self, query: Tensor, top: int = 10, *, memory: int = 256, backend: Backend = "exact"
+    ) -> list[tuple[Path, float]]:
+        """The pictures with the largest product with a vector (D,), best first, each with that product."""
+        look: Callable[..., tuple[Tensor, Tensor]] = search if backend == "exact" else search_faiss
+        options = {"memory_mb": memory} if backend == "exact" else {}
+        scores, rows = look(query[None].cpu(), self.store.vectors, top, **options)
+        pairs = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
+        return [(self.folder / self.store.ids[row], score) for row, score in pairs]
+
+
+def beside(folder: Path, weights: str) -> Path:
+    """Where a folder's store lies by default: in ``FOLDER.embeddings``, one file for each model."""
+    folder = folder.absolute()
+    return folder.with_name(f"{folder.name}.embeddings") / f"{weights[:12]}.h5"
+
+
+def make_index(
+    folder: Path,
+    read: Callable[[Path], ImageSample],
+    embed: Callable[[Sequence[ImageSample]], NDArray[Any]],
+    key: Mapping[str, Any],
+    *,
+    store: Path | None = None,
+    batch_size: int = 32,
+    workers: int = 2,
+    progress: Progress | None = None,
+) -> Index:
+    """Embed the pictures of a folder, subfolders included, that its store lacks.
+
+    Args:
+        folder: of pictures.
+        read: loads one.
+        embed: turns several into vectors (n, D).
+        key: what the vectors depend on; a store that depends on something else is made anew.
+        store: its file; None: beside the folder.
+        batch_size: pictures at a time.
+        workers: threads that decode.
+        progress: where to report.
+
+    Raises:
+        DataError: there is no folder, or no picture in it can be read.
+        VlcliError: the store cannot be written.
+    """
+    progress = progress or Silent()
+    marks = _pictures(folder)
+    path = store or beside(folder, str(key.get("weights", "")))
+    writer = _writer(path, key)
+    if writer.replaced:
+        progress.info(f"{path}: made by another model or another version, and made anew")
+    todo = writer.lacks(marks)
+    failures: dict[str, str] = {}
+    with progress.task("embed", len(todo), "pictures") as bar, ThreadPoolExecutor(workers) as pool:
+        for start in range(0, len(todo), batch_size):
+            names = todo[start : start + batch_size]
+            tried = list(pool.map(lambda name: _tried(read, folder / name), names))
+            good = [(name, one) for name, one in zip(names, tried, strict=True) if isinstance(one, ImageSample)]
+            failures |= {name: one for name, one in zip(names, tried, strict=True) if isinstance(one, str)}
+            if good:
+                writer.append([name for name, _ in good], embed([one for _, one in good]), [marks[n] for n, _ in good])
+            bar.advance(len(names))
+    if len(failures) == len(marks):
+        name, reason = next(iter(failures.items()))
+        raise DataError("No picture can be read.", where=str(folder), got=f"{name}: {reason}")
+    done = [name for name in marks if name not in failures]
+    return Index(folder, writer.finish(done), len(todo) - len(failures), failures)
+
+
+def _writer(path: Path, key: Mapping[str, Any]) -> EmbeddingWriter:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VlcliError(
+            "The store of embeddings cannot be written here.",
+            where=str(path),
+            got=str(error),
+            hint="name another place: --store FILE",
+        ) from None
+    return EmbeddingWriter(path, key, stale="replace")
+
+
+def _tried(read: Callable[[Path], ImageSample], path: Path) -> ImageSample | str:
+    """A picture, or in one line why it cannot be had."""
+    try:
+        return read(path)
+    except DataError as error:
+        return f"{error.what} {error.got}".strip()
+
+
+def _pictures(folder: Path) -> dict[str, str]:
+    """What each picture's file looked like, by its path from the folder."""
+    if not folder.is_dir():
+        raise DataError("There is no such folder of pictures.", got=str(folder))
+    found = {path.relative_to(folder).as_posix(): _mark(path) for path in _walk(folder)}
+    if not found:
+        expected = ", ".join(sorted(IMAGE_SUFFIXES))
+        raise DataError("There is no picture in the folder.", got=str(folder), expected=f"files like {expected}")
+    return found
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        for name in sorted(names):
+            if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith("."):
+                yield Path(place, name)
+
+
+def _mark(path: Path) -> str:
+    try:
+        facts = path.stat()
+    except OSError:  # a link that leads nowhere
+        return "absent"
+    return f"{facts.st_size}-{facts.st_mtime_ns}"
+
+
+def rank(query: Tensor, vectors: Tensor, names: Sequence[str], top: int) -> list[tuple[str, float]]:
+    """The names whose vectors (N, D) have the largest product with a vector (D,), best first."""
+    scores, rows = search(query[None], vectors, min(top, len(names)))
+    return [(names[row], score) for row, score in zip(rows[0].tolist(), scores[0].tolist(), strict=True)]
+
+
+def read_sentences(path: Path) -> list[str]:
+    """The sentences of a file, one a line, each once.
+
+    Raises:
+        DataError: it is missing or empty.
+    """
+    found = list(dict.fromkeys(line.strip() for line in read_text(path).splitlines() if line.strip()))
+    if not found:
+        raise DataError("There is no sentence in the file.", got=str(path))
+    return found
