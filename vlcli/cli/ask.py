@@ -29,7 +29,7 @@ def ask(
 
     loaded = load(model, features=features)
     given = pictures[0] if len(pictures) == 1 else pictures
-    if loaded.answerer is None:
+    if loaded.answerer is None and loaded.ranker is None:
         found: dict[str, Any] = {key: _plain(value) for key, value in loaded.predict(text, given).items()}
     else:
         found = {"answers": [{"answer": a, "probability": p} for a, p in loaded.answers(text, given, best)]}

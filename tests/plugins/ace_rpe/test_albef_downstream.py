@@ -37,6 +37,9 @@ CAM = [
      0.0018495799098778725],
 ]  # fmt: skip
 """Of the second cross layer, the mean over heads and over all places of the sentence, padding counted as 0."""
+BEST_TWO = [[0.6212150719587392, -100.0, 0.638322525863322], [0.5406639453465188, -100.0, 0.5511556154079512],
+            [0.6399048926845229, -100.0, 0.6606700828547918]]  # fmt: skip
+"""Match scores of each sentence with the two pictures nearest to it, others -100."""
 CANDIDATES = ("6", "10 11", "12", "13 14", "6 15")
 RANKED = [[0, 3, 1]] * 3
 CHANCES = [[0.5435132390200647, 0.2753176846420573, 0.18116907633787796],
@@ -86,6 +89,17 @@ def test_matching_scores_and_grad_cam() -> None:
     maps = saliency.word_maps(step, logits[:, 1], layer="cross.1.*")
     counted = maps.maps * maps.words[..., None]
     close(counted.mean(1)[:, 1:], CAM)
+
+
+def test_candidates_are_ranked_by_the_match_score() -> None:
+    learner = loaded(MODEL, RETRIEVAL).eval()
+    step = learner.step(batch())
+    vectors = learner.objectives["momentum-contrast"].predict(step)
+    near = (vectors["text_embedding"] @ vectors["image_embedding"].T).topk(2, 1).indices
+    rows = torch.arange(3).repeat_interleave(2)
+    scores = learner.objectives["contrast-matching"].head(step.fuse_rows(rows, near.flatten()).pooled)[:, 1]
+    found = torch.full((3, 3), -100.0, dtype=torch.float64).scatter(1, near, scores.reshape(3, 2))
+    close(found, BEST_TWO)
 
 
 @pytest.mark.parametrize(("alpha", "loss", "norm"), [(0.0, 8.874696199572936, 18.579906862541225),
