@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from vlcli.drawings.base import Drawing, Scene, save_picture
-from vlcli.drawings.pictures import Album, scaled, token_boxes
+from vlcli.drawings.pictures import Album, enlarged, scaled, token_boxes
 from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.errors import UsageError
@@ -22,9 +21,6 @@ from vlcli.nn.batch import Batch
 from vlcli.nn.model import Recorder, States
 from vlcli.report.drawing import draw_attention, draw_boxes
 from vlcli.report.sheet import INK, Cell, contact_sheet
-
-SHORT = 240
-"""Small pictures are enlarged to this many pixels before boxes are drawn on them."""
 
 
 @dataclass
@@ -110,7 +106,7 @@ class Attention(Drawing):
         view = batch.clean
         assert view.images is not None
         key = view.images.keys[int(view.image_rows[0, pair])]
-        picture = _enlarged(album.open(key))
+        picture = enlarged(album.open(key))
         boxes, places = token_boxes(seen.image.layout, pair)
         boxes = scaled(boxes, picture)
         sentence = view.text.raw[0] if seen.text and view.text is not None else key
@@ -150,10 +146,3 @@ def _pieces(bundle: Bundle, batch: Batch) -> tuple[list[str], list[Any]]:
     text = batch.clean.text
     assert text is not None
     return bundle.tokenizer.tokens(text.ids[0].tolist()), text.special[0].tolist()
-
-
-def _enlarged(picture: Image.Image) -> Image.Image:
-    scale = SHORT / min(picture.size)
-    if scale <= 1:
-        return picture
-    return picture.resize((round(picture.width * scale), round(picture.height * scale)), Image.Resampling.LANCZOS)

@@ -12,6 +12,9 @@ from vlcli.data.images import load_image
 from vlcli.data.pipeline import Pipeline
 from vlcli.nn.layout import Layout
 
+SHORT = 240
+"""Small pictures are enlarged to this many pixels before anything is drawn on them."""
+
 
 class Album:
     """The pictures of a pipeline's examples.
@@ -50,3 +53,11 @@ def token_boxes(layout: Layout, row: int) -> tuple[NDArray[np.float32], NDArray[
 def scaled(boxes: NDArray[np.float32], picture: Image.Image) -> NDArray[np.float32]:
     """Boxes in [0, 1] as pixels of a picture."""
     return boxes * np.array([picture.width, picture.height] * 2, np.float32)
+
+
+def enlarged(picture: Image.Image) -> Image.Image:
+    """A picture whose shorter side has at least :data:`SHORT` pixels."""
+    scale = SHORT / min(picture.size)
+    if scale <= 1:
+        return picture
+    return picture.resize((round(picture.width * scale), round(picture.height * scale)), Image.Resampling.LANCZOS)

@@ -65,3 +65,16 @@ def _write(
     place = pen.textbbox(corner, text, font=font)
     pen.rectangle(place, fill=colour)
     pen.text(corner, text, fill="white", font=font)
+
+
+def draw_heat(picture: Image.Image, heat: ArrayLike, *, share: float = 0.55) -> Image.Image:
+    """A copy of ``picture`` under a heat map (height, width) of its size: from clear over yellow to red.
+
+    What is not above 0 stays clear; the hottest place covers ``share`` of the picture.
+    """
+    made = np.asarray(picture.convert("RGB"), dtype=np.float32)
+    given = np.asarray(heat, dtype=np.float32).clip(min=0)
+    strength = (given / max(float(given.max(initial=0.0)), 1e-12))[..., None]
+    colour = np.concatenate([np.full_like(strength, 255), 230 * (1 - strength), 40 * (1 - strength)], -1)
+    cover = share * np.sqrt(strength)
+    return Image.fromarray((made * (1 - cover) + colour * cover).round().astype(np.uint8))

@@ -45,7 +45,7 @@ def _painted(values: Heat, boxes: NDArray[np.float32], size: tuple[int, int]) ->
 
 
 def hottest(heat: Heat) -> tuple[float, float]:
-    """x and y of the highest place (the middle of all equally high ones: a region is flat)."""
+    """The highest place as x and y (the middle of all equally high ones: a region is flat)."""
     rows, columns = np.nonzero(heat == heat.max())
     return float(columns.mean()) + 0.5, float(rows.mean()) + 0.5
 

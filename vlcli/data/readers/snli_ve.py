@@ -1,4 +1,4 @@
-"""SNLI-VE: whether a picture entails a sentence, leaves it open or contradicts it, in the layouts it is published in."""
+"""SNLI-VE: whether a picture entails a sentence, leaves it open or contradicts it, in its published layouts."""
 
 from __future__ import annotations
 
