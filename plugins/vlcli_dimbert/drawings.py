@@ -72,25 +72,25 @@ class GroundedWords(Drawing):
         Raises:
             UsageError: a model is no single stream over regions and words.
         """
-        runners = {name: scene.runner(bundle, limit=self.count) for name, bundle in scene.bundles().items()}
+        bundles = _called(scene.bundles())
+        runners = {name: scene.runner(bundle, limit=self.count) for name, bundle in bundles.items()}
         if not runners:
             scene.bundle()  # says what is lacking
         first = next(iter(runners.values()))
         album, made, numbers = Album(first.data), [], []
         for code in range(min(self.count, first.data.total)):
-            cells, told = self._panels(scene, runners, code, album)
+            cells, told = self._panels(scene.device, bundles, runners, code, album)
             file = scene.folder / f"grounding-{code + 1}.png"
             made.append(save_picture(contact_sheet(cells, columns=len(cells), width=SHORT), file))
             numbers.append(told)
         return [*made, save_numbers(numbers, scene.folder / "grounding.json")]
 
     def _panels(
-        self, scene: Scene, runners: dict[str, TaskRunner], code: int, album: Album
+        self, device: str, bundles: dict[str, Bundle], runners: dict[str, TaskRunner], code: int, album: Album
     ) -> tuple[list[Cell], dict[str, Any]]:
-        bundles = scene.bundles()
-        found = {name: grounding(runner, bundles[name], code, scene.device) for name, runner in runners.items()}
+        found = {name: grounding(runner, bundles[name], code, device) for name, runner in runners.items()}
         (name, own), *others = found.items()
-        alone = grounding(runners[name], bundles[name], code, scene.device, sentence=False)
+        alone = grounding(runners[name], bundles[name], code, device, sentence=False)
         example = runners[name].data.examples[code]
         picture = _enlarged(album.open(example.images[0]))
         word = self._word(own)
@@ -128,6 +128,12 @@ class GroundedWords(Drawing):
         weights = shown.named[min(region, len(shown.named) - 1)]
         order = weights.argsort(descending=True)[: self.top].tolist()
         return [(*shown.words[place], float(weights[place])) for place in order]
+
+
+def _called(bundles: dict[str, Bundle]) -> dict[str, Bundle]:
+    """Models by the last part of where they lie, where that tells them apart."""
+    short = [Path(name).name for name in bundles]
+    return dict(zip(short, bundles.values(), strict=True)) if len(set(short)) == len(short) else bundles
 
 
 def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sentence: bool = True) -> Grounding:
@@ -184,7 +190,7 @@ def _columns(model: SingleStream, bundle: Bundle, batch: Batch) -> tuple[Tensor,
     ids, owner = view.text.ids[0], view.text.words[0].tolist()
     for number in dict.fromkeys(word for word in owner if word >= 0):
         places = [place for place, word in enumerate(owner) if word == number]
-        text = bundle.tokenizer.decode([int(ids[place]) for place in places])
+        text = bundle.tokenizer.decode([int(ids[place]) for place in places]).strip(".,!?;:") or "."
         found.append((text, "sentence", [prefix + place - 1 for place in places]))
     concepts = view.images.concepts
     if model.concepts is not None and concepts is not None:
@@ -265,7 +271,7 @@ class CaptionsSideBySide(Drawing):
         Raises:
             UsageError: a model was trained on no task, or ``names`` are not as many as models.
         """
-        bundles = scene.bundles()
+        bundles = _called(scene.bundles())
         if not bundles:
             scene.bundle()  # says what is lacking
         labels = self.names or list(bundles)
