@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import typer
 from PIL import Image
+from tiny_contrast import make_model
 from typer.testing import CliRunner
 
 from vlcli.cli import app
@@ -80,6 +81,7 @@ SMALL_DETECTOR = (
     *("extractor.depth=50", "extractor.short=48", "extractor.long=64", "extractor.proposals=5"),
     "limit=2",
 )
+WALLS_SEEN = ("--from", "contrast/pairs", "--images", "photos/images")
 WORLD = "runs/quickstart/world/world"
 CONCEPTS = ("data", "concepts", f"{WORLD}/coco/annotations/captions_train.json", "--out", "words.txt")
 METHODS = ("none", "euclidean", "quantization", "cross", "product")
@@ -201,6 +203,16 @@ WAYS: dict[str, Way] = {
     ),
     'vlcli ask quickstart/nlvr2 "each picture has a red circle" test1-0-0-img0 test1-0-0-img1 '
     "--features runs/quickstart/regions": Way("prediction"),
+    'vlcli search "a red circle" --from photos/pairs --images PICTURES --top 5 --sheet found.png': Way(
+        "rank", instead=("search", "a red wall", *WALLS_SEEN, "--top", "5", "--sheet", "found.png")
+    ),
+    "vlcli search --image PICTURES/one.png --from photos/pairs --images PICTURES --json": Way(
+        '"embedded"', instead=("search", "--image", "photos/images/train0.png", *WALLS_SEEN, "--json")
+    ),
+    "vlcli search --image PICTURES/one.png --from photos/pairs --texts sentences.txt": Way(
+        "sentence",
+        instead=("search", "--image", "photos/images/train0.png", *WALLS_SEEN[:2], "--texts", "sentences.txt"),
+    ),
     "vlcli count lxmert": Way("228,051,752"),
     "vlcli run tiny/lxmert": Way("NLVR2", LITTLE, slow=True),
     "vlcli run tiny/lxmert-table3 --seeds 3 --table": Way("Pre-train + scratch", LITTLE, slow=True),
@@ -228,6 +240,8 @@ def desk(quickstart):
     photographs(folder / "photographs")
     _asked(folder / "asked")
     _classes(folder / "classes")
+    make_model(folder / "contrast/pairs/model")
+    (folder / "sentences.txt").write_text("a red wall\na blue wall\n")
     return folder
 
 
