@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn import AttentionShape, Layout, PairwisePosition
+from vlcli.nn import IMAGE, TEXT, AttentionShape, Layout, PairwisePosition
 from vlcli_ace_rpe.path import Metric, shortest_paths, shortest_paths_between
 from vlcli_ace_rpe.similarity import distance, grouped_cosine
 
@@ -223,8 +223,22 @@ class _Tokens:
         self.is_text = layout.index >= 0
         self.placed = layout.valid & ~layout.special
         on_picture = ~self.is_text & ~layout.special
+        if layout.index.is_meta:  # counting: there are no values to look at
+            self.texts, self.pictures = _by_route(layout)
+            return
         text, picture = self.is_text.any(0), on_picture.any(0)
         self.texts, self.pictures = text.nonzero()[:, 0], (picture & ~text).nonzero()[:, 0]
+
+
+def _by_route(layout: Layout) -> tuple[Tensor, Tensor]:
+    """Columns of words, and of patches or regions, as the layout's runs tell them; class tokens come first."""
+
+    def columns(route: int, count: int | None) -> Tensor:
+        found = [place for start, stop in layout.columns(route) for place in range(start, stop)]
+        return torch.tensor(found[-count:] if count else found, dtype=torch.long, device=layout.index.device)
+
+    cells = None if layout.grid is None else layout.grid[0] * layout.grid[1]
+    return columns(TEXT, None), columns(IMAGE, cells)
 
 
 def _kind(x: Tensor) -> torch.dtype:

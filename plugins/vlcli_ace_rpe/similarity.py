@@ -48,7 +48,8 @@ def grouped_cosine(patches: Tensor, words: Tensor, groups: int) -> Tensor:
     Returns:
         (B, G, M, N), in float32 or float64.
     """
-    with torch.autocast(patches.device.type, enabled=False):
+    device = patches.device.type
+    with torch.autocast("cpu" if device == "meta" else device, enabled=False):
         left, right = (
             F.normalize(working(x).unflatten(-1, (groups, -1)), dim=-1, eps=1e-6).transpose(1, 2)
             for x in (patches, words)

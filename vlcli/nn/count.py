@@ -2,13 +2,15 @@
 
 Parameters are counted once however often they are used (tied tables, shared attention), frozen ones too.
 Multiply-accumulates are those of convolutions, linear layers and the two attention products; norms, activations, biases
-and softmax are not counted. A head is counted for one prediction: one word, one region, one answer.
+and softmax are not counted. A head is counted for one prediction: one word, one region, one answer; a decoder for one
+word. Momentum copies, of models and heads, are not counted.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -70,8 +72,9 @@ def model_macs(model: Model, needs: Needs, facts: Facts, images: int = 1) -> dic
 
 def head_macs(head: nn.Module) -> int:
     """Multiply-accumulates of one use of every linear layer in ``head``, tied decoders included."""
-    linear = [m.in_features * m.out_features for m in head.modules() if isinstance(m, nn.Linear)]
-    tied = [m.tied[0] * m.tied[1] for m in head.modules() if isinstance(getattr(m, "tied", None), tuple)]
+    modules = dict.fromkeys(_without_copies(head))
+    linear = [m.in_features * m.out_features for m in modules if isinstance(m, nn.Linear)]
+    tied = [m.tied[0] * m.tied[1] for m in modules if isinstance(getattr(m, "tied", None), tuple)]
     return sum(linear) + sum(tied)
 
 
@@ -96,7 +99,11 @@ def _passes(model: Model, needs: Needs, facts: Facts, images: int) -> dict[str, 
         one, image = macs_of(lambda: look(picture))
         macs["image"] = one * images
     if text is not None and image is not None and "fuse" in model.capabilities:
-        macs["fuse"] = macs_of(lambda: model.fuse(text, image))[0] * images
+        one, fused = macs_of(lambda: model.fuse(text, image))
+        macs["fuse"] = one * images
+        if "decode" in model.capabilities:
+            word = fake_text(replace(facts, text_length=1), device="meta")
+            macs["decode"] = macs_of(lambda: model.next_words(model.decode(word, fused.text)))[0]
     if type(model).word_scores is not Model.word_scores:  # a word head of the model's own, asked once
         macs["word"] = macs_of(lambda: model.word_scores(torch.zeros(1, model.dim, device="meta")))[0]
     return macs
@@ -115,9 +122,17 @@ def _parts(model: nn.Module) -> dict[str, int]:
 
 
 def _fresh(module: nn.Module, seen: set[int]) -> int:
-    own = [parameter for parameter in module.parameters() if id(parameter) not in seen]
+    held = [parameter for part in _without_copies(module) for parameter in part.parameters(recurse=False)]
+    own = [parameter for parameter in dict.fromkeys(held) if id(parameter) not in seen]
     seen.update(id(parameter) for parameter in own)
     return sum(parameter.numel() for parameter in own)
+
+
+def _without_copies(module: nn.Module) -> list[nn.Module]:
+    """A module and what is in it, momentum copies left out."""
+    if getattr(module, "momentum_copy", False):
+        return []
+    return [module, *(part for child in module.children() for part in _without_copies(child))]
 
 
 def _on_meta(model: nn.Module) -> bool:

@@ -28,8 +28,10 @@ def follow(copied: nn.Module, original: nn.Module, momentum: float) -> None:
 
 
 def momentum_copy(module: nn.Module) -> nn.Module:
-    """A copy that no optimizer touches."""
-    return copy.deepcopy(module).requires_grad_(False)
+    """A copy that no optimizer touches, and that is not counted."""
+    made = copy.deepcopy(module).requires_grad_(False)
+    made.momentum_copy = True  # type: ignore[assignment]
+    return made
 
 
 class MomentumHeads(Objective):

@@ -23,6 +23,8 @@ from vlcli.stages.rehearsal import planned_model
 from vlcli.stages.runner import context_of
 from vlcli.tasks.base import Task
 
+VOCABULARIES = {"bert-base-uncased": 30_522, "bert-base-cased": 28_996}
+"""Words of published vocabularies, which need not lie here to be counted."""
 Planned = tuple[planning.Planner, list[planning.Step]]
 
 
@@ -105,8 +107,13 @@ def _sums(plan: Planned, name: str, answers: int | None, heads: bool) -> dict[st
         return {"backbone": None, "total": None, "why": error.what}
     return {
         "backbone": sum(parameter.numel() for parameter in made.learner.model.parameters()),
-        "total": sum(p.numel() for n, p in made.learner.named_parameters() if not n.startswith("teacher.")),
+        "total": sum(p.numel() for n, p in made.learner.named_parameters() if not _copied(n)),
     }
+
+
+def _copied(name: str) -> bool:
+    """Whether a parameter is a momentum copy's, of the model or of a head."""
+    return name.startswith("teacher.") or "_copy." in name
 
 
 def _usual_answers(task: Task | None, objectives: list[Spec]) -> int:
@@ -126,5 +133,7 @@ def _facts(context: StageContext, artifact: Path | None, answers: int | None, us
         facts = Facts(text_length=text.length)
         if isinstance(text.vocabulary, TrainVocabulary):
             facts = replace(facts, vocab_size=text.vocabulary.size)
+        elif size := VOCABULARIES.get(text.vocabulary.rsplit("/", 1)[-1]):
+            facts = replace(facts, vocab_size=size)
     rows = answers or usual
     return replace(facts, answers=tuple(f"answer {i}" for i in range(rows))) if rows else facts
