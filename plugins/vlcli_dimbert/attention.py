@@ -30,6 +30,7 @@ class DisentangledAttention(StandardAttention):
         initial: how further sets start where weights are loaded that hold only the first.
         bias: which projections have a bias.
         dense: whether heads are mixed by an output projection.
+        outputs: one output projection for all tokens (the paper), or one for each set (VLMo's Table 7).
         float32_softmax: scores and softmax in float32 whatever the precision around.
 
     Raises:
@@ -46,6 +47,7 @@ class DisentangledAttention(StandardAttention):
         initial: Literal["fresh", "copied"] = "fresh",
         bias: Literal["all", "query_value", "none"] = "all",
         dense: bool = True,
+        outputs: Literal["shared", "own"] = "shared",
         float32_softmax: bool = False,
     ) -> None:
         super().__init__(shape, bias=bias, dense=dense, float32_softmax=float32_softmax)
@@ -54,6 +56,9 @@ class DisentangledAttention(StandardAttention):
             expected = "sets numbered 0, 1, ... without a gap, one for each route"
             raise ComponentError("The sets of projections are misnumbered.", got=str(list(sets)), expected=expected)
         self.others = nn.ModuleList(self._set(shape, bias) for _ in range(max(self.sets)))
+        self.own_outputs = dense and outputs == "own"
+        for further in self.others if self.own_outputs else ():
+            further["dense"] = nn.Linear(shape.dim, shape.dim)  # type: ignore[operator]
 
     @staticmethod
     def _set(shape: AttentionShape, bias: str) -> nn.ModuleDict:
@@ -87,6 +92,13 @@ class DisentangledAttention(StandardAttention):
     def _linear(self, name: str, number: int) -> nn.Module:
         first: nn.Module = getattr(self, name)
         return first if number == 0 else self.others[number - 1][name]  # type: ignore[index]
+
+    def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
+        """The output projection, each token's own set's where they have one each."""
+        if not self.own_outputs:
+            return super().output(context, x_layout)
+        asking = Grouping.of(self.sets, x_layout)
+        return asking.join(self._project_sets("dense", asking.split(context)))
 
     def inherit(self, filled: Collection[str]) -> list[str]:
         """Further sets that were not loaded become copies of the first, with ``initial: copied``."""

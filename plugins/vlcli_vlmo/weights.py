@@ -258,7 +258,8 @@ def from_beit(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> St
 
     Tables per layer, or one shared by all, fill the image's rows of the one table; its other rows stay ``model``'s.
     """
-    plain = _beit_names(state)
+    plain = _folded(model, _beit_names(state), report)
+    own_norms = not any(".feed.norm." in name for name, _ in model.named_parameters())
     made: State = {}
     for name, value in plain.items():
         if name.startswith("rel_pos_bias.") or "relative_position_" in name:
@@ -267,7 +268,8 @@ def from_beit(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> St
             query, _, of_value = value.chunk(3)
             made |= {f"transformer.{bias[1]}.q_bias": query, f"transformer.{bias[1]}.v_bias": of_value}
             continue
-        changed = re.sub(r"\.mlp\.", ".mlp_imag.", re.sub(r"\.norm2\.", ".norm2_imag.", name))
+        changed = re.sub(r"\.mlp\.", ".mlp_imag.", name)
+        changed = re.sub(r"\.norm2\.", ".norm2_imag.", changed) if own_norms else changed
         made[
             changed if changed.startswith(("head.", "fc_norm.", "mask_token", "lm_head.")) else f"transformer.{changed}"
         ] = value
@@ -277,6 +279,20 @@ def from_beit(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> St
     if table is not None and isinstance(model.stack.position, VLMoBias):
         made[BIG] = _grown(model.stack.position, table)
         report.append(f"{BIG}: BEiT's {len(table)} rows, the others as they were")
+    return made
+
+
+def _folded(model: VLMo, plain: State, report: list[str]) -> State:
+    """Factors on each block's output multiplied into the weights behind them, for a model that has none."""
+    if "blocks.0.gamma_1" not in plain or any(name.endswith("feed.scale") for name, _ in model.named_parameters()):
+        return plain
+    made = {name: value for name, value in plain.items() if ".gamma_" not in name}
+    for name, value in plain.items():
+        if (found := re.fullmatch(r"(blocks\.\d+)\.gamma_([12])", name)) is not None:
+            stem = f"{found[1]}.{'attn.proj' if found[2] == '1' else 'mlp.fc2'}"
+            made[f"{stem}.weight"] = value[:, None] * plain[f"{stem}.weight"]
+            made[f"{stem}.bias"] = value * plain[f"{stem}.bias"]
+    report.append("factors on the blocks' outputs: multiplied into the weights before them")
     return made
 
 

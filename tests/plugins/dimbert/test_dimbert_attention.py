@@ -244,3 +244,21 @@ def test_runs_are_cut_and_joined():
     layout.runs = None
     assert layout.columns(IMAGE) == [(4, 7)]
     assert (layout + layout).runs is None
+
+
+def test_outputs_of_their_own():
+    """VLMo's Table 7: the output projection is a modality's own too, and starts as a copy where asked."""
+    torch.manual_seed(0)
+    made = DisentangledAttention(AttentionShape(8, 2), sets=(0, 1), outputs="own", initial="copied")
+    shared = DisentangledAttention(AttentionShape(8, 2), sets=(0, 1))
+    made.load_state_dict(shared.state_dict(), strict=False)
+    assert made.inherit(set(shared.state_dict())) == ["others.0.dense.weight", "others.0.dense.bias"]
+    layout = Layout.for_text(torch.ones(2, 3, dtype=torch.bool)) + Layout.for_grid(2, 2)
+    x = torch.randn(2, 7, 8)
+    torch.testing.assert_close(made(x, x_layout=layout), shared(x, x_layout=layout))
+    with torch.no_grad():
+        made.others[0]["dense"].weight.zero_()
+        made.others[0]["dense"].bias.zero_()
+    out = made(x, x_layout=layout)
+    assert bool((out[:, 3:] == 0).all())
+    torch.testing.assert_close(out[:, :3], shared(x, x_layout=layout)[:, :3])
