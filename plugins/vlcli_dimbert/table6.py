@@ -189,3 +189,7 @@ class VLBERT(SingleStream):
         """Words with the (first) whole picture, and the regions."""
         words = text.hidden + image.extra["whole"][:, None] if "whole" in image.extra else text.hidden
         return super().fuse(replace(text, hidden=words), image, record)
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Files of BERT under our names."""
+        return adapt(self, state, report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import torch
@@ -33,6 +34,17 @@ from vlcli.nn import (
 from vlcli.nn.batch import Images, Text
 from vlcli.registry import AttentionSpec
 from vlcli_dimbert.attention import DisentangledAttention
+from vlcli_dimbert.weights import our_name
+
+_LAYER = re.compile(r"stack\.layers\.(\d+)\.(.+)")
+_OUTSIDE = {
+    "words.": "text.words.",
+    "places.": "text.positions.0.table.",
+    "segments.": "text.segments.",
+    "norm.": "text.norm.",
+    "pooler.": "text_pool.",
+}
+"""Where the text stream has the parts of BERT that are no layers."""
 
 
 class CoLayer(nn.Module):
@@ -192,6 +204,21 @@ class ViLBERT(Model):
         """(1, T + R, T + R): a token sees the other stream."""
         of_words = torch.arange(words.shape[1] + regions.shape[1], device=words.device) < words.shape[1]
         return (of_words[:, None] != of_words[None])[None]
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Files of BERT under our names: the text stream's layers are its layers, as the released code has it."""
+        own, made = set(self.state_dict()), {}
+        for name, value in state.items():
+            made[name if name in own or name.startswith("objectives.") else self._text_name(name)] = value
+        return made
+
+    def _text_name(self, name: str) -> str:
+        """Where the text stream has what BERT calls ``name``; that name where it has it not."""
+        plain, below = our_name(name) or name, len(self.lower.layers)
+        if found := _LAYER.fullmatch(plain):
+            number = int(found[1])
+            return f"lower.layers.{number}.{found[2]}" if number < below else f"upper.{number - below}.{found[2]}"
+        return next((ours + plain[len(ofs) :] for ofs, ours in _OUTSIDE.items() if plain.startswith(ofs)), plain)
 
     def layer_of(self, name: str) -> int | None:
         """Depth in turns of the streams."""

@@ -99,6 +99,14 @@ def test_an_average_is_the_mean_of_the_checkpoints(world, tmp_path):
     assert torch.equal(read_weights(tmp_path / "mean" / "model")[name], wanted)
 
 
+def test_an_average_does_not_hang_on_the_machine_s_speed(world, tmp_path, monkeypatch):
+    monkeypatch.setattr("vlcli.engine.loop.SAVE_SECONDS", -1.0)  # as if every step took long
+    pretrain.run(context(world, tmp_path, "a", pretraining(world, epochs=3, keep=3)))
+    result = average.run(context(world, tmp_path, "mean", Average(kind="average", **{"from": "a"}), ["a"]))
+    assert result.facts["steps"] == [3, 6, 9]  # the ends of epochs
+    assert len(list((tmp_path / "a" / "checkpoints").glob("step-*"))) == 4  # and the one before the last
+
+
 def test_a_stage_may_change_the_model_and_start_from_a_file(world, tmp_path):
     pretrain.run(context(world, tmp_path, "a", pretraining(world, steps=1)))
     bundle = load_bundle(tmp_path / "a")

@@ -73,8 +73,16 @@ class Checkpoints:
         """Complete-looking checkpoints, oldest first."""
         return sorted(path for path in self.folder.glob("step-*") if (path / "state.json").is_file())
 
+    def lasting(self) -> list[Path]:
+        """Those that were due by step or epoch, and the newest: what is averaged must not hang on a machine's speed.
+
+        The others were written because time had passed (``passing`` in :attr:`Position.extra`), for a resume alone.
+        """
+        found = self.list()
+        return [path for path in found if path == found[-1] or not _is_passing(path)]
+
     def save(self, learner: Learner, optimizer: torch.optim.Optimizer, ema: Ema | None, at: Position) -> Path:
-        """Write a checkpoint and drop the oldest.
+        """Write a checkpoint and drop the oldest; see :meth:`lasting` for which count.
 
         Raises:
             VlcliError: the disk is full; older checkpoints are intact.
@@ -125,7 +133,8 @@ class Checkpoints:
         return None
 
     def _prune(self, at: Position) -> None:
-        for path in self.list()[: -self.keep]:
+        found = self.list()
+        for path in {*found} - {*self.lasting()[-self.keep :], *found[-min(2, self.keep) :]}:
             shutil.rmtree(path, ignore_errors=True)
         for path in self.folder.glob("best-*"):
             if path.name != f"best-{at.best:08d}":
@@ -140,6 +149,13 @@ class Checkpoints:
     def clear(self) -> None:
         """Forget everything (a run that starts anew)."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _is_passing(path: Path) -> bool:
+    try:
+        return bool(json.loads((path / "state.json").read_text(encoding="utf-8"))["position"]["extra"].get("passing"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False  # damaged: a resume says so
 
 
 def read_state(path: Path) -> Position:

@@ -263,7 +263,8 @@ class Loop:
         due = self.at.step % every == 0 if every else epoch_ended
         if self.evaluate is not None and (due or done):
             self._evaluate()
-        self._save_if(self._save_due(epoch_ended) or done)
+        due = epoch_ended or done or bool(self.config.save_every)
+        self._save_if(self._save_due(epoch_ended) or done, passing=not due)
 
     def _log(self, epoch_ended: bool) -> None:
         epoch = self.at.epoch - 1 if epoch_ended else self.at.epoch  # the last window's, for weights
@@ -298,13 +299,14 @@ class Loop:
             return self.at.step % self.config.save_every == 0
         return epoch_ended or time.monotonic() - self._saved_at > SAVE_SECONDS
 
-    def _save_if(self, due: bool) -> None:
-        """Rank 0 writes a checkpoint, unless this step's is there."""
+    def _save_if(self, due: bool, *, passing: bool = False) -> None:
+        """Rank 0 writes a checkpoint, unless this step's is there; ``passing`` ones are due by the clock alone."""
         last = self.checkpoints.list()[-1:]
         if not due or processes.rank() != 0 or (last and last[0].name == f"step-{self.at.step:08d}"):
             return
         self.at.window = self.window.sums()
         self.at.extra = {"last": self.last, "threads": torch.get_num_threads(), **self._engine_numbers()}
+        self.at.extra |= {"passing": True} if passing else {}
         self.checkpoints.save(self.learner, self.optimizer, self.ema, self.at)
         self._saved_at = time.monotonic()
 

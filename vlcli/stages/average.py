@@ -38,8 +38,8 @@ def run(context: StageContext) -> StageResult:
 
 
 def _checkpoints(stage: Path, last: int) -> list[Path]:
-    """The last whole ones, oldest first."""
-    found = Checkpoints(stage / "checkpoints").list()[-last:]
+    """The last whole ones, oldest first; of those by the clock none but the newest."""
+    found = Checkpoints(stage / "checkpoints").lasting()[-last:]
     if not found:
         hint = "name the stage that trained the model; it keeps `keep: N` checkpoints"
         raise DataError("There are no checkpoints to average.", where=str(stage), hint=hint)
