@@ -14,6 +14,8 @@ import torch.distributed as dist
 from small_run import SENTENCES, context, make_bundle, make_store
 
 from vlcli import registry
+from vlcli.data.sample import Example
+from vlcli.data.sides import split
 from vlcli.engine.bundle import load_bundle
 from vlcli.errors import ComponentError, DataError
 from vlcli.stages import evaluate
@@ -228,3 +230,21 @@ def test_what_it_needs_and_trains_on(run, tmp_path):
         "dual": ["contrast"],
         "both": ["contrast", "contrast-matching"],
     }
+
+
+def test_pictures_that_cannot_be_read_take_their_sentences_with_them():
+    class Fake:
+        def __init__(self, examples):
+            self.examples = examples
+
+        def only(self, examples):
+            return Fake(examples)
+
+    pairs = [("a", "x", "p"), ("a", "y", "p"), ("", "z", "q"), ("b", "x", "q"), ("b", "x", "r"), ("", "z", "q")]
+    sides = split(Fake([Example(str(n), text, [image], key) for n, (key, text, image) in enumerate(pairs)]))
+    assert sides.text_keys == ["a", "a (2)", "z", "b"], "one id may stand for two sentences"
+    assert sides.pairs.tolist() == [[0, 0], [1, 0], [2, 1], [3, 1], [3, 2]]
+    left = sides.keep(["p", "r"])
+    assert (left.text_keys, left.image_keys) == (["a", "a (2)", "b"], ["p", "r"])
+    assert left.pairs.tolist() == [[0, 0], [1, 0], [2, 1]]
+    assert [example.key for example in left.texts.examples] == left.text_keys
