@@ -119,8 +119,8 @@ def test_the_challenge_s_file_has_a_story_a_sequence(tmp_path: Path) -> None:
     assert normalised("A  b,c.") == "a b , c ."
 
 
-NAMED = ["red star", "blue ring", "red ring", "blue star", "red star"]
-TRUE = [f"then it met a {name} ." for name in NAMED]
+NAMED = [["red star"], ["blue ring", "green cross"], ["red ring"], ["blue star"], ["red star"]]
+TRUE = [f"then it met a {names[-1]} ." for names in NAMED]
 
 
 @pytest.mark.parametrize(

@@ -134,8 +134,8 @@ def normalised(story: str) -> str:
     return " ".join(re.sub(r"\[\s*(\w+)\s*\]", r"[\1]", apart).split())
 
 
-def in_order(told: Sequence[str], named: Sequence[str]) -> list[bool]:
-    """Whether each sentence names, as words in a row, what its own picture shows; a story too long or short is wrong.
+def in_order(told: Sequence[str], named: Sequence[Sequence[str]]) -> list[bool]:
+    """Whether each sentence names, as words in a row, one of the things that its own picture shows.
 
     Returns:
         One value a picture; a sentence beyond the last makes all of them False, since none has its place then.
@@ -143,7 +143,8 @@ def in_order(told: Sequence[str], named: Sequence[str]) -> list[bool]:
     if len(told) > len(named):
         return [False] * len(named)
     words = [f" {' '.join(tokenize(text))} " for text in told] + [""] * (len(named) - len(told))
-    return [f" {' '.join(tokenize(name))} " in text for text, name in zip(words, named, strict=True)]
+    pairs = zip(words, named, strict=True)
+    return [any(f" {' '.join(tokenize(name))} " in text for name in names) for text, names in pairs]
 
 
 def _mean(values: Sequence[float]) -> float:

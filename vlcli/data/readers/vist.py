@@ -98,7 +98,7 @@ class VIST(BoxesBeside):
             photos = [str(value(row, "photo_flickr_id", (str, int), where)) for row, where in parts]
             sentences = [value(row, self.text, str, where).strip() for row, where in parts]
             album = str(value(parts[0][0], "album_id", (str, int), parts[0][1]))
-            named = [row["named"] for row, _ in parts if isinstance(row.get("named"), str)]
+            named = [row["named"] for row, _ in parts if isinstance(row.get("named"), list)]
             if self._complete(photos, len([text for text in sentences if text])):
                 yield self._story(key, album, photos, sentences, named)
 
@@ -114,7 +114,7 @@ class VIST(BoxesBeside):
                     text, album = value(row, "origin_text", str, place), str(value(row, "album_id", (str, int), place))
                     yield self._story(str(key), album, photos, [text.strip()], [])
 
-    def _story(self, key: str, album: str, photos: list[str], sentences: list[str], named: list[str]) -> Example:
+    def _story(self, key: str, album: str, photos: list[str], sentences: list[str], named: list[list[str]]) -> Example:
         targets: dict[str, Any] = {ALBUM: album, PHOTOS: photos, SENTENCES: sentences}
         if len(named) == len(photos):
             targets[NAMED] = named

@@ -31,7 +31,7 @@ class Event(NamedTuple):
 
 
 def write_vist(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
-    """vist/{split}.story-in-sequence.json, vist/instances_{split}.json and vist/images/{split}/<photo id>.png."""
+    """vist/: stories in sequence, descriptions in isolation, instances, and images/{split}/<photo id>.png."""
     album = stories = photos = boxes = 0
     for split in SPLITS:
         rng = stream(config, "vist", split)
@@ -53,6 +53,8 @@ def write_vist(root: Path, config: ShapesConfig, progress: Progress, workers: in
         draw_pictures(root / "vist/images", pictures, progress, f"vist {split}", workers)
         document = {"type": "Visual Storytelling", "albums": albums, "images": images, "annotations": annotations}
         write_json(root / f"vist/{split}.story-in-sequence.json", document)
+        described = _descriptions(stream(config, "vist", "descriptions", split), pictures)
+        write_json(root / f"vist/{split}.description-in-isolation.json", {**document, "annotations": described})
         write_json(root / f"vist/instances_{split}.json", instances(config, pictures, first=boxes + 1))
         boxes += sum(len(picture.drawn) for picture in pictures)
     return {"vist photos": photos, "vist stories": stories}
@@ -100,10 +102,34 @@ def _story(rng: Random, hero: Noun, events: list[Event], album: int, story: int)
                     "worker_arranged_photo_order": order,
                     "text": " ".join(tokens(text)) + " .",
                     "storylet_id": str(LENGTH * story + order),
-                    "named": events[index].guest.one,  # ours: what a true sentence on the picture speaks of
+                    "named": _others(hero, events[index].picture.scene),  # ours: what only this picture adds
                 }
             ]
         )
+    return rows
+
+
+def _others(hero: Noun, scene: Scene) -> list[str]:
+    """What a picture shows besides the hero."""
+    return list(dict.fromkeys(shape.noun.one for shape in scene.shapes if shape.noun != hero))
+
+
+def _descriptions(rng: Random, pictures: list[Picture]) -> list[list[dict[str, object]]]:
+    """Two sentences on each picture alone, of any two of its shapes."""
+    rows: list[list[dict[str, object]]] = []
+    for picture in pictures:
+        shapes, relations = picture.scene.shapes, list(picture.scene.relations())
+        for _ in range(2):
+            first, word, second = rng.choice(relations)
+            frame = rng.choice(("{} is {} {}", "{} {} {}", "there is {} {} {}"))
+            text = sentence(frame.format(shapes[first].noun.a, PHRASES[word], shapes[second].noun.a))
+            row: dict[str, object] = {"original_text": text, "photo_flickr_id": str(picture.id), "worker_id": "shapes"}
+            row |= {
+                "album_id": str(picture.id // 100),
+                "tier": "descriptions-in-isolation",
+                "caption_id": str(len(rows)),
+            }
+            rows.append([{**row, "text": " ".join(tokens(text)) + " ."}])
     return rows
 
 
