@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import time
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,7 @@ def test_each_row_is_encoded_once_and_kept(run, tmp_path, monkeypatch):
 
 def _process(rank_, count, run, folder, port):
     dist.init_process_group("gloo", init_method=f"file://{port}", rank=rank_, world_size=count)
+    time.sleep(rank_ * 0.3)  # the first has written before the second looks
     evaluate.run(stage(run, folder / "two", first="contrast", candidates=3, folds=2))
     dist.destroy_process_group()
 

@@ -104,15 +104,17 @@ def make_index(
         progress.info(f"{path}: made by another model or another version, and made anew")
     todo = writer.lacks(marks)
     failures: dict[str, str] = {}
-    with progress.task("embed", len(todo), "pictures") as bar, ThreadPoolExecutor(workers) as pool:
-        for start in range(0, len(todo), batch_size):
-            names = todo[start : start + batch_size]
-            tried = list(pool.map(lambda name: _tried(read, folder / name), names))
-            good = [(name, one) for name, one in zip(names, tried, strict=True) if isinstance(one, ImageSample)]
-            failures |= {name: one for name, one in zip(names, tried, strict=True) if isinstance(one, str)}
+    with ThreadPoolExecutor(workers) as pool:
+        for names in _batches(todo, batch_size, progress):
+            tried = pool.map(lambda name: (name, _tried(read, folder / name)), names)
+            good = {}
+            for name, one in tried:
+                if isinstance(one, str):
+                    failures[name] = one
+                else:
+                    good[name] = one
             if good:
-                writer.append([name for name, _ in good], embed([one for _, one in good]), [marks[n] for n, _ in good])
-            bar.advance(len(names))
+                writer.append(list(good), embed(list(good.values())), [marks[name] for name in good])
     if len(failures) == len(marks):
         name, reason = next(iter(failures.items()))
         raise DataError("No picture can be read.", where=str(folder), got=f"{name}: {reason}")
@@ -131,6 +133,15 @@ def _writer(path: Path, key: Mapping[str, Any]) -> EmbeddingWriter:
             hint="name another place: --store FILE",
         ) from None
     return EmbeddingWriter(path, key, stale="replace")
+
+
+def _batches(names: list[str], size: int, progress: Progress) -> Iterator[list[str]]:
+    """The names, so many at a time, with a bar where there are any."""
+    if names:
+        with progress.task("embed", len(names), "pictures") as bar:
+            for start in range(0, len(names), size):
+                yield names[start : start + size]
+                bar.advance(len(names[start : start + size]))
 
 
 def _tried(read: Callable[[Path], ImageSample], path: Path) -> ImageSample | str:

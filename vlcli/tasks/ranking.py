@@ -126,6 +126,7 @@ def embed(
     key = {**runner.identity(objective), "side": side}
     writer = EmbeddingWriter(path, key, stale="replace", rank=share.rank)
     places = [place for place, name in enumerate(names) if name not in writer]
+    share.wait()  # all of them must deal out the same before one writes
     batches = [places[start : start + runner.batch_size] for start in range(0, len(places), runner.batch_size)]
     own = [data.examples[place] for batch in batches[share.rank :: share.count] for place in batch]
     for keys, rows in _vectors(runner, data.only(own), side, objective) if own else ():
