@@ -85,13 +85,8 @@ BUILT = (
     "ace-rpe",
     "ace-rpe/albef",
     "ace-rpe/both",
-    "ace-rpe/both-ape-rpe",
     "ace-rpe/finetune-only",
     "ace-rpe/table1-ape-rpe",
-    "ace-rpe/table6-shared",
-    "ace-rpe/table7-groups-32",
-    "ace-rpe/table8-bias",
-    "ace-rpe/table9-query-key",
 )
 
 
@@ -100,10 +95,15 @@ def test_every_stage_s_model_can_be_built(name: str) -> None:
     resolved = load(name)
     context = type("Context", (), {"recipe": resolved.recipe})()
     resolved.recipe.stages.update(resolved.stages)
+    done: set[str] = set()
     for stage in resolved.stages.values():
         if isinstance(stage, Training):
+            spec = planned_model(context, stage)
+            if str(spec) in done:
+                continue
+            done.add(str(spec))
             with torch.device("meta"):
-                model = registry.build("models", planned_model(context, stage), Facts())
+                model = registry.build("models", spec, Facts())
             layers = 2 * 6 if (stage.model or {}).get("pictures") == 2 else 6
             assert len(model.cross.text) == layers
             assert len(model.image.layers) == (12 if name.endswith(("albef", "finetune-only")) else 6)
@@ -111,9 +111,6 @@ def test_every_stage_s_model_can_be_built(name: str) -> None:
 
 def test_the_encoding_s_own_parameters() -> None:
     """Groups times width, for every layer and for queries, keys and values; one table where it is shared."""
-    found = {
-        name: count(load(f"ace-rpe{name}"), "snli-ve")["total"]
-        for name in ("", "/table1-none", "/table6-shared", "/table9-key")
-    }
+    found = {name: count(load(f"ace-rpe{name}"), "snli-ve")["total"] for name in ("", "/table1-none", "/table6-shared")}
     extra = {name: value - found["/table1-none"] for name, value in found.items()}
-    assert extra == {"": 6 * 3 * 8 * 768, "/table1-none": 0, "/table6-shared": 8 * 768, "/table9-key": 6 * 8 * 768}
+    assert extra == {"": 6 * 3 * 8 * 768, "/table1-none": 0, "/table6-shared": 8 * 768}
