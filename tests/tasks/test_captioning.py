@@ -103,6 +103,29 @@ def test_an_evaluation_leaves_scores_and_the_server_s_file(world: dict[str, Path
 
 
 @pytest.mark.slow
+def test_a_test_split_without_captions_is_captioned(world: dict[str, Path], tmp_path: Path) -> None:
+    names = [f"COCO_{split}2014_{number:012d}.jpg" for split, number in (("val", 3), ("val", 4), ("test", 9))]
+    with FeatureWriter(_folder(tmp_path / "more") / "features.h5", provenance={}, dtype="float32") as writer:
+        writer.append(Record(names[2][:-4], np.eye(2, 6, dtype=np.float32), np.array([[5, 5, 60, 60]] * 2), (100, 100)))
+        writer.finish()
+    captions = {"images": [{"id": i, "file_name": n} for i, n in enumerate(names[:2])]}
+    captions["annotations"] = [{"id": i, "image_id": i, "caption": "a red circle"} for i in (0, 1)]
+    _folder(world["data"] / "annotations")
+    (world["data"] / "annotations/val.json").write_text(json.dumps(captions))
+    info = {"images": [{"id": 9, "file_name": names[2]}]}
+    (world["data"] / "annotations/info.json").write_text(json.dumps(info))
+    files = [{"name": "coco-captions", "file": f"annotations/{name}.json"} for name in ("val", "info")]
+    inputs = {"regions": world["regions"], "more": tmp_path / "more", "xe": world["xe"]}
+    asked = {"kind": "evaluate", "from": "xe", "data": files, "features": [*inputs][:2]}
+    result = evaluate.run(context(tmp_path / "test", world["data"], inputs, **asked))
+    assert result.metrics["pictures"] == 2
+    with zipfile.ZipFile(tmp_path / "test/results.zip") as archive:
+        sent = [json.loads(archive.read(f"captions_{s}2014_vlcli_results.json")) for s in ("val", "test")]
+    assert [[row["image_id"] for row in rows] for rows in sent] == [[3, 4], [9]]
+    assert all(row["caption"] for rows in sent for row in rows)
+
+
+@pytest.mark.slow
 def test_a_picture_alone_is_captioned(world: dict[str, Path]) -> None:
     model = vlcli.load(world["xe"], features=world["regions"])
     found = model.predict("COCO_val2014_000000000045")

@@ -39,7 +39,7 @@ def _file_name(row: dict[str, Any]) -> str:
 
 
 class CocoCaptions(_Coco):
-    """Images with captions in COCO's format, one example a caption.
+    """Images with captions in COCO's format, one example a caption; of a test split's list, the images alone.
 
     Args:
         root: data root.
@@ -79,12 +79,14 @@ class CocoCaptions(_Coco):
         return list(dict.fromkeys(self.first_file(self.file, self.usual)))
 
     def read(self) -> list[Example]:
-        """One example per caption; key and text key are the annotation's id."""
+        """One example per caption; key and text key are the annotation's id. Without captions, one per image."""
         return [example for file in self.files() for example in self._read_file(file)]
 
     def _read_file(self, file: Path) -> list[Example]:
         content = read_json(file)
         names = self.file_names(content, file)
+        if "annotations" not in content:
+            return [Example(name, None, [name]) for name in map(self.picture, names.values())]
         examples, seen = [], set()
         for place, row in enumerate(value(content, "annotations", list, str(file))):
             where = f"{file}: annotations[{place}]"
