@@ -84,6 +84,9 @@ SMALL_DETECTOR = (
 WALLS_SEEN = ("--from", "contrast/pairs", "--images", "photos/images")
 WORLD = "runs/quickstart/world/world"
 CONCEPTS = ("data", "concepts", f"{WORLD}/coco/annotations/captions_train.json", "--out", "words.txt")
+SHORT = tuple(
+    f"stages.{name}.steps=2" for name in ("eyes", "image", "text", "pairs", "scratch", "nlvr2", "nlvr2-scratch")
+)
 METHODS = ("none", "euclidean", "quantization", "cross", "product")
 SMALL_DEIT = (
     *("model.dim=16", "model.layers=1", "model.heads=2", "model.image_size=32", "stages.train.epochs=1"),
@@ -198,6 +201,12 @@ WAYS: dict[str, Way] = {
     "vlcli run tiny/irpe --seeds 3 --table": Way(
         "±", ("stages.world.world.imagenet=40", *(f"stages.{name}.steps=2" for name in METHODS), "--quiet"), slow=True
     ),
+    "vlcli count vlmo": Way("202,445,470"),
+    "vlcli run vlmo root=DATA --dry-run": Way("second_path", instead=("show", "vlmo")),
+    "vlcli run tiny/segmentation": Way(
+        "UPerNet", ("stages.world.world.ade20k=5", "stages.light.steps=1", "stages.upernet.steps=1", "--quiet")
+    ),
+    "vlcli run tiny/vlmo --seeds 3 --table": Way("±", (*LITTLE, *SHORT, "--quiet"), slow=True),
     "vlcli run tiny/detr": Way(
         "AP50", ("stages.world.world.images=20", "stages.detr.steps=1", "stages.detr.batch_size=2", "--quiet")
     ),
@@ -214,6 +223,7 @@ WAYS: dict[str, Way] = {
         instead=("search", "--image", "photos/images/train0.png", *WALLS_SEEN[:2], "--texts", "sentences.txt"),
     ),
     "vlcli count lxmert": Way("228,051,752"),
+    "vlcli count ace-rpe": Way("56,821,248"),
     "vlcli run tiny/lxmert": Way("NLVR2", LITTLE, slow=True),
     "vlcli run tiny/lxmert-table3 --seeds 3 --table": Way("Pre-train + scratch", LITTLE, slow=True),
     "vlcli run tiny_paper.yaml": Way("lxmert", DRY),  # run in earnest by test_docs

@@ -167,6 +167,31 @@ def test_tokens_of_a_discrete_vae(tmp_path):
         MaskedImage(model(), SMALL, tokenizer=str(tmp_path / "vae.safetensors"))(step, {})
 
 
+def test_tokens_of_a_codebook(tmp_path):
+    """BEiT v2's: the nearest code, by distance, of each patch's normalised projection."""
+    from timm.models.beit import Beit
+
+    torch.manual_seed(0)
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 2, "num_heads": 1, "num_classes": 0}
+    encoder = Beit(**sizes, use_rel_pos_bias=False, init_values=None, global_pool="avg").eval()
+    layers = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 6))
+    for value in [*encoder.parameters(), *layers.parameters()]:
+        torch.nn.init.normal_(value, std=0.3)
+    codes = torch.nn.functional.normalize(torch.randn(20, 6), dim=-1)
+    state = {f"encoder.{name}": value for name, value in encoder.state_dict().items()}
+    state |= {f"encode_task_layer.{name}": value for name, value in layers.state_dict().items()}
+    state |= {"quantize.embedding.weight": codes, "decoder.cls_token": torch.zeros(1)}
+    save_file({name: value.contiguous() for name, value in state.items()}, tmp_path / "vq.safetensors")
+    made, pixels = read_tokenizer(tmp_path / "vq.safetensors").eval(), torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        tokens = layers(encoder.fc_norm(encoder.forward_features(2 * pixels - 1)[:, 1:]))
+        wanted = torch.cdist(torch.nn.functional.normalize(tokens, dim=-1), codes[None]).argmin(-1)
+        assert torch.equal(made(pixels, (4, 4)), wanted)
+    assert len(wanted.unique()) > 3
+    with pytest.raises(DataError, match="another grid"):
+        made(pixels, (2, 2))
+
+
 def test_beit_as_transformers_has_it(tmp_path):
     """Weights with mask token and head, the same mask: the same scores and the same loss."""
     transformers = pytest.importorskip("transformers")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tiny_batches import make_text
 from typer.testing import CliRunner
 from vlcli_vlmo.weights import released_name
 
@@ -15,7 +17,9 @@ from vlcli import registry
 from vlcli.cli import app
 from vlcli.engine.learner import build_learner
 from vlcli.engine.optim import freeze, parameter_groups
-from vlcli.nn import Facts
+from vlcli.engine.weights import Loader
+from vlcli.nn import Batch, Facts, View
+from vlcli.objectives.mlm import MARK
 from vlcli.recipe.load import about, load
 from vlcli.recipe.schema import Evaluate, Training
 from vlcli.recipe.validate import uses
@@ -106,6 +110,44 @@ def test_the_text_stage_trains_exactly_the_released_set() -> None:
         "mlm_score.transform.dense.weight", "mlm_score.transform.dense.bias", "mlm_score.transform.LayerNorm.weight",
         "mlm_score.transform.LayerNorm.bias", "mlm_score.decoder.weight", "mlm_score.bias",
     }  # fmt: skip
+
+
+def test_weights_pass_from_stage_to_stage_with_a_report() -> None:
+    small = {"hidden": 16, "layers": 3, "heads": 2, "image_size": 32, "patch": 8, "drop_path": 0.0}
+    image, _ = learner_of("vlmo/image", "image", **small)
+    text, config = learner_of("vlmo/image", "text", **small)
+    report = passed(image, text, config.allow_unmatched)
+    assert {name.split(".")[1] for name in report.new} == {"mlm"}
+    assert {name.split(".")[1] for name in report.left_over} == {"masked-image"}
+    freeze(text, config.trainable, config.frozen)
+    before = {name: value.clone() for name, value in text.state_dict().items()}
+    optimizer = torch.optim.SGD([p for p in text.parameters() if p.requires_grad], lr=1.0)
+    text(words_alone(text)).total.backward()
+    optimizer.step()
+    changed = {name for name, value in text.state_dict().items() if not torch.equal(value, before[name])}
+    assert any("experts.text" in name for name in changed)
+    assert not any("experts.image" in name or ".attention." in name or "patch" in name for name in changed)
+    pairs, config = learner_of("vlmo/image", "pairs", **small)
+    report = passed(text, pairs, config.allow_unmatched)
+    assert {name.split(".")[2] for name in report.allowed} == {"layers"}
+    assert all(".experts.fused." in name for name in report.allowed)
+    assert {n.split(".")[3] for n in report.allowed} == {"1", "2"}  # the two layers with a vision-language expert
+    assert {name.split(".")[1] for name in report.new if name.startswith("obj")} == {"contrast", "contrast-matching"}
+
+
+def passed(giver: Any, taker: Any, allowed: list[str]) -> Any:
+    loader = Loader(taker, allowed)
+    loader.add({name: value.clone() for name, value in giver.state_dict().items()}, "before", ours=True)
+    return loader.finish()
+
+
+def words_alone(learner: Any) -> Any:
+    """A batch of sentences without pictures, two words hidden in each."""
+    text = make_text(replace(learner.model.facts, cls_id=2, sep_id=3, mask_id=4), 3, 9)
+    marks = {MARK: torch.where(torch.arange(9)[None] < 3, text.ids, -1)}
+    rows = torch.arange(3)
+    view = View(text, None, rows, rows[:, None][:, :0])
+    return Batch({"clean": view, "corrupted": replace(view, marks=marks)}, {}, ["0", "1", "2"], rows)
 
 
 @pytest.mark.parametrize(("name", "stage"), [("vlmo", "pairs"), ("vlmo", "text"), ("vlmo/base-plus", "pairs")])
