@@ -115,6 +115,7 @@ def test_a_test_split_without_captions_is_captioned(world: dict[str, Path], tmp_
     info = {"images": [{"id": 9, "file_name": names[2]}]}
     (world["data"] / "annotations/info.json").write_text(json.dumps(info))
     files = [{"name": "coco-captions", "file": f"annotations/{name}.json"} for name in ("val", "info")]
+    files[1]["captions"] = "none"
     inputs = {"regions": world["regions"], "more": tmp_path / "more", "xe": world["xe"]}
     asked = {"kind": "evaluate", "from": "xe", "data": files, "features": [*inputs][:2]}
     result = evaluate.run(context(tmp_path / "test", world["data"], inputs, **asked))

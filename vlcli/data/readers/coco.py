@@ -39,14 +39,14 @@ def _file_name(row: dict[str, Any]) -> str:
 
 
 class CocoCaptions(_Coco):
-    """Images with captions in COCO's format, one example a caption; of a test split's list, the images alone.
+    """Images with captions in COCO's format, one example a caption.
 
     Args:
         root: data root.
         split: which file(s); fills ``{split}``.
         file: annotation file under the root, e.g. ``annotations/captions_train2014.json``; None: the usual places.
         images: folder that the file names are relative to.
-        captions: every caption, or the first of each image.
+        captions: every caption, the first of each image, or none: the images alone (``image_info_test2014.json``).
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
     """
@@ -67,7 +67,7 @@ class CocoCaptions(_Coco):
         split: str | list[str] = "train",
         file: str | None = None,
         images: str = "images",
-        captions: Literal["all", "first"] = "all",
+        captions: Literal["all", "first", "none"] = "all",
         take: str | None = None,
         limit: int | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class CocoCaptions(_Coco):
     def _read_file(self, file: Path) -> list[Example]:
         content = read_json(file)
         names = self.file_names(content, file)
-        if "annotations" not in content:
+        if self.captions == "none":
             return [Example(name, None, [name]) for name in map(self.picture, names.values())]
         examples, seen = [], set()
         for place, row in enumerate(value(content, "annotations", list, str(file))):
