@@ -77,6 +77,22 @@ WALLS = (
     *(f"stages.{stage}.data={{name: jsonl, split: train}}" for stage in ("grid", "learn", "concepts", "test")),
     *("stages.learn.task.min_count=1", "stages.learn.epochs=2", "stages.learn.model.hidden=8"),
 )
+FEW_SHAPES = ("stages.world.world.images=40", "stages.eyes.steps=1", "text.length=24")
+FEW_EPOCHS = tuple(f"stages.{stage}.epochs=1" for stage in ("words", "pretrain", "caption"))
+SAID_WALLS = (
+    *("run", "tiny/dimbert-photos", "root=photos", "table=~"),
+    "stages.grid.extractor={name: backbone, arch: tiny-conv, boxes: grid}",
+    "text.vocabulary={train: {name: jsonl, split: train}, size: 100}",
+    *(f"stages.{stage}.data={{name: jsonl, split: train}}" for stage in ("grid", "learn", "concepts", "pretrain")),
+    *(f"stages.{stage}.data={{name: jsonl, split: train}}" for stage in ("test", "caption", "said", "sheet")),
+    *("stages.learn.task.min_count=1", "stages.learn.epochs=2", "stages.learn.model.hidden=8"),
+    *(
+        "stages.pretrain.epochs=1",
+        "stages.caption.epochs=1",
+        "model.hidden=32",
+        "stages.caption.task.metrics=[cider_d]",
+    ),
+)
 SMALL_DETECTOR = (
     *("extractor.depth=50", "extractor.short=48", "extractor.long=64", "extractor.proposals=5"),
     "limit=2",
@@ -175,6 +191,16 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli draw --recipe pictures.yaml": Way("looks", DRY),
     "vlcli draw reds --plugin reds.py --root photos data=folder": Way("reds.png"),
+    "vlcli run tiny/dimbert": Way("right/look", (*FEW_SHAPES, *FEW_EPOCHS, "--quiet")),
+    "vlcli run tiny/dimbert-scst": Way(
+        "self-critical",
+        (*FEW_SHAPES, *FEW_EPOCHS, "stages.scst.steps=1", "stages.scst.batch_size=4", "--quiet"),
+        slow=True,
+    ),
+    "vlcli run tiny/dimbert-ablation --seeds 3 --table": Way("pretrain-neither", DRY),
+    "vlcli run tiny/dimbert-photos root=photographs": Way("said", instead=SAID_WALLS),
+    "vlcli count dimbert/vlp": Way("115,939,396"),
+    "vlcli pretrain --recipe dimbert root=DATA": Way("coco-further", DRY),
     "vlcli run tiny/dimbert-story": Way(
         "in_order",
         ("stages.world.world.albums=8", "stages.eyes.steps=1", "stages.story.epochs=1", "text.length=80", "--quiet"),
@@ -204,7 +230,7 @@ WAYS: dict[str, Way] = {
     "vlcli count vlmo": Way("202,445,470"),
     "vlcli run vlmo root=DATA --dry-run": Way("second_path", instead=("show", "vlmo")),
     "vlcli run tiny/segmentation": Way(
-        "UPerNet", ("stages.world.world.ade20k=5", "stages.light.steps=1", "stages.upernet.steps=1", "--quiet")
+        "UPerNet", ("stages.world.world.ade20k=5", "stages.light.steps=1", "stages.upernet.steps=1", "--quiet"), slow=True
     ),
     "vlcli run tiny/vlmo --seeds 3 --table": Way("±", (*LITTLE, *SHORT, "--quiet"), slow=True),
     "vlcli run tiny/detr": Way(
