@@ -93,16 +93,24 @@ SAID_WALLS = (
         "stages.caption.task.metrics=[cider_d]",
     ),
 )
+WORLD = "runs/quickstart/world/world"
+LITTLE_DIMBERT = (
+    *("pretrain", "--recipe", "dimbert", "--only", "pretrain", f"root={WORLD}", "model.concepts=0"),
+    *("model.hidden=16", "model.heads=2", "model.layers=1", "stages.pretrain.from=[]", "stages.pretrain.epochs=1"),
+    *("stages.pretrain.features=runs/quickstart/regions", "stages.pretrain.batch_size=4", "stages.pretrain.workers=0"),
+    "stages.pretrain.data={name: coco-captions, split: train, limit: 8}",
+    "text.vocabulary={train: {name: coco-captions, split: train}, size: 200}",
+)
 SMALL_DETECTOR = (
     *("extractor.depth=50", "extractor.short=48", "extractor.long=64", "extractor.proposals=5"),
     "limit=2",
 )
 WALLS_SEEN = ("--from", "contrast/pairs", "--images", "photos/images")
-WORLD = "runs/quickstart/world/world"
 CONCEPTS = ("data", "concepts", f"{WORLD}/coco/annotations/captions_train.json", "--out", "words.txt")
 SHORT = tuple(
     f"stages.{name}.steps=2" for name in ("eyes", "image", "text", "pairs", "scratch", "nlvr2", "nlvr2-scratch")
 )
+POSITIONS = ("none", "ape", "rpe", "ape-rpe", "uniform", "ace-rpe", "anchor")
 METHODS = ("none", "euclidean", "quantization", "cross", "product")
 SMALL_DEIT = (
     *("model.dim=16", "model.layers=1", "model.heads=2", "model.image_size=32", "stages.train.epochs=1"),
@@ -191,7 +199,7 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli draw --recipe pictures.yaml": Way("looks", DRY),
     "vlcli draw reds --plugin reds.py --root photos data=folder": Way("reds.png"),
-    "vlcli run tiny/dimbert": Way("right/look", (*FEW_SHAPES, *FEW_EPOCHS, "--quiet")),
+    "vlcli run tiny/dimbert": Way("right/look", (*FEW_SHAPES, *FEW_EPOCHS, "--quiet"), slow=True),
     "vlcli run tiny/dimbert-scst": Way(
         "self-critical",
         (*FEW_SHAPES, *FEW_EPOCHS, "stages.scst.steps=1", "stages.scst.batch_size=4", "--quiet"),
@@ -200,7 +208,7 @@ WAYS: dict[str, Way] = {
     "vlcli run tiny/dimbert-ablation --seeds 3 --table": Way("pretrain-neither", DRY),
     "vlcli run tiny/dimbert-photos root=photographs": Way("said", instead=SAID_WALLS),
     "vlcli count dimbert/vlp": Way("115,939,396"),
-    "vlcli pretrain --recipe dimbert root=DATA": Way("coco-further", DRY),
+    "vlcli pretrain --recipe dimbert root=DATA": Way("blm-s2slm", instead=LITTLE_DIMBERT),
     "vlcli run tiny/dimbert-story": Way(
         "in_order",
         ("stages.world.world.albums=8", "stages.eyes.steps=1", "stages.story.epochs=1", "text.length=80", "--quiet"),
@@ -230,7 +238,9 @@ WAYS: dict[str, Way] = {
     "vlcli count vlmo": Way("202,445,470"),
     "vlcli run vlmo root=DATA --dry-run": Way("second_path", instead=("show", "vlmo")),
     "vlcli run tiny/segmentation": Way(
-        "UPerNet", ("stages.world.world.ade20k=5", "stages.light.steps=1", "stages.upernet.steps=1", "--quiet"), slow=True
+        "UPerNet",
+        ("stages.world.world.ade20k=5", "stages.light.steps=1", "stages.upernet.steps=1", "--quiet"),
+        slow=True,
     ),
     "vlcli run tiny/vlmo --seeds 3 --table": Way("±", (*LITTLE, *SHORT, "--quiet"), slow=True),
     "vlcli run tiny/detr": Way(
@@ -250,6 +260,14 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli count lxmert": Way("228,051,752"),
     "vlcli count ace-rpe": Way("56,821,248"),
+    "vlcli run ace-rpe root=DATA": Way("anchor-alignment", instead=("show", "ace-rpe")),
+    "vlcli validate ace-rpe/table1-rpe root=DATA": Way("shaw", instead=("show", "ace-rpe/table1-rpe")),
+    "vlcli run tiny/ace-rpe --seeds 3 --table": Way(
+        "±", (*LITTLE, *(f"stages.{name}.epochs=1" for name in POSITIONS), "--quiet"), slow=True
+    ),
+    "vlcli run tiny/ace-rpe-grounding": Way(
+        "pointing", ("stages.world.world.images=30", "stages.eyes.steps=2", "stages.pretrain.epochs=1", "--quiet")
+    ),
     "vlcli run tiny/lxmert": Way("NLVR2", LITTLE, slow=True),
     "vlcli run tiny/lxmert-table3 --seeds 3 --table": Way("Pre-train + scratch", LITTLE, slow=True),
     "vlcli run tiny_paper.yaml": Way("lxmert", DRY),  # run in earnest by test_docs
