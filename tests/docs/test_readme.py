@@ -208,7 +208,7 @@ WAYS: dict[str, Way] = {
     "vlcli run tiny/dimbert-ablation --seeds 3 --table": Way("pretrain-neither", DRY),
     "vlcli run tiny/dimbert-photos root=photographs": Way("said", instead=SAID_WALLS),
     "vlcli count dimbert/vlp": Way("115,939,396"),
-    "vlcli pretrain --recipe dimbert root=DATA": Way("blm-s2slm", instead=LITTLE_DIMBERT),
+    "vlcli pretrain --recipe dimbert root=DATA": Way("train/loss", instead=LITTLE_DIMBERT),
     "vlcli run tiny/dimbert-story": Way(
         "in_order",
         ("stages.world.world.albums=8", "stages.eyes.steps=1", "stages.story.epochs=1", "text.length=80", "--quiet"),
