@@ -6,6 +6,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -111,9 +112,11 @@ class Codebook(Tokenizer):
     """
 
     paper = "Peng et al. 2022, BEiT v2, section 3.1 (vector-quantised knowledge distillation)"
-    unneeded = ("decoder.*", "decode_task_layer.*", "quantize.cluster_size", "quantize.embedding.cluster_size")
-    unneeded += ("quantize.embedding.embed_avg", "quantize.embedding.initted", "teacher*", "scaling*", "loss*")
-    unneeded += ("*relative_position_index",)
+    unneeded: ClassVar[tuple[str, ...]] = (
+        *("decoder.*", "decode_task_layer.*", "teacher*", "scaling*", "loss*", "*relative_position_index"),
+        *("quantize.cluster_size", "quantize.embedding.cluster_size"),
+        *("quantize.embedding.embed_avg", "quantize.embedding.initted"),
+    )
 
     def __init__(self, state: Mapping[str, Tensor]) -> None:
         super().__init__()

@@ -74,10 +74,10 @@ class Segmentation(Transform):
         mean = tuple(round(255 * value) for value in self.needs.mean)
         canvas = Image.new("RGB", (width, height), mean)
         canvas.paste(scene.image, (0, 0))
-        labels = scene.labels
-        if labels is not None:
-            labels = Image.new(labels.mode, (width, height), VOID)
-            labels.paste(scene.labels, (0, 0))
+        if scene.labels is None:
+            return replace(scene, image=canvas)
+        labels = Image.new(scene.labels.mode, (width, height), VOID)
+        labels.paste(scene.labels, (0, 0))
         return replace(scene, image=canvas, labels=labels)
 
     def _coloured(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
