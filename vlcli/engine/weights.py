@@ -193,9 +193,11 @@ class Loader:
         return found
 
     def _giver(self, name: str, state: Iterable[str]) -> str:
-        """Whose part of the checkpoint an objective takes: its own, else that of one it inherits from."""
+        """Whose part of the checkpoint an objective takes: its own, else one of its kind, else an ancestor's."""
         held = {n.split(".")[1] for n in state if n.startswith("objectives.")}
-        heirs = [n for n in self.learner.objectives[name].inherits if n not in self.learner.objectives]  # type: ignore[operator, union-attr]
+        kind = str(self.learner.parts[name].spec["name"])
+        others = [kind, *self.learner.objectives[name].inherits]  # type: ignore[operator, union-attr]
+        heirs = [n for n in others if n not in self.learner.objectives]
         return next((n for n in [name, *heirs] if n in held), name)
 
     def _from_model(self, state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -53,6 +53,21 @@ def test_a_file_goes_where_it_came_from() -> None:
           state["text_encoder_m.bert.encoder.layer.2.crossattention.self.key.weight"])  # fmt: skip
 
 
+def test_heads_go_by_their_kind_whatever_a_recipe_calls_them() -> None:
+    state = pretrained()
+    called = [
+        {**PRETRAINING[0], "as": "words"},
+        {**PRETRAINING[1], "as": "contrast"},
+        {**PRETRAINING[2], "as": "matching"},
+    ]
+    learner, report = filled({}, called, state)
+    assert not report.left_over
+    close(learner.objectives["contrast"].text.weight, state["text_proj.weight"])
+    close(learner.objectives["matching"].head.bias, state["itm_head.bias"])
+    close(learner.objectives["words"].head_copy.transform.dense.bias,
+          state["text_encoder_m.cls.predictions.transform.dense.bias"])  # fmt: skip
+
+
 @pytest.mark.parametrize("prefix", ["", "module."])
 def test_downstream_and_lavis_names(prefix: str) -> None:
     state = pretrained()
