@@ -76,17 +76,18 @@ class _Kept:
             self._add(*_top(scores, min(self.rows.shape[1], scores.shape[1])), start)
             self.due = 0
         else:
-            self._add(*_inside(scores, query, piece, floor), start)
-            query, place = (scores[:, whole:] > floor).nonzero(as_tuple=True)  # of the last block alone
-            self._add(query, place + whole, scores[query, place + whole], start)
+            if len(query):
+                self._add(*_inside(scores, query, piece, floor), start)
+            if whole < scores.shape[1]:  # the last block
+                query, place = (scores[:, whole:] > floor).nonzero(as_tuple=True)
+                self._add(query, place + whole, scores[query, place + whole], start)
         if start + scores.shape[1] >= self.due or self.count > WAITING:
             self.sort_in()
             self.due = 2 * (start + scores.shape[1])
 
     def _add(self, query: Tensor, place: Tensor, values: Tensor, start: int) -> None:
-        if len(query):
-            self.waiting.append((query, place + start, values))
-            self.count += len(query)
+        self.waiting.append((query, place + start, values))
+        self.count += len(query)
 
     def sort_in(self) -> None:
         """The best of what was kept and of what waits; of equal scores the one that was found first."""
@@ -143,10 +144,11 @@ def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _inside(scores: Tensor, query: Tensor, piece: Tensor, floor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Query, column and score of what stands above the floor in some pieces."""
-    columns = piece[:, None] * PIECE + torch.arange(PIECE, device=scores.device)
-    found = scores[query[:, None], columns]
+    within = torch.arange(PIECE, device=scores.device)
+    rows = query * scores.shape[1] + piece * PIECE
+    found = scores.take(rows[:, None] + within)  # (P, PIECE)
     chosen, place = (found > floor[query]).nonzero(as_tuple=True)
-    return query[chosen], columns[chosen, place], found[chosen, place]
+    return query[chosen], piece[chosen] * PIECE + place, found[chosen, place]
 
 
 def search_faiss(queries: Tensor, vectors: Vectors, k: int, *, rows: int = 1 << 16) -> tuple[Tensor, Tensor]:
