@@ -36,7 +36,8 @@ class Anchors(Drawing):
     Args:
         count: examples drawn, the first of the data.
         objective: whose score for a match Grad-CAM differentiates.
-        layer: of Grad-CAM, as a pattern; None: the last from words to the picture, as in the paper.
+        layer: of Grad-CAM, as a pattern; None: the middle one. In the last, which the paper shows, only the class token
+            has a gradient where the match is read from it.
         words: so many words get a column.
     """
 
@@ -68,8 +69,7 @@ class Anchors(Drawing):
         self, bundle: Bundle, runner: TaskRunner, batch: Batch, album: Album
     ) -> tuple[list[Cell], dict[str, float]]:
         with measured(runner.model) as states:
-            pattern = self.layer or "*"
-            maps = matching_maps(runner, batch, self.objective, pattern, None, "drawing ace-anchors")
+            maps = matching_maps(runner, batch, self.objective, self.layer, None, "drawing ace-anchors")
         picture, sentence = opened(batch, album)
         shares = anchor_shares(states, maps.maps.shape[1], maps.maps.shape[2])  # (T, R)
         boxes, places = token_boxes(maps.image, 0)

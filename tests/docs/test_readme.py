@@ -266,7 +266,9 @@ WAYS: dict[str, Way] = {
         "±", (*LITTLE, *(f"stages.{name}.epochs=1" for name in POSITIONS), "--quiet"), slow=True
     ),
     "vlcli run tiny/ace-rpe-grounding": Way(
-        "pointing", ("stages.world.world.images=30", "stages.eyes.steps=2", "stages.pretrain.epochs=1", "--quiet")
+        "pointing",
+        ("stages.world.world.images=30", "stages.eyes.steps=2", "stages.pretrain.epochs=1", "--quiet"),
+        slow=True,
     ),
     "vlcli run tiny/lxmert": Way("NLVR2", LITTLE, slow=True),
     "vlcli run tiny/lxmert-table3 --seeds 3 --table": Way("Pre-train + scratch", LITTLE, slow=True),
