@@ -57,10 +57,11 @@ def search(
     if texts is not None:
         _tell_sentences(loaded, image, texts, top, objective, json_)
         return
+    assert images is not None
     progress = console.progress(verbose, quiet)
     options = {"store": store, "batch_size": batch_size, "workers": workers, "progress": progress}
     index = loaded.index(images, objective=objective, **options)
-    query = loaded.embed_text(text, objective) if image is None else loaded.embed_image(image, objective)
+    query = loaded.embed_text(text or "", objective) if image is None else loaded.embed_image(image, objective)
     found = index.nearest(query[0], top, memory=memory, backend=backend.value)
     for name, reason in index.failures.items():
         progress.warn(f"left out {name}: {reason}")
@@ -101,8 +102,8 @@ def _tell_sentences(loaded: Any, image: Any, texts: Path, top: int, objective: s
         rows = [{"rank": n, "text": text, "score": score} for n, (text, score) in enumerate(found, 1)]
         console.out_json({"query": str(image), "sentences": len(sentences), "found": rows})
     else:
-        rows = [[str(n), f"{score:.3f}", text] for n, (text, score) in enumerate(found, 1)]
-        console.table(["rank", "score", "sentence"], rows)
+        cells = [[str(n), f"{score:.3f}", text] for n, (text, score) in enumerate(found, 1)]
+        console.table(["rank", "score", "sentence"], cells)
 
 
 def draw(found: list[tuple[Path, float]], sheet: Path, query: str) -> None:
