@@ -24,7 +24,7 @@ model: {name: albef, image_size: 32, patch: 8, hidden: 16, heads: 2, image_layer
         dropout: 0.0, cross_position: {name: ace-rpe, groups: 2}}
 text: {vocabulary: {train: {name: refcoco, split: train}, size: 80}, length: 16}
 stages:
-  world: {kind: make, world: {name: shapes, images: 20, parts: [coco, refcoco], size: 64}}
+  world: {kind: make, world: {name: shapes, images: 20, parts: [coco, refcoco, snli-ve], size: 64}}
   learn:
     kind: finetune
     task: {name: grounding, layer: "cross.1.*"}
@@ -34,6 +34,8 @@ stages:
   test: {kind: evaluate, from: learn, split: val}
   point: {kind: evaluate, from: learn, task: {name: grounding, by: point}, split: val}
   anchors: {kind: draw, drawing: {name: ace-anchors, count: 2, words: 2}, from: learn, split: val}
+  ve: {kind: finetune, task: snli-ve, objectives: [{name: distilled-classification, classes: 3}], steps: 2, batch_size: 8}
+  ve-test: {kind: evaluate, from: ve, split: test}
   cam: {kind: draw, drawing: {name: grad-cam, count: 1}, from: learn, split: val}
 """
 
@@ -51,6 +53,9 @@ def test_grounding_and_its_pictures_by_recipe(
     assert 0 < metrics["chance"] < 1
     assert 0 < metrics["pointing_chance"] < 1
     assert stages["point"]["metrics"]["accuracy"] == stages["point"]["metrics"]["pointing"]
+    assert set(stages["ve-test"]["metrics"]) >= {"accuracy", "accuracy/either", "accuracy/neutral"}
+    answers = (Path(stages["ve-test"]["folder"]) / "snli_ve.jsonl").read_text().splitlines()
+    assert set(json.loads(answers[0])) == {"pairID", "label"}
     folder = Path(stages["anchors"]["folder"])
     assert {path.name for path in folder.glob("*.png")} == {"anchors-1.png", "anchors-2.png"}
     assert len(json.loads((folder / "anchors.json").read_text())[0]["words"]) == 2

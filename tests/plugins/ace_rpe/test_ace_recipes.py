@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from vlcli import registry
+from vlcli.cli import app
 from vlcli.nn import Facts
 from vlcli.recipe.load import about, load
 from vlcli.recipe.schema import Finetune, Training
@@ -114,3 +118,11 @@ def test_the_encoding_s_own_parameters() -> None:
     found = {name: count(load(f"ace-rpe{name}"), "snli-ve")["total"] for name in ("", "/table1-none", "/table6-shared")}
     extra = {name: value - found["/table1-none"] for name, value in found.items()}
     assert extra == {"": 6 * 3 * 8 * 768, "/table1-none": 0, "/table6-shared": 8 * 768}
+
+
+@pytest.mark.parametrize("name", [pytest.param("tiny/ace-rpe", marks=pytest.mark.slow), "tiny/ace-rpe-grounding"])
+def test_small_recipes_are_deeply_valid(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every training stage takes one step on invented data, stored features in a grid."""
+    monkeypatch.chdir(tmp_path)
+    ended = CliRunner().invoke(app, ["validate", name, "--deep"])
+    assert ended.exit_code == 0, ended.output
