@@ -127,7 +127,9 @@ class SingleStream(Model):
             if isinstance(module, Appearance):
                 module.initialise(self.init_std)
         if self.which_picture is not None:
-            nn.init.zeros_(self.which_picture.weight)  # a model of single pictures goes on as it was
+            nn.init.normal_(self.which_picture.weight)
+            with torch.no_grad():
+                self.which_picture.weight[0] = 0  # a model of single pictures goes on as it was
 
     @property
     def dim(self) -> int:
@@ -231,9 +233,12 @@ class SingleStream(Model):
         place = layout.valid.long().cumsum(1) - 1 if self.core.running else layout.index
         return self._normed(x, self._off_regions(place, layout), prefix, causal)
 
-    @staticmethod
-    def _picture_rows(layout: Layout, table: nn.Embedding) -> Tensor:
-        """(P, T, D): which of an example's pictures a token belongs to; nothing for words."""
+    def _picture_rows(self, layout: Layout, table: nn.Embedding) -> Tensor:
+        """(P, T, D): which of an example's pictures a token belongs to; nothing for words.
+
+        Regions are sums of normalised terms, concepts and separators of embeddings as small as they were drawn: each
+        gets its row at its own scale, or it would not be seen among the former and drown the latter.
+        """
         number = layout.source - 1  # words are source 0
         if not torch.compiler.is_exporting() and int(number.max()) >= len(table.weight):
             raise DataError(
@@ -243,7 +248,8 @@ class SingleStream(Model):
                 expected=f"at most {len(table.weight)}",
                 hint="raise the model's `pictures`",
             )
-        return table(number.clamp(min=0)).masked_fill((number < 0)[..., None], 0)
+        scale = torch.where(layout.route == IMAGE, 1.0, self.init_std).masked_fill(number < 0, 0).to(table.weight.dtype)
+        return table(number.clamp(min=0)) * scale[..., None]
 
     @staticmethod
     def _off_regions(place: Tensor, layout: Layout) -> Tensor:
