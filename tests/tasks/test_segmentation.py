@@ -245,7 +245,7 @@ def test_the_loss_leaves_out_what_has_no_class():
 
 def test_shapes_by_heart(tmp_path, capsys):
     """The recipe in small: a few pictures are learned so well that their own masks come back, through windows."""
-    words = ["world.ade20k=15", "light.steps=150", "light.batch_size=6", "light.model.image_size=112"]
+    words = ["world.ade20k=15", "light.steps=100", "light.batch_size=6", "light.model.image_size=112"]
     words = [w.replace("world.", "stages.world.world.") if w.startswith("world") else f"stages.{w}" for w in words]
     words += ["~stages.upernet", "~stages.upernet-test", "table=null", "stages.light.model.layers=2", "jobs=1"]
     words += [
@@ -259,6 +259,6 @@ def test_shapes_by_heart(tmp_path, capsys):
     assert left.value.code in (0, None)
     stages = {row["stage"]: row for row in json.loads(capsys.readouterr().out)["stages"]}
     metrics = stages["light-test"]["metrics"]
-    assert metrics["miou"] > 0.6
+    assert metrics["miou"] > 0.5
     assert set(metrics) >= {"miou", "macc", "aacc", "iou/ground", "iou/circle"}
     assert registry.load("tasks", "segmentation") is Task

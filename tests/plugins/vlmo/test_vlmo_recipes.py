@@ -60,7 +60,10 @@ def test_every_component_takes_what_the_recipe_sets(name: str) -> None:
             assert stage.source[0] in resolved.stages
 
 
-@pytest.mark.parametrize("name", NAMES)
+QUICK = ("vlmo", "vlmo/base-plus", "vlmo/ade20k", "vlmo/large-plus-plus", "vlmo/table7-separate")
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
 def test_only_data_and_published_weights_are_missing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +212,8 @@ def test_rows_of_the_ablations() -> None:
     assert {n.split(".others.0.")[1].split(".")[0] for n in separate} == {"query", "key", "value", "dense"}
 
 
-TINY = ("tiny/vlmo", "tiny/segmentation")
+TINY = ("tiny/vlmo", pytest.param("tiny/segmentation", marks=pytest.mark.slow))
+"""The second is run in small by its own test."""
 
 
 @pytest.mark.parametrize("name", TINY)
