@@ -245,15 +245,15 @@ def test_the_loss_leaves_out_what_has_no_class():
 
 def test_shapes_by_heart(tmp_path, capsys):
     """The recipe in small: a few pictures are learned so well that their own masks come back, through windows."""
-    words = ["world.ade20k=15", "light.steps=100", "light.batch_size=6", "light.model.image_size=112"]
+    words = ["world.ade20k=15", "light.steps=80", "light.batch_size=4", "light.model.image_size=112"]
     words = [w.replace("world.", "stages.world.world.") if w.startswith("world") else f"stages.{w}" for w in words]
     words += ["~stages.upernet", "~stages.upernet-test", "table=null", "stages.light.model.layers=2", "jobs=1"]
     words += [
         "stages.light-test.data={name: ade20k, split: training}",
         "stages.light-test.task={name: segmentation, short: 112}",
     ]
-    words += ["stages.light.transform.scale=[1.0, 1.0]", "stages.light.transform.flip=0", "stages.light.data.limit=6"]
-    words += ["stages.light-test.data.limit=6"]
+    words += ["stages.light.transform.scale=[1.0, 1.0]", "stages.light.transform.flip=0", "stages.light.data.limit=4"]
+    words += ["stages.light-test.data.limit=4"]
     with pytest.raises(SystemExit) as left:
         app(["run", "tiny/segmentation", *words, "--output", str(tmp_path / "runs"), "--json"])
     assert left.value.code in (0, None)
