@@ -148,13 +148,19 @@ class Loader:
     def _fill_teacher(self, teacher: nn.Module) -> None:
         """A momentum copy that the sources hold (released weights) goes on as it was."""
         own = teacher.state_dict(keep_vars=True)
+        placed = 0
         for name, value in self.copies.items():
             plain = name.removeprefix("teacher.")
-            if plain in own and own[plain].shape == value.shape:
+            if plain not in own:
+                self.report.left_over.append(name)
+            elif own[plain].shape != value.shape:
+                self.report.mismatched.append(f"{name} {tuple(value.shape)} for {tuple(own[plain].shape)}")
+            else:
                 with torch.no_grad():
                     own[plain].copy_(value)
-        if self.copies:
-            self.report.reshaped.append(f"momentum copy: {len(self.copies)} weights of its own")
+                placed += 1
+        if placed:
+            self.report.reshaped.append(f"momentum copy: {placed} weights of its own")
 
     def _inherited(self) -> None:
         """Attentions with several sets of projections may start those that no source holds from another set."""
