@@ -63,7 +63,8 @@ class Predictions(Drawing):
         pictures = [album.open(name) for name in example.images]
         if "boxes" in row and pictures:
             pictures[0] = self._boxed(pictures[0], row)
-        lines = [(example.text, INK)] if example.text else []
+        asked = example.text and example.text not in row.get("references", ())  # a caption is no question
+        lines = [(str(example.text), INK)] if asked else []
         return Cell(side_by_side(pictures), lines + self._lines(example, row))
 
     def _lines(self, example: Example, row: Mapping[str, Any]) -> list[tuple[str, str]]:
