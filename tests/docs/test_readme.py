@@ -90,7 +90,7 @@ SAID_WALLS = (
         "stages.pretrain.epochs=1",
         "stages.caption.epochs=1",
         "model.hidden=32",
-        "stages.caption.task.metrics=[cider_d]",
+        "stages.said.task.metrics=[cider_d]",
     ),
 )
 WORLD = "runs/quickstart/world/world"
@@ -267,7 +267,7 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli run tiny/ace-rpe-grounding": Way(
         "pointing",
-        ("stages.world.world.images=30", "stages.eyes.steps=2", "stages.pretrain.epochs=1", "--quiet"),
+        ("stages.world.world.images=30", "stages.eyes.steps=2", "stages.tune.epochs=1", "--quiet"),
         slow=True,
     ),
     "vlcli run tiny/lxmert": Way("NLVR2", LITTLE, slow=True),

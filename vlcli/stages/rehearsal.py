@@ -13,6 +13,7 @@ from PIL import Image
 
 from vlcli import registry
 from vlcli.data.reader import Reader
+from vlcli.data.references import REFERENCES
 from vlcli.data.sample import Example
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.engine.bundle import find_bundle, read_bundle
@@ -151,6 +152,8 @@ def _step(
             missing="error",
         )
         batch = next(iter(data.loader(len(examples), shuffle=False)))
+        for objective in learner.objectives.values():
+            objective.study([reader], data.tokenizer, None)  # type: ignore[operator]
     epoch = max(part.options.from_epoch for part in learner.parts.values())
     learner.train()(batch, epoch=epoch).total.backward()
     learner.close_step()
@@ -205,7 +208,7 @@ def _examples(reader: Reader | None, facts: Facts, pictures: int = 1) -> list[Ex
                 str(i),
                 SENTENCES[i],
                 [f"p{next(numbers)}" for _ in range(pictures)],
-                targets=dict(targets) if facts.answers else {},
+                targets={REFERENCES: [SENTENCES[i]], **(targets if facts.answers else {})},
             )
             for i in range(EXAMPLES)
         ]

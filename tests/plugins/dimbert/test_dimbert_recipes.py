@@ -18,6 +18,8 @@ from vlcli.recipe.validate import uses
 
 NAMES = sorted(name for name in registry.names("recipes") if name.split("/")[0] == "dimbert")
 TINY = sorted(name for name in registry.names("recipes") if name.startswith("tiny/dimbert"))
+OWN = [name for name in TINY if "photos" not in name]
+"""Those that make their data themselves."""
 DIM = 21_261_312
 
 
@@ -118,3 +120,10 @@ def test_tiny_recipes_end_in_a_table():
     assert {"tiny/dimbert", "tiny/dimbert-scst", "tiny/dimbert-ablation"} <= set(TINY)
     assert len(load("tiny/dimbert-ablation").recipe.table.rows) == 4
     assert [s for s in load("tiny/dimbert-scst").stages.values() if isinstance(s, Finetune)][-1].source == ["caption"]
+
+
+@pytest.mark.parametrize("name", [n if "scst" in n else pytest.param(n, marks=pytest.mark.slow) for n in OWN])
+def test_tiny_recipes_are_deeply_valid(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = CliRunner().invoke(app, ["validate", name, "--deep"])
+    assert ended.exit_code == 0, ended.output
