@@ -153,7 +153,8 @@ def test_maps_of_grids_and_of_regions() -> None:
     heat = heat_map(torch.tensor([1.0, 2.0, 9.0]), layout, 0, (4, 8))
     assert heat.tolist()[0] == [1, 1, 2, 2, 2, 2, 2, 2]
     assert heat.tolist()[3] == [1, 1, 1, 1, 0, 0, 0, 0]
-    assert hottest(heat) == (5.0, 1.0)
+    assert hottest(torch.tensor([1.0, 2.0, 9.0]), layout, 0, (4, 8)) == (5.0, 1.0)
+    assert hottest(torch.tensor([9.0, 1, 1, 1, 1, 2, 1]), Layout.for_grid(2, 3, skip=1), 0, (20, 30)) == (15.0, 15.0)
     assert overlaps(np.array([0, 0, 2, 2]), np.array([[1, 0, 3, 2]]))[0] == pytest.approx(1 / 3)
 
 
@@ -169,7 +170,8 @@ def test_the_best_box_and_what_chance_would_reach() -> None:
         best = max(boxes, key=lambda box: slow_heat(heat, box, 0.5))
         assert row["prediction"] == best.tolist()
         assert row["correct"] == (row["overlap"] >= 0.5)
-        assert heat.max() == heat[int(row["point"][1]), int(row["point"][0])]
+        cell = divmod(int(maps[number][1:].argmax()), 3)
+        assert row["point"] == pytest.approx([(cell[1] + 0.5) / 3 * size[1], (cell[0] + 0.5) / 3 * size[0]])
     assert [row["chance"] for row in result.predictions] == [pytest.approx(1 / 3), pytest.approx(1 / 3), 0.0]
     assert set(result.metrics) >= {"accuracy", "chance", "pointing", "pointing_chance", "accuracy/a", "pointing/b"}
     assert result.predictions[2]["overlap"] == pytest.approx(20 / (48 * 40 + 100 - 20), rel=1e-4)

@@ -28,9 +28,9 @@ class Grounding(Task):
 
     The heat map (positive gradient times attention, a mean over heads and the sentence's tokens) is enlarged to the
     picture. With boxes, the one with the most heat for its area is chosen, and counts if it overlaps the true one
-    (``accuracy``); the hottest point counts if it lies in the true box (``pointing``). ``chance`` and
-    ``pointing_chance`` are what boxes or points drawn at random would reach. Boxes are those of ``detections``, else
-    the data's own.
+    (``accuracy``); the middle of the hottest patch or region counts if it lies in the true box (``pointing``).
+    ``chance`` and ``pointing_chance`` are what boxes or points drawn at random would reach. Boxes are those of
+    ``detections``, else the data's own.
 
     Args:
         objective: whose score for a match is differentiated.
@@ -89,7 +89,7 @@ class Grounding(Task):
         rows = []
         for number, key in enumerate(batch.keys):
             heat = heat_map(values[number], layout, number, sizes[number])
-            row: dict[str, Any] = {"key": key, "point": list(hottest(heat))}
+            row: dict[str, Any] = {"key": key, "point": list(hottest(values[number], layout, number, sizes[number]))}
             given = boxes_for(boxes, view.images.keys[int(view.image_rows[number, 0])]) if boxes else None
             if given is not None and len(given):
                 heats = box_heat(heat, given.boxes, self.area)

@@ -25,7 +25,7 @@ def heat_map(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) ->
         size: height and width.
     """
     row = 0 if len(layout.valid) == 1 else row
-    placed = layout.valid[row] & ~layout.special[row] & ~layout.centre[row, :, 0].isnan()
+    placed = _placed(layout, row)
     kept = values[placed].float().cpu()
     if layout.boxes is None and layout.grid is not None:
         cells = kept.view(1, 1, *layout.grid)
@@ -44,10 +44,22 @@ def _painted(values: Heat, boxes: NDArray[np.float32], size: tuple[int, int]) ->
     return made
 
 
-def hottest(heat: Heat) -> tuple[float, float]:
-    """The highest place as x and y (the middle of all equally high ones: a region is flat)."""
-    rows, columns = np.nonzero(heat == heat.max())
-    return float(columns.mean()) + 0.5, float(rows.mean()) + 0.5
+def hottest(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) -> tuple[float, float]:
+    """X and y in pixels of the middle of the highest image token.
+
+    The enlarged map is not asked: at the picture's border its curves rise beyond the cells they are drawn through.
+    """
+    row = 0 if len(layout.valid) == 1 else row
+    best = int(values.float().masked_fill(~_placed(layout, row), -torch.inf).argmax())
+    down, across = layout.centre[row, best].tolist()
+    if layout.boxes is None and layout.grid is not None:
+        down, across = (down + 0.5) / layout.grid[0], (across + 0.5) / layout.grid[1]
+    return across * size[1], down * size[0]
+
+
+def _placed(layout: Layout, row: int) -> Tensor:
+    """(R,) bool: tokens that lie somewhere on the picture."""
+    return layout.valid[row] & ~layout.special[row] & ~layout.centre[row, :, 0].isnan()
 
 
 def box_heat(heat: Heat, boxes: NDArray[np.float32], power: float) -> NDArray[np.float64]:
