@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,12 +62,27 @@ def reduced() -> str:
 
 @pytest.fixture(scope="session")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Quickstart:
-    """The reduced quickstart from nothing to its table, by the command line."""
-    desk = tmp_path_factory.mktemp("desk")
+    """The reduced quickstart from nothing to its table, by the command line: run by one worker, copied by all."""
+    base = tmp_path_factory.getbasetemp()
+    made = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "quickstart"
+    made.mkdir(exist_ok=True)
+    with (made / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (made / "document.json").is_file():
+            _make(made / "desk")
+            (made / "document.json").write_text((made / "desk" / "document.json").read_text())
+    desk = tmp_path_factory.mktemp("desk") / "desk"
+    shutil.copytree(made / "desk", desk)
+    return Quickstart(desk, json.loads((made / "document.json").read_text()))
+
+
+def _make(desk: Path) -> None:
+    shutil.rmtree(desk, ignore_errors=True)
+    desk.mkdir()
     (desk / "quickstart.yaml").write_text(reduced(), encoding="utf-8")
     ended = vlcli(desk, "run", "quickstart.yaml", "--json")
     assert ended.code == 0, ended.err
-    return Quickstart(desk, json.loads(ended.out))
+    (desk / "document.json").write_text(ended.out)
 
 
 def photographs(folder: Path) -> Path:

@@ -444,6 +444,8 @@ def test_killed_in_pretrain_and_run_again_the_numbers_are_the_same(quickstart, t
     (tmp_path / "quickstart.yaml").write_text((quickstart.desk / "quickstart.yaml").read_text())
     words = [sys.executable, "-m", "vlcli", "run", "quickstart.yaml", "--until", "test", "--json"]
     stage = tmp_path / "runs" / "quickstart" / "pretrain"
+    for name in ("world", "detector", "regions"):  # what comes before is there
+        shutil.copytree(quickstart.runs / name, stage.parent / name)
     with subprocess.Popen(
         words, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:

@@ -183,6 +183,7 @@ stages:
 """
 
 
+@pytest.mark.slow
 def test_vqa_and_gqa_end_to_end(tmp_path: Path) -> None:
     (tmp_path / "qa.yaml").write_text(RECIPE)
     command = [sys.executable, "-m", "vlcli", "run", "qa.yaml", "--json"]

@@ -243,6 +243,7 @@ def test_the_loss_leaves_out_what_has_no_class():
     assert PlainHead(16, 8, 4).conv[0].weight.shape == (8, 16, 3, 3)
 
 
+@pytest.mark.slow
 def test_shapes_by_heart(tmp_path, capsys):
     """The recipe in small: a few pictures are learned so well that their own masks come back, through windows."""
     words = ["world.ade20k=15", "light.steps=80", "light.batch_size=4", "light.model.image_size=112"]

@@ -34,7 +34,8 @@ stages:
   test: {kind: evaluate, from: learn, split: val}
   point: {kind: evaluate, from: learn, task: {name: grounding, by: point}, split: val}
   anchors: {kind: draw, drawing: {name: ace-anchors, count: 2, words: 2}, from: learn, split: val}
-  ve: {kind: finetune, task: snli-ve, objectives: [{name: distilled-classification, classes: 3}], steps: 2, batch_size: 8}
+  ve:
+    {kind: finetune, task: snli-ve, objectives: [{name: distilled-classification, classes: 3}], steps: 2, batch_size: 8}
   ve-test: {kind: evaluate, from: ve, split: test}
   cam: {kind: draw, drawing: {name: grad-cam, count: 1}, from: learn, split: val}
 """

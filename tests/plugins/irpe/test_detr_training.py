@@ -248,6 +248,7 @@ def test_weights_of_transformers_load(equipped, tmp_path):
     assert not from_transformers({"class_labels_classifier.bias": mask}, []).keys() - {"class_embed.bias"}
 
 
+@pytest.mark.slow
 def test_it_learns_pictures_by_heart():
     """Two pictures with two boxes each: found after some steps with the right classes, and not before."""
     torch.manual_seed(0)

@@ -43,6 +43,7 @@ def test_losses_and_gradients_do_not_depend_on_the_number_of_processes(tmp_path:
     assert sum(float(value.abs().sum()) > 0 for name, value in one.items() if name.startswith("grad/")) > 50
 
 
+@pytest.mark.slow
 def test_as_released_halves_the_encoders_gradient_and_not_the_temperature_s(tmp_path: Path) -> None:
     run_two(str(tmp_path / "two.safetensors"), "as_released")
     two, one = read_tensors(tmp_path / "two.safetensors"), ranks.gradients([0, 1, 2, 3], True)

@@ -74,7 +74,10 @@ def test_only_data_and_published_weights_are_missing(
     assert {p["got"] for p in problems} <= {"vlmo-data", "google/vit-base-patch16-224-in21k", *beit}
 
 
-@pytest.mark.parametrize("name", SIZES)
+LARGE = ("vlmo/large", "vlmo/base-plus")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in SIZES])
 def test_parameters_are_those_of_the_release(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reference A8; the release counts the tables of text positions that nothing reads, as ours do."""
     monkeypatch.chdir(tmp_path)
