@@ -30,8 +30,9 @@ def test_the_best_are_those_of_the_whole_matrix(
     whole = queries @ vectors.T
     order = whole.sort(dim=1, descending=True, stable=True)
     torch.testing.assert_close(scores, order.values[:, : min(k, count)])
-    assert torch.equal(whole.gather(1, rows), scores)
-    assert torch.equal(rows, order.indices[:, : min(k, count)]), "of equal scores the lower row"
+    torch.testing.assert_close(whole.gather(1, rows), scores)  # products in blocks may differ in their last bit
+    if coarse:  # whole numbers have no last bit
+        assert torch.equal(rows, order.indices[:, : min(k, count)]), "of equal scores the lower row"
     assert all(len(set(row)) == len(row) for row in rows.tolist())
 
 
