@@ -124,13 +124,24 @@ def _name(kind: type) -> str:
     return {dict: "an object", list: "a list", str: "text", int: "a number", float: "a number"}.get(kind, kind.__name__)
 
 
+def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Every folder under ``folder``, itself included, and its files' names, both sorted.
+
+    Links to folders are followed, since data sets are often linked; one that leads back to a folder it lies in is not.
+    """
+    for place, folders, names in os.walk(folder, followlinks=True):
+        here = Path(place).resolve()
+        inner = [name for name in folders if not here.is_relative_to(Path(place, name).resolve())]
+        folders[:] = sorted(inner)
+        yield Path(place), sorted(names)
+
+
 def index_images(folder: Path) -> dict[str, list[Path]]:
     """Every picture under ``folder`` by its id (file name without extension), folders in sorted order."""
     found: dict[str, list[Path]] = {}
-    for place, folders, names in os.walk(folder, followlinks=True):
-        folders.sort()
-        for name in sorted(names):
+    for place, names in walk(folder):
+        for name in names:
             stem, dot, suffix = name.rpartition(".")
             if dot and stem and f".{suffix.lower()}" in IMAGE_SUFFIXES:
-                found.setdefault(stem, []).append(Path(place, name))
+                found.setdefault(stem, []).append(place / name)
     return found

@@ -5,7 +5,6 @@ Only pictures that are new, or whose size or time has changed, are embedded agai
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vlcli.data.files import IMAGE_SUFFIXES, read_text
+from vlcli.data.files import IMAGE_SUFFIXES, read_text, walk
 from vlcli.data.sample import ImageSample
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.embeddings import EmbeddingStore, EmbeddingWriter
@@ -164,11 +163,10 @@ def _pictures(folder: Path) -> dict[str, str]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder, followlinks=True):
-        folders.sort()
-        for name in sorted(names):
+    for place, names in walk(folder):
+        for name in names:
             if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith("."):
-                yield Path(place, name)
+                yield place / name
 
 
 def _mark(path: Path) -> str:

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from vlcli.data.files import read_json, value
+from vlcli.data.files import read_json, value, walk
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
@@ -287,10 +287,9 @@ def listing(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
     """
     found: dict[str, str] = {}
     twice: dict[str, str] = {}
-    for place, folders, names in os.walk(folder, followlinks=True):
-        folders.sort()
+    for place, names in walk(folder):
         inner = os.path.relpath(place, folder)
-        for name in sorted(names):
+        for name in names:
             stem, dot, suffix = name.rpartition(".")
             if not dot or suffix.lower() not in _NO_PICTURES:
                 path = name if inner == "." else f"{inner}/{name}"
