@@ -15,7 +15,7 @@ from vlcli.objectives import Mean, Outcome
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.contrast import Known, summary
 from vlcli.objectives.mlm import MARK, MaskedLanguageModelling
-from vlcli.objectives.momentum import MomentumHeads, momentum_copy, ramped
+from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
 
 
 class MomentumContrast(MomentumHeads):
@@ -60,10 +60,11 @@ class MomentumContrast(MomentumHeads):
         view: str = "clean",
     ) -> None:
         super().__init__(model, facts)
-        if queue < 1 or not 0 <= distill <= 1 or same not in ("own", "image", "shared"):
-            got = f"queue {queue}, distill {distill}, same {same!r}"
+        if queue < 1 or same not in ("own", "image", "shared"):
+            got = f"queue {queue}, same {same!r}"
             raise ComponentError("These numbers cannot be.", where="objective momentum-contrast", got=got)
-        self.teacher_momentum, self.distill, self.ramp = momentum, distill, ramp
+        self.distill = checked_share(distill, "momentum-contrast")
+        self.teacher_momentum, self.ramp = momentum, ramp
         self.same, self.view, self.clamp = same, view, clamp
         self.image, self.text = nn.Linear(self.dim, width), nn.Linear(self.dim, width)
         for module in (self.image, self.text):
@@ -207,7 +208,8 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
         shares: dict[str, Any] = {"probability": probability, "mask_share": mask_share, "random_share": random_share}
         shares |= {"mask_end": mask_end, "whole_word": whole_word, "view": view, "head": head}
         super().__init__(model, facts, on="fused", **shares)
-        self.teacher_momentum, self.distill, self.ramp = momentum, distill, ramp
+        self.distill = checked_share(distill, "distilled-mlm")
+        self.teacher_momentum, self.ramp = momentum, ramp
         self.head_copy = momentum_copy(self.head)
 
     def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
@@ -220,6 +222,6 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
         if share > 0:
             with torch.no_grad():
                 guess = self.scores(step.teacher, self.head_copy)[0].softmax(-1)
-            loss = (1 - share) * loss - share * (logits.log_softmax(-1) * guess).sum(-1)
+            loss = softened(loss, logits, guess, share)
         right = (logits.argmax(-1) == truth).float()
         return Outcome({"distilled-mlm": Mean.of(loss)}, metrics={"accuracy": Mean.of(right)})

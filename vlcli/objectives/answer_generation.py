@@ -18,7 +18,7 @@ from vlcli.nn.batch import Text
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
 from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
-from vlcli.objectives.momentum import ramped
+from vlcli.objectives.momentum import checked_share, ramped, softened
 
 
 class AnswerGeneration(Objective):
@@ -53,11 +53,11 @@ class AnswerGeneration(Objective):
         view: str = "clean",
     ) -> None:
         super().__init__(model, facts)
-        if not 0 <= distill <= 1 or alone <= 0:
-            got = f"distill {distill}, alone {alone}"
-            raise ComponentError("These numbers cannot be.", where="objective answer-generation", got=got)
+        if alone <= 0:
+            raise ComponentError("A weight is above 0.", where="answer-generation.alone", got=str(alone))
+        self.distill = checked_share(distill, "answer-generation")
         self.teacher_momentum = momentum if distill > 0 else None
-        self.distill, self.ramp, self.alone, self.view, self.facts = distill, ramp, alone, view, facts
+        self.ramp, self.alone, self.view, self.facts = ramp, alone, view, facts
         self.tokenizer: Any = None
 
     def study(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
@@ -78,7 +78,7 @@ class AnswerGeneration(Objective):
         if share > 0:
             with torch.no_grad():
                 guess = self._scores(step.teacher, text, owner, places).softmax(1)
-            terms = (1 - share) * terms - share * (scores.log_softmax(1) * guess).sum(1)
+            terms = softened(terms, scores, guess, share)
         weight = weights.to(terms.dtype)[:, None].expand_as(truth)[places]
         right = (scores.argmax(1) == truth[places]).float()
         loss = Mean((weight * terms).sum(), questions)

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vlcli.errors import ComponentError
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
 from vlcli.objectives.base import Mean, Outcome, full_precision
 from vlcli.objectives.blanking import Only, seen
 from vlcli.objectives.classification import Classification
-from vlcli.objectives.momentum import MomentumHeads, momentum_copy, ramped
+from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
 
 
 class DistilledClassification(MomentumHeads, Classification):
@@ -53,9 +52,8 @@ class DistilledClassification(MomentumHeads, Classification):
         momentum: float = 0.995,
     ) -> None:
         super().__init__(model, facts, classes=classes, images=images, head=head, only=only, view=view)
-        if not 0 <= distill <= 1:
-            raise ComponentError("A share lies in [0, 1].", where="distilled-classification.distill", got=str(distill))
-        self.teacher_momentum, self.distill, self.ramp = momentum, distill, ramp
+        self.distill = checked_share(distill, "distilled-classification")
+        self.teacher_momentum, self.ramp = momentum, ramp
         self.head_copy = momentum_copy(self.head)
 
     def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
@@ -67,7 +65,7 @@ class DistilledClassification(MomentumHeads, Classification):
         logits = full_precision(plain.outputs["logits"])
         labels = self.numbers(step.batch.targets.get("label"), logits)
         terms = functional.cross_entropy(logits, labels, ignore_index=-1, reduction="none")
-        terms = (1 - share) * terms - share * (logits.log_softmax(1) * self._guess(step)).sum(1)
+        terms = softened(terms, logits, self._guess(step), share)
         return Outcome({"distilled-classification": Mean.of(terms, labels >= 0)}, plain.outputs, plain.metrics)
 
     @torch.no_grad()

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from vlcli.errors import ComponentError
 from vlcli.nn.step import Step
 from vlcli.objectives.base import Objective
 
@@ -18,6 +19,22 @@ COPY = "_copy"
 def ramped(share: float, steps: int, index: int) -> float:
     """ALBEF's share of the momentum copy's word: rises to ``share`` over the first ``steps``."""
     return share if steps <= 0 else share * min(1.0, index / steps)
+
+
+def checked_share(share: float, where: str) -> float:
+    """A share of the momentum copy's word, as a recipe gives it.
+
+    Raises:
+        ComponentError: it is none.
+    """
+    if not 0 <= share <= 1:
+        raise ComponentError("A share lies in [0, 1].", where=f"{where}.distill", got=str(share))
+    return share
+
+
+def softened(losses: Tensor, scores: Tensor, guess: Tensor, share: float) -> Tensor:
+    """Cross-entropy (N,) of scores (N, C) with the right class, mixed with that with the copy's guess (N, C)."""
+    return (1 - share) * losses - share * (scores.log_softmax(-1) * guess).sum(-1)
 
 
 @torch.no_grad()
