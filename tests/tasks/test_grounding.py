@@ -93,6 +93,32 @@ def test_maps_are_those_of_a_backward_pass() -> None:
     assert layout.grid == (3, 3)
 
 
+def test_maps_of_the_class_token_by_the_contrast() -> None:
+    """ALBEF's ``itc``: every example as if it were alone, though two share a picture."""
+    given = batch(True)
+    learner = build_learner({**PIXELS, "image_layers": 5}, [{"name": "contrast"}], FACTS, seed=2)
+    run = TaskRunner(learner, Given([], given))
+    with evaluating(learner), torch.no_grad():
+        found, layout = Grounding(objective="contrast", of="image").maps(run, given)
+        last, _ = Grounding(objective="contrast", of="image", layer="image.4", head=1).maps(run, given)
+    for example in range(3):
+        record = Recorder(gradients=True)
+        step = run.step(given, record)
+        vectors = learner.predict(step)["contrast"]
+        (vectors["text_embedding"] * vectors["image_embedding"])[example].sum().backward()
+        picture = int(given.clean.image_rows[example, 0])
+        for values, number, heads in ((found, 3, slice(None)), (last, 4, slice(1, 2))):  # 3: three quarters of five
+            weights = record.attention[f"image.{number}"]
+            maps = (weights * weights.grad.clamp(min=0)).detach()[picture, heads, 0].mean(0)
+            torch.testing.assert_close(values[example], maps, rtol=1e-5, atol=1e-9)
+    assert not torch.allclose(found[0], found[1])
+    assert float(found[:, 1:].abs().sum()) > 0
+    assert layout.grid == (3, 3)
+    assert len(Grounding(objective="contrast", of="image", by="point").evaluate(run).predictions) == 3
+    with evaluating(learner), pytest.raises(UsageError, match="No such attention"):
+        Grounding(objective="contrast", of="image", layer="cross.*").maps(run, given)
+
+
 def test_layers_heads_and_words_by_option() -> None:
     given = batch(True)
     run = runner(PIXELS, given)

@@ -17,6 +17,9 @@ from vlcli.nn.model import Recorder
 TO_IMAGE = "text_to_image"
 """How the names of cross-attention from words to a picture end."""
 
+OF_IMAGE = "image."
+"""How the names of a picture's attention on its own begin."""
+
 
 def word_layers(record: Recorder, text: int, image: int) -> list[str]:
     """Names of the recorded attentions in which ``text`` tokens look at ``image`` tokens, in the order of the layers.
@@ -55,22 +58,29 @@ def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: f
     return fits[int((len(fits) - 1) * share)] if pattern is None else fits[-1]
 
 
-def grad_cam(weights: Tensor, score: Tensor, head: int | None = None) -> Tensor:
+def grad_cam(weights: Tensor, score: Tensor, head: int | None = None, again: bool = False) -> Tensor:
     """Attention times what each of its entries adds to a score: (P, T, R) of recorded probabilities (P, H, T, R).
 
     Args:
         weights: as they were used on the way to ``score``, which must have a gradient.
         score: (P,), one a pair.
         head: one head; None: the mean of all.
+        again: the passes will be differentiated once more.
 
     Raises:
         UsageError: there is no such head.
     """
     if head is not None and not 0 <= head < weights.shape[1]:
         raise UsageError("No such head.", where="head", got=str(head), expected=f"0 to {weights.shape[1] - 1}")
-    (gradient,) = torch.autograd.grad(score.sum(), weights)
+    (gradient,) = torch.autograd.grad(score.sum(), weights, retain_graph=again)
     maps = weights.detach() * gradient.clamp(min=0)  # (P, H, T, R)
     return maps.mean(1) if head is None else maps[:, head]
+
+
+def image_layers(record: Recorder, tokens: int) -> list[str]:
+    """Names of the recorded attentions of an image encoder's tokens among themselves, in the order of the layers."""
+    named = [name for name in record.attention if name.startswith(OF_IMAGE)]
+    return [name for name in named if record.attention[name].shape[-1] == tokens]
 
 
 @dataclass
@@ -118,3 +128,37 @@ def word_maps(
     maps = grad_cam(step.record.attention[name], score, head)[:, :count, -regions:]
     text = text.expand(rows)
     return WordMaps(maps, text.valid, text.special, image, name)
+
+
+def image_maps(
+    step: Any, score: Tensor, *, layer: str | None = None, head: int | None = None, where: str = "grad-cam"
+) -> tuple[Tensor, Layout]:
+    """Grad-CAM of each example's score on what its picture's class token attends to: (B, R), and where R tokens lie.
+
+    Examples of one picture share its pass, not its gradient: they are differentiated in turns.
+
+    Args:
+        step: passes that were recorded with gradients (``Recorder(gradients=True)``).
+        score: (B,), such as the cosine of text and picture, made by the same passes.
+        layer: a pattern; None: at three quarters of the depth (ALBEF: the ninth of twelve).
+        head: one head; None: all.
+        where: named in messages.
+
+    Raises:
+        UsageError: no such layer or head.
+    """
+    states, rows = step.image(), step.pairs()[1]
+    names = image_layers(step.record, states.hidden.shape[1])
+    weights = step.record.attention[choose_layer(names, layer, where, share=0.75)]  # (M, H, R, R)
+    found = torch.zeros(len(rows), weights.shape[-1], dtype=weights.dtype, device=weights.device)
+    turns = _turns(rows.tolist())
+    for turn in range(max(turns) + 1):
+        chosen = torch.tensor([number for number, own in enumerate(turns) if own == turn], device=rows.device)
+        maps = grad_cam(weights, score[chosen], head, again=turn < max(turns))
+        found[chosen] = maps[rows[chosen], 0]
+    return found, states.select(rows).layout
+
+
+def _turns(rows: list[int]) -> list[int]:
+    """How often each row came before: 0 at first."""
+    return [rows[:place].count(row) for place, row in enumerate(rows)]

@@ -16,7 +16,7 @@ from vlcli.features.boxes import BoxList, boxes_for, read_boxes
 from vlcli.metrics.nlvr2 import accuracy, by_kind
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Recorder
-from vlcli.nn.saliency import word_maps
+from vlcli.nn.saliency import image_maps, word_maps
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
 from vlcli.tasks.heat import box_heat, heat_map, hottest, overlaps
@@ -34,8 +34,11 @@ class Grounding(Task):
 
     Args:
         objective: whose score for a match is differentiated.
+        of: ``words``: attention from words to the picture, by the score for a match (ALBEF's ``itm``); ``image``: from
+            the picture's class token to its patches, by the cosine of text and picture (``itc``), for which
+            ``objective`` names a contrast.
         layer: which recorded attention, as a pattern (``cross.2.text_to_image``); None: the middle one of those from
-            words to the picture, which of six is the third, as in ALBEF.
+            words to the picture, which of six is the third, or the ninth of an image encoder's twelve, as in ALBEF.
         head: one head; None: their mean.
         by: what ``accuracy`` is: the best box's, or the hottest point's.
         detections: a file under the data root: detected boxes by image, as ALBEF and MAttNet publish them
@@ -53,6 +56,7 @@ class Grounding(Task):
         self,
         *,
         objective: str = "matching",
+        of: Literal["words", "image"] = "words",
         layer: str | None = None,
         head: int | None = None,
         by: Literal["boxes", "point"] = "boxes",
@@ -61,12 +65,12 @@ class Grounding(Task):
         overlap: float = 0.5,
         specials: bool = True,
     ) -> None:
-        self.objective, self.layer, self.head, self.by = objective, layer, head, by
+        self.objective, self.of, self.layer, self.head, self.by = objective, of, layer, head, by
         self.detections, self.area, self.overlap, self.specials = detections, area, overlap, specials
 
     def objectives(self) -> list[Spec]:
-        """Matching: boxes are never shown."""
-        return [{"name": "matching"}]
+        """Matching, or contrast: boxes are never shown."""
+        return [{"name": "matching" if self.of == "words" else "contrast"}]
 
     def dataset(self) -> Spec:
         """RefCOCO+."""
@@ -103,8 +107,12 @@ class Grounding(Task):
         """(B, R) one number an image token, and where the tokens lie."""
         with torch.enable_grad():
             step = runner.step(batch, Recorder(gradients=True))
-            logits = logits_of(runner.predict(step), self.objective)
-            found = word_maps(step, logits.flatten(1)[:, -1], layer=self.layer, head=self.head, where="task grounding")
+            outputs, options = runner.predict(step), {"layer": self.layer, "head": self.head, "where": "task grounding"}
+            if self.of == "image":
+                text, image = (logits_of(outputs, self.objective, f"{side}_embedding") for side in ("text", "image"))
+                return image_maps(step, (text * image).sum(1), **options)
+            logits = logits_of(outputs, self.objective)
+            found = word_maps(step, logits.flatten(1)[:, -1], **options)
         return found.whole(self.specials), found.image
 
     def _judged(
