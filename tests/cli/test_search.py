@@ -134,7 +134,7 @@ def test_from_python(model, photos):
         (["x", "--from", "MODEL", "--images", "EMPTY"], 5, "no picture"),
         (["x", "--from", "MODEL", "--images", "PHOTOS", "--objective", "y", "--top", "1"], 0, ""),
         (["x", "--from", "MUTE", "--images", "PHOTOS"], 4, "nothing to embed"),
-        (["x", "--from", "MODEL", "--images", "PHOTOS", "--backend", "faiss"], 4, "pip install faiss-cpu"),
+        (["x", "--from", "MODEL", "--images", "PHOTOS", "--backend", "faiss"], 4, "pip install 'vlcli[faiss]'"),
         (["--image", "broken.jpg", "--from", "MODEL", "--images", "PHOTOS"], 5, "does not exist"),
     ],
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlcli.metrics.search import block_rows, search
+from vlcli.metrics.search import block_rows, search, search_faiss
 
 
 @settings(max_examples=40, deadline=None)
@@ -48,3 +49,14 @@ def test_memory_bounds_the_block() -> None:
     for queries in (1, 1000):
         rows = block_rows(queries, 256, 64)
         assert rows * 4 * (256 + 3 * queries) <= 64 * 2**20
+
+
+@pytest.mark.parametrize("count", [3, 5000])
+def test_faiss_finds_the_same(count: int) -> None:
+    pytest.importorskip("faiss")
+    draw = torch.Generator().manual_seed(5)
+    queries, vectors = torch.randn(20, 32, generator=draw), torch.randn(count, 32, generator=draw)
+    scores, rows = search(queries, vectors, 10)
+    found, places = search_faiss(queries, vectors, 10, rows=1000)
+    torch.testing.assert_close(found, scores, rtol=1e-5, atol=1e-5)
+    assert torch.equal(places, rows)

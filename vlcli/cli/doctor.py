@@ -41,9 +41,10 @@ MISMATCH = (
 EXTRAS = {
     "hf": ("transformers",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
-    "coco": ("pycocotools",),
+    "coco": ("pycocotools", "scipy"),
     "plots": ("matplotlib",),
     "tensorboard": ("tensorboard",),
+    "faiss": ("faiss",),
 }
 LEAST_DISK, LEAST_FILES = 5 * 2**30, 1024
 

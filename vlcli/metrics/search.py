@@ -162,7 +162,7 @@ def search_faiss(queries: Tensor, vectors: Vectors, k: int, *, rows: int = 1 << 
     except ImportError as error:
         from vlcli.errors import ComponentError
 
-        raise ComponentError("FAISS is not installed.", hint="pip install faiss-cpu") from error
+        raise ComponentError("FAISS is not installed.", hint="pip install 'vlcli[faiss]'") from error
     index = faiss.IndexFlatIP(int(vectors.shape[1]))
     for start in range(0, int(vectors.shape[0]), rows):
         index.add(torch.as_tensor(vectors[start : start + rows]).float().numpy())
