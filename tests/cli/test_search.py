@@ -123,6 +123,14 @@ def test_from_python(model, photos):
     ]
 
 
+def test_faiss_names_the_same_pictures(model, photos):
+    pytest.importorskip("faiss")
+    words = ("a red wall", "--from", model, "--images", photos, "--top", 3)
+    rows = [found(*words, *more)["found"] for more in ((), ("--backend", "faiss"))]
+    assert [row["picture"] for row in rows[0]] == [row["picture"] for row in rows[1]]
+    assert [row["score"] for row in rows[0]] == pytest.approx([row["score"] for row in rows[1]], abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
