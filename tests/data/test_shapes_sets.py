@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickletools
 import re
 from collections import Counter, defaultdict
@@ -13,9 +14,11 @@ import pytest
 from PIL import Image
 from shapes_oracle import SMALL, matching, read, read_lines, related, small_world, stands, things
 
+from vlcli.data.shapes import make_shapes
 from vlcli.data.shapes.folders import _related
 from vlcli.data.shapes.world import RELATIONS
 from vlcli.errors import UsageError
+from vlcli.progress import Silent
 
 SHARED = ("train", "val", "test")
 
@@ -162,6 +165,19 @@ def test_expressions_pick_out_one_object():
             assert bool(re.search(place, sentence["sent"])) == sentence["place"]
             checked[ref["split"], sentence["place"]] += 1
     assert set(checked) == {(split, placed) for split in ("train", "val", "testA", "testB") for placed in (True, False)}
+
+
+def test_expressions_without_place_words(tmp_path):
+    """As RefCOCO+ has them: every one still picks out one object, and pictures are the same."""
+    make_shapes(tmp_path / "world", replace(SMALL, parts=("refcoco",), place_words=False), Silent())
+    refs = json.loads((tmp_path / "world/refcoco/refs(unc).json").read_text())
+    sentences = [sentence for ref in refs for sentence in ref["sentences"]]
+    assert len(sentences) > 50
+    assert not any(sentence["place"] for sentence in sentences)
+    seen = things("refcoco/instances.json")
+    names = {row["id"]: row["file_name"] for row in read("refcoco/instances.json")["images"]}
+    for ref in refs:
+        assert all(len(matching(one["sent"], seen[names[ref["image_id"]]])) == 1 for one in ref["sentences"])
 
 
 EXTREME = {"leftmost": "left", "rightmost": "right", "topmost": "above", "lowest": "below"}

@@ -50,6 +50,7 @@ class ShapesConfig:
         questions: VQA and GQA questions per picture.
         entailments: SNLI-VE hypotheses per picture.
         expressions: most referring expressions per object.
+        place_words: whether expressions may say where a shape is (RefCOCO); RefCOCO+ forbids it.
         albums: VIST training albums; val and test hold an eighth each.
         imagenet: pictures of each of the two classification sets; 80/20 train/val.
         related: colours of the two shapes whose relation is a class; empty: any. Where they differ, a patch says
@@ -74,6 +75,7 @@ class ShapesConfig:
     questions: int = 4
     entailments: int = 3
     expressions: int = 3
+    place_words: bool = True
     albums: int = 160
     imagenet: int = 1000
     related: tuple[str, str] = ("", "")

@@ -35,7 +35,7 @@ def write_refcoco(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[
         for picture in pictures[split]:
             for index in range(len(picture.scene.shapes)):
                 annotation += 1
-                texts = expressions(picture.scene, index, rng, config.expressions)
+                texts = expressions(picture.scene, index, rng, config.expressions, config.place_words)
                 if texts:
                     part = split if split != "test" else _test_part(picture, config)
                     numbers = (len(refs), annotation, sentences)
@@ -84,9 +84,12 @@ def _ref(
     }
 
 
-def expressions(scene: Scene, index: int, rng: Random, most: int) -> list[tuple[str, bool]]:
+def expressions(scene: Scene, index: int, rng: Random, most: int, places: bool = True) -> list[tuple[str, bool]]:
     """Expressions that hold of one shape only, each with whether it uses place words; without first."""
     plain = [(noun.one, False) for noun in _nouns(scene, index) if scene.having(noun) == [index]]
+    if not places:
+        rng.shuffle(plain)
+        return plain[:most]
     placed = [(text, True) for text in dict.fromkeys(_placed(scene, index, rng))]
     rng.shuffle(plain)
     rng.shuffle(placed)
