@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vlcli.drawings import Drawing, Scene, save_numbers, save_picture
-from vlcli.drawings.grad_cam import heated, matching_maps, opened, pieces, with_truth
+from vlcli.drawings.grad_cam import heated, opened, pieces, with_truth
 from vlcli.drawings.pictures import Album, scaled, token_boxes
 from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
@@ -21,6 +21,7 @@ from vlcli.nn.batch import Batch
 from vlcli.nn.layout import Layout
 from vlcli.report.drawing import draw_attention
 from vlcli.report.sheet import INK, Cell, contact_sheet
+from vlcli.tasks.heat import matching_maps
 from vlcli_ace_rpe.encoding import ACERPE, Paths
 
 RED = "#c00000"
@@ -75,12 +76,12 @@ class Anchors(Drawing):
         boxes, places = token_boxes(maps.image, 0)
         ranked = by_clearness(shares[:, places], pieces(bundle, batch))[: self.words]
         above = [Cell(with_truth(picture, batch), [(sentence, INK)])]
-        below = [Cell(heated(picture, maps.whole()[0], maps), [("Grad-CAM, all words", INK)])]
+        below = [Cell(heated(picture, maps.whole()[0], maps.image), [("Grad-CAM, all words", INK)])]
         for place, word, _ in ranked:
             lit = draw_attention(picture, scaled(boxes, picture), shares[place, places])
             anchor = float(shares[place, places].max(initial=0))
             above.append(Cell(lit, [(f"{word}: {anchor:.2f} of the groups", RED if anchor > 0 else INK)]))
-            below.append(Cell(heated(picture, maps.maps[0, place], maps), [(f"Grad-CAM, {word}", INK)]))
+            below.append(Cell(heated(picture, maps.maps[0, place], maps.image), [(f"Grad-CAM, {word}", INK)]))
         return above + below, {f"{place} {word}": clear for place, word, clear in ranked}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from PIL import Image
@@ -13,12 +13,11 @@ from vlcli.drawings.pictures import Album, enlarged, scaled
 from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Recorder
-from vlcli.nn.saliency import WordMaps, word_maps
+from vlcli.nn.layout import Layout
 from vlcli.report.drawing import draw_boxes, draw_heat
 from vlcli.report.sheet import INK, Cell, contact_sheet
-from vlcli.tasks.heat import heat_map
-from vlcli.tasks.outputs import logits_of, target
+from vlcli.tasks.heat import contrast_maps, heat_map, matching_maps
+from vlcli.tasks.outputs import target
 
 Panel = tuple[str, torch.Tensor]
 
@@ -32,6 +31,8 @@ class GradCam(Drawing):
     Args:
         count: examples drawn, the first of the data.
         objective: whose score for a match is differentiated.
+        of: ``words``: attention from words to the picture; ``image``: from the picture's class token to its patches, by
+            the cosine of a contrast, one panel for the sentence (see the task ``grounding``).
         layer: which attention, as a pattern (``cross.5.text_to_image``); None: the middle one.
         head: one head; None: their mean.
         words: so many words of the sentence get a panel.
@@ -46,12 +47,13 @@ class GradCam(Drawing):
         *,
         count: int = 4,
         objective: str = "matching",
+        of: Literal["words", "image"] = "words",
         layer: str | None = None,
         head: int | None = None,
         words: int = 12,
         columns: int = 5,
     ) -> None:
-        self.count, self.objective, self.layer, self.head = count, objective, layer, head
+        self.count, self.objective, self.of, self.layer, self.head = count, objective, of, layer, head
         self.words, self.columns = words, columns
 
     def draw(self, scene: Scene) -> list[Path]:
@@ -63,28 +65,28 @@ class GradCam(Drawing):
         with evaluating(runner.learner), scene.progress.task("draw", len(chosen), "ex") as bar:
             for code in chosen:
                 batch = runner.data.batch([code]).to(scene.device)
-                maps = matching_maps(runner, batch, self.objective, self.layer, self.head)
-                sheet = contact_sheet(self._cells(bundle, batch, maps, album), columns=self.columns)
+                panels, layout = self._panels(runner, bundle, batch)
+                sheet = contact_sheet(self._cells(batch, panels, layout, album), columns=self.columns)
                 made.append(save_picture(sheet, scene.folder / f"grad-cam-{len(made) + 1}.png"))
                 bar.advance()
         return made
 
-    def _cells(self, bundle: Bundle, batch: Batch, maps: WordMaps, album: Album) -> list[Cell]:
+    def _panels(self, runner: TaskRunner, bundle: Bundle, batch: Batch) -> tuple[list[Panel], Layout]:
+        """What each panel shows, and where its image tokens lie."""
+        if self.of == "image":
+            values, layout = contrast_maps(runner, batch, self.objective, self.layer, self.head, "drawing grad-cam")
+            return [("what the picture's class token attends to", values[0])], layout
+        maps = matching_maps(runner, batch, self.objective, self.layer, self.head, "drawing grad-cam")
+        panels: list[Panel] = [(f"{maps.name}, all words", maps.whole()[0])]
+        return panels + [
+            (piece, maps.maps[0, place]) for place, piece in pieces(bundle, batch)[: self.words]
+        ], maps.image
+
+    @staticmethod
+    def _cells(batch: Batch, panels: list[Panel], layout: Layout, album: Album) -> list[Cell]:
         picture, sentence = opened(batch, album)
         cells = [Cell(with_truth(picture, batch), [(sentence, INK)])]
-        panels: list[Panel] = [(f"{maps.name}, all words", maps.whole()[0])]
-        panels += [(piece, maps.maps[0, place]) for place, piece in pieces(bundle, batch)[: self.words]]
-        return cells + [Cell(heated(picture, values, maps), [(label, INK)]) for label, values in panels]
-
-
-def matching_maps(
-    runner: TaskRunner, batch: Batch, objective: str, layer: str | None, head: int | None, where: str = "drawing"
-) -> WordMaps:
-    """Grad-CAM of the score for a match, by word."""
-    with torch.enable_grad():
-        step = runner.step(batch, Recorder(gradients=True))
-        logits = logits_of(runner.predict(step), objective)
-        return word_maps(step, logits.flatten(1)[:, -1], layer=layer, head=head, where=where)
+        return cells + [Cell(heated(picture, values, layout), [(label, INK)]) for label, values in panels]
 
 
 def opened(batch: Batch, album: Album) -> tuple[Image.Image, str]:
@@ -104,9 +106,9 @@ def with_truth(picture: Image.Image, batch: Batch) -> Image.Image:
     return draw_boxes(picture, scaled(torch.tensor([list(box)], dtype=torch.float32).numpy(), picture))
 
 
-def heated(picture: Image.Image, values: torch.Tensor, maps: WordMaps, row: int = 0) -> Image.Image:
+def heated(picture: Image.Image, values: torch.Tensor, layout: Layout, row: int = 0) -> Image.Image:
     """The picture under the heat map of one number an image token."""
-    return draw_heat(picture, heat_map(values, maps.image, row, (picture.height, picture.width)))
+    return draw_heat(picture, heat_map(values, layout, row, (picture.height, picture.width)))
 
 
 def pieces(bundle: Bundle, batch: Batch) -> list[tuple[int, str]]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,12 +14,10 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.features.boxes import BoxList, boxes_for, read_boxes
 from vlcli.metrics.nlvr2 import accuracy, by_kind
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Recorder
-from vlcli.nn.saliency import image_maps, word_maps
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
-from vlcli.tasks.heat import box_heat, heat_map, hottest, overlaps
-from vlcli.tasks.outputs import logits_of, target
+from vlcli.tasks.heat import box_heat, contrast_maps, heat_map, hottest, matching_maps, overlaps
+from vlcli.tasks.outputs import target
 
 
 class Grounding(Task):
@@ -105,14 +102,10 @@ class Grounding(Task):
 
     def maps(self, runner: Runner, batch: Batch) -> tuple[Tensor, Any]:
         """(B, R) one number an image token, and where the tokens lie."""
-        with torch.enable_grad():
-            step = runner.step(batch, Recorder(gradients=True))
-            outputs, options = runner.predict(step), {"layer": self.layer, "head": self.head, "where": "task grounding"}
-            if self.of == "image":
-                text, image = (logits_of(outputs, self.objective, f"{side}_embedding") for side in ("text", "image"))
-                return image_maps(step, (text * image).sum(1), **options)
-            logits = logits_of(outputs, self.objective)
-            found = word_maps(step, logits.flatten(1)[:, -1], **options)
+        options = (runner, batch, self.objective, self.layer, self.head, "task grounding")
+        if self.of == "image":
+            return contrast_maps(*options)
+        found = matching_maps(*options)
         return found.whole(self.specials), found.image
 
     def _judged(

@@ -8,9 +8,35 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vlcli.nn.batch import Batch
 from vlcli.nn.layout import Layout
+from vlcli.nn.model import Recorder
+from vlcli.nn.saliency import WordMaps, image_maps, word_maps
+from vlcli.tasks.base import Runner
+from vlcli.tasks.outputs import logits_of
 
 Heat = NDArray[np.float32]
+
+
+def matching_maps(
+    runner: Runner, batch: Batch, objective: str, layer: str | None, head: int | None, where: str
+) -> WordMaps:
+    """Grad-CAM of each example's score for a match, by word (ALBEF's ``itm``)."""
+    with torch.enable_grad():
+        step = runner.step(batch, Recorder(gradients=True))
+        logits = logits_of(runner.predict(step), objective)
+        return word_maps(step, logits.flatten(1)[:, -1], layer=layer, head=head, where=where)
+
+
+def contrast_maps(
+    runner: Runner, batch: Batch, objective: str, layer: str | None, head: int | None, where: str
+) -> tuple[Tensor, Layout]:
+    """Grad-CAM of each example's cosine of text and picture (ALBEF's ``itc``): (B, R), and where R tokens lie."""
+    with torch.enable_grad():
+        step = runner.step(batch, Recorder(gradients=True))
+        outputs = runner.predict(step)
+        text, image = (logits_of(outputs, objective, f"{side}_embedding") for side in ("text", "image"))
+        return image_maps(step, (text * image).sum(1), layer=layer, head=head, where=where)
 
 
 def heat_map(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) -> Heat:

@@ -28,6 +28,7 @@ stages:
   learn:
     kind: finetune
     task: {name: grounding, layer: "cross.1.*"}
+    objectives: [matching, contrast]
     data: {name: refcoco, split: train}
     steps: 3
     batch_size: 8
@@ -38,6 +39,8 @@ stages:
     {kind: finetune, task: snli-ve, objectives: [{name: distilled-classification, classes: 3}], steps: 2, batch_size: 8}
   ve-test: {kind: evaluate, from: ve, split: test}
   cam: {kind: draw, drawing: {name: grad-cam, count: 1}, from: learn, split: val}
+  cosine: {kind: evaluate, from: learn, task: {name: grounding, of: image, objective: contrast}, split: val}
+  cosine-cam: {kind: draw, drawing: {name: grad-cam, of: image, objective: contrast, count: 1}, from: learn, split: val}
 """
 
 
@@ -60,7 +63,10 @@ def test_grounding_and_its_pictures_by_recipe(
     folder = Path(stages["anchors"]["folder"])
     assert {path.name for path in folder.glob("*.png")} == {"anchors-1.png", "anchors-2.png"}
     assert len(json.loads((folder / "anchors.json").read_text())[0]["words"]) == 2
-    assert Image.open(Path(stages["cam"]["folder"]) / "grad-cam-1.png").width > 200
+    wide = [Image.open(Path(stages[name]["folder"]) / "grad-cam-1.png").width for name in ("cam", "cosine-cam")]
+    assert wide[0] > wide[1] > 400, "a panel a word; the picture and one panel"
+    assert stages["cosine"]["metrics"]["chance"] == metrics["chance"]
+    assert stages["cosine"]["metrics"] != metrics
 
 
 def test_anchors_are_those_the_encoding_measured() -> None:
