@@ -216,7 +216,7 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli run tiny/dimbert-referring": Way(
         "accuracy/other",
-        ("stages.world.world.images=40", "stages.eyes.steps=1", "stages.refer.epochs=1", "--quiet"),
+        ("stages.world.world.images=120", "stages.eyes.steps=1", "stages.refer.epochs=1", "--quiet"),
         slow=True,
     ),
     "vlcli draw --recipe grounding.yaml": Way("looks", DRY),

@@ -87,6 +87,18 @@ def test_stages_build_on_one_another(world, tmp_path):
     assert read_log(tmp_path / "c" / "log.jsonl")[-1]["step"] == 2
 
 
+def test_sentences_alone_need_no_pictures(world, tmp_path, monkeypatch):
+    """Words guessed from words: examples of one picture and of two share a stage, and no feature is read."""
+    monkeypatch.setattr("vlcli.data.pipeline.fill_regions", None)
+    words = [{"name": "mlm", "on": "text"}]
+    stage = pretraining(world, data=[CAPTIONS, PAIRS], objectives=words, epochs=1, validation=PAIRS)
+    found = pretrain.run(context(world, tmp_path, "a", stage))
+    assert 0 < found.metrics["loss"] < 10
+    stage = pretraining(world, data=[CAPTIONS, PAIRS], objectives=[*words, "matching"])
+    with pytest.raises(DataError, match="different numbers of images"):
+        pretrain.run(context(world, tmp_path, "b", stage))
+
+
 def test_an_average_is_the_mean_of_the_checkpoints(world, tmp_path):
     pretrain.run(context(world, tmp_path, "a", pretraining(world, steps=4, save_every=1, keep=3)))
     result = average.run(context(world, tmp_path, "mean", Average(kind="average", **{"from": "a"}), ["a"]))

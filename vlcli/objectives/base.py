@@ -81,6 +81,8 @@ class Objective(nn.Module):
     """Rows of the answer table its paper uses, for counting where no data are at hand; 0: it has none."""
     inherits: ClassVar[tuple[str, ...]] = ()
     """Objectives whose part of a checkpoint it takes over where the checkpoint has none of its own."""
+    text_alone: bool = False
+    """Whether it looks at no picture: where all objectives of a stage say so, none is loaded."""
     teacher_momentum: float | None = None
     """Set it to be given ``step.teacher``: the momentum copy keeps this share of itself a step."""
 

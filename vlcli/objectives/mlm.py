@@ -151,6 +151,7 @@ class MaskedLanguageModelling(Objective):
         super().__init__(model, facts)
         self._check(model, probability, mask_share, random_share, on)
         self.on, self.view, self.fuses = on, view, "fuse" in model.capabilities
+        self.text_alone = on == "text"
         options = {"whole_word": whole_word, "rule": rule, "limit": limit, "end": mask_end, "view": view}
         options["padded"] = padded
         self._corruption = MaskWords(facts, probability, (mask_share, random_share), **options)

@@ -124,7 +124,7 @@ def assemble(context: StageContext) -> Assembly:
     for objective in learner.objectives.values():
         objective.study(readers, tokenizer, context.folder if processes.rank() == 0 else None)  # type: ignore[operator]
     report = load_sources(learner, plan.sources, plan.config.allow_unmatched)
-    loads = [needs if plan.task is None else plan.task.needs(needs, training) for training in (True, False)]
+    loads = _loads(plan.task, needs, learner)
     facts_of_data = {"facts": facts, "missing": plan.config.missing, "seed": context.seed}
     if not needs.pixels and plan.config.transform is None:  # that of a source which read pixels
         plan.transform_spec = None
@@ -234,6 +234,15 @@ def model_needs(plan: Plan) -> Needs:
     facts = plan.bundle.facts if plan.bundle else Facts()
     model: Model = without_memory(lambda: registry.build("models", plan.model_spec, facts))
     return model.needs()
+
+
+def _loads(task: Task | None, needs: Needs, learner: Learner) -> list[Needs]:
+    """What is loaded in training, and in validation."""
+    if task is not None:
+        return [task.needs(needs, training) for training in (True, False)]
+    if all(objective.text_alone for objective in learner.objectives.values()):
+        needs = replace(needs, regions=False, grid=None, concepts=False, pixels=False)
+    return [needs, needs]
 
 
 def make_transform(spec: Spec | None, needs: Needs) -> Transform | None:
