@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from vlcli.recipe import plan as planning
 from vlcli.recipe.load import load
 from vlcli.recipe.plan import Options
 from vlcli.registry import load_file
-from vlcli.stages.runner import run_recipe
+from vlcli.stages.runner import _keep_recipe, run_recipe
 
 PLUGIN = Path(__file__).parents[1] / "fixtures" / "fake_stages.py"
 RECIPE = """\
@@ -261,6 +262,15 @@ def test_the_resolved_recipe_lies_in_the_run(world):
     go(["seed=4"])
     kept = next((world / "runs").glob("mine-*")) / "recipe.yaml"
     assert load(str(kept)).recipe.seed == 4
+
+
+def test_stages_side_by_side_write_the_recipe_at_the_same_time(world):
+    planner, _ = planning.make(load("mine.yaml"), Options(output=Path("runs")))
+    with ThreadPoolExecutor(8) as pool:
+        for written in [pool.submit(_keep_recipe, planner) for _ in range(200)]:
+            written.result()
+    assert load("runs/mine/recipe.yaml").recipe.name == load("mine.yaml").recipe.name
+    assert [path.name for path in (world / "runs/mine").iterdir()] == ["recipe.yaml"]
 
 
 def test_the_table_of_a_recipe(world):

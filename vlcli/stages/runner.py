@@ -7,6 +7,7 @@ import importlib
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -270,7 +271,8 @@ def _keep_recipe(planner: Planner) -> None:
     from vlcli.recipe.dump import to_yaml
 
     planner.folder.mkdir(parents=True, exist_ok=True)
-    beside = planner.folder / ".recipe.yaml.part"
+    # Stages that run side by side write it at the same time, each beside under a name of its own.
+    beside = planner.folder / f".recipe.yaml.{os.getpid()}-{threading.get_ident()}"
     beside.write_text(to_yaml(planner.resolved.document.value), encoding="utf-8")
     beside.replace(planner.folder / "recipe.yaml")
 
