@@ -78,9 +78,8 @@ class GradCam(Drawing):
             return [("what the picture's class token attends to", values[0])], layout
         maps = matching_maps(runner, batch, self.objective, self.layer, self.head, "drawing grad-cam")
         panels: list[Panel] = [(f"{maps.name}, all words", maps.whole()[0])]
-        return panels + [
-            (piece, maps.maps[0, place]) for place, piece in pieces(bundle, batch)[: self.words]
-        ], maps.image
+        panels += [(piece, maps.maps[0, place]) for place, piece in pieces(bundle, batch)[: self.words]]
+        return panels, maps.image
 
     @staticmethod
     def _cells(batch: Batch, panels: list[Panel], layout: Layout, album: Album) -> list[Cell]:
