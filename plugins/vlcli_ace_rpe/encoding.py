@@ -118,7 +118,9 @@ class ACERPE(PairwisePosition):
         if shape.dim % groups or (shape.key_dim or shape.dim) != shape.dim:
             wrong = f"groups {groups} of widths {shape.dim} and {shape.key_dim or shape.dim}"
         elif not 0 < threshold < 1 or farthest <= 1 / threshold:
-            wrong = f"threshold {threshold}, farthest {farthest}"
+            wrong = (
+                f"threshold {threshold}, farthest {farthest:g}: anchors lie up to {1 / max(threshold, 1e-9):g} apart"
+            )
         elif any(window is not None and (window < 1 or window % 2 == 0) for window in (words, side)):
             wrong = f"words {words}, side {side}"
         if wrong:

@@ -70,6 +70,15 @@ RecipesAndWords = Annotated[
         show_default=False,
     ),
 ]
+RecipesToLookAt = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RECIPE... [KEY=VALUE]...",
+        help="Recipe names or paths, then overrides.",
+        autocompletion=complete_recipes,
+        show_default=False,
+    ),
+]
 RecipeAndWords = Annotated[
     list[str],
     typer.Argument(
@@ -120,6 +129,18 @@ def split_words(words: list[str] | None) -> tuple[list[str], list[str]]:
 
     given = words or []
     return [w for w in given if not is_override(w)], [w for w in given if is_override(w)]
+
+
+def some_recipes(words: list[str] | None) -> tuple[list[str], list[str]]:
+    """The recipes that are named, and the overrides.
+
+    Raises:
+        UsageError: none is named.
+    """
+    names, overrides = split_words(words)
+    if not names:
+        raise UsageError("Name a recipe.", got="none", hint="list them: vlcli ls recipes")
+    return names, overrides
 
 
 def one_recipe(words: list[str] | None) -> tuple[str, list[str]]:

@@ -63,7 +63,12 @@ def model_macs(model: Model, needs: Needs, facts: Facts, images: int = 1) -> dic
     training, trained = light.training, [parameter for parameter in light.parameters() if parameter.requires_grad]
     light.eval().requires_grad_(False)  # torch's counter fails on views of parameters that want gradients
     try:
-        return _passes(light, needs, facts, images)
+        return _passes(light, needs, facts, images, "meta")
+    except NotImplementedError:  # what a pass does next depends on values, e.g. a row for each real box
+        earnest = copy.deepcopy(light).to_empty(device="cpu")
+        for tensor in [*earnest.parameters(), *earnest.buffers()]:
+            tensor.zero_()
+        return _passes(earnest, needs, facts, images, "cpu")
     finally:
         light.train(training)
         for parameter in trained:
@@ -85,27 +90,27 @@ def macs_of(run: Callable[[], Any]) -> tuple[int, Any]:
     return counter.get_total_flops() // 2, made
 
 
-def _passes(model: Model, needs: Needs, facts: Facts, images: int) -> dict[str, int]:
+def _passes(model: Model, needs: Needs, facts: Facts, images: int, device: str) -> dict[str, int]:
     embeds = model.fuse_takes == "embeddings" and "fuse" in model.capabilities
     macs: dict[str, int] = {}
     text = image = None
     if needs.text:
-        sentence = fake_text(facts, device="meta")
+        sentence = fake_text(facts, device=device)
         read = model.embed_text if embeds else model.encode_text
         macs["text"], text = macs_of(lambda: read(sentence))
     if needs.regions or needs.pixels:
         look = model.embed_image if embeds else model.encode_image
-        picture = fake_images(needs, facts, device="meta")
+        picture = fake_images(needs, facts, device=device)
         one, image = macs_of(lambda: look(picture))
         macs["image"] = one * images
     if text is not None and image is not None and "fuse" in model.capabilities:
         one, fused = macs_of(lambda: model.fuse(text, image))
         macs["fuse"] = one * images
         if "decode" in model.capabilities:
-            word = fake_text(replace(facts, text_length=1), device="meta")
+            word = fake_text(replace(facts, text_length=1), device=device)
             macs["decode"] = macs_of(lambda: model.next_words(model.decode(word, fused.text)))[0]
     if type(model).word_scores is not Model.word_scores:  # a word head of the model's own, asked once
-        macs["word"] = macs_of(lambda: model.word_scores(torch.zeros(1, model.dim, device="meta")))[0]
+        macs["word"] = macs_of(lambda: model.word_scores(torch.zeros(1, model.dim, device=device)))[0]
     return macs
 
 

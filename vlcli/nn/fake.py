@@ -25,20 +25,22 @@ def fake_text(facts: Facts, rows: int = 1, device: torch.device | str = "cpu") -
 
 def fake_images(needs: Needs, facts: Facts, rows: int = 1, device: torch.device | str = "cpu") -> Images:
     """Pictures in every form that ``needs`` asks for."""
-    regions = fake_regions(facts, rows, device) if needs.regions else None
+    regions = fake_regions(facts, rows, device, needs.grid) if needs.regions else None
     pixels = _pixels(needs, facts, rows, device) if needs.pixels else None
     concepts = _concepts(rows, device) if needs.concepts else None
     return Images([f"image-{row}" for row in range(rows)], regions, pixels, concepts)
 
 
-def fake_regions(facts: Facts, rows: int = 1, device: torch.device | str = "cpu") -> Regions:
-    """Regions that each cover the whole picture, with every label known."""
-    count = facts.regions
+def fake_regions(
+    facts: Facts, rows: int = 1, device: torch.device | str = "cpu", grid: tuple[int, int] | None = None
+) -> Regions:
+    """Regions that each cover the whole picture, or the cells of ``grid`` (rows, columns); every label is known."""
+    count = facts.regions if grid is None else grid[0] * grid[1]
     flat = torch.zeros(rows, count, dtype=torch.long, device=device)
     sure = torch.ones(rows, count, device=device)
     return Regions(
         torch.zeros(rows, count, facts.region_dim, device=device),
-        _whole(rows, count, device),
+        _whole(rows, count, device) if grid is None else _cells(grid, device).expand(rows, count, 4),
         sure.bool(),
         torch.full((rows, 2), DEFAULT_SIZE[0], device=device),
         classes=flat,
@@ -60,6 +62,13 @@ def fake_batch(needs: Needs, facts: Facts, rows: int = 2, images: int = 1, devic
 
 def _whole(rows: int, count: int, device: torch.device | str) -> torch.Tensor:
     return torch.tensor([0.0, 0.0, 1.0, 1.0], device=device).expand(rows, count, 4)
+
+
+def _cells(grid: tuple[int, int], device: torch.device | str) -> torch.Tensor:
+    """The cells of a grid in row-major order (rows * columns, 4), in shares of the picture."""
+    down, across = (torch.arange(count, device=device) / count for count in grid)
+    y, x = torch.meshgrid(down, across, indexing="ij")
+    return torch.stack([x, y, x + 1 / grid[1], y + 1 / grid[0]], -1).flatten(0, 1)
 
 
 def _pixels(needs: Needs, facts: Facts, rows: int, device: torch.device | str) -> Pixels:

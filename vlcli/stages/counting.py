@@ -39,7 +39,8 @@ def count(
     """Count the model of a recipe's training stage on the meta device.
 
     Sizes that the data decide come from the finished stage where there is one; else they are the papers' (30,522 words,
-    36 regions of 2048 numbers, the usual answer tables) with the recipe's own text length and vocabulary size.
+    36 regions of 2048 numbers or the model's own grid, the usual answer tables) with the recipe's own text length and
+    vocabulary size.
 
     Args:
         resolved: the recipe.
@@ -52,14 +53,19 @@ def count(
     Raises:
         UsageError: the recipe has no such training stage.
     """
-    training = [name for name, item in resolved.stages.items() if isinstance(item, Training)]
-    name = stage or next(iter(resolved.of_kind("pretrain") + training), "")
+    training, name = _training(resolved), stage or first_stage(resolved)
+    if not training:
+        raise UsageError(
+            "The recipe trains nothing, so there is no model to count.",
+            where=resolved.reference,
+            expected="a pretrain or finetune stage",
+        )
     if name not in training:
         raise UsageError(
             "This is no training stage of the recipe.",
             where=resolved.reference,
-            got=stage or "none",
-            expected=", ".join(training) or "a pretrain or finetune stage",
+            got=name,
+            expected=", ".join(training),
         )
     plan = planning.make(resolved, planning.Options(output))
     made = _build(plan, name, answers, heads)
@@ -69,6 +75,15 @@ def count(
     return (
         counted if stage else {**counted, "stages": {other: _sums(plan, other, answers, heads) for other in training}}
     )
+
+
+def first_stage(resolved: Resolved) -> str:
+    """The stage that is counted where none is named; empty where the recipe trains nothing."""
+    return next(iter(resolved.of_kind("pretrain") + _training(resolved)), "")
+
+
+def _training(resolved: Resolved) -> list[str]:
+    return [name for name, stage in resolved.stages.items() if isinstance(stage, Training)]
 
 
 @dataclass

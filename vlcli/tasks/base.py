@@ -79,7 +79,7 @@ class Task:
     """The split that ``vlcli eval TASK`` reads unless told otherwise."""
     joint: ClassVar[bool] = False
     """Whether all processes of a run take part in its evaluation, by ``runner.share``; else the first alone."""
-    usual_answers: ClassVar[int] = 0
+    usual_answers: int = 0
     """Rows of the answer table its papers use, for counting where no data are at hand; 0: it has none."""
 
     def objectives(self) -> list[Spec]:

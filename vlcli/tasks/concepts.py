@@ -46,6 +46,7 @@ class Concepts(Task):
     requires = frozenset({"image"})
     metric = "f1@own"
     eval_split = "val"
+    usual_answers = 1000
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class Concepts(Task):
     ) -> None:
         self.vocabulary, self.size, self.pos, self.function_words = vocabulary, size, tuple(pos), function_words
         self.min_count, self.top, self.keep, self.sheet = min_count, tuple(top), keep, sheet
+        self.usual_answers = size
         self.words: tuple[str, ...] = ()
         self.number: dict[str, int] = {}
         self._pictures: list[tuple[Path, dict[str, Any]]] = []
