@@ -27,7 +27,7 @@ def check(name):
     assert found["total"] >= found["backbone"] >= found["encoder"] > 0
     assert found["macs"]["total"] == sum(n for key, n in found["macs"].items() if key != "total") > 0
     for stage, row in found["stages"].items():
-        assert row["total"] and row["total"] >= row["backbone"] > 0, (stage, row)
+        assert (row["total"] or 0) >= (row["backbone"] or 0) > 0, (stage, row)
 
 
 @pytest.mark.parametrize("name", QUICK)
