@@ -6,6 +6,7 @@ parent process, and nothing on ranks other than 0.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -38,9 +39,13 @@ def out(text: str) -> None:
 
 
 def err(text: str) -> None:
-    """A line for the person at the terminal."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    """A line for the person at the terminal; a terminal that is gone is no reason to fail."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
 
 
 def out_json(value: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import signal
 import sys
 import threading
 import time
@@ -15,15 +14,12 @@ from typing import Any, TypeVar
 
 import typer
 
+from vlcli import stopping
 from vlcli.cli.console import err, out_json
 from vlcli.errors import VlcliError
 
 F = TypeVar("F", bound=Callable[..., Any])
 INTERRUPTED, TERMINATED = 130, 143
-
-
-class Terminated(BaseException):
-    """SIGTERM arrived."""
 
 
 def guarded(command: F) -> F:
@@ -35,25 +31,23 @@ def guarded(command: F) -> F:
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         as_json, verbose = bool(kwargs.get("json_")), int(kwargs.get("verbose") or 0)
-        previous = _listen()
-        try:
-            return command(*args, **kwargs)
-        except KeyboardInterrupt:
-            err("interrupted: run the same command again to go on")
-            raise typer.Exit(INTERRUPTED) from None
-        except Terminated:
-            err("terminated: run the same command again to go on")
-            raise typer.Exit(TERMINATED) from None
-        except BrokenPipeError:  # the reader of our output has gone (``| head``): that is no failure
-            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
-            raise typer.Exit(0) from None
-        except (Exception, SystemExit) as error:
-            if type(error).__module__.startswith(("typer", "click")):
-                raise
-            raise typer.Exit(report(error, as_json, verbose)) from None
-        finally:
-            if previous is not None:
-                signal.signal(signal.SIGTERM, previous)
+        with stopping.listening():
+            try:
+                return command(*args, **kwargs)
+            except stopping.Stopped as stop:
+                stopping.end_children()
+                err(f"{stop}: run the same command again to go on")
+                raise typer.Exit(stop.code) from None
+            except KeyboardInterrupt:
+                err("interrupted: run the same command again to go on")
+                raise typer.Exit(INTERRUPTED) from None
+            except BrokenPipeError:  # the reader of our output has gone (``| head``): that is no failure
+                sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+                raise typer.Exit(0) from None
+            except (Exception, SystemExit) as error:
+                if type(error).__module__.startswith(("typer", "click")):
+                    raise
+                raise typer.Exit(report(error, as_json, verbose)) from None
 
     return wrapper  # type: ignore[return-value]
 
@@ -93,15 +87,3 @@ def end_with_parent(every: float = 0.5) -> None:
         os._exit(TERMINATED)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _listen() -> Any:
-    """Make SIGTERM an exception, so that files and children are put in order; None outside the main thread."""
-    try:
-        return signal.signal(signal.SIGTERM, _terminate)
-    except ValueError:
-        return None
-
-
-def _terminate(number: int, frame: Any) -> None:
-    raise Terminated

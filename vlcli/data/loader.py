@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from vlcli.data.sampler import Batches
 from vlcli.errors import DataError, VlcliError
 from vlcli.nn.batch import Batch
+from vlcli.stopping import shelter
 
 if TYPE_CHECKING:
     from vlcli.data.pipeline import Pipeline
@@ -53,6 +54,7 @@ class Loader:
             multiprocessing_context=context if workers else None,
             persistent_workers=workers > 0,
             prefetch_factor=4 if workers else None,
+            worker_init_fn=shelter,
         )
 
     def __len__(self) -> int:

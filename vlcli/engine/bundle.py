@@ -21,7 +21,7 @@ from torch import Tensor
 import vlcli
 from vlcli.engine.files import new_folder, write_json
 from vlcli.engine.learner import Learner, build_learner
-from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, save_tensors
+from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError
 from vlcli.nn.model import Facts, Model
 from vlcli.registry import Spec
@@ -85,8 +85,11 @@ def save_bundle(
     """Write a bundle as ``folder``, whole or not at all; ``state`` stands in for the learner's weights where given.
 
     Raises:
-        VlcliError: the disk is full; a bundle that was there is intact.
+        VlcliError: weights are not finite, or the disk is full; a bundle that was there is intact.
     """
+    tensors = {n: v for n, v in (state or learner.state_dict()).items() if not n.startswith("teacher.")}
+    buffers = {name for name, _ in learner.named_buffers()}
+    refuse_not_finite(tensors, str(folder), buffers, "train again from an earlier checkpoint with a lower optimizer.lr")
     config = {
         "format": FORMAT,
         "version": VERSION,
@@ -99,7 +102,6 @@ def save_bundle(
         "transform": transform_spec,
         "info": dict(info or {}),
     }
-    tensors = {n: v for n, v in (state or learner.state_dict()).items() if not n.startswith("teacher.")}
     with new_folder(folder) as beside:
         save_tensors(beside / WEIGHTS, tensors)
         if tokenizer is not None:

@@ -6,6 +6,10 @@
                                  ema.safetensors         averaged weights, where there are any
                                  state.json              where the run stood; sizes and checksums of the other files
     checkpoints/best-00001200/   model.safetensors, state.json: the weights (averaged, if so asked) that scored best
+    checkpoints/damaged-*/       one that is damaged, moved aside: nothing reads it, it may be deleted
+
+Every file is checked against ``state.json`` (and that against itself) before anything of it is used. Weights that are
+not finite are not written.
 
 Generators are not stored: :func:`vlcli.engine.processes.seed_step` makes them from the seed and the step.
 """
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,11 +29,14 @@ from torch import Tensor
 from vlcli.engine.ema import Ema
 from vlcli.engine.files import checksum, new_folder, sweep, write_json
 from vlcli.engine.learner import Learner
-from vlcli.engine.weights import load_exactly, read_tensors, save_tensors
+from vlcli.engine.weights import load_exactly, read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, VlcliError
 from vlcli.progress import Progress
 
 FORMAT = 1
+STATE, WEIGHTS, AVERAGES = "state.json", "model.safetensors", "ema.safetensors"
+RESUMED = frozenset({WEIGHTS, "optimizer.safetensors", "optimizer.json"})
+"""What a resume cannot do without."""
 
 
 @dataclass
@@ -71,12 +79,18 @@ class Checkpoints:
 
     def list(self) -> list[Path]:
         """Complete-looking checkpoints, oldest first."""
-        return sorted(path for path in self.folder.glob("step-*") if (path / "state.json").is_file())
+        return [path for path in self._found("step") if (path / STATE).is_file()]
+
+    def _found(self, kind: str) -> list[Path]:
+        """Folders of this module's naming, by step; any other (``step-abc``) is not ours."""
+        found = [path for path in self.folder.glob(f"{kind}-*") if _step_of(path) >= 0 and path.is_dir()]
+        return sorted(found, key=_step_of)
 
     def lasting(self) -> list[Path]:
         """Those that were due by step or epoch, and the newest: what is averaged must not hang on a machine's speed.
 
-        The others were written because time had passed (``passing`` in :attr:`Position.extra`), for a resume alone.
+        The others were written because time had passed or a signal came (``passing`` in :attr:`Position.extra`), for a
+        resume alone.
         """
         found = self.list()
         return [path for path in found if path == found[-1] or not _is_passing(path)]
@@ -85,65 +99,122 @@ class Checkpoints:
         """Write a checkpoint and drop the oldest; see :meth:`lasting` for which count.
 
         Raises:
-            VlcliError: the disk is full; older checkpoints are intact.
+            VlcliError: weights are not finite, or the disk is full; older checkpoints are intact.
         """
         final = self.folder / f"step-{at.step:08d}"
+        self._refuse_not_finite(learner, at)
+        if ema is not None:
+            refuse_not_finite({f"average of {name}": v for name, v in ema.shadow.items()}, f"step {at.step}")
         with new_folder(final) as folder:
-            save_tensors(folder / "model.safetensors", learner.state_dict())
+            save_tensors(folder / WEIGHTS, learner.state_dict())
             _save_optimizer(folder, optimizer)
             if ema is not None:
-                save_tensors(folder / "ema.safetensors", ema.shadow)
+                save_tensors(folder / AVERAGES, ema.shadow)
             _save_state(folder, at)
         self._prune(at)
         return final
 
     def save_best(self, learner: Learner, at: Position) -> None:
-        """Keep the learner's weights as the best; the one before it goes with the next :meth:`save`."""
+        """Keep the learner's weights as the best; the one before it goes with the next :meth:`save`.
+
+        Raises:
+            VlcliError: they are not finite, or the disk is full.
+        """
+        self._refuse_not_finite(learner, at)
         with new_folder(self.folder / f"best-{at.best:08d}") as folder:
-            save_tensors(folder / "model.safetensors", learner.state_dict())
+            save_tensors(folder / WEIGHTS, learner.state_dict())
             _save_state(folder, at)
 
+    def _refuse_not_finite(self, learner: Learner, at: Position) -> None:
+        kept = self.list()
+        hint = f"the last good checkpoint is {kept[-1]}; " if kept else "no checkpoint was written yet; "
+        hint += "lower optimizer.lr, lengthen schedule.warmup or set clip"
+        buffers = {name for name, _ in learner.named_buffers()}
+        refuse_not_finite(learner.state_dict(), f"step {at.step}, epoch {at.epoch + 1}", buffers, hint)
+
     def best(self, step: int) -> dict[str, Tensor]:
-        """The weights of :meth:`save_best` at ``step``."""
-        return read_tensors(self.folder / f"best-{step:08d}" / "model.safetensors")
+        """The weights of :meth:`save_best` at ``step``.
+
+        Raises:
+            DataError: they are gone or damaged.
+        """
+        path = self.folder / f"best-{step:08d}"
+        read_state(path)
+        return read_tensors(path / WEIGHTS)
+
+    def weights(self, step: int, *, averaged: bool) -> dict[str, Tensor]:
+        """The weights of :meth:`save` at ``step``; ``averaged``: with the averages in their places.
+
+        Raises:
+            DataError: there are none, or they are damaged.
+        """
+        path = self.folder / f"step-{step:08d}"
+        read_state(path, frozenset({WEIGHTS, AVERAGES} if averaged else {WEIGHTS}))
+        return read_tensors(path / WEIGHTS) | (read_tensors(path / AVERAGES) if averaged else {})
 
     def resume(
-        self, learner: Learner, optimizer: torch.optim.Optimizer, ema: Ema | None, progress: Progress
+        self,
+        learner: Learner,
+        optimizer: torch.optim.Optimizer,
+        ema: Ema | None,
+        progress: Progress,
+        *,
+        leads: bool = True,
     ) -> Position | None:
         """Load the newest checkpoint that is whole; None where there is none.
 
-        A damaged one is passed over with a warning.
+        Damaged ones are passed over with a warning and moved aside.
+
+        Args:
+            learner: to fill.
+            optimizer: to fill.
+            ema: to fill, where there is one.
+            progress: where to warn.
+            leads: whether this process is the one that writes, and so moves and clears up.
 
         Raises:
             DataError: the newest whole one is of another model.
         """
-        sweep(self.folder)
-        for path in reversed(self.list()):
+        if leads:
+            sweep(self.folder)
+        for path in reversed(self._found("step")):
             try:
-                at = read_state(path)
+                at = read_state(path, RESUMED | ({AVERAGES} if ema is not None else frozenset()))
             except DataError as error:
-                progress.warn(f"checkpoint {path.name} is damaged ({error.got or error.what}): trying the one before")
+                self.set_aside(path, error, progress, leads=leads)
                 continue
-            load_exactly(learner, read_tensors(path / "model.safetensors"), str(path))
+            load_exactly(learner, read_tensors(path / WEIGHTS), str(path))
             _load_optimizer(path, optimizer)
             if ema is not None:
-                ema.load(read_tensors(path / "ema.safetensors"), int(at.extra.get("ema", 0)))
-            self._forget_after(at.step)
+                ema.load(read_tensors(path / AVERAGES), int(at.extra.get("ema", 0)))
+            if leads:
+                self._forget_after(at.step)
             return at
+        for path in self._found("best") if leads else ():
+            target = _free_name(path, "left")
+            progress.warn(f"training starts at step 0; {path.name} of the run before is kept as {target.name}")
+            path.rename(target)
         return None
+
+    def set_aside(self, path: Path, error: DataError, progress: Progress, *, leads: bool = True) -> None:
+        """Move a damaged checkpoint to ``damaged-NAME``, where it can neither stand for a sound one nor prune one."""
+        target = _free_name(path, "damaged")
+        progress.warn(f"checkpoint {path.name} is damaged ({error.got or error.what}): moved to {target.name}")
+        if leads and path.exists():
+            path.rename(target)
 
     def _prune(self, at: Position) -> None:
         found = self.list()
         for path in {*found} - {*self.lasting()[-self.keep :], *found[-min(2, self.keep) :]}:
             shutil.rmtree(path, ignore_errors=True)
-        for path in self.folder.glob("best-*"):
-            if path.name != f"best-{at.best:08d}":
+        for path in self._found("best"):
+            if _step_of(path) != at.best:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _forget_after(self, step: int) -> None:
-        """Drop what lies in the future of the checkpoint resumed from: damaged ones, later bests."""
-        for path in [*self.folder.glob("step-*"), *self.folder.glob("best-*")]:
-            if int(path.name.split("-")[1]) > step:
+        """Drop what lies in the future of the checkpoint resumed from."""
+        for path in [*self._found("step"), *self._found("best")]:
+            if _step_of(path) > step:
                 shutil.rmtree(path, ignore_errors=True)
 
     def clear(self) -> None:
@@ -151,30 +222,75 @@ class Checkpoints:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def _free_name(path: Path, word: str) -> Path:
+    """``WORD-NAME`` beside ``path``, numbered where that is taken."""
+    target, number = path.with_name(f"{word}-{path.name}"), 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{word}-{path.name}-{number}")
+    return target
+
+
+def _step_of(path: Path) -> int:
+    """The step in a checkpoint's name; -1 where the name is none of ours."""
+    number = path.name.partition("-")[2]
+    return int(number) if number.isascii() and number.isdigit() and 8 <= len(number) <= 18 else -1
+
+
 def _is_passing(path: Path) -> bool:
     try:
-        return bool(json.loads((path / "state.json").read_text(encoding="utf-8"))["position"]["extra"].get("passing"))
+        return bool(json.loads((path / STATE).read_text(encoding="utf-8"))["position"]["extra"].get("passing"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False  # damaged: a resume says so
 
 
-def read_state(path: Path) -> Position:
+def read_state(path: Path, needed: frozenset[str] = frozenset({WEIGHTS})) -> Position:
     """Where the run stood, after checking that the checkpoint is whole.
+
+    Args:
+        path: the checkpoint.
+        needed: files that it must hold.
 
     Raises:
         DataError: a file is missing, truncated or changed.
+        VlcliError: a newer vlcli wrote it.
     """
     try:
-        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-        wrong = [name for name, facts in state["files"].items() if not _is_whole(path / name, facts)]
-        at = Position(**state["position"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError("A checkpoint cannot be read.", where=str(path), got=f"state.json: {error}") from error
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        if state["format"] > FORMAT:
+            hint = "upgrade: pip install -U vlcli"
+            raise VlcliError("A newer vlcli wrote this checkpoint.", where=str(path), hint=hint)
+        lacking = [name for name in sorted(needed) if name not in state["files"]]
+        wrong = lacking + [name for name, facts in state["files"].items() if not _is_whole(path / name, facts)]
+        at = _position(state, _step_of(path))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError("A checkpoint cannot be read.", where=str(path), got=f"{STATE}: {error}") from error
     if wrong:
-        raise DataError("A checkpoint is damaged.", where=str(path), got=f"{', '.join(wrong)} truncated or changed")
-    if state["format"] > FORMAT:
-        raise VlcliError("A newer vlcli wrote this checkpoint.", where=str(path), hint="upgrade: pip install -U vlcli")
+        got = f"{', '.join(wrong)} missing, truncated or changed"
+        raise DataError("A checkpoint is damaged.", where=str(path), got=got)
     return at
+
+
+def _position(state: dict[str, Any], step: int) -> Position:
+    """The position, where it is the one that was written.
+
+    Raises:
+        ValueError: it is not.
+    """
+    given = state["position"]
+    if "crc32" in state and state["crc32"] != _sum_of(given):  # vlcli 0.1 of earlier days wrote none
+        raise ValueError("its position was changed")
+    at = Position(**given)
+    counts = (at.step, at.epoch, at.batch, at.examples, at.best)
+    if any(type(number) is not int for number in counts) or not isinstance(at.extra, dict):
+        raise ValueError("its position is no position")
+    if step not in (at.step, at.best):
+        raise ValueError(f"it is of step {at.step}")
+    return at
+
+
+def _sum_of(position: Any) -> int:
+    return zlib.crc32(json.dumps(position, sort_keys=True).encode())
 
 
 def _is_whole(path: Path, facts: dict[str, int]) -> bool:
@@ -183,7 +299,9 @@ def _is_whole(path: Path, facts: dict[str, int]) -> bool:
 
 def _save_state(folder: Path, at: Position) -> None:
     files = {p.name: {"bytes": p.stat().st_size, "crc32": checksum(p)} for p in sorted(folder.iterdir())}
-    write_json(folder / "state.json", {"format": FORMAT, "position": vars(at), "files": files})
+    position = json.loads(json.dumps(vars(at)))  # as it will be read: tuples are lists
+    state = {"format": FORMAT, "position": position, "crc32": _sum_of(position), "files": files}
+    write_json(folder / STATE, state)
 
 
 def _names(optimizer: torch.optim.Optimizer) -> dict[int, str]:

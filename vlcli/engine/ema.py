@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from vlcli.errors import Problem, RecipeError
 from vlcli.recipe.schema import EmaOptions
 
 
@@ -17,9 +18,16 @@ class Ema:
     Args:
         module: whose weights.
         options: decay, and whether it grows from 0.1 at first (``min(decay, (1 + n) / (10 + n))``).
+
+    Raises:
+        RecipeError: the decay is no share (NaN, below 0 or above 1).
     """
 
     def __init__(self, module: nn.Module, options: EmaOptions) -> None:
+        if not 0 <= options.decay <= 1:  # NaN is not either
+            raise RecipeError(
+                [Problem("ema.decay", "this is no share of the average", got=str(options.decay), expected="0 to 1")]
+            )
         self.options, self.updates = options, 0
         self.shadow = {name: p.detach().clone() for name, p in self._live(module)}
 

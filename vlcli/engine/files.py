@@ -6,14 +6,16 @@ import errno
 import json
 import os
 import shutil
+import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
+from vlcli import stopping
 from vlcli.errors import VlcliError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -70,11 +72,12 @@ def new_folder(final: Path) -> Iterator[Path]:
 
 def _swap(beside: Path, final: Path) -> None:
     old = final.with_name(f".{final.name}.old-{os.getpid()}")
-    if final.exists():
-        final.replace(old)
-    beside.replace(final)
-    sync_file(final.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    with stopping.held():
+        if final.exists():
+            final.replace(old)
+        beside.replace(final)
+        sync_file(final.parent)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -121,6 +124,28 @@ def checksum(path: Path) -> int:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a killed process left half written."""
-    for path in folder.glob(".*.tmp-*") if folder.is_dir() else ():
+    """Remove what a killed process left half written; what it had moved away and not replaced yet comes back."""
+    for path in folder.glob(".*.old-*") if folder.is_dir() else ():
+        final = path.with_name(path.name[1:].rpartition(".old-")[0])
+        if final.name and not final.exists():
+            path.replace(final)
+    for path in [*folder.glob(".*.tmp-*"), *folder.glob(".*.old-*")] if folder.is_dir() else ():
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def usual_mode(folder: Path) -> int:
+    """The permissions that a new file in ``folder`` gets (from the process's mask, or the folder's own rules)."""
+    probe = folder / f".mode.tmp-{os.getpid()}"
+    try:
+        probe.touch()
+        return stat.S_IMODE(probe.stat().st_mode)
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def follow_mask(paths: Iterable[Path]) -> None:
+    """Give files (and those in folders) that were written for the owner alone the permissions new files get here."""
+    files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
+    for file in files:
+        if file.is_file() and stat.S_IMODE(file.stat().st_mode) == 0o600:
+            file.chmod(usual_mode(file.parent))

@@ -5,69 +5,37 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from vlcli import stopping
 from vlcli.engine import processes
 from vlcli.engine.checkpoint import Checkpoints, Position
 from vlcli.engine.ema import Ema
-from vlcli.engine.evaluation import Autocast
 from vlcli.engine.learner import Learner, StepResult
+from vlcli.engine.memory import prepare_modules
 from vlcli.engine.optim import build_optimizer
+from vlcli.engine.outcome import Evaluate, Outcome, Score
+from vlcli.engine.plan import Plan
 from vlcli.engine.schedule import factor
 from vlcli.engine.trackers import Tracker
+from vlcli.engine.weights import first_not_finite
+from vlcli.engine.window import Window
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.nn.batch import Batch
-from vlcli.objectives.base import Mean
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Training
 
+__all__ = ["Evaluate", "Loop", "Outcome", "Plan", "Score"]
+
 SAVE_SECONDS = 300.0
 """Without ``save_every``, a checkpoint is written at each epoch's end and when this long has passed."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """What an evaluation during training found.
-
-    Attributes:
-        metrics: by name.
-        value: what chooses the best; higher is better.
-    """
-
-    metrics: dict[str, float]
-    value: float
-
-
-Evaluate = Callable[[Autocast, int], Score]
-"""Scores the learner as it is now, in a precision and for an epoch; called on rank 0 only."""
-
-
-@dataclass
-class Outcome:
-    """How a run ended.
-
-    Attributes:
-        steps: optimizer steps done.
-        epochs: whole epochs done.
-        losses: means of the last log line.
-        metrics: the best evaluation, or none.
-        best: the step of it, -1 where there was no evaluation.
-        examples: examples seen, all processes.
-    """
-
-    steps: int
-    epochs: int
-    losses: dict[str, float]
-    metrics: dict[str, float] = field(default_factory=dict)
-    best: int = -1
-    examples: int = 0
 
 
 class Loop:
@@ -76,6 +44,10 @@ class Loop:
     An optimizer step takes ``accumulate`` batches of ``batch_size`` examples, counted over all processes. What a step
     draws depends on (seed, step, rank) alone and batches on (seed, epoch), so that a resumed run equals an undisturbed
     one to the bit on a CPU with the same threads.
+
+    A signal that asks the process to end (see :mod:`vlcli.stopping`) is taken between two steps, while the next batch
+    is waited for, or in an evaluation; all processes agree on the step, a checkpoint of it is written, and the run that
+    resumes makes an evaluation that was broken off again.
 
     Args:
         learner: what is trained.
@@ -108,7 +80,7 @@ class Loop:
         self.progress: Progress = progress or Silent()
         self.accelerator = processes.start(device, config.precision)
         self.learner = learner.to(self.accelerator.device)
-        _prepare_modules(learner, config, self.progress)
+        prepare_modules(learner, config, self.progress)
         self.plan = Plan.of(len(data), config, processes.world())
         self.optimizer = build_optimizer(learner, config.optimizer)
         self.ema = Ema(learner, config.ema) if config.ema else None
@@ -123,23 +95,39 @@ class Loop:
         self.window = Window(self.at.window)
         self._saved_at = time.monotonic()
         self.last: dict[str, float] = self.at.extra.get("last", {})
+        self._pending = bool(self.at.extra.get("pending"))  # what follows this step was broken off
 
     def run(self) -> Outcome:
         """Train to the end of the plan.
 
         Raises:
-            VlcliError: the loss or the gradient is not finite, or the disk is full.
+            VlcliError: the loss, the gradient or a weight is not finite, or the disk is full.
+            Stopped: a signal came; a checkpoint is written.
         """
+        with stopping.held():
+            try:
+                return self._run()
+            except stopping.Stopped as stop:
+                self._save_if(self.at.step > 0, passing=True)
+                if self.at.step:
+                    self.progress.info(f"{stop}: step {self.at.step} of {self.plan.steps} is in a checkpoint")
+                stopping.end_children()
+                raise
+
+    def _run(self) -> Outcome:
         for tracker in self.trackers:
             tracker.resume(self.at.step)
         self.learner.train()
         facts = {"unit": "step", "done": self.at.step}
         with self.progress.task("train", self.plan.steps, **facts) as self._bar:  # type: ignore[arg-type]
+            if self._pending:
+                self._close_step(self.at.batch == 0, again=True)
             while self.at.step < self.plan.steps:
                 self._epoch()
         for tracker in self.trackers:
             tracker.close()
         self._save_if(self.at.step > 0)
+        self._agree(stopping.asked())
         processes.wait()
         best, number = processes.share((self.at.best_metrics, self.at.best))
         return Outcome(self.at.step, self.at.epoch, self.last, best, number, self.at.examples)
@@ -185,11 +173,30 @@ class Loop:
             raise DataError("The data ended before the epoch did.", where=where, expected=expected)
         return batch
 
+    def _first(self, batches: Iterator[Batch]) -> Batch:
+        """The batch that opens a step: nothing of the step is done yet, so that it can be left to a later run."""
+        asked, batch = 0, None
+        try:
+            with stopping.opened():
+                batch = self._next(batches)
+        except stopping.Stopped as stop:
+            asked = stop.number
+        self._agree(asked)
+        assert batch is not None
+        return batch
+
+    def _agree(self, asked: int) -> None:
+        """Stop on all processes if one of them was asked to (the number of the signal; 0: it was not)."""
+        number = processes.highest(asked, self.accelerator.device)
+        if number:
+            raise stopping.Stopped(number)
+
     def _step(self, batches: Iterator[Batch], count: int) -> None:
         """One optimizer step over ``count`` batches."""
+        first = self._first(batches)
         rate = self._set_rate()
         for part in range(count):
-            self._accumulate(self._next(batches), part, count, rate)
+            self._accumulate(self._next(batches) if part else first, part, count, rate)
         norm = self._clip(rate)
         self._stepper.step()
         self._stepper.zero_grad(set_to_none=True)
@@ -223,7 +230,8 @@ class Loop:
             torch.nn.utils.clip_grads_with_norm_(trained, self.config.clip, norm)
         # In fp16 an overflow is the loss scaler's business: it skips the step.
         if self.config.precision != "fp16" and not math.isfinite(float(norm)):
-            raise self._not_finite("The gradient is not finite.", f"norm {float(norm)}", rate)
+            found = first_not_finite({n: p.grad for n, p in self.learner.named_parameters() if p.grad is not None})
+            raise self._not_finite("The gradient is not finite.", f"norm {float(norm)}, first of {found}", rate)
         return norm
 
     def _refuse_bad_loss(self, result: StepResult, rate: float) -> None:
@@ -236,10 +244,12 @@ class Loop:
 
     def _not_finite(self, what: str, got: str, rate: float) -> VlcliError:
         kept = self.checkpoints.list()
+        name = first_not_finite(dict(self.learner.named_parameters()))
+        weights = f"the first weight that is not finite is {name}" if name else "all weights are finite"
         return VlcliError(
             what,
             where=f"step {self.at.step + 1}, epoch {self.at.epoch + 1}",
-            got=f"{got} at learning rate {rate:.3g}",
+            got=f"{got} at learning rate {rate:.3g}; {weights}",
             expected="finite numbers",
             hint="lower optimizer.lr, lengthen schedule.warmup or set clip; "
             + (f"the last good checkpoint is {kept[-1]}" if kept else "no checkpoint was written yet"),
@@ -248,6 +258,9 @@ class Loop:
     def _set_rate(self) -> float:
         kind = self.config.optimizer.name == "bert-adam"
         share = factor(self.at.step, self.plan.steps, self.config.schedule, count_after=kind)
+        if not math.isfinite(share * self.config.optimizer.lr):
+            text = f"the learning rate of step {self.at.step + 1} is no number"
+            raise RecipeError([Problem("schedule", text, got=str(share * self.config.optimizer.lr))])
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * share
         return self.config.optimizer.lr * share
@@ -259,12 +272,19 @@ class Loop:
             self._log(epoch_ended)
         shown = {name: self.last[name] for name in ("loss", "lr") if name in self.last}
         self._bar.advance(1, **shown)
+        self._close_step(epoch_ended)
+
+    def _close_step(self, epoch_ended: bool, *, again: bool = False) -> None:
+        """Evaluate and save; ``again``: a signal broke it off, and the checkpoint of this step says so."""
+        done = self.at.step >= self.plan.steps
         every = self.config.evaluate_every
         due = self.at.step % every == 0 if every else epoch_ended
         if self.evaluate is not None and (due or done):
+            self._pending = True
             self._evaluate()
+        self._pending = False
         due = epoch_ended or done or bool(self.config.save_every)
-        self._save_if(self._save_due(epoch_ended) or done, passing=not due)
+        self._save_if(self._save_due(epoch_ended) or done or again, passing=not due, again=again)
 
     def _log(self, epoch_ended: bool) -> None:
         epoch = self.at.epoch - 1 if epoch_ended else self.at.epoch  # the last window's, for weights
@@ -279,34 +299,75 @@ class Loop:
 
     def _evaluate(self) -> None:
         """Rank 0 scores; everyone learns the score."""
-        score: Score | None = None
+        asked = 0
         if processes.rank() == 0:
-            assert self.evaluate is not None
-            with self.ema.applied(self.learner) if self.ema else nullcontext():
-                score = self.evaluate(self.accelerator.autocast, max(0, self.at.epoch - (self.at.batch == 0)))
+            try:
+                score = self._score()
+            except stopping.Stopped as stop:
+                asked = stop.number
+            else:
                 self._keep_best(score)
-            self._track({f"eval/{name}": value for name, value in score.metrics.items()})
+                self._track({f"eval/{name}": value for name, value in score.metrics.items()})
         processes.wait()
         self.learner.train()
+        self._agree(asked)
+
+    def _score(self) -> Score:
+        """The score of the weights as they are now (averaged, where averages are kept)."""
+        assert self.evaluate is not None
+        with self.ema.applied(self.learner) if self.ema else nullcontext(), stopping.opened():
+            return self.evaluate(self.accelerator.autocast, max(0, self.at.epoch - (self.at.batch == 0)))
 
     def _keep_best(self, score: Score) -> None:
-        if self.at.best_score is None or score.value > self.at.best_score:
+        if math.isnan(score.value):
+            self.progress.warn(f"the validation score of step {self.at.step} is not a number: it cannot be the best")
+        elif self.at.best_score is None or score.value > self.at.best_score:
             self.at.best, self.at.best_score, self.at.best_metrics = self.at.step, score.value, score.metrics
-            self.checkpoints.save_best(self.learner, self.at)
+            with self.ema.applied(self.learner) if self.ema else nullcontext():
+                self.checkpoints.save_best(self.learner, self.at)
+
+    def chosen(self, outcome: Outcome) -> tuple[Outcome, dict[str, Tensor]]:
+        """The weights that this run leaves, and the outcome that is true of them; for rank 0.
+
+        They are the best of the validation data, else the last (averaged, where averages are kept). A best that is
+        damaged is made again from the checkpoint of its step; where that is gone, the last weights are scored and stand
+        in for it.
+        """
+        if outcome.best < 0:
+            return outcome, self._last_weights()
+        try:
+            return outcome, self.checkpoints.best(outcome.best)
+        except DataError as error:
+            self.checkpoints.set_aside(self.checkpoints.folder / f"best-{outcome.best:08d}", error, self.progress)
+        try:
+            state = self.checkpoints.weights(outcome.best, averaged=self.ema is not None)
+            self.progress.warn(f"the best weights are taken from the checkpoint of step {outcome.best} instead")
+            return outcome, state
+        except DataError:
+            self.progress.warn(f"the best weights are lost: those of step {outcome.steps}, the last, stand in for them")
+        score = self._score()
+        return replace(outcome, best=outcome.steps, metrics=score.metrics), self._last_weights()
+
+    def _last_weights(self) -> dict[str, Tensor]:
+        with self.ema.applied(self.learner) if self.ema else nullcontext():
+            state = self.learner.state_dict()
+            return {name: tensor.clone() for name, tensor in state.items()} if self.ema else state
 
     def _save_due(self, epoch_ended: bool) -> bool:
         if self.config.save_every:
             return self.at.step % self.config.save_every == 0
         return epoch_ended or time.monotonic() - self._saved_at > SAVE_SECONDS
 
-    def _save_if(self, due: bool, *, passing: bool = False) -> None:
-        """Rank 0 writes a checkpoint, unless this step's is there; ``passing`` ones are due by the clock alone."""
+    def _save_if(self, due: bool, *, passing: bool = False, again: bool = False) -> None:
+        """Rank 0 writes a checkpoint, unless this step's is there; ``passing`` ones are for a resume alone."""
         last = self.checkpoints.list()[-1:]
-        if not due or processes.rank() != 0 or (last and last[0].name == f"step-{self.at.step:08d}"):
+        there = bool(last) and last[0].name == f"step-{self.at.step:08d}"
+        if not due or processes.rank() != 0 or (there and not again):
             return
         self.at.window = self.window.sums()
         self.at.extra = {"last": self.last, "threads": torch.get_num_threads(), **self._engine_numbers()}
         self.at.extra |= {"passing": True} if passing else {}
+        self.at.extra |= {"pending": True} if self._pending else {}
         self.checkpoints.save(self.learner, self.optimizer, self.ema, self.at)
         self._saved_at = time.monotonic()
 
@@ -321,7 +382,12 @@ class Loop:
                 self.checkpoints.clear()
             processes.wait()
             return None
-        at = self.checkpoints.resume(self.learner, self.optimizer, self.ema, self.progress)
+        first = processes.rank() == 0
+        if not first:
+            processes.wait()  # the first process moves damaged checkpoints away before the others look
+        at = self.checkpoints.resume(self.learner, self.optimizer, self.ema, self.progress, leads=first)
+        if first:
+            processes.wait()
         if at is not None:
             self.progress.info(f"resuming at step {at.step} of {self.plan.steps}")
             if self.config.threads is None and "threads" in at.extra:
@@ -332,101 +398,3 @@ class Loop:
         saved = self.at.extra.get("scaler")
         if saved and self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(saved)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How many steps a run takes.
-
-    Attributes:
-        batches: batches an epoch.
-        steps: optimizer steps in all.
-        drop_last: whether an epoch's last, smaller batch is left out.
-    """
-
-    batches: int
-    steps: int
-    drop_last: bool
-
-    @classmethod
-    def of(cls, examples: int, config: Training, world: int) -> Plan:
-        """From the number of examples; ``steps`` and ``epochs`` together: whichever ends first; neither: one epoch.
-
-        Raises:
-            RecipeError: a batch is smaller than the number of processes.
-        """
-        size = min(config.batch_size, examples)
-        if size < world:
-            problem = Problem("batch_size", "a batch must hold an example for every process", got=f"{size} for {world}")
-            raise RecipeError([problem])
-        # Fewer examples than one batch: the batch is what there is.
-        drop = examples >= config.batch_size
-        batches = max(1, examples // config.batch_size)
-        per_epoch = -(-batches // config.accumulate)
-        limits = [config.steps, None if config.epochs is None else config.epochs * per_epoch]
-        return cls(batches, min([n for n in limits if n is not None], default=per_epoch), drop)
-
-
-class Window:
-    """Sums since the last log line.
-
-    Args:
-        sums: what a checkpoint kept of the line under way.
-    """
-
-    TIMES = ("examples_per_second", "data_wait", "seconds")
-
-    def __init__(self, sums: Mapping[str, tuple[float, float]] | None = None) -> None:
-        self._sums: dict[str, Tensor] = {}
-        for name, pair in (sums or {}).items():
-            self._sums[name] = torch.tensor(pair, dtype=torch.float64)
-        self._restart()
-
-    def _restart(self) -> None:
-        self.waited, self.examples, self._begun = 0.0, 0, time.perf_counter()
-
-    def add(self, result: StepResult, examples: int) -> None:
-        """The losses and metrics of a batch."""
-        for name, mean in result.losses.items():
-            self._add(f"loss/{name}", mean)
-        for name, mean in result.metrics.items():
-            self._add(name, mean)
-        self.examples += examples
-
-    def note(self, norm: Tensor, rate: float) -> None:
-        """The gradient's norm and the learning rate of a step."""
-        self._add("grad_norm", Mean(norm.detach(), torch.ones_like(norm)))
-        self._sums["lr"] = torch.tensor([rate, 1.0], dtype=torch.float64)
-
-    def _add(self, name: str, mean: Mean) -> None:
-        pair = torch.stack([mean.total, mean.count]).detach()
-        pair = pair.to(torch.float32 if pair.device.type == "mps" else torch.float64)
-        old = self._sums.get(name)
-        self._sums[name] = pair if old is None else old.to(pair.device) + pair
-
-    def sums(self) -> dict[str, tuple[float, float]]:
-        """For a checkpoint."""
-        return {name: tuple(pair.tolist()) for name, pair in self._sums.items()}  # type: ignore[misc]
-
-    def close(self, weight: Callable[[str], float]) -> dict[str, float]:
-        """The log line, ``loss`` being the weighted sum; starts the next window."""
-        values = {name: total / count if count else 0.0 for name, (total, count) in self.sums().items()}
-        losses = {n.removeprefix("loss/"): v for n, v in values.items() if n.startswith("loss/")}
-        elapsed = max(time.perf_counter() - self._begun, 1e-9)
-        times = {"examples_per_second": self.examples / elapsed, "data_wait": self.waited / elapsed, "seconds": elapsed}
-        self._sums = {}
-        self._restart()
-        return {"loss": sum(weight(name) * value for name, value in losses.items()), **values, **times}
-
-
-def _prepare_modules(learner: nn.Module, config: Training, progress: Progress) -> None:
-    """Switch activation checkpointing and compilation on, where asked for."""
-    stacks = [module for module in learner.modules() if hasattr(module, "checkpointing")]
-    if config.checkpointing:
-        for stack in stacks:
-            stack.checkpointing = True  # type: ignore[assignment]
-        if not stacks:
-            progress.warn("this model has no layers that can be recomputed: checkpointing changes nothing")
-    if config.compile:
-        for module in stacks or list(learner.children()):
-            module.compile(dynamic=True)

@@ -102,6 +102,15 @@ def collect(value: Any) -> list[Any]:
     return values
 
 
+def highest(number: int, device: torch.device) -> int:
+    """The largest ``number`` of all processes."""
+    if world() == 1:
+        return number
+    value = torch.tensor(number, device=device)
+    dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return int(value)
+
+
 def wait() -> None:
     """Wait for every process."""
     if world() > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from vlcli.engine.files import usual_mode
 from vlcli.engine.learner import Learner
-from vlcli.errors import DataError, Problem, RecipeError
+from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.nn.attention import Attention
 
 TIED = "tied"
@@ -36,13 +37,54 @@ def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
         seen[place] = name
         stored[name] = value.cpu().contiguous()
     # Views of one storage that are not the same tensor must be told apart before safetensors takes them.
+    mode = usual_mode(path.parent)
     save_file(_unshared(stored), path, {TIED: json.dumps(tied)})  # one key: their order is not fixed
+    path.chmod(mode)  # safetensors writes for the owner alone
 
 
 def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     storages = [value.untyped_storage().data_ptr() for value in tensors.values()]
     twice = {place for place in storages if storages.count(place) > 1} if len(set(storages)) < len(storages) else set()
     return {n: v.clone() if v.untyped_storage().data_ptr() in twice else v for n, v in tensors.items()}
+
+
+def refuse_not_finite(tensors: Mapping[str, Tensor], where: str, buffers: Container[str] = (), hint: str = "") -> None:
+    """Weights that are not numbers must never lie on a disk as if they were good.
+
+    Args:
+        tensors: weights by name.
+        where: the step or file concerned, for the message.
+        buffers: names that may be infinite (masks are), not NaN.
+        hint: what to do.
+
+    Raises:
+        VlcliError: one holds NaN or infinity; the first is named.
+    """
+    name = first_not_finite(tensors, buffers)
+    if name is not None:
+        value = tensors[name]
+        bad = int((~torch.isfinite(value)).sum())
+        raise VlcliError(
+            "The weights are not finite, so they are not written.",
+            where=where,
+            got=f"{name}: {bad} of {value.numel()} values are NaN or infinite",
+            expected="finite numbers",
+            hint=hint or "lower optimizer.lr, lengthen schedule.warmup or set clip",
+        )
+
+
+def first_not_finite(tensors: Mapping[str, Tensor], buffers: Container[str] = ()) -> str | None:
+    """The first tensor that holds NaN, or infinity where it is no buffer; None where all are well."""
+    for name, value in tensors.items():
+        if not value.is_floating_point() or not value.numel():
+            continue
+        # A sum is not finite where any part is not (and rarely otherwise): one pass, no mask, for the usual case.
+        if torch.isfinite(value.detach().sum(dtype=torch.float64 if value.device.type != "mps" else None)):
+            continue
+        bad = value.isnan() if name in buffers else ~torch.isfinite(value)
+        if bool(bad.any()):
+            return name
+    return None
 
 
 def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from vlcli import stopping
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.boxes import BoxList, boxes_for
 from vlcli.features.extractor import Extractor, Preparation, Prepared
@@ -283,6 +284,7 @@ class _Run:
             sampler=batches,
             num_workers=workers,
             pin_memory=self.extractor.device.type == "cuda",
+            worker_init_fn=stopping.shelter,
         )
         try:
             yield from loader
@@ -297,17 +299,18 @@ class _Run:
         started = monotonic()
         records = self._forward(items)
         self.seconds += monotonic() - started
-        for item, record in zip(items, records, strict=True):
-            record.id = item.id
-            if item.id in writer:  # a batch that an earlier run had begun to write
-                continue
-            try:
-                writer.append(record)
-            except DataError as error:
-                self._fail([Failure(item.id, "", f"{error.what}: {error.got}")], task)
-            else:
-                self.written += 1
-                self._tick(task)
+        with stopping.held():  # a signal must not meet a record half taken
+            for item, record in zip(items, records, strict=True):
+                record.id = item.id
+                if item.id in writer:  # a batch that an earlier run had begun to write
+                    continue
+                try:
+                    writer.append(record)
+                except DataError as error:
+                    self._fail([Failure(item.id, "", f"{error.what}: {error.got}")], task)
+                else:
+                    self.written += 1
+                    self._tick(task)
 
     def _forward(self, items: list[Prepared]) -> list[Record]:
         with torch.inference_mode():

@@ -10,7 +10,7 @@ from torch import Tensor
 from vlcli.engine.bundle import CONFIG, WEIGHTS, find_bundle
 from vlcli.engine.checkpoint import Checkpoints, read_state
 from vlcli.engine.files import new_folder
-from vlcli.engine.weights import read_tensors, save_tensors
+from vlcli.engine.weights import read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, UsageError
 from vlcli.recipe.schema import Average
 from vlcli.stages.base import StageContext, StageResult
@@ -93,6 +93,7 @@ def _write(stage: Path, final: Path, state: dict[str, Tensor]) -> None:
     if source is None:
         raise DataError("The stage left no model.", where=str(stage), expected=f"model/{CONFIG}")
     kept = {name: value for name, value in state.items() if not name.startswith("teacher.")}
+    refuse_not_finite(kept, str(stage), kept)  # which of them are buffers is not known here: those may be infinite
     with new_folder(final) as folder:
         shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(WEIGHTS))
         save_tensors(folder / WEIGHTS, kept)

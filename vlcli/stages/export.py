@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vlcli import registry
 from vlcli.engine.bundle import find_bundle, load_bundle
+from vlcli.engine.files import follow_mask
 from vlcli.errors import UsageError
 from vlcli.export.base import Exporter
 from vlcli.recipe.schema import Export
@@ -27,6 +28,7 @@ def run(context: StageContext) -> StageResult:
     found = next((source for source in sources if find_bundle(source) is not None), sources[0])
     bundle = load_bundle(found, "cpu")
     made = exporter.export(bundle, context.folder, context.progress)
+    follow_mask([context.folder / name for name in made.files.values()])  # safetensors writes for the owner alone
     for note in made.notes:
         context.progress.info(note)
     return StageResult(made.metrics, made.files, made.notes, {"model": str(bundle.folder)})

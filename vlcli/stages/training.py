@@ -57,7 +57,7 @@ def run_training(context: StageContext) -> StageResult:
     )
     outcome = loop.run()
     if processes.rank() == 0:
-        _write_model(context, parts, loop, outcome)
+        outcome = _write_model(context, parts, loop, outcome)
     processes.wait()
     return _result(context, parts, outcome, {**counts, "threads": threads, "processes": processes.world()})
 
@@ -94,14 +94,9 @@ def _evaluator(parts: Assembly, config: Training, context: StageContext, progres
     return evaluate
 
 
-def _write_model(context: StageContext, parts: Assembly, loop: Loop, outcome: Outcome) -> None:
+def _write_model(context: StageContext, parts: Assembly, loop: Loop, outcome: Outcome) -> Outcome:
     """The bundle: best weights where anything was evaluated; averaged ones where they are kept."""
-    state = None
-    if outcome.best >= 0:
-        state = loop.checkpoints.best(outcome.best)
-    elif loop.ema is not None:
-        with loop.ema.applied(parts.learner):
-            state = {name: tensor.clone() for name, tensor in parts.learner.state_dict().items()}
+    outcome, state = loop.chosen(outcome)
     save_bundle(
         context.folder / MODEL,
         parts.learner,
@@ -121,6 +116,7 @@ def _write_model(context: StageContext, parts: Assembly, loop: Loop, outcome: Ou
         state=state,
     )
     write_json(context.folder / "metrics.json", {"train": outcome.losses, "validation": outcome.metrics})
+    return outcome
 
 
 def _result(context: StageContext, parts: Assembly, outcome: Outcome, facts: dict[str, object]) -> StageResult:

@@ -1,0 +1,21 @@
+"""Recomputed activations and compiled layers."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from vlcli.progress import Progress
+from vlcli.recipe.schema import Training
+
+
+def prepare_modules(learner: nn.Module, config: Training, progress: Progress) -> None:
+    """Switch activation checkpointing and compilation on, where asked for."""
+    stacks = [module for module in learner.modules() if hasattr(module, "checkpointing")]
+    if config.checkpointing:
+        for stack in stacks:
+            stack.checkpointing = True  # type: ignore[assignment]
+        if not stacks:
+            progress.warn("this model has no layers that can be recomputed: checkpointing changes nothing")
+    if config.compile:
+        for module in stacks or list(learner.children()):
+            module.compile(dynamic=True)

@@ -1,0 +1,64 @@
+"""What a training logs: sums between two lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from vlcli.engine.learner import StepResult
+from vlcli.objectives.base import Mean
+
+
+class Window:
+    """Sums since the last log line.
+
+    Args:
+        sums: what a checkpoint kept of the line under way.
+    """
+
+    TIMES = ("examples_per_second", "data_wait", "seconds")
+
+    def __init__(self, sums: Mapping[str, tuple[float, float]] | None = None) -> None:
+        self._sums: dict[str, Tensor] = {}
+        for name, pair in (sums or {}).items():
+            self._sums[name] = torch.tensor(pair, dtype=torch.float64)
+        self._restart()
+
+    def _restart(self) -> None:
+        self.waited, self.examples, self._begun = 0.0, 0, time.perf_counter()
+
+    def add(self, result: StepResult, examples: int) -> None:
+        """The losses and metrics of a batch."""
+        for name, mean in result.losses.items():
+            self._add(f"loss/{name}", mean)
+        for name, mean in result.metrics.items():
+            self._add(name, mean)
+        self.examples += examples
+
+    def note(self, norm: Tensor, rate: float) -> None:
+        """The gradient's norm and the learning rate of a step."""
+        self._add("grad_norm", Mean(norm.detach(), torch.ones_like(norm)))
+        self._sums["lr"] = torch.tensor([rate, 1.0], dtype=torch.float64)
+
+    def _add(self, name: str, mean: Mean) -> None:
+        pair = torch.stack([mean.total, mean.count]).detach()
+        pair = pair.to(torch.float32 if pair.device.type == "mps" else torch.float64)
+        old = self._sums.get(name)
+        self._sums[name] = pair if old is None else old.to(pair.device) + pair
+
+    def sums(self) -> dict[str, tuple[float, float]]:
+        """For a checkpoint."""
+        return {name: tuple(pair.tolist()) for name, pair in self._sums.items()}  # type: ignore[misc]
+
+    def close(self, weight: Callable[[str], float]) -> dict[str, float]:
+        """The log line, ``loss`` being the weighted sum; starts the next window."""
+        values = {name: total / count if count else 0.0 for name, (total, count) in self.sums().items()}
+        losses = {n.removeprefix("loss/"): v for n, v in values.items() if n.startswith("loss/")}
+        elapsed = max(time.perf_counter() - self._begun, 1e-9)
+        times = {"examples_per_second": self.examples / elapsed, "data_wait": self.waited / elapsed, "seconds": elapsed}
+        self._sums = {}
+        self._restart()
+        return {"loss": sum(weight(name) * value for name, value in losses.items()), **values, **times}

@@ -1,0 +1,202 @@
+"""Signals that ask this process to end, taken at a moment when nothing is lost.
+
+SIGTERM, SIGINT and SIGHUP become :class:`Stopped`, raised in the main thread: at once, or, inside :func:`held`, when
+that section is left. A second signal, half a second later or more, ends the process on the spot, whatever it does.
+Signals that the parent process ignores (``nohup``, a shell's background jobs) stay ignored. Nothing here acts unless
+:func:`listening` was entered, as the command line does.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+SIGNALS = tuple(number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)))
+AGAIN = 0.5
+"""Seconds within which signals count as one: a terminal and a parent process often send both."""
+WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "ended, for its terminal is gone"}
+
+
+class Stopped(BaseException):
+    """A signal asks this process to end.
+
+    Attributes:
+        number: of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    @property
+    def code(self) -> int:
+        """The exit code that a shell gives a process ended by this signal."""
+        return 128 + self.number
+
+    def __str__(self) -> str:
+        """In a word or two, for the user."""
+        return WORDS.get(signal.Signals(self.number).name, "ended")
+
+
+@dataclass
+class _State:
+    listening: bool = False
+    asked: int = 0  # the signal that came
+    raised: bool = False  # and was made an exception: clearing up after it is not broken off again
+    held: int = 0  # sections open
+
+
+_state = _State()
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Turn the signals into :class:`Stopped`; outside the main thread, and inside itself, this changes nothing."""
+    if _state.listening or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught = [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    before = {number: signal.signal(number, _take) for number in caught}
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    # Python runs no handler while the main thread waits inside a library: the second signal must not wait for that.
+    woken = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    _state.listening, _state.asked, _state.raised, _state.held = True, 0, False, 0
+    threading.Thread(target=_watch, args=(reading, frozenset(caught)), daemon=True).start()
+    try:
+        yield
+    finally:
+        _state.listening = False
+        signal.set_wakeup_fd(woken)
+        os.close(writing)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _take(number: int, _: object) -> None:
+    if _state.asked:
+        return
+    _state.asked = number
+    if number == getattr(signal, "SIGHUP", None):
+        _leave_terminal()
+    _raise_if_asked()
+
+
+def _watch(reading: int, caught: frozenset[int]) -> None:
+    """End the process at the second signal; ends itself when the pipe is closed."""
+    first = 0.0
+    while byte := os.read(reading, 1):
+        if byte[0] not in caught:
+            continue
+        if first and time.monotonic() - first >= AGAIN:
+            with suppress(OSError):
+                os.write(2, b"ended at once, by a second signal: run the same command again to go on\n")
+            os._exit(128 + byte[0])
+        first = first or time.monotonic()
+    os.close(reading)
+
+
+def _leave_terminal() -> None:
+    """Nobody reads the terminal any more: words for it go nowhere instead of failing."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (1, 2):
+        with suppress(OSError):
+            if os.isatty(stream) or _is_gone(stream):
+                os.dup2(nowhere, stream)
+    os.close(nowhere)
+
+
+def _is_gone(stream: int) -> bool:
+    try:
+        os.write(stream, b"")
+    except OSError:
+        return True
+    return False
+
+
+def asked() -> int:
+    """The number of the signal that came; 0 for none."""
+    return _state.asked if _state.listening else 0
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """A section that no signal breaks off: it is taken when the outermost such section ends.
+
+    Raises:
+        Stopped: on leaving, where a signal came meanwhile.
+    """
+    if not _acts():
+        yield
+        return
+    _state.held += 1
+    try:
+        yield
+    finally:
+        _state.held -= 1
+    _raise_if_asked()
+
+
+@contextmanager
+def opened() -> Iterator[None]:
+    """Inside :func:`held`: a part that a signal may break off at any time (waiting for data, an evaluation).
+
+    Raises:
+        Stopped: a signal came before or comes now.
+    """
+    if not _acts():
+        yield
+        return
+    outer, _state.held = _state.held, 0
+    try:
+        _raise_if_asked()
+        yield
+    finally:
+        _state.held = outer
+
+
+def _acts() -> bool:
+    return _state.listening and threading.current_thread() is threading.main_thread()
+
+
+def _raise_if_asked() -> None:
+    if _state.asked and not _state.held and not _state.raised:
+        _state.raised = True
+        raise Stopped(_state.asked)
+
+
+def end_children() -> None:
+    """End the processes that load data for this one: they hold nothing, and some take long to notice."""
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch would raise here about the deaths
+    for child in multiprocessing.active_children():
+        child.kill()
+
+
+def shelter(_: int = 0) -> None:
+    """In a process that loads data (``worker_init_fn``): outlive signals to the group, for the parent needs it."""
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+
+
+def _in_child() -> None:
+    """A forked process has neither the thread nor the use of the pipe; the terminal's signals are its parent's."""
+    if not _state.listening:
+        return
+    _state.listening = False
+    with suppress(ValueError):
+        signal.set_wakeup_fd(-1)
+        for number in SIGNALS:
+            if signal.getsignal(number) is _take:
+                signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_in_child)
