@@ -154,12 +154,21 @@ def test_a_killed_run_takes_its_workers_along(vlcli, tmp_path):
     assert sorted(log.read_text().split()) == ["0", "1", "2", "3"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def heeding():
+    """Before a child starts: what this process's own parent ignores (a job in the background) is heard again."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
+)
 @pytest.mark.parametrize("recipe", ["mine.yaml", "both.yaml"])
 def test_signals(vlcli, tmp_path, number, code, recipe):
     environment = {**os.environ, **FAKE, "FAKE_SLEEP": "0.4", "OMP_NUM_THREADS": "1"}
     words = [sys.executable, "-m", "vlcli", "run", recipe, "--plugin", str(PLUGIN)]
-    with subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stderr": subprocess.PIPE, "text": True, "preexec_fn": heeding}
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, **pipes) as process:
         log = tmp_path / "runs" / Path(recipe).stem / "pretrain" / "log.txt"
         for _ in range(200):
             if log.exists() or process.poll() is not None:

@@ -150,7 +150,10 @@ class Checkpoints:
         """
         path = self.folder / f"step-{step:08d}"
         read_state(path, frozenset({WEIGHTS, AVERAGES} if averaged else {WEIGHTS}))
-        return read_tensors(path / WEIGHTS) | (read_tensors(path / AVERAGES) if averaged else {})
+        plain = read_tensors(path / WEIGHTS)
+        averages = read_tensors(path / AVERAGES) if averaged else {}
+        placed = {id(plain[name]): value for name, value in averages.items()}
+        return {name: placed.get(id(value), value) for name, value in plain.items()}  # tied names have one average
 
     def resume(
         self,

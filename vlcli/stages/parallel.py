@@ -87,6 +87,7 @@ class _Children:
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
+            process_group=0,  # a terminal's Ctrl-C comes through this process alone, once
         )
         self.alive.add(child)
         try:
