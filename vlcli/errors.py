@@ -47,6 +47,15 @@ class VlcliError(Exception):
         return _rebuild, (type(self), self.__dict__, self.args)
 
 
+def shown(value: object, most: int = 200) -> str:
+    """``repr(value)`` for a message, cut to ``most`` letters; a value that has none is named by its type."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, a list that holds itself
+        return f"({type(value).__name__} too large to show)"
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} letters)"
+
+
 def _rebuild(kind: type[VlcliError], state: dict[str, object], args: tuple[object, ...]) -> VlcliError:
     error = kind.__new__(kind)
     error.args = args

@@ -122,7 +122,7 @@ def test_every_fault_at_once_with_its_line(base):
     assert "'seed'" in found["seeed"].hint
     assert "'lr'" in found["stages.pretrain.optimizer.lrr"].hint
     assert found["stages.pretrain.batch_size"].got == "'many'"
-    assert "integer" in found["stages.pretrain.batch_size"].expected
+    assert found["stages.pretrain.batch_size"].expected == "a whole number from 1 to 1,000,000"
     assert "'pretrain'" in found["stages.test.from"].hint
     assert found["stages.x.kind"].where.endswith("heir.yaml:8")
 

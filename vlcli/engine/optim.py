@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vlcli.engine.learner import Learner
 from vlcli.errors import Problem, RecipeError
+from vlcli.recipe.patterns import Searcher
 from vlcli.recipe.schema import OptimizerOptions
 
 
@@ -94,13 +95,13 @@ def parameter_groups(learner: Learner, options: OptimizerOptions) -> list[dict[s
     Raises:
         RecipeError: nothing is trainable, or a pattern of the recipe matches nothing.
     """
-    wanted, proposals = _patterns(options), list(_proposals(learner))
+    wanted, plain, proposals = _patterns(options), _no_decay(options), list(_proposals(learner))
     layers, matched = _layer_factors(learner, options.layer_decay), set[int]()
     found: dict[tuple[float, float], dict[str, Any]] = {}
     for name, parameter in learner.named_parameters():
         if not parameter.requires_grad:
             continue
-        number, rate, decay = _choice(name, options, wanted, proposals)
+        number, rate, decay = _choice(name, options, wanted, plain, proposals)
         matched.add(number)
         peak = options.lr * rate * layers(name)
         group = found.setdefault((peak, decay), {"lr": peak, "peak": peak, "weight_decay": decay})
@@ -114,10 +115,14 @@ Choice = tuple[int, float, float]
 
 
 def _choice(
-    name: str, options: OptimizerOptions, wanted: list[re.Pattern[str]], proposals: list[tuple[Any, ...]]
+    name: str,
+    options: OptimizerOptions,
+    wanted: list[Searcher],
+    plain: list[Searcher],
+    proposals: list[tuple[Any, ...]],
 ) -> Choice:
     """Which of the recipe's groups (-1: none) a parameter is in, its rate factor and its decay."""
-    decay = 0.0 if any(re.search(pattern, name) for pattern in _no_decay(options)) else options.weight_decay
+    decay = 0.0 if any(pattern.search(name) for pattern in plain) else options.weight_decay
     for number, pattern in enumerate(wanted):
         if pattern.search(name):
             group = options.groups[number]
@@ -128,27 +133,15 @@ def _choice(
     return -1, 1.0, decay
 
 
-def _no_decay(options: OptimizerOptions) -> list[str]:
+def _no_decay(options: OptimizerOptions) -> list[Searcher]:
     # BertAdam decays every parameter, biases and norms included, unless a recipe says otherwise.
     if options.name == "bert-adam" and "no_decay" not in options.model_fields_set:
         return []
-    return options.no_decay
+    return [Searcher(pattern, f"optimizer.no_decay[{i}]") for i, pattern in enumerate(options.no_decay)]
 
 
-def _patterns(options: OptimizerOptions) -> list[re.Pattern[str]]:
-    return [compiled(group.match, f"optimizer.groups[{i}].match") for i, group in enumerate(options.groups)]
-
-
-def compiled(pattern: str, key: str) -> re.Pattern[str]:
-    """A recipe's regular expression.
-
-    Raises:
-        RecipeError: it is none.
-    """
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise RecipeError([Problem(key, "not a regular expression", got=pattern, expected=str(error))]) from error
+def _patterns(options: OptimizerOptions) -> list[Searcher]:
+    return [Searcher(group.match, f"optimizer.groups[{i}].match") for i, group in enumerate(options.groups)]
 
 
 def _proposals(learner: Learner) -> Iterator[tuple[str, str, dict[str, float]]]:
@@ -167,7 +160,7 @@ def _layer_factors(learner: Learner, decay: float) -> Callable[[str], float]:
     return lambda name: 1.0 if depths.get(name) is None else math.pow(decay, top - depths[name])  # type: ignore[operator]
 
 
-def _check_groups(found: Any, wanted: list[re.Pattern[str]], learner: nn.Module) -> None:
+def _check_groups(found: Any, wanted: list[Searcher], learner: nn.Module) -> None:
     names = [name for name, _ in learner.named_parameters()]
     problems = [
         Problem(f"optimizer.groups[{i}].match", "matches no parameter", got=p.pattern, expected=f"e.g. {names[0]}")
@@ -186,8 +179,8 @@ def freeze(learner: Learner, trainable: list[str] | None, frozen: list[str]) -> 
     Returns:
         Parameters by ``trained`` and ``total``.
     """
-    open_patterns = [compiled(p, "trainable") for p in trainable or []]
-    shut_patterns = [compiled(p, "frozen") for p in frozen]
+    open_patterns = [Searcher(p, "trainable") for p in trainable or []]
+    shut_patterns = [Searcher(p, "frozen") for p in frozen]
     counts = {"trained": 0, "total": 0}
     for name, parameter in learner.named_parameters():
         if name.startswith("teacher."):

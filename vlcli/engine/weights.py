@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,8 +15,9 @@ from torch import Tensor, nn
 
 from vlcli.engine.files import usual_mode
 from vlcli.engine.learner import Learner
-from vlcli.errors import DataError, Problem, RecipeError, VlcliError
+from vlcli.errors import DataError, VlcliError
 from vlcli.nn.attention import Attention
+from vlcli.recipe.patterns import Searcher
 
 TIED = "tied"
 """Key of the file's metadata: JSON, name of each tied tensor -> name it is stored under."""
@@ -269,7 +269,8 @@ class Loader:
 
     def _check_backbone(self, names: dict[str, str]) -> None:
         """``names``: what is unmatched, and how a message calls it."""
-        self.report.allowed = [n for n in names if any(_compile(p).search(n) for p in self.allow)]
+        patterns = [Searcher(p, "allow_unmatched") for p in self.allow]
+        self.report.allowed = [n for n in names if any(p.search(n) for p in patterns)]
         wrong = [text for n, text in names.items() if n not in self.report.allowed]
         if wrong:
             raise DataError(
@@ -283,14 +284,6 @@ class Loader:
     def _spare(self) -> str:
         spare = [n for n in self.report.left_over if n.startswith("model.")]
         return f" (without a place there: {', '.join(spare[:4])})" if spare else ""
-
-
-def _compile(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        problem = Problem("allow_unmatched", "not a regular expression", got=pattern, expected=str(error))
-        raise RecipeError([problem]) from error
 
 
 def load_exactly(module: nn.Module, state: dict[str, Tensor], where: str) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from vlcli.errors import Problem
-from vlcli.recipe.components import dotted
-from vlcli.recipe.schema import STAGE_KINDS, STAGES, Recipe, Stage
+from vlcli.errors import Problem, RecipeError, shown
+from vlcli.recipe.components import Use, dotted, of_recipe, of_stage
+from vlcli.recipe.patterns import Searcher
+from vlcli.recipe.schema import STAGE_KINDS, STAGES, ObjectiveOptions, ReaderOptions, Recipe, Stage, Training
 from vlcli.recipe.yaml import Document, Path_
+from vlcli.registry.bounds import MOST_INT
 
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
 _NEEDS_SOURCE = ("average", "evaluate", "export")
@@ -32,6 +36,9 @@ def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:
         problems += faults
         if typed_stage is not None:
             typed[name] = typed_stage
+            problems += [fault for use in of_stage(name, typed_stage) for fault in _options(use, document)]
+            problems += _pattern_faults(name, typed_stage, document)
+    problems += [fault for use in of_recipe(recipe) for fault in _options(use, document)] if recipe else []
     problems += _wiring(raw["stages"], typed, document)
     if recipe is None or problems:
         return None, sorted(problems, key=_order)
@@ -76,6 +83,51 @@ def _validate(model: type[BaseModel], raw: Any, path: Path_, document: Document)
     return None, problems
 
 
+_OPTION_MODELS: dict[str, type[BaseModel]] = {"objectives": ObjectiveOptions, "datasets": ReaderOptions}
+
+
+def _options(use: Use, document: Document) -> list[Problem]:
+    """Faults of the keys that stand beside a component's own parameters, and numbers there that are not finite."""
+    model = _OPTION_MODELS.get(use.kind)
+    given = {key: value for key, value in use.options.items() if key != "as"}
+    problems = _validate(model, given, use.path, document)[1] if model else []
+    wrong = [(key, value) for key, value in use.spec.items() if not _all_finite(value)]
+    return problems + [
+        Problem(
+            dotted((*use.path, key)), "this value does not fit", document.place((*use.path, key)), shown(value), _FINITE
+        )
+        for key, value in wrong
+    ]
+
+
+def _pattern_faults(name: str, stage: Stage, document: Document) -> list[Problem]:
+    """Regular expressions that are none."""
+    if not isinstance(stage, Training):
+        return []
+    path: Path_ = ("stages", name)
+    found = {(*path, key, i): text for key in _PATTERNS for i, text in enumerate(getattr(stage, key) or [])}
+    found |= {(*path, "optimizer", "no_decay", i): text for i, text in enumerate(stage.optimizer.no_decay)}
+    found |= {(*path, "optimizer", "groups", i, "match"): g.match for i, g in enumerate(stage.optimizer.groups)}
+    problems = []
+    for at, text in found.items():
+        try:
+            Searcher(text, dotted(at))
+        except RecipeError as error:
+            problems += [replace(problem, where=document.place(at)) for problem in error.problems]
+    return problems
+
+
+_PATTERNS = ("trainable", "frozen", "allow_unmatched")
+_FINITE = "numbers that are finite and fit 64 bits"
+
+
+def _all_finite(value: Any) -> bool:
+    """Whether every number in ``value`` is one that any parameter could hold."""
+    if isinstance(value, dict | list):
+        return all(map(_all_finite, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, int | float) or (math.isfinite(value) and abs(value) <= MOST_INT)
+
+
 def _walk(raw: Any, fault: Any) -> Path_:
     """The parts of a pydantic location that are keys of the recipe; labels of union branches are passed over."""
     at: list[str | int] = []
@@ -103,7 +155,7 @@ def _problem(model: type[BaseModel], at: Path_, fault: Any, path: Path_, documen
     if fault["type"] == "missing":
         return Problem(key, f"{at[-1]!r} must be given" if at else "must be given", place)
     message = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return Problem(key, "this value does not fit", place, repr(fault["input"]), message)
+    return Problem(key, "this value does not fit", place, shown(fault["input"]), message)
 
 
 def _keys(model: Any, at: Path_) -> list[str]:

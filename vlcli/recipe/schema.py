@@ -11,6 +11,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from vlcli.errors import ComponentError
+from vlcli.registry.bounds import (
+    BatchSize,
+    Between,
+    Count,
+    CountOrNone,
+    NotNegative,
+    Positive,
+    Processes,
+    Seed,
+    Share,
+    Threads,
+    Weight,
+)
 from vlcli.registry.schema import Kind, as_spec
 
 STAGE_KINDS = ("make", "extract", "pretrain", "finetune", "average", "evaluate", "export", "draw")
@@ -50,14 +63,15 @@ def _specs(value: Any) -> Any:
 SpecField = Annotated[dict[str, Any], BeforeValidator(_spec)]
 DataField = Annotated[list[dict[str, Any]], BeforeValidator(_specs), Kind("datasets")]
 Names = Annotated[list[str], BeforeValidator(_listed)]
+Beta = Annotated[float, Between(0, 1, below=True)]
 
 
 class TrainVocabulary(Section):
     """A WordPiece vocabulary to be trained on one's own texts."""
 
     train: DataField
-    size: int = 1000
-    min_frequency: int = 1
+    size: Annotated[int, Between(1, 10**7)] = 1000
+    min_frequency: Count = 1
 
 
 class TextOptions(Section):
@@ -65,29 +79,29 @@ class TextOptions(Section):
 
     vocabulary: str | TrainVocabulary = "bert-base-uncased"
     lowercase: bool = True
-    length: int = 20
+    length: Annotated[int, Between(1, 65_536)] = 20
 
 
 class GroupOptions(Section):
     """Parameters whose name matches ``match`` (a regular expression, searched) train differently."""
 
     match: str
-    lr: float = 1.0
-    decay: float | None = None
+    lr: NotNegative = 1.0
+    decay: NotNegative | None = None
 
 
 class OptimizerOptions(Section):
     """The optimizer; ``groups`` are tried in order, the first that matches wins."""
 
     name: Literal["adamw", "adam", "sgd", "bert-adam"] = "adamw"
-    lr: float = 1e-4
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.01
-    momentum: float = 0.9
+    lr: NotNegative = 1e-4
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    eps: Share = 1e-8
+    weight_decay: NotNegative = 0.01
+    momentum: Beta = 0.9
     no_decay: list[str] = ["bias$", "(^|[._])(norm|layer_norm|LayerNorm)[^.]*\\.weight$"]
     groups: list[GroupOptions] = []
-    layer_decay: float = 1.0
+    layer_decay: Annotated[float, Between(0, 10, above=True)] = 1.0
 
 
 class ScheduleOptions(Section):
@@ -97,26 +111,34 @@ class ScheduleOptions(Section):
     """
 
     name: Literal["linear", "cosine", "constant", "polynomial", "step"] = "linear"
-    warmup: float = 0.05
-    end: float = 0.0
-    power: float = 1.0
-    drops: list[float] = []
-    factor: float = 0.1
+    warmup: Annotated[float, Between(0, 10**12)] = 0.05
+    end: Share = 0.0
+    power: Annotated[float, Between(0, 100, above=True)] = 1.0
+    drops: list[Share] = []
+    factor: Annotated[float, Between(0, 1000)] = 0.1
 
 
 class EmaOptions(Section):
     """A moving average of the weights, used for evaluation and export."""
 
-    decay: float = 0.999
+    decay: Share = 0.999
     warmup: bool = True
 
 
 class ObjectiveOptions(Section):
     """When and how much an objective counts: keys that stand beside its own parameters in a recipe."""
 
-    weight: float = 1.0
-    from_epoch: int = 0
-    until_epoch: int | None = None
+    weight: Weight = 1.0
+    from_epoch: CountOrNone = 0
+    until_epoch: CountOrNone | None = None
+
+
+class ReaderOptions(Section):
+    """How a data set takes part in a mixture: keys that stand beside a reader's own parameters in a recipe."""
+
+    weight: NotNegative = 1.0
+    if_missing: Literal["error", "skip"] = "error"
+    augments: bool = False
 
 
 class Stage(Section):
@@ -131,10 +153,10 @@ class Stage(Section):
     about: str = ""
     source: Annotated[list[str], BeforeValidator(_listed), Field(alias="from")] = []
     root: str | None = None
-    seed: int | None = None
+    seed: Seed | None = None
     if_missing: Literal["error", "skip"] = "error"
     device: str | None = None
-    threads: int | None = None
+    threads: Threads | None = None
 
 
 class Make(Stage):
@@ -162,14 +184,14 @@ class Extract(Stage):
     dtype: Literal["float16", "float32"] = "float16"
     set: str | None = None
     compression: Literal["gzip", "lzf"] | None = None
-    batch_size: int = 16
-    workers: int = 0
-    limit: int | None = None
+    batch_size: BatchSize = 16
+    workers: Processes = 0
+    limit: Count | None = None
     strict: bool = False
 
 
 class Training(Stage):
-    """What pre-training and fine-tuning share."""
+    """What pre-training and fine-tuning share; ``steps: 0`` only imports what it starts from."""
 
     model: Annotated[dict[str, Any] | None, BeforeValidator(_changes)] = None
     text: TextOptions | None = None
@@ -179,25 +201,25 @@ class Training(Stage):
     task: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     validation: DataField = []
     transform: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
-    repeats: Annotated[int, Field(ge=1)] = 1
-    epochs: int | None = None
-    steps: int | None = None
-    batch_size: int = 32
-    accumulate: int = 1
+    repeats: BatchSize = 1
+    epochs: Count | None = None
+    steps: CountOrNone | None = None
+    batch_size: BatchSize = 32
+    accumulate: BatchSize = 1
     optimizer: OptimizerOptions = OptimizerOptions()
     schedule: ScheduleOptions = ScheduleOptions()
-    clip: float | None = 1.0
+    clip: Positive | None = 1.0
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     ema: EmaOptions | None = None
     compile: bool = False
     checkpointing: bool = False
     trainable: list[str] | None = None
     frozen: list[str] = []
-    evaluate_every: int | None = None
-    save_every: int | None = None
-    keep: int = 2
-    workers: int = 0
-    log_every: int = 10
+    evaluate_every: Count | None = None
+    save_every: Count | None = None
+    keep: Count = 2
+    workers: Processes = 0
+    log_every: Count = 10
     trackers: Annotated[list[dict[str, Any]], BeforeValidator(_specs)] = [{"name": "jsonl"}]
     missing: Literal["error", "drop"] = "error"
     allow_unmatched: list[str] = []
@@ -219,7 +241,7 @@ class Average(Stage):
     """Average the last checkpoints of a training stage."""
 
     kind: Literal["average"]
-    last: int = 20
+    last: Count = 20
 
 
 class Reading(Stage):
@@ -230,8 +252,8 @@ class Reading(Stage):
     transform: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     split: str | None = None
     features: Names = []
-    batch_size: int = 64
-    workers: int = 0
+    batch_size: BatchSize = 64
+    workers: Processes = 0
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     missing: Literal["error", "drop"] = "error"
 
@@ -279,15 +301,15 @@ class TableOptions(Section):
 class Recipe(Section):
     """A whole recipe; ``stages`` holds one of :data:`STAGES` per name, in order."""
 
-    schema_version: Annotated[int, Field(alias="schema")] = 1
+    schema_version: Annotated[int, Between(1, 1), Field(alias="schema")] = 1
     extends: str | None = None
     name: str = ""
     about: str = ""
     paper: str = ""
-    seed: int = 9595
+    seed: Seed = 9595
     plugins: list[str] = []
     root: str = "."
-    jobs: int = 1
+    jobs: Threads = 1
     model: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     text: TextOptions = TextOptions()
     stages: dict[str, Any]

@@ -15,7 +15,7 @@ from vlcli.errors import ComponentError, Problem, VlcliError
 from vlcli.recipe import keys, wiring
 from vlcli.recipe.components import Use, dotted, merged_model, of_recipe, of_stage
 from vlcli.recipe.load import Resolved
-from vlcli.recipe.schema import ObjectiveOptions, Stage, Training
+from vlcli.recipe.schema import Stage, Training
 from vlcli.recipe.yaml import Path_
 
 WORLDS = ("shapes",)
@@ -54,7 +54,7 @@ def deep(
     problems: list[Problem] = []
     for use in uses(resolved, chosen):
         key = use.key
-        faults = registry.check(use.kind, use.spec, key) + _options(use)
+        faults = registry.check(use.kind, use.spec, key)
         problems += [_placed(resolved, fault, key) for fault in faults]
     return problems or _missing_files(resolved, chosen, artifacts or {})
 
@@ -146,22 +146,6 @@ def _model_given(resolved: Resolved, name: str, stage: Stage) -> list[Problem]:
             expected=", ".join(registry.names("models")),
         )
     ]
-
-
-def _options(use: Use) -> list[Problem]:
-    """The keys that stand beside an objective's own parameters."""
-    if use.kind != "objectives":
-        return []
-    from pydantic import ValidationError
-
-    try:
-        ObjectiveOptions.model_validate({k: v for k, v in use.options.items() if k != "as"})
-    except ValidationError as error:
-        return [
-            Problem(f"{use.key}.{f['loc'][0]}", "this value does not fit", got=repr(f["input"]), expected=f["msg"])
-            for f in error.errors()
-        ]
-    return []
 
 
 def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str, Path]) -> list[Problem]:

@@ -1,6 +1,7 @@
 """YAML 1.2 (core schema) with the line of every key; safe: a document can only make plain values.
 
-``on`` and ``no`` are strings, ``1e-4`` is a float, ``1:2:8`` is a string. Tags other than the core ones are refused.
+``on`` and ``no`` are strings, ``1e-4`` is a float, ``1:2:8`` is a string. Tags other than the core ones are refused,
+and so is a document beyond the limits below: its size, its nesting, the digits of a number, what its aliases unfold to.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ _SPECIAL = re.compile(r"([-+]?)\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _TAG = "tag:yaml.org,2002:"
 _TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq", "merge", "value")}
-_MOST_NODES = 100_000
+MOST_BYTES = 2_000_000
+"""The longest document."""
+MOST_NODES = 100_000
+"""The most values, each alias counted as all that it stands for."""
+MOST_LEVELS = 100
+"""The deepest nesting."""
+MOST_DIGITS = 100
+"""The longest whole number; the keys of a recipe have narrower bounds of their own."""
 
 
 @dataclass
@@ -38,6 +46,8 @@ class Document:
 
     def place(self, path: Path_) -> str:
         """Where ``path`` was written; the nearest part above it where it was not written itself."""
+        keys = tuple(part for part in path if not isinstance(part, int))  # a list may be written as its only item
+        path = keys if path not in self.places and keys in self.places else path
         while path not in self.places and path:
             path = path[:-1]
         return self.places.get(path, "")
@@ -58,7 +68,8 @@ def read(file: Path) -> Document:
         RecipeError: it cannot be read, is not YAML, repeats a key, or uses a tag that makes objects.
     """
     try:
-        return parse(file.read_text(encoding="utf-8"), str(file))
+        with file.open("rb") as stream:  # no further than the limit: it may be an endless device
+            return parse(stream.read(MOST_BYTES + 1).decode("utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         problem = Problem("", "the file cannot be read", where=str(file), got=str(error))
         raise RecipeError([problem], str(file)) from error
@@ -69,6 +80,8 @@ def read(file: Path) -> Document:
 
 def parse(text: str, name: str = "") -> Document:
     """``text`` as a document whose places are ``name:line`` (``name`` alone without lines where it holds a space)."""
+    if len(text) > MOST_BYTES:
+        raise _YamlError(f"the document is too large: a recipe has at most {MOST_BYTES:,} bytes", 1)
     builder = _Builder(name)
     value = builder.value(_compose(text), ())
     return Document(value, builder.places)
@@ -109,6 +122,13 @@ def _compose(text: str) -> Any:
         raise _YamlError(f"not YAML: {error.problem or error}", mark.line + 1 if mark else 1) from error
     except YAMLError as error:
         raise _YamlError(f"not YAML: {str(error).splitlines()[0]}", 1) from error
+    except RecursionError:
+        raise _YamlError(_TOO_DEEP, 1) from None
+    except (ValueError, OverflowError) as error:  # an escape that names no character, a directive that is no number
+        raise _YamlError(f"not YAML: {str(error).splitlines()[0]}", 1) from error
+
+
+_TOO_DEEP = f"the document is nested deeper than {MOST_LEVELS} levels"
 
 
 class _Builder:
@@ -116,6 +136,7 @@ class _Builder:
 
     def __init__(self, name: str) -> None:
         self.name, self.nodes = name, 0
+        self.open: list[Any] = []
         self.places: dict[Path_, str] = {}
 
     def value(self, node: Any, path: Path_) -> Any:
@@ -124,17 +145,34 @@ class _Builder:
             return None
         self.nodes += 1
         line = node.start_mark.line + 1
-        if self.nodes > _MOST_NODES:
+        if self.nodes > MOST_NODES:
             raise _YamlError("the document is too large once its aliases are expanded", line)
         if node.tag not in _TAGS:
             raise _YamlError(f"the tag {node.tag.removeprefix(_TAG)!r} is not allowed: only plain values are", line)
         self.places.setdefault(path, self._place(line))
+        if node.id in ("mapping", "sequence"):
+            return self._nested(node, path, line)
+        return self._scalar(node, line)
+
+    def _nested(self, node: Any, path: Path_, line: int) -> Any:
+        if any(node is outer for outer in self.open):
+            raise _YamlError("an alias stands inside what it is an alias of", line)
+        if len(self.open) >= MOST_LEVELS:
+            raise _YamlError(_TOO_DEEP, line)
+        self.open.append(node)
         if node.id == "mapping":
-            return self._mapping(node, path)
-        if node.id == "sequence":
-            return [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
+            found: Any = self._mapping(node, path)
+        else:
+            found = [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
+        self.open.pop()
+        return found
+
+    def _scalar(self, node: Any, line: int) -> Any:
         quoted = node.style is not None or node.tag == _TAG + "str"
-        return node.value if quoted else plain_scalar(node.value)
+        if not quoted and len(node.value) > MOST_DIGITS and _INT.match(node.value):
+            most = f"at most {MOST_DIGITS} are read (text goes in quotes)"
+            raise _YamlError(f"a number of {len(node.value):,} digits: {most}", line)
+        return _characters(node.value, line) if quoted else plain_scalar(node.value)
 
     def _mapping(self, node: Any, path: Path_) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -142,7 +180,7 @@ class _Builder:
             line = key_node.start_mark.line + 1
             if key_node.id != "scalar":
                 raise _YamlError("a key must be a plain word", line)
-            key = str(key_node.value)
+            key = _characters(str(key_node.value), line)
             if key in found:
                 raise _YamlError(f"the key {key!r} stands here twice", line)
             self.places[(*path, key)] = self._place(line)
@@ -151,3 +189,10 @@ class _Builder:
 
     def _place(self, line: int) -> str:
         return f"{self.name}:{line}" if self.name and " " not in self.name.rsplit("/", 1)[-1] else self.name
+
+
+def _characters(text: str, line: int) -> str:
+    r"""``text`` without escapes such as ``"\ud800"``, which no file and no terminal can hold."""
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise _YamlError("half of a surrogate pair is no character", line)
+    return text

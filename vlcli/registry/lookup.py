@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vlcli.errors import ComponentError, Problem
+from vlcli.errors import ComponentError, Problem, shown
+from vlcli.registry.bounds import has_bounds, number_fault
 from vlcli.registry.entries import Entry, entries, find
 from vlcli.registry.schema import Parameter, as_spec, parameters, validator
 
@@ -195,6 +196,19 @@ def _value_problems(
                 continue
             places.add(name)
             problems.append(_type_problem(known.get(name), name, fault, f"{key}.{name}"))
+        return problems + _number_problems(known, {k: v for k, v in given.items() if k not in places}, key)
+    return problems + _number_problems(known, given, key)
+
+
+def _number_problems(known: dict[str, Parameter], given: dict[str, Any], key: str) -> list[Problem]:
+    """Numbers that are not finite, or larger than what a parameter of that name can mean."""
+    problems = []
+    for name, item in given.items():
+        own = name in known and not known[name].kind  # another component's numbers are checked with it
+        fault = number_fault(name, known[name].annotation, item) if own else None
+        if fault:
+            got, expected = fault
+            problems.append(Problem(f"{key}.{name}", "this value does not fit", got=shown(got), expected=expected))
     return problems
 
 
@@ -202,7 +216,10 @@ def _type_problem(parameter: Parameter | None, name: str, fault: Any, key: str) 
     wanted = parameter.type_text if parameter else ""
     if fault["type"] == "missing":
         return Problem(key, f"{name!r} must be given", expected=wanted)
-    return Problem(key, "this value does not fit", got=repr(fault["input"]), expected=wanted or fault["msg"])
+    bounds = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if parameter is not None and not has_bounds(parameter.annotation):
+        bounds = wanted
+    return Problem(key, "this value does not fit", got=shown(fault["input"]), expected=bounds)
 
 
 def _unknown_key(name: str, known: list[str], key: str) -> Problem:

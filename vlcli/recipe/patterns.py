@@ -1,0 +1,79 @@
+"""Regular expressions of a recipe, run with a limit of time.
+
+A pattern such as ``(a|aa)+$`` may try an exponential number of ways to match a name. ``regex`` reads what ``re`` reads
+(look-around and back-references included, which linear-time engines leave out) and stops a search after a given time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from typing import Any
+
+from vlcli.errors import Problem, RecipeError
+
+MOST_LETTERS = 1000
+"""The longest pattern."""
+MOST_SECONDS = 5.0
+"""How long all searches with one pattern may take together; a usual one takes microseconds a name."""
+MOST_REPEATS = 100_000
+"""How large the counts of a pattern, such as ``{3}`` or ``{1,9}``, may be, multiplied: they are laid out in memory."""
+
+_COUNTS = re.compile(r"\{\s*(?:\d*\s*,)?\s*(\d{1,30})\s*,?\s*\}")
+
+
+class Searcher:
+    """A recipe's regular expression, searched in names.
+
+    Args:
+        pattern: the expression.
+        key: where in the recipe it stands, for messages.
+
+    Raises:
+        RecipeError: it is none, or too long.
+    """
+
+    def __init__(self, pattern: str, key: str) -> None:
+        self.pattern, self.key, self.left = pattern, key, MOST_SECONDS
+        try:
+            self._compiled = _compile(pattern)
+        except ValueError as error:
+            raise RecipeError(
+                [Problem(key, "not a regular expression", got=pattern[:200], expected=str(error))]
+            ) from None
+
+    def search(self, name: str) -> bool:
+        """Whether the pattern occurs in ``name``.
+
+        Raises:
+            RecipeError: its searches have taken longer than :data:`MOST_SECONDS`.
+        """
+        start = time.perf_counter()
+        try:
+            return self._compiled.search(name, timeout=max(self.left, 1e-3)) is not None
+        except TimeoutError:
+            problem = Problem(
+                self.key,
+                f"this pattern takes longer than {MOST_SECONDS:g} s to search",
+                got=self.pattern,
+                expected="no repetition inside a repetition, such as (a|aa)+",
+                hint="say what must match more directly, e.g. '^model\\.head'",
+            )
+            raise RecipeError([problem]) from None
+        finally:
+            self.left -= time.perf_counter() - start
+
+
+def _compile(text: str) -> Any:
+    import regex
+
+    if len(text) > MOST_LETTERS:
+        raise ValueError(f"a regular expression of at most {MOST_LETTERS:,} letters")
+    if math.prod(max(int(count), 1) for count in _COUNTS.findall(text)) > MOST_REPEATS:
+        raise ValueError(f"a regular expression whose counts {{n}} multiply to at most {MOST_REPEATS:,}")
+    try:
+        re.compile(text)  # what Python's own syntax lacks (recursion, fuzzy matching) is refused with it
+        return regex.compile(text)
+    except (re.error, regex.error, OverflowError, RecursionError, MemoryError) as error:
+        raise ValueError(f"a regular expression ({str(error)[:100]})") from None

@@ -1,0 +1,164 @@
+"""How large a number of a recipe may be.
+
+Two sorts of bounds: :class:`Between` stands in an annotation and is exact (``Annotated[int, Between(1, 1024)]``);
+:func:`number_fault` is for parameters whose annotation says nothing: finite always, and what a number of that name can
+mean at most (``layers``, ``heads``, ``hidden``). Neither imports anything that a component needs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import typing
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, core_schema
+
+Number = int | float
+MOST_INT = 2**63 - 1
+"""The largest whole number: what 64 bits hold."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """Bounds of a number in a recipe, both ends allowed; infinity and NaN never fit.
+
+    Attributes:
+        low: the smallest.
+        high: the largest.
+        above: whether ``low`` itself is too small.
+        below: whether ``high`` itself is too large.
+    """
+
+    low: Number
+    high: Number
+    above: bool = False
+    below: bool = False
+
+    def holds(self, number: Number) -> bool:
+        """Whether ``number`` lies within."""
+        over = number > self.low if self.above else number >= self.low
+        under = number < self.high if self.below else number <= self.high
+        return over and under and math.isfinite(number)
+
+    def text(self, whole: bool = False) -> str:
+        """The bounds as a person reads them."""
+        first = f"above {_figure(self.low)}" if self.above else f"from {_figure(self.low)}"
+        last = f"below {_figure(self.high)}" if self.below else f"to {_figure(self.high)}"
+        joint = " and " if self.above or self.below else " "
+        return f"a {'whole ' if whole else ''}number {first}{joint}{last}"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Check the type and the bounds at once, so that either fault names the bounds."""
+        expected = self.text(whole=source is int)
+
+        def check(value: Any, inner: core_schema.ValidatorFunctionWrapHandler) -> Any:
+            try:
+                number = inner(value)
+            except ValidationError:
+                raise ValueError(expected) from None
+            if isinstance(value, bool) or not self.holds(number):
+                raise ValueError(expected)
+            return number
+
+        return core_schema.no_info_wrap_validator_function(check, handler(source))
+
+
+Share = Annotated[float, Between(0, 1)]
+"""A part of a whole: 0 to 1."""
+Weight = Annotated[float, Between(-1e6, 1e6)]
+"""How much something counts."""
+Positive = Annotated[float, Between(0, 1e6, above=True)]
+"""Above 0."""
+NotNegative = Annotated[float, Between(0, 1e6)]
+"""0 or more."""
+Count = Annotated[int, Between(1, 10**12)]
+"""At least one of something."""
+CountOrNone = Annotated[int, Between(0, 10**12)]
+"""Any number of something, none included."""
+BatchSize = Annotated[int, Between(1, 10**6)]
+"""How many at a time."""
+Processes = Annotated[int, Between(0, 1024)]
+"""How many processes work beside this one."""
+Threads = Annotated[int, Between(1, 1024)]
+"""How many threads, or stages side by side."""
+Seed = Annotated[int, Between(0, MOST_INT)]
+"""What chance starts from."""
+
+_SIZES = "image_size|short|long|shortest|longest|side|resolution|window|stride|length|table_length|text_positions"
+_SHARES = "dropout|drop_path|probability|smoothing|distill|momentum|flip|erasing|cropped|confidence|nms|proposal_nms"
+_COUNTS = (
+    "limit|beams|candidates|queries|proposals|max_boxes|min_boxes|samples|negatives|pictures|classes|words|regions"
+)
+_BY_NAME = tuple(
+    (re.compile(rf"(?:{pattern})\Z"), bounds)
+    for pattern, bounds in (
+        (r"(?:\w+_)?(?:layers|blocks|depths?)", Between(0, 1000)),
+        (r"(?:\w+_)?heads", Between(1, 1024)),
+        (r"(?:\w+_)?(?:hidden|width|dim|intermediate|channels)", Between(0, 65_536)),
+        (r"patch|kernel", Between(1, 65_536)),
+        (r"(?:\w+_)?batch(?:_size)?|block", Between(1, 10**6)),
+        (r"workers", Between(0, 1024)),
+        (r"threads", Between(1, 1024)),
+        (r"seed", Between(0, MOST_INT)),
+        (rf"{_SHARES}|\w+_share", Between(0, 1)),
+        (r"temperature", Between(0, 1e6, above=True)),
+        (r"eps|(?:\w+_)?std", Between(0, 1000)),
+        (r"queue|memory|codes", Between(1, 10**9)),
+        (_SIZES, Between(0, 65_536)),
+        (_COUNTS, Between(0, 10**9)),
+        (r"(?:\w+_)?weight", Between(-1e6, 1e6)),
+    )
+)
+_ANY = Between(-1e12, 1e12)
+
+
+def number_fault(name: str, annotation: Any, value: Any) -> tuple[Number, str] | None:
+    """The first number in ``value`` that a parameter cannot hold, and what would be right; None where all fit.
+
+    Args:
+        name: of the parameter.
+        annotation: of the parameter; where it has bounds of its own, those count (they are checked with the type).
+        value: what the recipe says; lists and mappings are looked through.
+    """
+    bounds = _ANY if has_bounds(annotation) else _of_name(name)
+    for number in _numbers(value):
+        if not bounds.holds(number):
+            return number, bounds.text(whole=isinstance(number, int))
+    return None
+
+
+def has_bounds(annotation: Any) -> bool:
+    """Whether an annotation says how large a number may be: :class:`Between`, or ``ge``, ``gt``, ``le``, ``lt``."""
+    for item in getattr(annotation, "__metadata__", ()):
+        parts = (item, *getattr(item, "metadata", ()))
+        if any(isinstance(part, Between) or _limits(part) for part in parts):
+            return True
+    return any(has_bounds(inner) for inner in typing.get_args(annotation) if not isinstance(inner, str))
+
+
+def _limits(part: Any) -> bool:
+    return any(getattr(part, name, None) is not None for name in ("ge", "gt", "le", "lt"))
+
+
+def _of_name(name: str) -> Between:
+    return next((bounds for pattern, bounds in _BY_NAME if pattern.match(name)), _ANY)
+
+
+def _numbers(value: Any) -> typing.Iterator[Number]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _numbers(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _numbers(item)
+
+
+def _figure(number: Number) -> str:
+    if number == MOST_INT:
+        return "2^63 - 1"
+    return f"{int(number):,}" if number == int(number) else f"{number:g}"
