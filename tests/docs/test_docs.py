@@ -71,7 +71,7 @@ def test_every_name_that_a_page_gives_is_there():
 def test_the_page_runs_as_written(tmp_path):
     for name in ("tiny_paper.py", "tiny_paper.yaml"):
         (tmp_path / name).write_text(PAGE[name])
-    ended = vlcli(tmp_path, "run", "tiny_paper.yaml", "--json")
+    ended = vlcli(tmp_path, "run", "tiny_paper.yaml", "--trust", "--json")
     assert ended.code == 0, ended.err
     stages = {stage["stage"]: stage for stage in json.loads(ended.out)["stages"]}
     assert {stage["status"] for stage in stages.values()} == {"done"}
@@ -80,7 +80,9 @@ def test_the_page_runs_as_written(tmp_path):
     assert log[-1]["loss/contrast-in-batch"] < log[0]["loss/contrast-in-batch"]
     config = json.loads((tmp_path / "runs/tiny_paper/lxmert/model/config.json").read_text())
     assert "distance-bias" in json.dumps(config)
-    assert json.loads(vlcli(tmp_path, "run", "tiny_paper.yaml", "--json").out)["stages"][-1]["action"] == "skip"
+    assert (
+        json.loads(vlcli(tmp_path, "run", "tiny_paper.yaml", "--trust", "--json").out)["stages"][-1]["action"] == "skip"
+    )
 
 
 @pytest.fixture(scope="module")

@@ -272,7 +272,10 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli run tiny/lxmert": Way("NLVR2", LITTLE, slow=True),
     "vlcli run tiny/lxmert-table3 --seeds 3 --table": Way("Pre-train + scratch", LITTLE, slow=True),
-    "vlcli run tiny_paper.yaml": Way("lxmert", DRY),  # run in earnest by test_docs
+    "vlcli trust papers": Way("", instead=("trust", ".")),
+    "vlcli trust --list": Way("trusted"),
+    "vlcli count tiny/lxmert tiny/vlmo": Way("tiny/vlmo"),
+    "vlcli run tiny_paper.yaml --trust": Way("lxmert", DRY),  # run in earnest by test_docs
     "torchrun --nproc-per-node 2 -m vlcli run quickstart --only pretrain": Way("train/loss", ("--force",), slow=True),
     "torchrun --nproc-per-node 2 -m vlcli extract --recipe quickstart --only regions": Way(
         "regions", ("--force",), slow=True

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import typer
 
 from vlcli import __version__
-from vlcli.cli import ask, count, data, doctor, draw, evaluate, features, listing, run, search, validate
+from vlcli.cli import ask, count, data, doctor, draw, evaluate, features, listing, run, search, trust, validate
 
 app = typer.Typer(
     name="vlcli",
@@ -55,6 +55,7 @@ _LOOKERS: dict[str, Callable[..., None]] = {
     "validate": validate.validate,
     "count": count.count,
     "doctor": doctor.doctor,
+    "trust": trust.trust,
 }
 for _name, _verb in _LOOKERS.items():
     app.command(_name, rich_help_panel=_LOOK)(_verb)

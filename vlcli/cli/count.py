@@ -21,6 +21,7 @@ class _Choice:
     answers: int | None
     heads: bool
     output: Path
+    trust: bool
 
 
 @guarded
@@ -31,6 +32,7 @@ def count(
     heads: Annotated[bool, typer.Option("--heads/--no-heads", help="Count the objectives' heads too.")] = True,
     output: o.Output = Path("runs"),
     plugin: o.Plugin = None,
+    trust: o.Trust = False,
     json_: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> None:
@@ -39,7 +41,7 @@ def count(
 
     o.load_plugins(plugin)
     names, overrides = o.some_recipes(words)
-    choice = _Choice(overrides, stage, answers, heads, output)
+    choice = _Choice(overrides, stage, answers, heads, output, trust)
     if len(names) > 1:
         _several(names, choice, json_, verbose)
         return
@@ -54,7 +56,7 @@ def _count(name: str, choice: _Choice) -> dict[str, Any]:
     from vlcli.recipe.load import load
     from vlcli.stages.counting import count as count_recipe
 
-    resolved = load(name, choice.overrides, only=choice.stage)
+    resolved = load(name, choice.overrides, only=choice.stage, trust=choice.trust)
     counted = count_recipe(resolved, choice.stage, answers=choice.answers, output=choice.output, heads=choice.heads)
     return {"recipe": resolved.name, **counted}
 
@@ -87,7 +89,7 @@ def _first_stage(name: str, choice: _Choice) -> dict[str, Any]:
     from vlcli.recipe.load import load
     from vlcli.stages.counting import first_stage
 
-    stage = choice.stage or first_stage(load(name, choice.overrides))
+    stage = choice.stage or first_stage(load(name, choice.overrides, trust=choice.trust))
     return {**_count(name, replace(choice, stage=stage)), "recipe": name} if stage else {"recipe": name}
 
 

@@ -72,6 +72,7 @@ def stats(
     root: Annotated[Path | None, typer.Option("--root", help="LXMERT's Table 1 of a data root instead.")] = None,
     output: o.Output = Path("runs"),
     plugin: o.Plugin = None,
+    trust: o.Trust = False,
     json_: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> None:
@@ -91,7 +92,7 @@ def stats(
         return
     o.load_plugins(plugin)
     name, overrides = o.one_recipe(words)
-    rows = statistics(load(name, overrides, only=stage), stage, output)
+    rows = statistics(load(name, overrides, only=stage, trust=trust), stage, output)
     if json_:
         console.out_json({"recipe": name, "data": rows})
         return

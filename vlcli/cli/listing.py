@@ -77,7 +77,7 @@ def show(
     plain = name.rpartition(":")[2]
     kinds = [k for k in ([kind] if kind else KINDS) if k != "recipes" and plain in names(k)]
     found = [describe(k, name) for k in kinds]
-    recipe = _recipe(name, overrides, plugin) if kind in (None, "recipes") and _is_recipe(name, plain) else None
+    recipe = _recipe(name, overrides) if kind in (None, "recipes") and _is_recipe(name, plain) else None
     if not found and recipe is None:
         raise _unknown(name, kind)
     if json_:
@@ -107,10 +107,10 @@ def _unknown(name: str, kind: str | None) -> Exception:
     return ComponentError(f"Nothing is called {name!r}.", expected=", ".join(known), hint=hint)
 
 
-def _recipe(name: str, overrides: list[str], plugin: list[str] | None) -> dict[str, Any]:
+def _recipe(name: str, overrides: list[str]) -> dict[str, Any]:
     from vlcli.recipe.load import load
 
-    resolved = load(name, overrides)
+    resolved = load(name, overrides, plugins=False)
     stages = {n: {"kind": s.kind} for n, s in resolved.stages.items()}
     files = [{"name": source.name, "file": str(source.file)} for source in resolved.sources]
     return {

@@ -107,6 +107,9 @@ Plugin = Annotated[
     list[str] | None,
     typer.Option("--plugin", help="A Python file that registers components (repeatable).", rich_help_panel=_HOW),
 ]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run the recipe's own plugin files, this once.", rich_help_panel=_HOW)
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.", rich_help_panel=_OUTPUT)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only.", rich_help_panel=_OUTPUT)]
 Verbose = Annotated[

@@ -25,6 +25,7 @@ class Request:
     device: o.Device = None
     seed: o.Seed = None
     plugin: o.Plugin = None
+    trust: o.Trust = False
     json_: o.Json = False
     quiet: o.Quiet = False
     verbose: o.Verbose = 0

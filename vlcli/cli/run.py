@@ -95,7 +95,7 @@ def resolve(reference: str, overrides: list[str], request: Order, verb: str | No
     from vlcli.recipe.load import load
 
     words = [*overrides, *([f"seed={request.seed}"] if request.seed is not None else [])]
-    return load(reference, words, verb=verb, only=request.only)
+    return load(reference, words, verb=verb, only=request.only, trust=request.trust)
 
 
 def plan_options(request: Order) -> Options:

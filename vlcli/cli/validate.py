@@ -19,6 +19,7 @@ def validate(
     ] = False,
     output: o.Output = Path("runs"),
     plugin: o.Plugin = None,
+    trust: o.Trust = False,
     json_: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> None:
@@ -30,7 +31,7 @@ def validate(
 
     o.load_plugins(plugin)
     name, overrides = o.one_recipe(words)
-    resolved = load(name, overrides)
+    resolved = load(name, overrides, trust=trust)
     problems = shallow(resolved)
     if problems:
         raise RecipeError(problems, name)

@@ -14,6 +14,7 @@ from typing import Any
 
 from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
 from vlcli.recipe import merge, overrides, yaml
+from vlcli.recipe import trust as trusting
 from vlcli.recipe.check import check_structure
 from vlcli.recipe.schema import Recipe, Stage
 from vlcli.recipe.yaml import Document
@@ -50,6 +51,7 @@ class Resolved:
         document: the merged document, with the place of every key.
         sources: its file, then its parents'.
         words: the overrides, as typed.
+        plugins: the Python files of its ``plugins:`` that were run.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Resolved:
     document: Document
     sources: list[Source] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
+    plugins: list[Path] = field(default_factory=list)
 
     @property
     def stages(self) -> dict[str, Stage]:
@@ -150,7 +153,13 @@ def _mapping(source: Source) -> Document:
 
 
 def load(
-    reference: str, words: list[str] | None = None, *, verb: str | None = None, only: str | None = None
+    reference: str,
+    words: list[str] | None = None,
+    *,
+    verb: str | None = None,
+    only: str | None = None,
+    trust: bool = False,
+    plugins: bool = True,
 ) -> Resolved:
     """The resolved recipe.
 
@@ -159,8 +168,11 @@ def load(
         words: overrides, as typed.
         verb: the stage kind of the verb, where it is one: its only stage takes relative overrides.
         only: the stage of ``--only``: takes them too.
+        trust: run the files of ``plugins:`` without asking whether the user trusts them.
+        plugins: False: run none of them, to look at the recipe alone.
 
     Raises:
+        ComponentError: a file of ``plugins:`` is not trusted, is not there, or raises.
         RecipeError: every fault of structure at once.
         UsageError: an override is off.
     """
@@ -168,7 +180,7 @@ def load(
     source = locate(reference)
     document, chain = read_chain(source)
     changed = _change(document, words, verb, only)
-    _load_plugins(document, chain)
+    loaded = _load_plugins(document, chain, trust) if plugins else []
     recipe, problems = check_structure(document)
     if problems or recipe is None:
         raise RecipeError(problems, reference)
@@ -179,6 +191,7 @@ def load(
         document,
         chain,
         changed,
+        loaded,
     )
 
 
@@ -230,12 +243,23 @@ def _verb_stage(stages: dict[str, Any], verb: str | None, only: str | None) -> s
     return wanted[0] if len(wanted) == 1 else None
 
 
-def _load_plugins(document: Document, chain: list[Source]) -> None:
-    """Load the files of ``plugins:``, each relative to the recipe file that names it."""
+def _load_plugins(document: Document, chain: list[Source], trust: bool) -> list[Path]:
+    """Run the files of ``plugins:``, each relative to the recipe file that names it; all or none."""
     plugins = document.value.get("plugins")
     if not isinstance(plugins, list):
-        return
-    folders = {str(source.file): source.file.parent for source in chain}
+        return []
+    sources = {str(source.file): source for source in chain}
+    files, refused = [], []
     for index, item in enumerate(plugins):
-        file = document.place(("plugins", index)).rpartition(":")[0]
-        load_file(folders.get(file, Path()) / Path(str(item)).expanduser())
+        place = document.place(("plugins", index))
+        source = sources.get(place.rpartition(":")[0])
+        file = (source.file.parent if source else Path()) / Path(str(item)).expanduser()
+        files.append(file)
+        typed = place.startswith(("command line", "VLCLI_SET"))  # as good as --plugin
+        if file.is_file() and not (trust or typed or trusting.may_run(file, source.tree if source else None)):
+            refused.append((file, place))
+    if refused:
+        raise trusting.refusal(refused)
+    for file in files:
+        load_file(file)
+    return [file.absolute() for file in files]

@@ -13,7 +13,7 @@ docstring is its summary, ``paper`` its source. Installed packages declare compo
 ``vlcli.<kind>``; ``@registry.component(kind, name)`` does it for a file named by ``--plugin``.
 """
 
-from vlcli.registry.entries import KINDS, Entry, component, entries, find, load_file, names, register
+from vlcli.registry.entries import KINDS, Entry, component, entries, find, is_loaded, load_file, names, register
 from vlcli.registry.lookup import Broken, build, check, describe, load, status
 from vlcli.registry.schema import (
     AttentionSpec,
@@ -59,6 +59,7 @@ __all__ = [
     "describe",
     "entries",
     "find",
+    "is_loaded",
     "load",
     "load_file",
     "names",

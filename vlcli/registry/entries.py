@@ -125,7 +125,7 @@ def load_file(path: str | Path) -> None:
     file = Path(path).resolve()
     if not file.is_file():
         raise ComponentError("There is no such plugin file.", where=str(path), hint="give a Python file")
-    name = f"vlcli_plugin_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    name = _module_name(file)
     if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, file)
@@ -143,6 +143,15 @@ def load_file(path: str | Path) -> None:
         ) from error
     finally:
         _current_file = ""
+
+
+def is_loaded(path: str | Path) -> bool:
+    """Whether this process has run a plugin file."""
+    return _module_name(Path(path).resolve()) in sys.modules
+
+
+def _module_name(file: Path) -> str:
+    return f"vlcli_plugin_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
 
 
 @lru_cache(maxsize=1)

@@ -120,7 +120,7 @@ def command(planner: Planner, step: Step) -> list[str]:
     words += ["--force"] if options.force else []
     words += [] if options.resume else ["--no-resume"]
     words += ["--device", options.device] if options.device else []
-    for file in options.plugins:
+    for file in (*options.plugins, *map(str, resolved.plugins)):  # those of the recipe are trusted by now
         words += ["--plugin", file]
     return words
 
