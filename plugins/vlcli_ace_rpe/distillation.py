@@ -16,6 +16,7 @@ from vlcli.objectives.base import full_precision
 from vlcli.objectives.contrast import Known, summary
 from vlcli.objectives.mlm import MARK, MaskedLanguageModelling
 from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
+from vlcli.registry import RoleSpec
 
 
 class MomentumContrast(MomentumHeads):
@@ -183,6 +184,9 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
         whole_word: hide all pieces of a word or none.
         view: the view whose words are hidden.
         head: a named head instead of the model's own.
+        roles: hide words of these roles, as in ``mlm``.
+        role_share: of the sentences that have such words, how many are masked by role.
+        phrase: hide whole phrases, as in ``mlm``.
     """
 
     paper = "ALBEF, Li et al. 2021, Eq. 3 and 6"
@@ -204,9 +208,13 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
         whole_word: bool = False,
         view: str = "corrupted",
         head: str | None = None,
+        roles: list[RoleSpec] = [],  # noqa: B006 (a schema's default)
+        role_share: float = 1.0,
+        phrase: bool = False,
     ) -> None:
         shares: dict[str, Any] = {"probability": probability, "mask_share": mask_share, "random_share": random_share}
         shares |= {"mask_end": mask_end, "whole_word": whole_word, "view": view, "head": head}
+        shares |= {"roles": roles, "role_share": role_share, "phrase": phrase}
         super().__init__(model, facts, on="fused", **shares)
         self.distill = checked_share(distill, "distilled-mlm")
         self.teacher_momentum, self.ramp = momentum, ramp

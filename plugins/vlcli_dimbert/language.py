@@ -14,8 +14,10 @@ from vlcli.data.sample import Corruption, Donor, Sample, TextSample
 from vlcli.errors import ComponentError
 from vlcli.nn import Facts, Model, Step
 from vlcli.objectives import Mean, Objective, Outcome, full_precision
+from vlcli.objectives.masked_roles import role_picker
 from vlcli.objectives.matching import MARK as MATCHED
 from vlcli.objectives.mlm import MARK, MaskWords
+from vlcli.registry import RoleSpec
 
 CAUSAL = "causal"
 """Per example: 1 where it is read as sequence to sequence, 0 where it is bidirectional."""
@@ -56,10 +58,10 @@ class MaskCaption(MaskWords):
         else:
             sample.marks.text[MARK] = [-1] * len(sample.text.ids)
 
-    def choose(self, text: TextSample, rng: np.random.Generator) -> list[int]:
+    def usual(self, text: TextSample, rng: np.random.Generator) -> list[int]:
         """The places to hide: with ``rule: count`` round(share * words), at least one, at most ``limit``."""
-        if self.rule == "bernoulli":
-            return super().choose(text, rng)
+        if self.rule == "bernoulli" or (self.picker is not None and self.picker.phrase):
+            return super().usual(text, rng)
         last = len(text.ids) - 1
         words = [place for place, special in enumerate(text.special) if not special]
         open_places = [*words, last] if self.end and text.special[last] else words
@@ -85,6 +87,9 @@ class CaptionModelling(Objective):
         end: whether the final separator may be hidden, so that the model learns to stop.
         drop_worst: share of the examples with the largest losses that are left out of a step (VLP, off by default).
         view: the view whose words are hidden.
+        roles: hide words of these roles, as in ``mlm``.
+        role_share: of the sentences that have such words, how many are masked by role.
+        phrase: hide whole phrases, as in ``mlm``.
     """
 
     paper = "DiMBERT, Liu et al. 2021, section 3.2; VLP, Zhou et al. 2020, section 3.2 and its seq2seq_loader"
@@ -105,6 +110,9 @@ class CaptionModelling(Objective):
         end: bool = True,
         drop_worst: float = 0.0,
         view: str = "corrupted",
+        roles: list[RoleSpec] = [],  # noqa: B006 (a schema's default)
+        role_share: float = 1.0,
+        phrase: bool = False,
     ) -> None:
         super().__init__(model, facts)
         share = self.share if bidirectional is None else bidirectional
@@ -116,6 +124,7 @@ class CaptionModelling(Objective):
             raise ComponentError("A share must lie between 0 and 1.", where="blm-s2slm", got=got)
         self.view, self.drop_worst = view, drop_worst
         options = {"rule": rule, "limit": limit, "end": end, "view": view}
+        options["picker"] = role_picker(roles, role_share, phrase)
         self._corruption = MaskCaption(facts, probability, (mask_share, random_share), share, **options)
 
     def corruption(self) -> Corruption:

@@ -276,6 +276,7 @@ WAYS: dict[str, Way] = {
     "vlcli trust --list": Way("trusted"),
     "vlcli count tiny/lxmert tiny/vlmo": Way("tiny/vlmo"),
     "vlcli run tiny_paper.yaml --trust": Way("lxmert", DRY),  # run in earnest by test_docs
+    "vlcli run roles.yaml": Way("train/loss"),
     "torchrun --nproc-per-node 2 -m vlcli run quickstart --only pretrain": Way("train/loss", ("--force",), slow=True),
     "torchrun --nproc-per-node 2 -m vlcli extract --recipe quickstart --only regions": Way(
         "regions", ("--force",), slow=True
@@ -477,7 +478,7 @@ def test_ones_own_data_without_the_weights_is_told_before_anything_runs(desk):
     assert not (desk / "runs" / "own").exists()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/features.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/features.md", "docs/objectives.md"])
 def test_lines_of_python_that_are_shown(desk, monkeypatch, page):
     monkeypatch.chdir(desk)
     code = blocks(PAGES[page], "python")
@@ -486,7 +487,7 @@ def test_lines_of_python_that_are_shown(desk, monkeypatch, page):
         exec(block, found)
     if page == "README.md":
         assert found["answer"] in (True, False)
-    else:
+    elif page == "docs/features.md":
         assert len(found["record"]) == len(found["record"].features)
         assert (desk / "mine.h5").stat().st_size > 0
 

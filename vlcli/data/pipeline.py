@@ -92,6 +92,8 @@ class Pipeline(Dataset[Sample]):
         self.augments = training and transform is not None and needs.pixels
         self.length = length or (facts.text_length if facts is not None else None)
         self.pad_id = tokenizer.ids["pad"] if tokenizer is not None else 0
+        for corruption in corruptions:
+            corruption.ready(tokenizer, self.length)
         self._by_view = _by_view(corruptions)
         self._check_sources(facts)
         self._fields = tuple(name for name in FIELDS if store is not None and needs.regions and name in store.fields)

@@ -149,6 +149,14 @@ class Corruption:
         """Whether its objective counts in this epoch: one that does not must not change what the others see."""
         return epoch >= self.from_epoch and (self.until_epoch is None or epoch < self.until_epoch)
 
+    def ready(self, tokenizer: Any, length: int | None) -> None:
+        """Told once, before the first example, how sentences become ids; most corruptions need not know.
+
+        Args:
+            tokenizer: a :class:`vlcli.data.vocabulary.Tokenizer`, or None where no text is read.
+            length: longest text in pieces, specials included; None: as long as it is.
+        """
+
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         """Change ``sample`` (a fork) by replacing its parts, and leave marks."""
         raise AttributeError(f"{type(self).__name__} does not say how it corrupts {sample.key!r}")

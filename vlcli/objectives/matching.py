@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vlcli import registry
+from vlcli.data.language import Rewrite
 from vlcli.data.sample import Corruption, Donor, Sample, TextSample
 from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Fused, Model
 from vlcli.nn.step import Step
 from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.registry import RewriteSpec, Spec, as_spec
 
 MARK = "matched"
 """Per example: 1 where the sentence is the picture's own, 0 where it was replaced. Other objectives may read it."""
+
+CHANGE = "change"
+"""Per example, where captions are rewritten: 0 its own sentence, 1 another picture's, from 2 on by which rewrite."""
 
 TRIES = 16
 """How many other samples are drawn before an example is left as it is."""
@@ -33,27 +40,58 @@ class SwapSentence(Corruption):
     blue). Where no sentence drawn offers one, two unlike words of the sentence change places. A foil may happen to be
     true of the picture: that noise is the price of needing no scene graph.
 
+    With ``rewrites`` a foil is made by one of them instead, drawn evenly; where none can change the sentence, it
+    becomes another picture's. The mark ``change`` says what was done.
+
     Args:
         probability: of a sentence that is not the picture's.
         foils: share of these that are foils; the rest are the sentences of other pictures.
         view: the view it belongs to.
+        rewrites: what makes a caption false (see :mod:`vlcli.data.language.rewrites`).
     """
 
     phase = "sentence"
 
-    def __init__(self, probability: float, foils: float, view: str) -> None:
+    def __init__(self, probability: float, foils: float, view: str, rewrites: Sequence[Rewrite] = ()) -> None:
         self.name, self.view = "matching", view
-        self.probability, self.foils = probability, foils
+        self.probability, self.foils, self.rewrites = probability, foils, list(rewrites)
+        self._tokenizer: Any = None
+        self._length: int | None = None
+
+    def ready(self, tokenizer: Any, length: int | None) -> None:
+        """Rewritten captions become ids as any other."""
+        self._tokenizer, self._length = (tokenizer, length) if self.rewrites else (None, None)
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         """Replace the sentence of ``sample``, or leave it; mark which."""
         sample.marks.example[MARK] = 1
+        if self.rewrites:
+            sample.marks.example[CHANGE] = 0
         if sample.text is None or rng.random() >= self.probability:
             return
         foiled = rng.random() < self.foils
+        if self.rewrites and self._rewrite(sample, rng, donor, foiled):
+            return
         changed = self._foil(sample, rng, donor) if foiled else self._other(sample, donor)
         if changed is not None:
             sample.text, sample.marks.example[MARK] = changed, 0
+
+    def _rewrite(self, sample: Sample, rng: np.random.Generator, donor: Donor, foiled: bool) -> bool:
+        """Rewrite the caption by the first rewrite that can, in a drawn order, else take another picture's."""
+        assert sample.text is not None
+        own = sample.text
+        for number in rng.permutation(len(self.rewrites)).tolist() if foiled else []:
+            made = self.rewrites[number](own.raw, rng)
+            changed = None if made is None else self._tokenizer.encode(made, f"{own.key}#{made}", self._length)
+            if changed is not None and changed.ids != own.ids:  # what lies behind the longest length changes nothing
+                sample.text = replace(changed, causal=own.causal)
+                sample.marks.example |= {MARK: 0, CHANGE: number + 2}
+                return True
+        other = self._other(sample, donor)
+        if other is not None:
+            sample.text = other
+            sample.marks.example |= {MARK: 0, CHANGE: 1}
+        return True
 
     @staticmethod
     def _other(sample: Sample, donor: Donor) -> TextSample | None:
@@ -116,6 +154,15 @@ def _exchanges(own: list[Word], other: list[Word]) -> list[tuple[int, Word]]:
     return found
 
 
+def _names(rewrites: Sequence[Spec | str]) -> list[str]:
+    """Names of the rewrites, numbered where one is used several times."""
+    given = [str(as_spec(spec)["name"]) for spec in rewrites]
+    return [
+        name if given.count(name) == 1 else f"{name}-{given[:place].count(name) + 1}"
+        for place, name in enumerate(given)
+    ]
+
+
 class Matching(Objective):
     """Cross-modality matching: a two-way guess whether sentence and picture belong together.
 
@@ -130,6 +177,10 @@ class Matching(Objective):
             another picture's sentence.
         view: the view it shares.
         head: a named head instead of the model's own.
+        rewrites: how near misses are made: ``other-attribute``, ``swapped-names``, ``turned-relation``,
+            ``other-number`` or one of your own. Where none can change a caption, another picture's is taken. Without
+            any, words are exchanged by their neighbours (see :class:`SwapSentence`). How often each was used
+            (``share``) and found out (``right``) is logged.
     """
 
     paper = "LXMERT, Tan and Bansal 2019, section 3.1.3"
@@ -144,10 +195,12 @@ class Matching(Objective):
         foils: float = 0.0,
         view: str = "corrupted",
         head: str | None = None,
+        rewrites: list[RewriteSpec] = [],  # noqa: B006 (a schema's default)
     ) -> None:
         super().__init__(model, facts)
-        self.view = view
-        self._corruption = SwapSentence(probability, foils, view)
+        self.view, self.rewrites = view, _names(rewrites)
+        built = [registry.build("rewrites", spec) for spec in rewrites]
+        self._corruption = SwapSentence(probability, foils, view, built)
         self.head = build_head(model, "matching", self.dim, 2, head)
 
     def corruption(self) -> SwapSentence:
@@ -162,8 +215,19 @@ class Matching(Objective):
         logits = full_precision(self.logits(step.fused(self.view)))  # (P, 2)
         truth = matched.long().repeat_interleave(len(logits) // len(matched))
         loss = Mean.of(F.cross_entropy(logits, truth, reduction="none"))
-        right = Mean.of((logits.argmax(-1) == truth).float())
-        return Outcome({"matching": loss}, outputs={"logits": logits}, metrics={"accuracy": right})
+        right = (logits.argmax(-1) == truth).float()
+        metrics = {"accuracy": Mean.of(right), **self._by_change(step, right)}
+        return Outcome({"matching": loss}, outputs={"logits": logits}, metrics=metrics)
+
+    def _by_change(self, step: Step, right: Tensor) -> dict[str, Mean]:
+        """How often each rewrite made the sentence, and how often that was found out."""
+        change = step.view(self.view).marks.get(CHANGE)
+        if change is None or not self.rewrites:
+            return {}
+        change = change.repeat_interleave(len(right) // len(change))
+        kinds = {name: change == number + 1 for number, name in enumerate(("other-picture", *self.rewrites))}
+        shares = {f"share/{name}": Mean.of(made.to(right.dtype)) for name, made in kinds.items()}
+        return shares | {f"right/{name}": Mean.of(right, made) for name, made in kinds.items()}
 
     def logits(self, fused: Fused) -> Tensor:
         """Scores (P, 2) of fused pairs: column 1 speaks for a match."""

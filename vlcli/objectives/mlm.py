@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch.nn.functional as F
@@ -16,6 +16,8 @@ from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
 from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.objectives.masked_roles import RolePicker, role_picker
+from vlcli.registry import RoleSpec
 
 MARK = "masked_words"
 """Per piece: the id that was hidden, -1 where none was."""
@@ -34,6 +36,7 @@ class MaskWords(Corruption):
         end: whether the last separator may be hidden too, so that a generator learns to stop.
         padded: count up to this length, padding as candidates like any other piece (``count``): a released rule.
         view: the view it belongs to.
+        picker: hides words by their role, or whole phrases; None: any word.
     """
 
     phase = "tokens"
@@ -50,12 +53,18 @@ class MaskWords(Corruption):
         end: bool = False,
         padded: int | None = None,
         view: str = "corrupted",
+        picker: RolePicker | None = None,
     ) -> None:
         self.name, self.view = "mlm", view
         self.mask_id, self.vocab_size = facts.mask_id, facts.vocab_size
         self.probability, self.shares = probability, shares
         self.whole_word, self.rule, self.limit, self.end = whole_word, rule, limit, end
-        self.padded = padded
+        self.padded, self.picker = padded, picker
+
+    def ready(self, tokenizer: Any, length: int | None) -> None:
+        """Words are recognised by their pieces."""
+        if self.picker is not None:
+            self.picker.ready(tokenizer)
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         """Replace the ids of ``sample``'s sentence."""
@@ -74,7 +83,12 @@ class MaskWords(Corruption):
         sample.marks.text[MARK] = labels
 
     def choose(self, text: TextSample, rng: np.random.Generator) -> list[int]:
-        """The places to hide, in order."""
+        """The places to hide, in order: by role where the sentence has such words, else by :meth:`usual`."""
+        chosen = None if self.picker is None else self.picker.pick(text, rng, self.probability, self.limit)
+        return self.usual(text, rng) if chosen is None else chosen
+
+    def usual(self, text: TextSample, rng: np.random.Generator) -> list[int]:
+        """The places to hide of a sentence whose words are all alike, in order."""
         groups = self._groups(text)
         if self.rule == "bernoulli":
             draws = rng.random(len(groups))
@@ -93,8 +107,11 @@ class MaskWords(Corruption):
         return sorted(place for place in chosen if place < len(text.ids))
 
     def _groups(self, text: TextSample) -> list[list[int]]:
-        """Places that are hidden together: single pieces, or the pieces of a word; specials never."""
+        """Places that are hidden together: single pieces, or the pieces of a word or phrase; specials never."""
         last = len(text.ids) - 1
+        if self.picker is not None and self.picker.phrase:
+            end = [[last]] if self.end and text.special[last] else []
+            return [*self.picker.groups(text)[1], *end]
         open_places = [i for i, special in enumerate(text.special) if not special or (self.end and i == last)]
         if not self.whole_word:
             return [[place] for place in open_places]
@@ -126,6 +143,12 @@ class MaskedLanguageModelling(Objective):
             allow.
         view: the view whose words are hidden; objectives that name one view share its passes.
         head: a named head instead of the model's own.
+        roles: hide words of these roles: ``place``, ``number``, ``attribute``, ``noun``, or ``words`` with a list or
+            patterns of your own. Each with ``probability``, one at least; at least one word of the sentence stays. A
+            sentence without such a word is masked like any other.
+        role_share: of the sentences that have such words, how many are masked by role.
+        phrase: hide whole phrases: the words of a role that belong together ("to the left of"); without ``roles`` also
+            names with their attributes ("a small red circle").
     """
 
     paper = "BERT, Devlin et al. 2019, section 3.1; cross-modal: LXMERT, Tan and Bansal 2019, section 3.1.1"
@@ -147,13 +170,16 @@ class MaskedLanguageModelling(Objective):
         on: Literal["auto", "fused", "text"] = "auto",
         view: str = "corrupted",
         head: str | None = None,
+        roles: list[RoleSpec] = [],  # noqa: B006 (a schema's default)
+        role_share: float = 1.0,
+        phrase: bool = False,
     ) -> None:
         super().__init__(model, facts)
         self._check(model, probability, mask_share, random_share, on)
         self.on, self.view, self.fuses = on, view, "fuse" in model.capabilities
         self.text_alone = on == "text"
-        options = {"whole_word": whole_word, "rule": rule, "limit": limit, "end": mask_end, "view": view}
-        options["padded"] = padded
+        options: dict[str, Any] = {"whole_word": whole_word, "rule": rule, "limit": limit, "view": view}
+        options |= {"end": mask_end, "padded": padded, "picker": role_picker(roles, role_share, phrase)}
         self._corruption = MaskWords(facts, probability, (mask_share, random_share), **options)
         self.head = build_head(model, "mlm", self.dim, facts.vocab_size, head)
 

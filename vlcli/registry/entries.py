@@ -24,6 +24,8 @@ KINDS = (
     "datasets",
     "tasks",
     "transforms",
+    "roles",
+    "rewrites",
     "exporters",
     "drawings",
     "trackers",

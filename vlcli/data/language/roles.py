@@ -1,0 +1,128 @@
+"""Roles: which words of a sentence say where, how many, or of what kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from vlcli.data.english import FUNCTION_WORDS, part_of_speech
+from vlcli.data.language.lexicon import ATTRIBUTE, NUMBER, NUMBER_PHRASES, PLACE, PLACE_PHRASES
+from vlcli.data.language.phrases import Finder, Span, as_phrases, is_verb_left, matches
+from vlcli.errors import ComponentError
+
+
+class Role:
+    """Words of one role: the base of every role."""
+
+    paper = ""
+
+    def spans(self, words: Sequence[str]) -> list[Span]:
+        """Where they stand.
+
+        Args:
+            words: of a sentence, lower case and without punctuation at their ends; empty where nothing was left.
+
+        Returns:
+            Runs of words that belong together; they may overlap those of another role.
+        """
+        raise AttributeError(f"{type(self).__name__} finds no words")
+
+
+class Listed(Role):
+    """Words and phrases of a list, and what regular expressions find.
+
+    Args:
+        words: words and phrases.
+        patterns: compiled.
+    """
+
+    def __init__(self, words: Iterable[str], patterns: Sequence[re.Pattern[str]] = ()) -> None:
+        self._finder, self._patterns = Finder(as_phrases(words)), list(patterns)
+
+    def spans(self, words: Sequence[str]) -> list[Span]:
+        """Listed phrases, the longest first, and what the patterns find beside them."""
+        found = self._finder.find(words)
+        covered = {place for span in found for place in range(*span)}
+        for span in matches(words, self._patterns):
+            if covered.isdisjoint(range(*span)):
+                found.append(span)
+                covered.update(range(*span))
+        return sorted(found)
+
+
+class Place(Listed):
+    """Words of place in English: left of, above, in the middle, behind, next to (the lists are in docs/training.md).
+
+    ``left`` as a verb ("has left the room") does not count.
+    """
+
+    def __init__(self) -> None:
+        super().__init__([*PLACE, *PLACE_PHRASES])
+
+    def spans(self, words: Sequence[str]) -> list[Span]:
+        """Phrases and words of place."""
+        found = super().spans(words)
+        return [(a, b) for a, b in found if b - a > 1 or words[a] != "left" or not is_verb_left(words, a)]
+
+
+class Number(Listed):
+    """Words of number in English: two, more, several, 12 (the lists are in docs/training.md)."""
+
+    def __init__(self) -> None:
+        super().__init__([*NUMBER, *NUMBER_PHRASES], [re.compile(r"\b\d+\b")])
+
+
+class Attribute(Listed):
+    """Words of attribute in English: red, small, wooden, open (the lists are in docs/training.md)."""
+
+    def __init__(self) -> None:
+        super().__init__(ATTRIBUTE)
+
+
+class Noun(Role):
+    """Names of things in English, one word each: nouns by a list and by their endings."""
+
+    def spans(self, words: Sequence[str]) -> list[Span]:
+        """Every noun."""
+        return [(place, place + 1) for place, word in enumerate(words) if word and _names_a_thing(word)]
+
+
+def _names_a_thing(word: str) -> bool:
+    listed = word in PLACE or word in NUMBER or word in ATTRIBUTE or word in FUNCTION_WORDS or word.isdigit()
+    return not listed and part_of_speech(word) == "NN"
+
+
+class Words(Listed):
+    """A list of one's own, of any language: words, phrases, regular expressions.
+
+    Args:
+        words: words and phrases; capitals do not matter.
+        patterns: regular expressions over the lower-case sentence without punctuation at the ends of its words; what
+            one finds counts where it begins and ends with a word.
+
+    Raises:
+        ComponentError: both are empty, or a pattern is no regular expression.
+    """
+
+    def __init__(self, *, words: list[str] = [], patterns: list[str] = []) -> None:  # noqa: B006 (a schema's default)
+        if not words and not patterns:
+            what = "The role `words` needs words or patterns."
+            raise ComponentError(what, where="role words", hint="words: [left of, above], or patterns: ['[a-z]+most']")
+        super().__init__(words, [_compiled(pattern) for pattern in patterns])
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        got = f"{pattern!r}: {error}"
+        raise ComponentError("A pattern is no regular expression.", where="role words", got=got) from None
+
+
+def content(words: Sequence[str], span: Span) -> list[int]:
+    """The places of a run that carry its meaning: without "of", "the" and the like, unless nothing else is there."""
+    kept = [place for place in range(*span) if words[place] not in _GRAMMAR]
+    return kept or list(range(*span))
+
+
+_GRAMMAR = frozenset(["of", "the", "a", "an", "to", "on", "at", "in", "is", "are", "from", "than", "by"])
