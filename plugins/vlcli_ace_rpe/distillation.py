@@ -13,7 +13,7 @@ from vlcli.errors import ComponentError
 from vlcli.nn import Facts, Model, Step, initialise
 from vlcli.objectives import Mean, Outcome
 from vlcli.objectives.base import full_precision
-from vlcli.objectives.contrast import Known, summary
+from vlcli.objectives.contrast import Known, dealt_order, summary
 from vlcli.objectives.mlm import MARK, MaskedLanguageModelling
 from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
 from vlcli.registry import RoleSpec
@@ -26,7 +26,8 @@ class MomentumContrast(MomentumHeads):
     examples of its picture in equal shares (``same: image``, ALBEF's retrieval), or those of its sentence, too
     (``shared``). Hard negatives read its scores (``contrast-matching``).
 
-    The queue takes any batch, also the last one of an epoch; from several processes it takes all their vectors.
+    The queue takes any batch, also the last one of an epoch; from several processes it takes all their vectors, in the
+    order in which one process would hold them.
 
     Args:
         model: gives the vectors.
@@ -123,15 +124,17 @@ class MomentumContrast(MomentumHeads):
         return F.normalize(full_precision(head(summary(states))), dim=-1)
 
     def after_step(self, step: Step, outcome: Outcome) -> None:
-        """The batch enters the queue, the oldest leave it."""
-        texts, images = step.gather(outcome.outputs["new_texts"]), step.gather(outcome.outputs["new_images"])
+        """The batch enters the queue, the oldest leave it; the order does not depend on the number of processes."""
+        found = outcome.outputs
+        order = dealt_order(step.gather(torch.tensor([len(found["own"])], device=found["own"].device)))
+        texts, images = step.gather(found["new_texts"])[order], step.gather(found["new_images"])[order]
         size, count = self.text_queue.shape[1], len(texts)
         places = (self.place + torch.arange(count, device=texts.device)) % size
         newest = slice(max(0, count - size), count)  # of a batch larger than the queue only the end fits
         self.text_queue[:, places[newest]] = texts[newest].T.to(self.text_queue.dtype)
         self.image_queue[:, places[newest]] = images[newest].T.to(self.image_queue.dtype)
-        self.text_ids[places[newest]] = outcome.outputs["texts"][newest]
-        self.image_ids[places[newest]] = outcome.outputs["images"][newest]
+        self.text_ids[places[newest]] = found["texts"][order][newest]
+        self.image_ids[places[newest]] = found["images"][order][newest]
         self.place.copy_((self.place + count) % size)
         self.filled.copy_((self.filled + count).clamp(max=size))
 

@@ -117,7 +117,8 @@ class SwinBias(BucketPosition):
 
 
 def _resized(table: Tensor, was: int, now: int) -> Tensor:
-    image = table[:, : was * was].reshape(1, -1, was, was).float()
+    image = table[:, : was * was].reshape(1, -1, was, was)
+    image = image if image.dtype == torch.float64 else image.float()
     grown = F.interpolate(image, size=(now, now), mode="bicubic", align_corners=False)
     return torch.cat([grown.flatten(2)[0].to(table.dtype), table[:, was * was :]], 1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -143,10 +144,23 @@ def test_gqa_scores_equal_a_second_computation(seed: int) -> None:
          "group": row["groups"]["global"] or "", "entailed": row["entailed"], **row["types"]}
         for number, row in questions.items()
     ]  # fmt: skip
-    assert gqa.scores(rows, choices) == pytest.approx(second_computation(questions, guesses, choices), abs=1e-12)
+    found = gqa.scores(rows, choices)
+    baselines = {name: found.pop(name) for name in list(found) if name.startswith("most_frequent")}
+    assert found == pytest.approx(second_computation(questions, guesses, choices), abs=1e-12)
+    balanced = [row for row in questions.values() if row["isBalanced"]]
+    assert baselines["most_frequent"] == pytest.approx(most_given(row["answer"] for row in balanced))
+    for kind in ("query", "verify"):
+        asked = [row["answer"] for row in balanced if row["types"]["structural"] == kind]
+        assert baselines[f"most_frequent/{kind}"] == pytest.approx(most_given(asked))
+    assert {f"most_frequent/{name}" for name in ("open", "binary", "attr", "rel")} < set(baselines)
+
+
+def most_given(answers: Iterable[str]) -> float:
+    counts = Counter(answers)
+    return max(counts.values()) / counts.total()
 
 
 def test_gqa_scores_say_only_what_the_rows_allow() -> None:
     rows = [{"key": "1", "prediction": "a", "answer": "a"}, {"key": "2", "prediction": "a", "answer": "b"}]
-    assert gqa.scores(rows) == {"accuracy": 0.5}
+    assert gqa.scores(rows) == {"accuracy": 0.5, "most_frequent": 0.5}
     assert gqa.scores([]) == {}

@@ -110,6 +110,9 @@ def test_accuracy_by_label_and_the_file_of_answers(tmp_path: Path) -> None:
     assert [row["prediction"] for row in found] == ["contradiction", "entailment", "entailment", "neutral"]
     assert task.score(found) == {
         "accuracy": 0.5,
+        "most_frequent": 0.5,
+        "most_frequent/a": 0.5,
+        "most_frequent/b": 1.0,
         "accuracy/contradiction": 1.0,
         "accuracy/neutral": 0.0,
         "accuracy/entailment": 0.5,

@@ -99,6 +99,8 @@ def test_gqa_decodes_scores_and_submits(tmp_path: Path) -> None:
     rows = [{**row, "key": number} for row, number in zip(rows, "abc", strict=True)]
     assert [row["correct"] for row in rows] == [True, False, True]
     wanted = {"accuracy": 2 / 3, "binary": 0.5, "open": 1.0, "accuracy/query": 1.0, "accuracy/verify": 0.5}
+    wanted |= {f"most_frequent/{name}": share for name, share in {"binary": 0.5, "open": 1.0, "query": 1.0}.items()}
+    wanted |= {"most_frequent": 1 / 3, "most_frequent/verify": 0.5}
     assert task.score(rows) == pytest.approx(wanted | {"consistency": 0.0})
     (file,) = task.submission(rows, tmp_path)
     assert json.loads(file.read_text())[2] == {"questionId": "c", "prediction": "red"}
@@ -112,7 +114,7 @@ def test_gqa_reads_the_file_of_choices(tmp_path: Path) -> None:
     task, _ = answered("gqa", ("no", "yes"), [0, 0, 0])
     task.choices = reader.choices()
     found = task.score([{"key": "01", "prediction": "no", "answer": "yes"}])
-    assert found == {"accuracy": 0.0, "validity": 1.0, "plausibility": 0.0}
+    assert found == {"accuracy": 0.0, "most_frequent": 1.0, "validity": 1.0, "plausibility": 0.0}
     assert gqa(tmp_path, split="train").choices() == {}
 
 

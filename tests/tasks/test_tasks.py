@@ -51,7 +51,10 @@ def test_vqa_scores_by_the_official_rule_and_submits(tmp_path):
     rows = task.decode({"answering": {"logits": logits}}, batch)
     assert [row["prediction"] for row in rows] == ["yes", "no", "red"]
     found = task.score(rows)
+    baselines = {name: found.pop(name) for name in list(found) if name.startswith("most_frequent")}
     assert found == pytest.approx({"accuracy": (1 + 0.6 + 0.6) / 3, "accuracy/yes/no": 0.8, "accuracy/other": 0.6})
+    kinds = {"most_frequent/yes/no": 1.0, "most_frequent/other": 1.0}
+    assert baselines == pytest.approx({"most_frequent": 2 / 3, **kinds})
     (file,) = task.submission(rows, tmp_path)
     assert json.loads(file.read_text())[0] == {"question_id": 7, "answer": "yes"}
     with pytest.raises(ComponentError, match="over 3 classes"):

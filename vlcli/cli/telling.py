@@ -6,6 +6,7 @@ from typing import Any
 
 from vlcli.cli import console
 from vlcli.cli.guard import as_vlcli, report
+from vlcli.metrics.baseline import beside, without_baselines
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import Resolved
 from vlcli.recipe.plan import Options, Step
@@ -104,7 +105,7 @@ def _show(outcomes: list[Outcome], table: Table | None) -> None:
     console.table(["stage", "kind", "action", "time", "metrics", "folder"], rows)
     if table is not None and any(value is not None for _, values in table.rows for value in values):
         console.out("")
-        console.table(table.columns, table.text_rows(), table.title)
+        console.table(table.columns, table.text_rows(), table.text_title())
 
 
 def outcome_row(outcome: Outcome) -> dict[str, Any]:
@@ -132,10 +133,19 @@ def exit_code(outcomes: list[Outcome]) -> int:
 
 
 def main_metrics(metrics: dict[str, float], most: int = 3) -> str:
-    """The first few numbers in one cell, without those per kind or group, which the tables show."""
-    depth = min((name.count("/") for name in metrics), default=0)
-    plain = [(name, value) for name, value in metrics.items() if name.count("/") == depth]
-    return "  ".join(f"{name} {number(value)}" for name, value in plain[:most])
+    """The first few numbers in one cell, without those per kind or group, which the tables show.
+
+    An accuracy stands beside that of the most frequent answer.
+    """
+    shown = without_baselines(metrics)
+    depth = min((name.count("/") for name in shown), default=0)
+    plain = [name for name in shown if name.count("/") == depth]
+    return "  ".join(_told(name, metrics) for name in plain[:most])
+
+
+def _told(name: str, metrics: dict[str, float]) -> str:
+    other = beside(name, metrics)
+    return f"{name} {number(metrics[name])}" + (f" (most frequent {number(metrics[other])})" if other else "")
 
 
 def number(value: float) -> str:

@@ -17,7 +17,7 @@ from vlcli.features.extraction import Share
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Model, Recorder, device_of
 from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean
+from vlcli.objectives.base import Mean, full_precision
 from vlcli.progress import Progress, Silent
 from vlcli.tasks.base import Task
 
@@ -83,10 +83,10 @@ class TaskRunner:
         return _Passes(self.learner, batch, record, self.autocast)
 
     def predict(self, step: Step, only: str | None = None) -> dict[str, dict[str, Tensor]]:
-        """``predict`` of every objective that has one, in float32."""
+        """``predict`` of every objective that has one, in float32 (float64 where the model computes in it)."""
         with _grad(step.record), self.autocast():
             outputs = self.learner.predict(step, only)
-        return {name: {key: _plain(value) for key, value in found.items()} for name, found in outputs.items()}
+        return {name: {key: full_precision(value) for key, value in found.items()} for name, found in outputs.items()}
 
     def embed(self, step: Step, objective: str, side: Literal["text", "image"]) -> Tensor:
         """Vectors of a batch's unique sentences or pictures, in float32."""
@@ -115,10 +115,6 @@ class _Passes(Step):
 
 def _grad(record: Recorder | None) -> AbstractContextManager[Any]:
     return nullcontext() if record is not None and record.gradients else torch.no_grad()
-
-
-def _plain(value: Tensor) -> Tensor:
-    return value.float() if value.is_floating_point() else value
 
 
 def fingerprint(learner: Learner, objective: str) -> str:

@@ -222,10 +222,10 @@ class Loader:
             inner |= self._heads_taken(state)
             state = {n: v for n, v in state.items() if not n.startswith("model.")} | self._from_model(inner)
         for name, objective in self.learner.objectives.items():
-            prefix = f"objectives.{self._giver(name, state)}."
-            inner = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
-            if inner:
-                state = {n: v for n, v in state.items() if not n.startswith(prefix)}
+            taken = self._taken(name, state)
+            if taken:
+                inner = {own: state[n] for n, own in taken.items()}
+                state = {n: v for n, v in state.items() if n not in taken}
                 adapted = objective.adapt(inner, self.report.reshaped)  # type: ignore[operator]
                 state |= {f"objectives.{name}.{n}": v for n, v in adapted.items()}
         return state
@@ -240,13 +240,23 @@ class Loader:
                 found |= {part + n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
         return found
 
-    def _giver(self, name: str, state: Iterable[str]) -> str:
-        """Whose part of the checkpoint an objective takes: its own, else one of its kind, else an ancestor's."""
+    def _taken(self, name: str, state: Iterable[str]) -> dict[str, str]:
+        """What an objective takes of the checkpoint, and what it calls it: the first giver's, gaps filled by others."""
+        first, *others = self._givers(name, state)
+        found = {n: n.removeprefix(f"objectives.{first}.") for n in state if n.startswith(f"objectives.{first}.")}
+        wanted = set(self.learner.objectives[name].state_dict())
+        for giver in others:
+            lacking = wanted - set(found.values())
+            found |= {n: own for own in lacking if (n := f"objectives.{giver}.{own}") in state}
+        return found
+
+    def _givers(self, name: str, state: Iterable[str]) -> list[str]:
+        """Whose parts of the checkpoint an objective takes: its own, then one of its kind, then its ancestors'."""
         held = {n.split(".")[1] for n in state if n.startswith("objectives.")}
         kind = str(self.learner.parts[name].spec["name"])
         others = [kind, *self.learner.objectives[name].inherits]  # type: ignore[operator, union-attr]
         heirs = [n for n in others if n not in self.learner.objectives]
-        return next((n for n in [name, *heirs] if n in held), name)
+        return [n for n in dict.fromkeys([name, *heirs]) if n in held] or [name]
 
     def _from_model(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         adapted = self.learner.model.adapt(state, self.report.reshaped)

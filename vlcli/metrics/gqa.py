@@ -10,7 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import by_kind
+from vlcli.metrics.vqa import same
 
 Row = Mapping[str, Any]
 COMMON = ("color", "material", "shape")
@@ -20,23 +22,27 @@ COMMON = ("color", "material", "shape")
 def scores(rows: Sequence[Row], choices: Mapping[str, Mapping[str, Sequence[str]]] | None = None) -> dict[str, float]:
     """Every score that the rows allow: accuracies and distribution over balanced questions.
 
+    Each accuracy stands beside ``most_frequent``, that of the most frequent answer to the same questions. Answers are
+    equal where they are after normalisation; no two of GQA's published 1,842 become one by it.
+
     Args:
         rows: predictions whose answer is known.
         choices: ``valid`` and ``plausible`` answers by question id.
     """
-    judged = [{**row, "correct": row["prediction"] == row["answer"]} for row in rows]
+    judged = [{**row, "correct": same(row["prediction"], row["answer"])} for row in rows]
     balanced = [row for row in judged if row.get("balanced", True)]
     if not balanced:
         return {}
-    found = {"accuracy": _mean(row["correct"] for row in balanced)}
+    found = {"accuracy": _mean(row["correct"] for row in balanced), **most_frequent(balanced)}
     typed = [
         {**row, "kind": "open" if row["structural"] == "query" else "binary"}
         for row in balanced
         if row.get("structural")
     ]
-    found |= by_kind(typed, "kind")
+    found |= by_kind(typed, "kind") | most_frequent(typed, "kind")
     for kind in ("structural", "semantic"):
         found |= {f"accuracy/{name}": value for name, value in by_kind(balanced, kind).items()}
+        found |= most_frequent(balanced, kind)
     if (value := consistency(balanced, judged)) is not None:
         found["consistency"] = value
     if (value := distribution(balanced)) is not None:

@@ -17,6 +17,8 @@ _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eigh
 NUMBERS = {"none": "0", **{word: str(number) for number, word in enumerate(_NUMBERS)}}
 _COMMA_IN_NUMBER = re.compile(r"\d,\d")
 _PERIOD = re.compile(r"\.(?!\d)")
+OFFICIAL = 10
+"""People who answered each question of VQA."""
 _MOST_PERIODS = 32  # the official call passes a flag (whose value is 32) where a count belongs
 
 _FORMS = """
@@ -63,7 +65,7 @@ def trim(answer: str) -> str:
 @lru_cache(maxsize=1 << 16)
 def table_form(answer: str) -> str:
     """An answer as tables of the field hold it (Teney et al. 2018's code): normalised, the last commas left out."""
-    return strip_words(strip_punctuation(answer)).replace(",", "")
+    return strip_words(strip_punctuation(answer)).replace(",", "") or trim(answer).lower()
 
 
 @lru_cache(maxsize=1 << 16)
@@ -73,19 +75,45 @@ def normalise(answer: str) -> str:
 
 
 def accuracy(answer: str, given: Sequence[str]) -> float:
-    """The official accuracy of one answer against the (ten) ``given`` by people.
+    """The accuracy of one answer against those ``given``: VQA's rule for people, exact match for a single answer.
 
-    For each person: min(1, matches among the others / 3); then the mean over people. As in the official code, answers
-    are normalised only where people disagree.
+    People's answers: for each person, min(1, matches among the others / 3); then the mean over people. Both sides are
+    normalised alike. Only where ten people agree to the letter does the official code compare answers as they are
+    written, and so does this, since scores must agree with the server's.
+
+    Args:
+        answer: the one to be judged.
+        given: one answer, or one of each person; no answer scores 0.
     """
-    answer, people = trim(answer), [trim(item) for item in given]
-    if not people:
-        return 0.0
-    if len(set(people)) > 1:
-        answer, people = normalise(answer), [normalise(item) for item in people]
+    answer, *people = _alike([answer, *given])
+    if len(people) < 2:
+        return float(people == [answer])
     matches = sum(item == answer for item in people)
     left_out = [min(1.0, (matches - (item == answer)) / 3) for item in people]
     return sum(left_out) / len(left_out)
+
+
+def accuracies(given: Sequence[str]) -> dict[str, float]:
+    """Each answer that was ``given``, as it is compared, with the :func:`accuracy` it would have."""
+    return {answer: accuracy(answer, given) for answer in _alike(["", *given])[1:]}
+
+
+def same(first: str, second: str) -> bool:
+    """Whether two answers are one after normalisation."""
+    return first == second or comparable(first) == comparable(second)
+
+
+def comparable(answer: str) -> str:
+    """The normalised form; where nothing is left of it (the answer "a"), the answer in lower case."""
+    return normalise(answer) or trim(answer).lower()
+
+
+def _alike(answers: Sequence[str]) -> list[str]:
+    """An answer and those of people, in the forms that are compared."""
+    plain = [trim(item) for item in answers]
+    if len(plain) == OFFICIAL + 1:
+        return plain if len(set(plain[1:])) == 1 else [normalise(item) for item in plain]
+    return [comparable(item) for item in plain]
 
 
 def occurrence_score(count: int) -> float:

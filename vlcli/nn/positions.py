@@ -162,7 +162,8 @@ class LearnedPosition(TokenPosition):
             return state
         table = state["table.weight"]
         front, cells = table[: self.specials], table[self.specials :]
-        image = cells.T.reshape(1, -1, *old).float()
+        exact = cells if cells.dtype == torch.float64 else cells.float()
+        image = exact.T.reshape(1, -1, *old)
         wide = F.interpolate(image, size=new, mode="bicubic", align_corners=False)
         grown = wide.flatten(2)[0].T.to(table.dtype)
         return {**state, "table.weight": torch.cat([front, grown])}

@@ -17,7 +17,7 @@ from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
 from vlcli.objectives.answers import KEY, AnswerTable, encode
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
 from vlcli.objectives.blanking import Only, seen
 
 
@@ -76,8 +76,8 @@ class Answering(Objective):
         given = step.batch.targets.get("answers") or [None] * len(step.batch)
         rows = self._rows(given, step.view(name).marks.get("matched"))
         fused = step.fused(name)
-        logits = self.head(fused.by_example()[rows.to(fused.pooled.device)])  # (Q, A)
-        target = self.targets([given[row] for row in rows.tolist()]).to(logits.device)
+        logits = full_precision(self.head(fused.by_example()[rows.to(fused.pooled.device)]))  # (Q, A)
+        target = self.targets([given[row] for row in rows.tolist()]).to(logits)
         score = target.gather(1, logits.argmax(1, keepdim=True))
         loss = self._bce(logits, target) if self.loss == "bce" else self._ce(logits, target, step.batch.seeds[rows])
         return Outcome({"answering": loss}, metrics={"score": Mean.of(score)})
@@ -91,11 +91,11 @@ class Answering(Objective):
         return seen(step, self.view, self.only)
 
     def targets(self, given: Sequence[Mapping[str, float]]) -> Tensor:
-        """(Q, A) the score of every answer of the table."""
-        made = torch.zeros(len(given), len(self.table.answers))
+        """(Q, A) the score of every answer of the table, in float64."""
+        made = torch.zeros(len(given), len(self.table.answers), dtype=torch.float64)
         for row, answers in enumerate(given):
             for answer, score in answers.items():
-                if (place := self.table.index.get(answer)) is not None:
+                if (place := self.table.find(answer)) is not None:
                     made[row, place] = score
         return made
 
@@ -131,13 +131,13 @@ class Answering(Objective):
 
     @staticmethod
     def _bce(logits: Tensor, target: Tensor) -> Mean:
-        terms = functional.binary_cross_entropy_with_logits(logits.float(), target, reduction="none")
+        terms = functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
         return Mean.of(terms.sum(1))
 
     def _ce(self, logits: Tensor, target: Tensor, seeds: Tensor) -> Mean:
         known = target.sum(1) > 0
         chosen = self._draw(target, seeds) if self.sample else target.argmax(1)
-        return Mean.of(functional.cross_entropy(logits.float(), chosen, reduction="none"), known)
+        return Mean.of(functional.cross_entropy(logits, chosen, reduction="none"), known)
 
     @staticmethod
     def _draw(target: Tensor, seeds: Tensor) -> Tensor:

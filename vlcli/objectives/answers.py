@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.data.answers import AnswerList
+from vlcli.metrics.vqa import table_form
 
 _END = b"\x00"
 KEY = "table.utf8"
@@ -26,7 +27,12 @@ class AnswerTable(nn.Module):
         super().__init__()
         self.answers = answers
         self.index = {answer: row for row, answer in enumerate(answers)}
+        self._forms = {table_form(answer): row for row, answer in reversed(tuple(enumerate(answers)))}
         self.register_buffer("utf8", encode(answers))
+
+    def find(self, answer: str) -> int | None:
+        """The row of an answer as it is written, else of the first string of ours whose normalised form it is."""
+        return self.index.get(answer, self._forms.get(answer))
 
     def adapt(
         self,

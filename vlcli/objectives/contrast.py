@@ -53,6 +53,21 @@ class Known:
         return same_text | (self.images[self.own][:, None] == self.images[None])
 
 
+def dealt_order(counts: Tensor) -> Tensor:
+    """(N,) which gathered row comes first, second ... where one process holds all examples of a batch.
+
+    Examples are dealt to the processes in turn, while gathered rows lie in rank order.
+
+    Args:
+        counts: (processes,) examples of each.
+
+    >>> dealt_order(torch.tensor([3, 2])).tolist()
+    [0, 3, 1, 4, 2]
+    """
+    turns = torch.cat([torch.arange(count, device=counts.device) for count in counts.tolist()])
+    return turns.argsort(stable=True)
+
+
 class Contrast(Objective):
     """Image-text contrast (InfoNCE) with a learned temperature, over the examples of all processes.
 

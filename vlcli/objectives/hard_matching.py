@@ -12,7 +12,7 @@ from vlcli.errors import DataError
 from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
 
 
 class HardMatching(Objective):
@@ -57,7 +57,7 @@ class HardMatching(Objective):
         wrong = self._wrong(step, own_texts, own_images)
         texts = torch.cat([own_texts, *(pair[0] for pair in wrong)])
         images = torch.cat([own_images, *(pair[1] for pair in wrong)])
-        logits = self.head(step.fuse_rows(texts, images, self.view).pooled).float()  # (P, 2)
+        logits = full_precision(self.head(step.fuse_rows(texts, images, self.view).pooled))  # (P, 2)
         truth = (torch.arange(len(texts), device=logits.device) < len(own_texts)).long()
         loss = functional.cross_entropy(logits, truth, reduction="none")
         right = (logits.argmax(1) == truth).float()
@@ -101,7 +101,7 @@ class HardMatching(Objective):
     def _hardest(self, step: Step, pairs: tuple[Tensor, Tensor], rng: torch.Generator) -> Tensor:
         """(N, negatives) places, drawn in proportion to the probability of a match."""
         fused = step.fuse_rows(pairs[0].reshape(-1), pairs[1].reshape(-1), self.view)
-        match = self.head(fused.pooled).float().softmax(-1)[:, 1].reshape(pairs[0].shape)
+        match = full_precision(self.head(fused.pooled)).softmax(-1)[:, 1].reshape(pairs[0].shape)
         return torch.multinomial(match.cpu() + 1e-9, self.negatives, generator=rng).to(pairs[0].device)
 
 

@@ -15,7 +15,7 @@ from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
 from vlcli.objectives.answers import AnswerTable
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
 from vlcli.objectives.labels import class_ids
 from vlcli.objectives.mixing import Mixing, batch_seed, soft_targets
 
@@ -84,7 +84,7 @@ class ImageClassification(Objective):
             targets = targets * share + targets.flip(0) * (1 - share)
         logits = self.logits(step, view)
         known = targets.sum(1) > 0.5
-        losses = -(targets * functional.log_softmax(logits.float(), -1)).sum(-1)
+        losses = -(targets * functional.log_softmax(full_precision(logits), -1)).sum(-1)
         right = (logits.argmax(1) == labels.argmax(1)).float()
         metrics = {"accuracy": Mean.of(right, known)} if share == 1 else {}
         return Outcome({"image-classification": Mean.of(losses, known)}, {"logits": logits}, metrics)

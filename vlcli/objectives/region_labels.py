@@ -13,7 +13,7 @@ from vlcli.errors import DataError
 from vlcli.nn.batch import Pixels
 from vlcli.nn.model import Facts, Model, initialise
 from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
 
 
 class RegionLabels(Objective):
@@ -72,5 +72,5 @@ def _score(logits: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Mean, M
     """Loss and accuracy of ``logits`` (M, R, C) where ``labels`` (M, R) are known."""
     known = labels >= 0 if mask is None else (labels >= 0) & mask
     chosen, truth = logits[known], labels[known].long()
-    loss = functional.cross_entropy(chosen.float(), truth, reduction="none")
+    loss = functional.cross_entropy(full_precision(chosen), truth, reduction="none")
     return Mean.of(loss), Mean.of((chosen.argmax(-1) == truth).float())

@@ -17,6 +17,7 @@ from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.features.extraction import Share
+from vlcli.metrics.baseline import suspicious
 from vlcli.nn.model import device_of
 from vlcli.recipe.schema import Evaluate, Reading
 from vlcli.registry import Spec, as_spec
@@ -47,6 +48,8 @@ def run(context: StageContext) -> StageResult:
     if processes.rank():
         return StageResult({}, {})
     files = write_result(context, task, result)
+    for line in suspicious(result.metrics):
+        context.progress.warn(line)
     facts: dict[str, object] = {"examples": data.total, "model": str(bundle.folder)}
     return StageResult(result.metrics, files, _notes(result, data), facts)
 
@@ -183,4 +186,4 @@ def write_result(context: StageContext, task: Task, result: Result) -> dict[str,
 
 def _notes(result: Result, data: Pipeline) -> list[str]:
     notes = [] if result.metrics else ["the data have no labels: predictions were written, nothing was scored"]
-    return notes + data.notes()
+    return notes + suspicious(result.metrics) + data.notes()

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vlcli.metrics.baseline import baselines, without_baselines
 from vlcli.metrics.interval import Interval, interval
 from vlcli.recipe.schema import TableOptions
 from vlcli.stages.runner import Outcome
@@ -28,25 +29,40 @@ class Table:
         title: what it shows.
         columns: the label's column, then one per metric.
         rows: label and one value (or interval, or None) per metric.
+        beside: by row label and metric, what the most frequent answer scores where the metric is an accuracy.
     """
 
     title: str
     columns: list[str]
     rows: list[tuple[str, list[float | Interval | None]]] = field(default_factory=list)
+    beside: dict[str, dict[str, float | Interval]] = field(default_factory=dict)
 
     def text_rows(self) -> list[list[str]]:
-        """As strings."""
-        return [[label, *[_cell(value) for value in values]] for label, values in self.rows]
+        """As strings; in brackets, what the most frequent answer scores."""
+        return [[label, *self._cells(label, values)] for label, values in self.rows]
+
+    def text_title(self) -> str:
+        """The title, and what stands in brackets."""
+        known = any(self.beside.values())
+        return f"{self.title} (in brackets: the most frequent answer)".lstrip() if known else self.title
+
+    def _cells(self, label: str, values: Sequence[float | Interval | None]) -> list[str]:
+        others = self.beside.get(label, {})
+        shown = [(_cell(value), others.get(name)) for name, value in zip(self.columns[1:], values, strict=True)]
+        return [cell if other is None else f"{cell} ({_cell(other)})" for cell, other in shown]
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``."""
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "label": label,
                 "metrics": {name: _plain(value) for name, value in zip(self.columns[1:], values, strict=True)},
             }
             for label, values in self.rows
         ]
+        for row in rows:
+            if others := self.beside.get(row["label"]):
+                row["most_frequent"] = {name: _plain(value) for name, value in others.items()}
         return {"title": self.title, "rows": rows}
 
 
@@ -58,7 +74,8 @@ def recipe_table(layout: TableOptions, outcomes: Sequence[Outcome]) -> Table:
     values: list[tuple[str, list[float | Interval | None]]] = [
         (label, [metrics.get(name) for name in names]) for label, metrics in rows.items()
     ]
-    return Table(layout.title, ["", *names], values)
+    beside = {label: baselines(names, metrics) for label, metrics in rows.items()}
+    return Table(layout.title, ["", *names], values, dict(beside))
 
 
 def labelled(layout: TableOptions | None, outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
@@ -81,17 +98,27 @@ def seeds_table(runs: Mapping[str, Sequence[Mapping[str, float]]], patterns: Seq
     names = choose([metrics for seeds in runs.values() for metrics in seeds], patterns)
     table = Table(title, ["", *names])
     for label, seeds in runs.items():
+        table.beside[label] = _over_seeds([baselines(names, metrics) for metrics in seeds])
         values = [[metrics[name] for metrics in seeds if name in metrics] for name in names]
         table.rows.append((label, [interval(given) if given else None for given in values]))
     return table
 
 
 def choose(rows: Any, patterns: Sequence[str] | None) -> list[str]:
-    """The metrics to show: by pattern, each once, in order of first appearance."""
-    every = list(dict.fromkeys(name for metrics in rows for name in metrics))
+    """The metrics to show: by pattern, each once, in order of first appearance.
+
+    Without patterns all of them, but for the most frequent answer's, which stand beside the accuracies.
+    """
+    rows = list(rows)
     if not patterns:
-        return every
+        return list(dict.fromkeys(name for metrics in rows for name in without_baselines(metrics)))
+    every = list(dict.fromkeys(name for metrics in rows for name in metrics))
     return list(dict.fromkeys(name for pattern in patterns for name in every if fnmatch.fnmatchcase(name, pattern)))
+
+
+def _over_seeds(seeds: Sequence[Mapping[str, float]]) -> dict[str, float | Interval]:
+    names = dict.fromkeys(name for found in seeds for name in found)
+    return {name: interval([found[name] for found in seeds if name in found]) for name in names}
 
 
 def _cell(value: float | Interval | None) -> str:

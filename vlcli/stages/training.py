@@ -14,6 +14,7 @@ from vlcli.engine.files import write_json
 from vlcli.engine.loop import Evaluate, Loop, Outcome, Score
 from vlcli.engine.optim import freeze
 from vlcli.engine.trackers import Tracker, read_log
+from vlcli.metrics.baseline import suspicious
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Training
 from vlcli.report.curves import draw_curves, loss_series
@@ -87,11 +88,18 @@ def _evaluator(parts: Assembly, config: Training, context: StageContext, progres
         runner = TaskRunner(parts.learner, parts.validation, progress=progress, label="validate", **options)
         if parts.task is not None:
             metrics = score_task(parts.task, runner)
-            return Score(metrics, metrics.get(parts.task.metric, 0.0))
+            return Score(metrics, _value(parts.task.metric, metrics, epoch, progress))
         metrics = mean_losses(parts.learner, runner, epoch=epoch, seed=context.seed)
         return Score(metrics, -metrics["loss"])
 
     return evaluate
+
+
+def _value(metric: str, metrics: dict[str, float], epoch: int, progress: Progress) -> float:
+    """What chooses the best checkpoint; where the data do not give it, the later one is the better."""
+    if metric not in metrics:
+        progress.warn(f"the validation data give no {metric}: the last evaluated weights are kept, not the best")
+    return metrics.get(metric, float(epoch))
 
 
 def _write_model(context: StageContext, parts: Assembly, loop: Loop, outcome: Outcome) -> Outcome:
@@ -127,7 +135,10 @@ def _result(context: StageContext, parts: Assembly, outcome: Outcome, facts: dic
     files |= {"curve": curve.name} if curve else {}
     notes = parts.report.lines() if parts.report else []
     chosen = f"step {outcome.best}, the best on the validation data" if outcome.best >= 0 else "the last step"
-    notes += [*parts.data.notes(), f"{MODEL}/ holds {chosen}"]
+    doubts = suspicious(outcome.metrics)
+    for line in doubts:
+        context.progress.warn(f"validation: {line}")
+    notes += [*parts.data.notes(), *doubts, f"{MODEL}/ holds {chosen}"]
     facts |= {"steps": outcome.steps, "examples": outcome.examples, "torch_threads": torch.get_num_threads()}
     facts |= {"best_step": outcome.best, "load": parts.report.summary() if parts.report else None}
     dropped = getattr(parts.data, "dropped", 0)

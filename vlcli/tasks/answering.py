@@ -10,6 +10,7 @@ from torch import Tensor
 from vlcli.data.answers import read_answers, table_file
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts
+from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
@@ -55,7 +56,7 @@ class Answering(Task):
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction`` (the answer), ``score`` (its logit), and what the data say of the question."""
-        score, chosen = logits_of(outputs, "answering", classes=len(self.answers)).float().max(-1)
+        score, chosen = full_precision(logits_of(outputs, "answering", classes=len(self.answers))).max(-1)
         return self.answered(batch, [self.answers[place] for place in chosen.tolist()], score.tolist())
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:

@@ -7,9 +7,11 @@ from typing import Any
 from torch import Tensor
 
 from vlcli.errors import DataError
+from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import accuracy, by_kind
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts
+from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
@@ -74,7 +76,7 @@ class Classification(Task):
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction`` (the label), ``score`` (its probability) and ``correct`` where the label is known."""
         logits = logits_of(outputs, "classification", classes=len(self.names) or None)
-        score, chosen = logits.float().softmax(-1).max(-1)
+        score, chosen = full_precision(logits).softmax(-1).max(-1)
         facts = zip(batch.keys, chosen.tolist(), score.tolist(), target(batch, "label"), strict=True)
         return [self._row(*row) for row in facts]
 
@@ -87,12 +89,13 @@ class Classification(Task):
         return row
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy, overall and by label."""
+        """Accuracy, overall beside that of the most frequent label, and by label."""
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
         per_label = {f"accuracy/{name}": value for name, value in by_kind(rows, "label").items()}
-        return {"accuracy": accuracy([row["correct"] for row in rows]), **(per_label if len(per_label) <= 20 else {})}
+        found = {"accuracy": accuracy([row["correct"] for row in rows]), **most_frequent(rows)}
+        return {**found, **(per_label if len(per_label) <= 20 else {})}
 
 
 def _order(label: str) -> tuple[bool, int, str]:

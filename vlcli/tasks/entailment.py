@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import by_kind
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts
@@ -57,9 +58,10 @@ class Entailment(Classification):
         return [row if kind in (None, "") else {**row, "kind": kind} for row, kind in zip(rows, kinds, strict=True)]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy, by label and by the data's own kinds."""
+        """Accuracy, by label and by the data's own kinds, beside that of the most frequent label."""
         rows = [row for row in predictions if "correct" in row]
-        return super().score(predictions) | {f"accuracy/{kind}": share for kind, share in by_kind(rows, "kind").items()}
+        kinds = {f"accuracy/{kind}": share for kind, share in by_kind(rows, "kind").items()}
+        return super().score(predictions) | kinds | most_frequent(rows, "kind")
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         """``snli_ve.jsonl``: pair and label a line (the test set is public; there is no server)."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vlcli.data.answers import best_answer
 from vlcli.metrics import gqa
+from vlcli.metrics.vqa import same
 from vlcli.nn.batch import Batch
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
@@ -90,7 +91,7 @@ class GQA(Answering):
         rows = super().decode(outputs, batch)
         for row in rows:
             if "answer" in row:
-                row["correct"] = row["prediction"] == row["answer"]
+                row["correct"] = same(row["prediction"], str(row["answer"]))
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:

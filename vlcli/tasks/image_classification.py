@@ -6,8 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
+from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import accuracy, by_kind
 from vlcli.nn.batch import Batch
+from vlcli.objectives.base import full_precision
 from vlcli.registry import Spec
 from vlcli.tasks.classification import Classification
 from vlcli.tasks.outputs import logits_of, target
@@ -43,7 +45,7 @@ class ImageClassification(Classification):
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction``, ``score``, the five best as ``top``, and whether they hold the label."""
         logits = logits_of(outputs, "image-classification", classes=len(self.names) or None)
-        scores, places = logits.float().softmax(-1).topk(min(5, logits.shape[-1]))
+        scores, places = full_precision(logits).softmax(-1).topk(min(5, logits.shape[-1]))
         facts = zip(batch.keys, places.tolist(), scores[:, 0].tolist(), target(batch, "label"), strict=True)
         return [self._ranked(*row) for row in facts]
 
@@ -53,12 +55,13 @@ class ImageClassification(Classification):
         return {**row, "in_top": row["label"] in row["top"]} if "label" in row else row
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """``top1``, ``top5``, and top-1 by label where there are few."""
+        """``top1`` beside that of the most frequent label, ``top5``, and top-1 by label where there are few."""
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
         found = {
             "top1": accuracy([row["correct"] for row in rows]),
+            **most_frequent(rows),
             "top5": accuracy([row["in_top"] for row in rows]),
         }
         parts = {f"top1/{name}": value for name, value in by_kind(rows, "label").items()}

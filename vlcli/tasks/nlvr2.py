@@ -7,8 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import accuracy, by_kind, consistency
 from vlcli.nn.batch import Batch
+from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
@@ -43,19 +45,21 @@ class NLVR2(Task):
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction`` (bool) and ``score``, the probability of True; ``correct`` where the label is known."""
-        chances = logits_of(outputs, "classification", classes=2).float().softmax(-1)[:, 1].tolist()
+        chances = full_precision(logits_of(outputs, "classification", classes=2)).softmax(-1)[:, 1].tolist()
         names = [given or key for given, key in zip(target(batch, "identifier"), batch.keys, strict=True)]
         labels, kinds = target(batch, "label"), target(batch, "kind")
         return [_row(*facts) for facts in zip(names, chances, labels, kinds, strict=True)]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy, consistency and accuracy by kind of statement, over the labelled examples."""
+        """Accuracy beside that of the more frequent label, also by kind of statement, and consistency."""
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
         right = [row["correct"] for row in rows]
-        found = {"accuracy": accuracy(right), "consistency": consistency((row["key"] for row in rows), right)}
-        return found | {f"accuracy/{kind}": value for kind, value in by_kind(rows, "kind").items()}
+        found = {"accuracy": accuracy(right), **most_frequent(rows)}
+        found["consistency"] = consistency((row["key"] for row in rows), right)
+        kinds = {f"accuracy/{kind}": value for kind, value in by_kind(rows, "kind").items()}
+        return found | kinds | most_frequent(rows, "kind")
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         """``nlvr2.csv``: a line ``identifier,True`` or ``identifier,False`` each."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vlcli.metrics.baseline import NAME, most_frequent
 from vlcli.nn.batch import Batch
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
@@ -51,12 +52,15 @@ class RegionLabels(Task):
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy over all boxes with a known label."""
+        """Accuracy over all boxes with a known label, beside that of the most frequent one."""
         found = {}
         for side in ("class", "attribute"):
             known = sum(row.get(f"{side}_boxes", 0) for row in predictions)
             if known:
-                found[f"{side}_accuracy"] = sum(row.get(f"{side}_right", 0) for row in predictions) / known
+                name = f"{side}_accuracy"
+                found[name] = sum(row.get(f"{side}_right", 0) for row in predictions) / known
+                labels = [label for row in predictions for label in row.get(f"{side}_labels", ()) if label >= 0]
+                found |= {f"{NAME}/{name}": share for share in most_frequent({"label": n} for n in labels).values()}
         return found
 
     @staticmethod
@@ -68,8 +72,9 @@ class RegionLabels(Task):
         real = torch.ones_like(truth, dtype=torch.bool) if mask is None else mask.to(truth.device)
         known = real & (truth >= 0)
         right = (known & (chosen == truth)).sum(1).tolist()
-        for row, choice, there, hits, count in zip(
-            rows, chosen.tolist(), real.tolist(), right, known.sum(1).tolist(), strict=True
+        for row, choice, own, there, hits, count in zip(
+            rows, chosen.tolist(), truth.tolist(), real.tolist(), right, known.sum(1).tolist(), strict=True
         ):
             row[side] = [label for label, exists in zip(choice, there, strict=True) if exists]
+            row[f"{side}_labels"] = [label for label, exists in zip(own, there, strict=True) if exists]
             row |= {f"{side}_right": hits, f"{side}_boxes": count}

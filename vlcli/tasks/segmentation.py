@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vlcli.data.images import load_labels
 from vlcli.errors import DataError
+from vlcli.metrics.baseline import NAME
 from vlcli.metrics.segmentation import confusion, union_scores
 from vlcli.nn.batch import Batch, Images, Pixels, View
 from vlcli.nn.model import Needs
@@ -106,7 +107,8 @@ class Segmentation(Task):
                 own = confusion(truth, found, count)
                 table += own
                 rows.append({"key": key, **union_scores(own)})
-        return Result(union_scores(table, self.names if count <= FEW else ()), rows)
+        found = union_scores(table, self.names if count <= FEW else ())
+        return Result({**found, NAME: float(table.sum(1).max() / max(1, table.sum()))}, rows)
 
     def _labelled(self, runner: Runner, batch: Batch) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
         """Each example's picture, its key, and the classes found (H, W) at the picture's own size."""

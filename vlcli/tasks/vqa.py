@@ -9,6 +9,7 @@ from typing import Any
 
 from vlcli.data.answers import best_answer
 from vlcli.metrics import vqa
+from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import by_kind
 from vlcli.nn.batch import Batch
 from vlcli.objectives.blanking import Only
@@ -64,24 +65,26 @@ class VQA(Answering):
         return vqa.answer_vocabulary(counts, self.min_count)
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
-        """The answers, with ``accuracy`` where people's answers are known."""
+        """The answers; where the true ones are known, ``accuracy``, and as ``answers`` that of each true one."""
         rows = super().answered(batch, answers, scores)
         given = zip(rows, target(batch, "raw_answers"), target(batch, "answers"), strict=True)
         for row, people, soft in given:
             if people:
-                row["accuracy"] = vqa.accuracy(row["prediction"], people)
+                row |= {"accuracy": vqa.accuracy(row["prediction"], people), "answers": vqa.accuracies(people)}
             elif soft is not None:
-                row["accuracy"] = float(soft.get(row["prediction"], 0.0))
+                form = row["prediction"] if row["prediction"] in soft else vqa.table_form(row["prediction"])
+                row |= {"accuracy": float(soft.get(form, 0.0)), "answers": dict(soft)}
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Official accuracy, by answer type and by question type."""
+        """Accuracy, by answer type and by question type, each beside that of the most frequent answer."""
         rows = [row for row in predictions if "accuracy" in row]
         if not rows:
             return {}
-        found = {"accuracy": mean(rows, "accuracy")}
+        found = {"accuracy": mean(rows, "accuracy"), **most_frequent(rows)}
         for kind in _TYPES:
             found |= {f"accuracy/{name}": value for name, value in by_kind(rows, kind, "accuracy").items()}
+            found |= most_frequent(rows, kind)
         return found
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from timm.models.deit import VisionTransformerDistilled
 from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from tests.plugins.ace_rpe.reference import FACTS, IDS, MODEL, batch, close, released, uniform
+from tests.plugins.ace_rpe.reference import FACTS, IDS, MODEL, batch, close, released, uniform, value
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.engine.weights import Loader, LoadReport
 from vlcli.errors import ComponentError, DataError
@@ -184,3 +184,18 @@ def test_albef_s_own_refuses_what_it_has_not() -> None:
     assert len(own.model.image.layers) == 12
     with pytest.raises(ComponentError, match="ALBEF's own"):
         build_learner({**MODEL, "as_albef": True, "cross_position": "ace-rpe"}, [], FACTS)
+
+
+def test_text_assignment_keeps_its_projection_beside_a_head_of_its_own() -> None:
+    """A file of ALBEF's preparation for NLVR2 holds ``ta_head`` and the pre-training's ``vision_proj``."""
+    state = pretrained()
+    state |= {
+        "ta_head.weight": value("ta_head.weight", (3, MODEL["hidden"])),
+        "ta_head.bias": value("ta_head.bias", (3,)),
+    }
+    learner, report = filled({"pictures": 2}, [{"name": "text-assignment", "width": 12}], state)
+    found = learner.objectives["text-assignment"]
+    close(found.head.weight, state["ta_head.weight"])
+    close(found.image.weight, state["vision_proj.weight"])
+    close(found.image.bias, state["vision_proj.bias"])
+    assert not [name for name in report.new if name.startswith("objectives.")]

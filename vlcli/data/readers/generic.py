@@ -17,6 +17,7 @@ from vlcli.data.readers.vqa import soft_scores
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.features.boxes import BoxList
+from vlcli.metrics.vqa import table_form
 
 COLUMNS = {
     "id": "id",
@@ -373,15 +374,30 @@ def _parsed(cell: str) -> Any:
 
 def _answers(given: Any, where: str) -> dict[str, Any]:
     if isinstance(given, dict) and all(isinstance(score, int | float) for score in given.values()):
-        return {"answers": {str(answer): float(score) for answer, score in given.items()}}
+        return {"answers": _rows_of_a_table({str(answer): float(score) for answer, score in given.items()})}
     if isinstance(given, list):
         words = [str(item["answer"]) if isinstance(item, dict) and "answer" in item else str(item) for item in given]
-        return {"answers": soft_scores(words), "raw_answers": words}
+        return {"answers": _scores(words), "raw_answers": words}
     if isinstance(given, str | int | float):
-        return {"answers": {str(given): 1.0}, "raw_answers": [str(given)]}
+        return {"answers": _scores([str(given)]), "raw_answers": [str(given)]}
     raise DataError(
         "The answers are not understood.",
         where=where,
         got=repr(given)[:100],
         expected="{answer: score}, a list, or one answer",
     )
+
+
+def _scores(words: list[str]) -> dict[str, float]:
+    """A single answer counts whole, people's by VQA's rule; spelt as answer tables are, so that rows are found."""
+    forms = [table_form(word) for word in words]
+    return {forms[0]: 1.0} if len(forms) == 1 else soft_scores(forms)
+
+
+def _rows_of_a_table(scores: dict[str, float]) -> dict[str, float]:
+    """Answers spelt as answer tables are; of two that are one there, the higher score."""
+    found: dict[str, float] = {}
+    for answer, score in scores.items():
+        form = table_form(answer)
+        found[form] = max(score, found.get(form, 0.0))
+    return found

@@ -1,0 +1,87 @@
+"""What the most frequent answer would score: the number beside which an accuracy is read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+NAME = "most_frequent"
+"""The metric; ``most_frequent/KIND`` stands beside ``accuracy/KIND``."""
+ACCURACIES = ("accuracy", "top1", "aacc")
+"""Metrics that it stands beside."""
+
+Row = Mapping[str, Any]
+
+
+def most_frequent(rows: Iterable[Row], kind: str | None = None) -> dict[str, float]:
+    """The mean score of the one answer that is the best of most of these examples.
+
+    Args:
+        rows: predictions with ``answers`` (answer -> its score), or with the one true ``label`` or ``answer``; rows
+            without any are left out.
+        kind: a field; the answer is found and scored within each of its values, as ``most_frequent/VALUE``.
+
+    >>> most_frequent([{"label": "yes"}, {"label": "no"}, {"label": "yes"}])
+    {'most_frequent': 0.6666666666666666}
+    """
+    groups: dict[str, list[Mapping[str, float]]] = defaultdict(list)
+    for row in rows:
+        scores = _scores(row)
+        if scores is not None and (kind is None or row.get(kind) not in (None, "")):
+            groups[NAME if kind is None else f"{NAME}/{row[kind]}"].append(scores)
+    return {name: _share(groups[name]) for name in sorted(groups)}
+
+
+def beside(name: str, metrics: Mapping[str, float]) -> str | None:
+    """The name of the baseline that ``metrics`` holds for the metric ``name``; None where there is none.
+
+    >>> beside("accuracy/color", {"accuracy/color": 0.5, "most_frequent/color": 0.4})
+    'most_frequent/color'
+    """
+    first, slash, kind = name.partition("/")
+    wanted = NAME + slash + kind if first in ACCURACIES else f"{NAME}/{name}"
+    return wanted if wanted in metrics and not name.startswith(NAME) else None
+
+
+def baselines(names: Iterable[str], metrics: Mapping[str, float]) -> dict[str, float]:
+    """Of these metrics, what the most frequent answer scores, by the name of the accuracy it stands beside."""
+    pairs = ((name, beside(name, metrics)) for name in names if name in metrics)
+    return {name: metrics[other] for name, other in pairs if other is not None}
+
+
+def without_baselines(metrics: Mapping[str, float]) -> list[str]:
+    """The names of the metrics that do not merely stand beside another."""
+    others = {beside(name, metrics) for name in metrics}
+    return [name for name in metrics if name not in others]
+
+
+def suspicious(metrics: Mapping[str, float]) -> list[str]:
+    """A line for every overall accuracy that is exactly 0, or exactly what the most frequent answer scores."""
+    found = []
+    for name, value in metrics.items():
+        other = beside(name, metrics)
+        if "/" in name or other is None:
+            continue
+        if value == 0:
+            found.append(f"{name} is exactly 0: no answer was right; compare predictions with the data's own answers")
+        elif math.isclose(value, metrics[other], rel_tol=1e-12):
+            found.append(f"{name} is exactly what the most frequent answer scores ({value:.3f}): no more was learned")
+    return found
+
+
+def _scores(row: Row) -> Mapping[str, float] | None:
+    if isinstance(row.get("answers"), Mapping):
+        given: Mapping[str, float] = row["answers"]
+        return given
+    truth = row.get("label", row.get("answer"))
+    return None if truth is None else {str(truth): 1.0}
+
+
+def _share(answers: Sequence[Mapping[str, float]]) -> float:
+    best = Counter(max(scores, key=lambda answer: scores[answer]) for scores in answers if scores)
+    if not best:
+        return 0.0
+    chosen = min(best, key=lambda answer: (-best[answer], answer))
+    return math.fsum(float(scores.get(chosen, 0.0)) for scores in answers) / len(answers)
