@@ -28,12 +28,12 @@ WORDS = [f"{first}{second}" for first in ("ba", "ko", "mi", "tu", "re") for seco
 OBJECTIVES = ("mlm", "masked-object", "matching")
 
 
-def make_data(root: Path, images: int) -> Path:
-    """Captions in COCO's format and a store."""
+def make_data(root: Path, images: int, captions: int = 5) -> Path:
+    """Captions in COCO's format, so many a picture, and a store."""
     rng = np.random.default_rng(0)
     rows = [{"id": n, "file_name": f"{n:012d}.jpg", "height": 480, "width": 640} for n in range(images)]
-    texts = [" ".join(rng.choice(WORDS, rng.integers(5, 17))) for _ in range(images * 5)]
-    notes = [{"id": k, "image_id": k // 5, "caption": text} for k, text in enumerate(texts)]
+    texts = [" ".join(rng.choice(WORDS, rng.integers(5, 17))) for _ in range(images * captions)]
+    notes = [{"id": k, "image_id": k // captions, "caption": text} for k, text in enumerate(texts)]
     (root / "captions.json").write_text(json.dumps({"images": rows, "annotations": notes}))
     with FeatureWriter(root / "features.h5", {"extractor": "made"}) as writer:
         for n in range(images):

@@ -116,3 +116,34 @@ def test_real_files(shared):
     truth = read_boxes(shared / "data/annotations/coco_subset/instances.json")
     assert sum(map(len, truth.values())) == 2968 - 34
     assert len(read_boxes(shared / "data/annotations/coco/instances_val2014_fakebbox100_results.json")) > 90
+
+
+NOT_FINITE = (float("nan"), float("inf"), -float("inf"))
+
+
+@pytest.mark.parametrize("number", NOT_FINITE)
+@pytest.mark.parametrize("kind", ["instances", "results", "mattnet", "per-image", "npz"])
+def test_boxes_that_are_not_finite_are_refused_where_they_come_in(tmp_path, kind, number):
+    good, bad = [1.0, 2.0, 3.0, 4.0], [1.0, number, 3.0, 4.0]
+    image = {"id": 1, "file_name": "a.jpg", "height": 50, "width": 60}
+    contents = {
+        "instances": {"images": [image], "annotations": [{"id": n, "image_id": 1, "category_id": 1, "bbox": box}
+                                                         for n, box in ((7, good), (8, bad))]},
+        "results": [{"image_id": 1, "category_id": 1, "score": 0.5, "bbox": box} for box in (good, bad)],
+        "mattnet": [{"image_id": 1, "category_id": 1, "score": 0.5, "box": box} for box in (good, bad)],
+        "per-image": [{**image, "boxes": [good, bad]}],
+    }  # fmt: skip
+    path = tmp_path / ("boxes.npz" if kind == "npz" else "boxes.json")
+    if kind == "npz":
+        np.savez(path, a=np.array([good, bad]))
+    else:
+        write(path, contents[kind])
+    with pytest.raises(DataError, match="a box is not finite") as caught:
+        read_boxes(path)
+    assert caught.value.where == str(path)
+    assert "box 1" in caught.value.got
+
+
+def test_no_box_list_holds_what_is_not_finite():
+    with pytest.raises(DataError, match="not finite"):
+        BoxList(np.array([[0, 0, np.nan, 1]], np.float32))

@@ -153,3 +153,49 @@ def test_full_disk_says_so(tmp_path, error):
     assert told.exit_code == 1
     assert "the disk is full" in str(told)
     assert "continues where it stopped" in str(told)
+
+
+def _only_appended(images, path, pause):
+    """An extraction as it is, without flushes of the test's own."""
+
+    class Slow(MeanColour):
+        def extract(self, batch):
+            time.sleep(pause * len(batch))
+            return super().extract(batch)
+
+    extractor = Slow()
+    extractor.provenance = lambda: {"extractor": "slow"}
+    extract_images(images, extractor, path, batch_size=4)
+
+
+def test_killed_early_keeps_the_first_records(tmp_path):
+    images = make_images(tmp_path / "images", COUNT)
+    path = tmp_path / "a.h5"
+    process = multiprocessing.get_context("fork").Process(target=_only_appended, args=(images, path, 0.03))
+    process.start()
+    _wait_for_a_file(process, path)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    part = path.with_name("a.h5.part")
+    assert verify(part) == []
+    assert len(FeatureStore(part)) == writing.FIRST_RECORDS < COUNT
+    _only_appended(images, path, 0)
+    _only_appended(images, tmp_path / "b.h5", 0)
+    assert path.read_bytes() == (tmp_path / "b.h5").read_bytes()
+
+
+def test_the_first_segment_comes_early_and_the_others_as_usual(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(writing, "monotonic", lambda: now[0])
+    writer = FeatureWriter(tmp_path / "a.h5", flush_every=40)
+    held = []
+    for number in range(100):
+        writer.append(make_record(f"im{number}", number))
+        if len(list(writer.part.glob("*.h5"))) > len(held):
+            held.append(number + 1)
+    assert held == [16, 56, 96]
+    slow = FeatureWriter(tmp_path / "b.h5")
+    for number, seconds in enumerate((2.0, 5.5, 20.0, 37.0)):
+        now[0] = seconds
+        slow.append(make_record(f"im{number}", number))
+        assert len(list(slow.part.glob("*.h5"))) == (0, 1, 1, 2)[number]

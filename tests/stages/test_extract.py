@@ -109,3 +109,34 @@ def test_strict_fails_the_command(tmp_path, pictures, monkeypatch):
     assert ended.exit_code == 5
     assert "im002.png" in ended.stderr
     assert "the file is empty" in ended.stderr
+
+
+def test_the_batch_size_is_the_extractors_unless_the_stage_names_one(tmp_path, pictures, stage, monkeypatch):
+    from vlcli.features import extraction
+
+    sizes = []
+    real = extraction._Run.plan
+    monkeypatch.setattr(
+        extraction._Run, "plan", lambda self, jobs, done, size: sizes.append(size) or real(self, jobs, done, size)
+    )
+    stores = [
+        stage("images"),
+        stage("images", "stages.regions.extractor.batch_size=3"),
+        stage("images", "stages.regions.extractor.batch_size=3", "stages.regions.batch_size=2"),
+    ]
+    assert sizes == [4, 3, 2]
+    assert len({store.read_bytes() for store in stores}) == 1
+
+
+def test_a_stage_finished_with_the_former_default_is_not_made_again(tmp_path, pictures, stage):
+    from vlcli.recipe.load import load
+    from vlcli.recipe.plan import Options, _folder_names, make
+
+    stage("images", "stages.regions.batch_size=16")  # what the schema once filled in
+    path = str(_recipe(tmp_path, "images"))
+    (step,) = make(load(path, []), Options(output=tmp_path / "runs"))[1]
+    assert step.action == "reuse"
+    names = [_folder_names(load(path, ["seed=3", *more])) for more in ([], ["stages.regions.batch_size=16"])]
+    assert names[0] == names[1]
+    (other,) = make(load(path, ["stages.regions.batch_size=8"]), Options(output=tmp_path / "runs"))[1]
+    assert other.action == "run"

@@ -127,6 +127,15 @@ def test_changed_data_is_noticed_by_all_that_build_on_it(world):
     assert set(actions(go()).values()) == {"skip"}
 
 
+def test_what_changed_is_said_where_a_stage_is_made_again(world):
+    go()
+    file = (world / "data" / "train.txt").absolute()
+    file.write_text("trail")  # of equal size
+    outcomes = go()
+    assert outcomes["regions"].why == f"changed: {file} has changed"
+    assert outcomes["test"].action == "run"
+
+
 def test_touched_data_is_the_same_data(world):
     go()
     (world / "data" / "train.txt").write_text("train")

@@ -46,6 +46,9 @@ class BoxList:
         attributes: attribute id of each (N,).
         box_ids: their names (N,), strings.
         size: height and width of the image the boxes were measured in.
+
+    Raises:
+        DataError: a coordinate is not finite. Such boxes must go no further: RoIAlign reads outside its map for them.
     """
 
     boxes: np.ndarray
@@ -54,6 +57,14 @@ class BoxList:
     attributes: np.ndarray | None = None
     box_ids: np.ndarray | None = None
     size: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        good = np.isfinite(self.boxes)
+        if not good.all():
+            row = int(np.argmin(good.reshape(len(self.boxes), -1).all(axis=1)))
+            name = "" if self.box_ids is None else f" ({self.box_ids[row]})"
+            got = f"box {row}{name}: {np.asarray(self.boxes[row]).tolist()}"
+            raise DataError("a box is not finite", got=got, expected="x1 y1 x2 y2 in pixels, all of them finite")
 
     def __len__(self) -> int:
         """Number of boxes."""
@@ -128,6 +139,8 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
             return _from_instances(content, crowds)
         make = {"coco-results": _from_results, "mattnet": _from_mattnet}.get(kind, _from_images)
         return BoxFile(make(content), {}, ())
+    except DataError as error:  # of a box; this is the file that it is in
+        raise DataError(error.what, where=str(path), got=error.got, expected=error.expected) from None
     except FileNotFoundError:
         raise DataError(
             "the file of boxes does not exist", where=str(path), hint="check the path given as boxes"
@@ -157,7 +170,8 @@ def _recognise(content: Any) -> str:
 def _corners(boxes: Iterable[Any]) -> np.ndarray:
     """X y width height as x1 y1 x2 y2, (N, 4)."""
     array = np.asarray(list(boxes), dtype=np.float64).reshape(-1, 4)
-    return np.concatenate([array[:, :2], array[:, :2] + array[:, 2:]], axis=1).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, with its row, by BoxList
+        return np.concatenate([array[:, :2], array[:, :2] + array[:, 2:]], axis=1).astype(np.float32)
 
 
 def _from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
@@ -268,7 +282,8 @@ def _from_npz(path: Path) -> dict[str, BoxList]:
     result: dict[str, BoxList] = {}
     with np.load(path, allow_pickle=False) as arrays:
         for name in arrays.files:
-            table = np.asarray(arrays[name], dtype=np.float32)
+            with np.errstate(over="ignore"):  # an overflow to inf is refused, with its row, by BoxList
+                table = np.asarray(arrays[name], dtype=np.float32)
             if table.ndim != 2 or table.shape[1] not in (4, 5, 6):
                 raise ValueError(f"array {name!r} has shape {table.shape}, expected (N, 4), (N, 5) or (N, 6)")
             scores = table[:, 4].copy() if table.shape[1] > 4 else None

@@ -16,7 +16,17 @@ import h5py
 import numpy as np
 
 from vlcli.errors import DataError
-from vlcli.features.schema import CONCEPT_SET, DEFAULT_SET, FIELDS, FORMAT, SCHEMA_VERSION, Record, decode_strings
+from vlcli.features.schema import (
+    CONCEPT_SET,
+    DEFAULT_SET,
+    FIELDS,
+    FORMAT,
+    SCHEMA_VERSION,
+    Record,
+    checksum,
+    decode_strings,
+)
+from vlcli.features.structure import damaged, datasets_of, index_problems, sets_of, shape_problems, unbounded_box
 
 SHARDS = "shards"
 """Data set of an index file: paths of the shards from its folder."""
@@ -36,8 +46,8 @@ def open_hdf5(path: Path) -> h5py.File:
         what = "is truncated" if "truncated" in str(error) else "is not a readable HDF5 file"
         hint = "delete it and run the extraction again"
         raise DataError(f"the feature store {what}", where=str(path), got=str(error), hint=hint) from None
-    found = (_text(file.attrs.get("format")), int(file.attrs.get("schema", 0)))
-    if found[0] != FORMAT or found[1] > SCHEMA_VERSION:
+    found = (_text(file.attrs.get("format")), _number(file.attrs.get("schema", 0)))
+    if found[0] != FORMAT or not 0 <= found[1] <= SCHEMA_VERSION:
         file.close()
         raise DataError(
             "this HDF5 file is not a feature store that this version reads",
@@ -45,7 +55,16 @@ def open_hdf5(path: Path) -> h5py.File:
             got=f"format {found[0]!r}, schema {found[1]}",
             expected=f"format {FORMAT!r}, schema up to {SCHEMA_VERSION}",
         )
+    try:
+        sets_of(file, path)
+    except (DataError, KeyError, OSError, RuntimeError) as error:
+        file.close()
+        raise error if isinstance(error, DataError) else damaged(path, str(error)) from None
     return file
+
+
+def _number(value: Any) -> int:
+    return int(value) if isinstance(value, int | np.integer) else -1
 
 
 def _text(value: Any) -> str:
@@ -94,31 +113,50 @@ class SetFile:
     Args:
         path: the HDF5 file.
         name: the box set; None for the only one.
+        index: whether the file is an index of shards, whose rows are virtual.
+
+    Raises:
+        DataError: the file is missing, or its structure is not a store's.
     """
 
-    def __init__(self, path: Path, name: str | None = None) -> None:
+    def __init__(self, path: Path, name: str | None = None, *, index: bool = False) -> None:
         self.path = path
         self._h5: h5py.File | None = None
         self._pid = -1
         with open_hdf5(path) as file:
             try:
                 self.name = pick_set(file, name, path)
-                self._read_index(file["sets"][self.name])
-            except (KeyError, OSError, ValueError) as error:
-                raise self._damaged(error) from None
+                group = file["sets"][self.name]
+                self._read_index(group, datasets_of(group, path, index=index))
+                if not index:
+                    self._check_boxes(group["boxes"])
+            except (KeyError, OSError, ValueError, TypeError, RuntimeError, MemoryError) as error:
+                raise damaged(path, str(error) or type(error).__name__) from None
+        self._sound = bytearray(len(self.ids))
 
-    def _read_index(self, group: h5py.Group) -> None:
-        self.ids = decode_strings(group["ids"][()])
-        self.sizes = group["sizes"][()]  # (n, 2)
-        self.offsets = group["offsets"][()]  # (n + 1,)
-        self.checksums = group["checksums"][()]  # (n,)
-        self.provenance: dict[str, Any] = json.loads(_text(group["provenance"][()]))
+    def _read_index(self, group: h5py.Group, data: dict[str, h5py.Dataset]) -> None:
+        self.ids = decode_strings(data["ids"][()])
+        self.sizes = data["sizes"][()]  # (n, 2)
+        self.offsets = data["offsets"][()]  # (n + 1,)
+        self.checksums = data["checksums"][()]  # (n,)
+        self.provenance: dict[str, Any] = json.loads(_text(data["provenance"][()]))
+        if not isinstance(self.provenance, dict):
+            raise ValueError("the provenance is no JSON object")
         self.attributes = {key: _plain(value) for key, value in group.attrs.items()}
-        self.shapes = {name: group[name].shape for name in FIELDS if name in group}
-        self.dtypes = {name: group[name].dtype for name in self.shapes}
-        if len(self.offsets) != len(self.ids) + 1:
-            raise ValueError(f"{len(self.offsets)} offsets for {len(self.ids)} images")
-        self.rows = self._map({name: group[name] for name in self.shapes})
+        self.shapes = {name: data[name].shape for name in FIELDS if name in data}
+        self.dtypes = {name: data[name].dtype for name in self.shapes}
+        problems = index_problems(self.ids, self.sizes, self.offsets, self.checksums)
+        problems = problems or shape_problems(self.shapes, int(self.offsets[-1]))
+        if problems:
+            raise ValueError("; ".join(problems))
+        self.rows = self._map({name: data[name] for name in self.shapes})
+
+    def _check_boxes(self, stored: h5py.Dataset) -> None:
+        mapped = self.rows["boxes"]
+        bad = unbounded_box(stored if mapped is None else mapped)
+        if bad is not None:
+            image = self.ids[int(np.searchsorted(self.offsets, bad, side="right")) - 1]
+            raise ValueError(f"a box of image {image!r} is not finite: {stored[bad].tolist()}")
 
     def _map(self, sets: dict[str, h5py.Dataset]) -> dict[str, np.ndarray | None]:
         """Each field as an array over the mapped file, or None where it must be read through h5py."""
@@ -140,10 +178,6 @@ class SetFile:
                 rows[name] = None
         return rows
 
-    def _damaged(self, error: Exception) -> DataError:
-        hint = "delete it and run the extraction again"
-        return DataError("the feature store is damaged", where=str(self.path), got=str(error), hint=hint)
-
     def __len__(self) -> int:
         """Number of images."""
         return len(self.ids)
@@ -155,8 +189,32 @@ class SetFile:
             return mapped[start:stop]
         try:
             return self._group()[name][start:stop]
-        except OSError as error:
-            raise self._damaged(error) from None
+        except (OSError, RuntimeError) as error:
+            raise damaged(self.path, str(error)) from None
+
+    def check(self, images: list[int]) -> None:
+        """Compare records with their checksums; each once in the life of this object.
+
+        Args:
+            images: places in ``ids``.
+
+        Raises:
+            DataError: a record is not what was written.
+        """
+        for image in images:
+            if not self._sound[image]:
+                if checksum(self.record(image, copy=False)) != int(self.checksums[image]):
+                    raise self._altered(self.ids[image])
+                self._sound[image] = 1
+
+    def _altered(self, name: str) -> DataError:
+        return DataError(
+            "the feature store is damaged: a record does not match its checksum",
+            where=str(self.path),
+            got=f"image {name!r}",
+            expected="the bytes that the extraction wrote",
+            hint=f"list all such records: vlcli features verify {self.path}; then delete the file and extract again",
+        )
 
     def fill(self, name: str, out: np.ndarray, into: list[int], starts: list[int], counts: list[int]) -> None:
         """Copy a field of several images into rows of a padded batch; the rest of each row becomes 0.

@@ -221,10 +221,11 @@ def trailing_number(name: str) -> int:
 
 
 def clipped(record: Record) -> Record:
-    """The record with its boxes cut to the image."""
+    """The record with its boxes cut to the image; a coordinate that is not finite stays, to be refused."""
     height, width = record.size
     limit = np.array([width, height, width, height], np.float32)
-    return replace(record, boxes=np.clip(np.asarray(record.boxes, np.float32), 0, limit))
+    boxes = np.asarray(record.boxes, np.float32)
+    return replace(record, boxes=np.where(np.isfinite(boxes), np.clip(boxes, 0, limit), boxes))
 
 
 def errors_file(out: Path) -> Path:

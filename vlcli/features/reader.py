@@ -26,6 +26,7 @@ class FeatureStore:
             folder of an extraction that was interrupted), or the index of joined shards.
         set: box set to read; None for the only one, else the one called ``boxes``.
         hint: the command that would make missing features, shown in errors.
+        check: compare every record with its checksum when this process reads it first.
     """
 
     def __init__(
@@ -34,12 +35,14 @@ class FeatureStore:
         set: str | None = None,
         *,
         hint: str = "",
+        check: bool = True,
     ) -> None:
         given = [path] if isinstance(path, str | Path) else list(path)
         self._given = [file for one in given for file in _files(Path(one))]
         self.where = ", ".join(str(one) for one in given)
         self.set = set
         self.hint = hint or "extract them with: vlcli extract"
+        self._check = check
         self._opened: list[SetFile] | None = None
         self._paths: list[Path] | None = None
 
@@ -201,9 +204,11 @@ class FeatureStore:
             copy: own, writable memory; False gives read-only views where the file is mapped.
 
         Raises:
-            DataError: the store lacks the image.
+            DataError: the store lacks the image, or its record is damaged.
         """
         part, place = self._find(name)
+        if self._check:
+            part.check([place])
         record = part.record(place, None if fields is None else tuple(fields), copy)
         if record.box_ids is not None:
             record.box_ids = np.array(decode_strings(record.box_ids), dtype=np.str_)
@@ -232,12 +237,14 @@ class FeatureStore:
             Each field as (B, R, ...), ``mask`` (B, R) true at real boxes, ``sizes`` (B, 2) height and width.
 
         Raises:
-            DataError: an image or a field is missing, or ``out`` does not fit.
+            DataError: an image or a field is missing, a record is damaged, or ``out`` does not fit.
         """
         runs = self._runs(names)
         width = rows if rows is not None else max((int(counts.max()) for *_, counts in runs), default=0)
         batch = self._buffers(fields, len(names), width, out)
         for part, into, places, counts in runs:
+            if self._check:
+                part.check(places.tolist())
             batch["mask"][into] = np.arange(width) < counts[:, None]
             batch["sizes"][into] = part.sizes[places]
             starts = part.offsets[places].tolist()

@@ -35,6 +35,9 @@ from vlcli.features.schema import (
     same_extraction,
 )
 
+FIRST_RECORDS, FIRST_SECONDS = 16, 5.0
+"""The first segment is written this early: whoever stops a run soon after its start loses little."""
+
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
@@ -85,8 +88,8 @@ class FeatureWriter:
         provenance: what makes these records; continuing needs the same (``versions`` may differ).
         set: box set to write; other sets of an existing file are kept.
         dtype: float type of features and distributions, ``float16`` or ``float32``.
-        flush_every: most records held in memory before a segment is written.
-        flush_seconds: longest time between segments.
+        flush_every: most records held in memory before a segment is written; of the first one, 16 are enough.
+        flush_seconds: longest time between segments; the first one is written within 5.
         compression: ``gzip`` or ``lzf`` for smaller files that read more slowly; None for mapped reading.
         resume: continue an interrupted or finished store; False starts anew (the old file stays until ``finish``).
         rank: number of this process among those that write together; only 0 clears up and finishes.
@@ -115,6 +118,7 @@ class FeatureWriter:
         self._flush_every, self._flush_seconds = flush_every, flush_seconds
         self._pending: list[Record] = []
         self._since = monotonic()
+        self._begun = False
         self._layout: dict[str, int] | None = None
         self.rank = rank
         self._pool = ThreadPoolExecutor(1, "features") if background else None
@@ -204,8 +208,15 @@ class FeatureWriter:
             )
         self._pending.append(record)
         self.done.add(record.id)
-        if len(self._pending) >= self._flush_every or monotonic() - self._since > self._flush_seconds:
+        if self._due():
             self._spill()
+
+    def _due(self) -> bool:
+        """Whether what is held shall go to disk."""
+        most, longest = self._flush_every, self._flush_seconds
+        if not self._begun:
+            most, longest = min(most, FIRST_RECORDS), min(longest, FIRST_SECONDS)
+        return len(self._pending) >= most or monotonic() - self._since > longest
 
     def flush(self) -> None:
         """Put what is held in memory on disk, as one more segment.
@@ -220,6 +231,7 @@ class FeatureWriter:
         """Begin to write what is held; in the background if there is one, where one segment at a time is written."""
         self._settle()
         if self._pending:
+            self._begun = True
             path = self.part / f"{self.rank:04d}-{self._number:08d}.h5"
             if self._pool is None:
                 self._write(path, self._pending)

@@ -32,6 +32,7 @@ _SILENT = {
     "features",
     "root",
 }
+_FORMER_BATCH = 16
 _ROOTED = ("extract", "pretrain", "finetune", "evaluate", "draw")
 
 
@@ -53,7 +54,7 @@ def stage_key(
         earlier: the stages before it.
     """
     stage = recipe.stages[name]
-    dump = stage.model_dump(by_alias=True, mode="json")
+    dump = plain(stage)
     content: dict[str, Any] = {"kind": stage.kind, "config": {k: v for k, v in dump.items() if k not in _SILENT}}
     content["from"] = [_reference(value, prints, earlier) for value in stage.source]
     features = getattr(stage, "features", []) or list(implied)
@@ -67,6 +68,18 @@ def stage_key(
         content["seed"] = seed_of(recipe, stage)
     content["packages"] = packages(recipe, name)
     return ledger.digest(content)
+
+
+def plain(stage: Stage) -> dict[str, Any]:
+    """A stage as plain data, as keys and the names of folders are made of it.
+
+    An extract stage without a ``batch_size`` counts as one that says 16, which the schema once filled in: records do
+    not depend on it, and what was made with that default stays what it was.
+    """
+    dump = stage.model_dump(by_alias=True, mode="json")
+    if isinstance(stage, Extract) and stage.batch_size is None:
+        dump["batch_size"] = _FORMER_BATCH
+    return dump
 
 
 def _reference(value: str, prints: Mapping[str, str], earlier: list[str]) -> str:

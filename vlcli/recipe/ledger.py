@@ -17,12 +17,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from vlcli.errors import DataError, VlcliError
+from vlcli.errors import VlcliError
 
 FILE = "stage.json"
-_WHOLE = 16 * 2**20
-_ENDS = 4 * 2**20
-_MANY = 5000
 _LOCK_PATIENCE = 3.0
 
 
@@ -128,63 +125,6 @@ def finished(folder: Path) -> tuple[Path, Record] | None:
     if original is None or original.status != "done" or original.fingerprint != record.fingerprint:
         return None
     return made, original
-
-
-def data_digests(paths: list[Path]) -> list[dict[str, Any]]:
-    """What ``paths`` hold, for ``Record.data``.
-
-    Raises:
-        DataError: one is not there.
-    """
-    return [_digest_row(path) for path in dict.fromkeys(p.absolute() for p in paths)]
-
-
-def data_unchanged(rows: list[dict[str, Any]]) -> bool:
-    """Whether the recorded files still hold the same; size and time decide, content where the time differs."""
-    return all(_row_holds(row) for row in rows)
-
-
-def _row_holds(row: dict[str, Any]) -> bool:
-    path = Path(row["path"])
-    try:
-        stat = path.stat()
-        if path.is_file() and stat.st_size != row["size"]:
-            return False
-        if path.is_file() and stat.st_mtime_ns == row["mtime"]:
-            return True
-        return bool(_digest_row(path)["digest"] == row["digest"])
-    except (OSError, DataError):
-        return False
-
-
-def _digest_row(path: Path) -> dict[str, Any]:
-    try:
-        stat = path.stat()
-        content = _folder_digest(path) if path.is_dir() else _file_digest(path, stat.st_size)
-    except OSError as error:
-        raise DataError("A data file cannot be read.", where=str(path), got=str(error)) from error
-    return {"path": str(path), "size": stat.st_size, "mtime": stat.st_mtime_ns, "digest": content}
-
-
-def _file_digest(path: Path, size: int) -> str:
-    """Hash of a file; of its size, first and last part where it is large."""
-    hashed = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        hashed.update(file.read(_WHOLE if size <= _WHOLE else _ENDS))
-        if size > _WHOLE:
-            file.seek(-_ENDS, os.SEEK_END)
-            hashed.update(file.read())
-    return hashed.hexdigest()
-
-
-def _folder_digest(path: Path) -> str:
-    """Hash of a folder's listing: names, and sizes where there are not too many. A stage's folder: its fingerprint."""
-    if done := finished(path):
-        return done[1].fingerprint
-    with os.scandir(path) as found:
-        items = sorted(found, key=lambda item: item.name)
-    sizes = len(items) <= _MANY
-    return digest([(item.name, item.stat().st_size if sizes and item.is_file() else 0) for item in items])
 
 
 @contextlib.contextmanager

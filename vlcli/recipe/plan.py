@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from vlcli.errors import UsageError, VlcliError
-from vlcli.recipe import keys, ledger, wiring
+from vlcli.recipe import digests, keys, ledger, wiring
 from vlcli.recipe.ledger import Record
 from vlcli.recipe.load import Resolved
 
@@ -104,11 +104,13 @@ class Planner:
         resolved: the recipe.
         options: how to run.
         folder: the run's folder.
+        changed: of finished stages, what of the data they read has changed since; also of folders tried before.
     """
 
     resolved: Resolved
     options: Options
     folder: Path
+    changed: dict[str, str] = field(default_factory=dict)
     graph: dict[str, wiring.Inputs] = field(init=False)
     chosen: set[str] = field(init=False)
 
@@ -156,13 +158,16 @@ class Planner:
         chosen = step.name in self.chosen
         own = ledger.finished(step.folder)
         if own is not None and not self._forced(step.name):
-            if own[1].key == step.key and ledger.data_unchanged(own[1].data):
+            same = own[1].key == step.key
+            changed = digests.changed(own[1].data) if same else ""
+            if same and not changed:
                 step.artifact, step.record = own
                 return _with(step, "skip", "unchanged")
             step.conflict = chosen
+            self.changed |= {step.name: changed} if changed else {}
         if not self._forced(step.name):
             for folder, record in self.elsewhere.get(step.key, []):
-                if folder.absolute() != step.folder.absolute() and ledger.data_unchanged(record.data):
+                if folder.absolute() != step.folder.absolute() and not digests.changed(record.data):
                     step.artifact, step.record = folder, record
                     return _with(step, "reuse", f"made in {folder}")
         if not chosen:
@@ -180,6 +185,8 @@ class Planner:
         if record is not None and record.status in ("running", "failed"):
             same = record.key == step.key and self.options.resume
             return _with(step, "resume" if same else "run", f"{record.status} before" if same else "starts anew")
+        if step.name in self.changed:
+            return _with(step, "run", f"changed: {self.changed[step.name]}")
         return _with(step, "run", "changed" if step.conflict else "not made yet")
 
     def missing_data(self, name: str, artifacts: dict[str, Path]) -> str:
@@ -237,8 +244,9 @@ def select(resolved: Resolved, options: Options) -> set[str]:
 def make(resolved: Resolved, options: Options) -> tuple[Planner, list[Step]]:
     """Choose the run's folder and plan every stage."""
     candidates = [options.folder] if options.folder else [options.output / name for name in _folder_names(resolved)]
+    changed: dict[str, str] = {}
     for folder in candidates:
-        planner = Planner(resolved, options, folder)
+        planner = Planner(resolved, options, folder, changed)
         steps = planner.plan()
         if not any(step.conflict for step in steps):
             break
@@ -248,6 +256,6 @@ def make(resolved: Resolved, options: Options) -> tuple[Planner, list[Step]]:
 def _folder_names(resolved: Resolved) -> list[str]:
     """Folder names to try, in order."""
     dump = resolved.recipe.model_dump(by_alias=True, mode="json", exclude={"about", "paper", "jobs", "stages"})
-    dump["stages"] = {name: stage.model_dump(by_alias=True, mode="json") for name, stage in resolved.stages.items()}
+    dump["stages"] = {name: keys.plain(stage) for name, stage in resolved.stages.items()}
     hashed = [f"{resolved.name}-{ledger.digest([dump, n] if n else dump)[:8]}" for n in range(16)]
     return hashed if resolved.words else [resolved.name, *hashed]

@@ -172,7 +172,7 @@ class Extract(Stage):
     ``boxes`` names box files; without it the data's own boxes are used where it has any, else the extractor's.
     ``from`` gives the extractor the weights that a training stage made; ``features`` the regions, where it reads those
     of another extraction instead of pictures. ``images`` is a folder, or a text file with a picture a line; ``set``
-    the box set written, the extractor's own where it is not said.
+    the box set written and ``batch_size`` the images at a time, both the extractor's own where they are not said.
     """
 
     kind: Literal["extract"]
@@ -184,7 +184,7 @@ class Extract(Stage):
     dtype: Literal["float16", "float32"] = "float16"
     set: str | None = None
     compression: Literal["gzip", "lzf"] | None = None
-    batch_size: BatchSize = 16
+    batch_size: BatchSize | None = None
     workers: Processes = 0
     limit: Count | None = None
     strict: bool = False

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from vlcli.errors import VlcliError
 from vlcli.progress import Progress, Silent
-from vlcli.recipe import keys, ledger, wiring
+from vlcli.recipe import digests, keys, ledger, wiring
 from vlcli.recipe import plan as planning
 from vlcli.recipe.ledger import Record
 from vlcli.recipe.load import Resolved
@@ -204,7 +204,7 @@ def _begin(planner: Planner, step: Step, states: dict[str, Step], context: Stage
     files = keys.data_files(recipe, step.name, context.root) + [place for place in places if place is not None]
     outside = [file for file in files if not any(file.absolute().is_relative_to(folder) for folder in made)]
     record = Record(step.name, step.kind, "running", step.key, stage.model_dump(by_alias=True, mode="json"), inputs)
-    record.data = ledger.data_digests([file for file in outside if file.exists()])
+    record.data = digests.data_digests([file for file in outside if file.exists()])
     record.root, record.recipe = str(context.root.absolute()), planner.resolved.reference
     if hasattr(stage, "features"):
         record.features = [str(path.absolute()) for path in context.feature_files(stage.features)]

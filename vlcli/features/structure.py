@@ -1,0 +1,126 @@
+"""Whether a store's file is built as a store is: checked when it is opened, without reading the features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from vlcli.errors import DataError
+from vlcli.features.schema import FIELDS
+
+NEEDED = ("ids", "sizes", "offsets", "checksums", "provenance", "features", "boxes")
+_KINDS = {"ids": "SO", "sizes": "iu", "offsets": "iu", "checksums": "iu", "provenance": "SO"}
+_ROWS = 1 << 20
+
+
+def damaged(path: Path, got: str) -> DataError:
+    """What is said of a store that cannot be what an extraction wrote."""
+    return DataError(
+        "the feature store is damaged",
+        where=str(path),
+        got=got,
+        expected="a file as vlcli extract or vlcli features import writes it",
+        hint="delete it and run the extraction again",
+    )
+
+
+def sets_of(file: h5py.File, path: Path) -> h5py.Group:
+    """The group that holds the box sets.
+
+    Raises:
+        DataError: it is not there, or it or a box set is a link elsewhere.
+    """
+    sets = _member(file, "sets", path)
+    for name in sets if isinstance(sets, h5py.Group) else ():
+        if not isinstance(_member(sets, name, path), h5py.Group):
+            raise damaged(path, f"the box set {name!r} is no group")
+    if not isinstance(sets, h5py.Group):
+        raise damaged(path, "`sets` is no group")
+    return sets
+
+
+def datasets_of(group: h5py.Group, path: Path, *, index: bool = False) -> dict[str, h5py.Dataset]:
+    """The data sets of a box set, by name.
+
+    Args:
+        group: the box set.
+        path: its file, for messages.
+        index: whether the file joins shards, so that its rows are virtual.
+
+    Raises:
+        DataError: one that is needed is missing, or the bytes of one lie in another file.
+    """
+    absent = [name for name in NEEDED if group.get(name, getlink=True) is None]
+    if absent:
+        raise damaged(path, f"the box set {group.name} lacks {', '.join(absent)}")
+    found = {name: _member(group, name, path) for name in (*NEEDED, *FIELDS) if name in group}
+    for name, data in found.items():
+        if not isinstance(data, h5py.Dataset):
+            raise damaged(path, f"{name} is no data set")
+        if (data.is_virtual and not index) or data.external:
+            raise damaged(path, f"the values of {name} lie in another file")
+        if data.dtype.kind not in _kinds(name):
+            raise damaged(path, f"{name} holds values of type {data.dtype}")
+    return found
+
+
+def _kinds(name: str) -> str:
+    """Letters of the numpy types a data set may have."""
+    if name in _KINDS:
+        return _KINDS[name]
+    return "f" if FIELDS[name].dtype in ("", "float32") else ("S" if FIELDS[name].dtype == "S" else "iu")
+
+
+def _member(group: h5py.Group, name: str, path: Path) -> Any:
+    """What lies in a group under a name, in this file and not by way of a link."""
+    link = group.get(name, getlink=True)
+    if link is None:
+        raise damaged(path, f"{group.name.rstrip('/')}/{name} is missing")
+    if not isinstance(link, h5py.HardLink):
+        raise damaged(path, f"{group.name.rstrip('/')}/{name} is a link ({type(link).__name__})")
+    return group[name]
+
+
+def index_problems(ids: list[str], sizes: np.ndarray, offsets: np.ndarray, checksums: np.ndarray) -> list[str]:
+    """What is wrong with what is known of each image, one sentence each."""
+    count = len(ids)
+    shapes = (("sizes", sizes, (count, 2)), ("offsets", offsets, (count + 1,)), ("checksums", checksums, (count,)))
+    problems = [
+        f"{name} has shape {array.shape} for {count} images, expected {shape}"
+        for name, array, shape in shapes
+        if array.shape != shape
+    ]
+    if problems:
+        return problems
+    if offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
+        bad = int(np.argmax(offsets[1:] < offsets[:-1])) if offsets[0] == 0 else 0
+        problems.append(f"the offsets do not rise from 0 (at image {bad})")
+    if (sizes < 1).any():
+        bad = int(np.argmax((sizes < 1).any(axis=1)))
+        problems.append(f"the size of image {ids[bad]!r} is {sizes[bad].tolist()}, not positive")
+    return problems
+
+
+def shape_problems(shapes: dict[str, tuple[int, ...]], rows: int) -> list[str]:
+    """Where a field has another shape than its rows and its kind ask for, one sentence each."""
+    problems = []
+    for name, shape in shapes.items():
+        width = FIELDS[name].width
+        fits = len(shape) == (1 if width == 0 else 2) and (not width or shape[1] == width)
+        if not fits:
+            problems.append(f"{name} has shape {shape}, expected {(rows,) if width == 0 else (rows, width or 'D')}")
+        elif shape[0] != rows:
+            problems.append(f"{name} has {shape[0]} rows, the offsets end at {rows}")
+    return problems
+
+
+def unbounded_box(boxes: Any) -> int | None:
+    """The first row of ``boxes`` (total, 4), an array or a data set, that is not finite; None where all are."""
+    for start in range(0, boxes.shape[0], _ROWS):
+        good = np.isfinite(boxes[start : start + _ROWS]).all(axis=1)
+        if not good.all():
+            return start + int(np.argmin(good))
+    return None
