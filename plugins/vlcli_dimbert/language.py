@@ -14,7 +14,7 @@ from vlcli.data.sample import Corruption, Donor, Sample, TextSample
 from vlcli.errors import ComponentError
 from vlcli.nn import Facts, Model, Step
 from vlcli.objectives import Mean, Objective, Outcome, full_precision
-from vlcli.objectives.masked_roles import role_picker
+from vlcli.objectives.masked_roles import ROLE_OPTIONS, role_picker
 from vlcli.objectives.matching import MARK as MATCHED
 from vlcli.objectives.mlm import MARK, MaskWords
 from vlcli.registry import RoleSpec
@@ -94,6 +94,9 @@ class CaptionModelling(Objective):
 
     paper = "DiMBERT, Liu et al. 2021, section 3.2; VLP, Zhou et al. 2020, section 3.2 and its seq2seq_loader"
     requires = frozenset({"fuse", "generate"})
+    changeable = frozenset(
+        ("bidirectional", "probability", "mask_share", "random_share", "rule", "limit", "end", *ROLE_OPTIONS)
+    )
     share: ClassVar[float] = 0.25
 
     def __init__(

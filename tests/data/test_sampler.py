@@ -86,3 +86,32 @@ def test_a_tail_smaller_than_the_processes_is_left_out_of_training_only() -> Non
     assert [len(Batches(order, 4, rank=rank, world=2)) for rank in (0, 1)] == [2, 2]
     assert [len(Batches(order, 4, shuffle=False, rank=rank, world=2)) for rank in (0, 1)] == [3, 2]
     assert len(Batches(order, 4, drop_last=True)) == 2
+
+
+class Easy:
+    """A curriculum over six examples of a first data set and four of a second."""
+
+    def allowed(self, epoch):
+        allowed = np.zeros(10, bool)
+        allowed[[1, 4, 7]] = True
+        return allowed if epoch < 2 else None
+
+
+def test_a_curriculum_draws_from_the_easy_ones_and_keeps_the_epochs_length():
+    order, whole = Order([6, 4], [1, 2], 5, curriculum=Easy()), Order([6, 4], [1, 2], 5)
+    for epoch in (0, 1):
+        codes = order.shuffled(epoch)
+        assert len(codes) == len(set(codes.tolist())) == len(order) == 14
+        assert set((codes % 10).tolist()) == {1, 4, 7}
+        assert sum(code % 10 == 7 for code in codes) == 8
+    assert order.shuffled(0).tolist() != order.shuffled(1).tolist()
+    assert order.shuffled(2).tolist() == whole.shuffled(2).tolist()
+
+
+def test_a_data_set_without_easy_examples_leaves_its_share_to_the_others():
+    class First(Easy):
+        def allowed(self, epoch):
+            return np.arange(10) == 3
+
+    codes = Order([6, 4], [1, 1], 5, curriculum=First()).shuffled(0)
+    assert sorted(codes.tolist()) == [3 + 10 * turn for turn in range(10)]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
 from vlcli.data.collate import CLEAN, Item, collate
+from vlcli.data.curriculum import Curriculum, Step
 from vlcli.data.images import PictureError
 from vlcli.data.loader import Loader, NothingReadableError
 from vlcli.data.pictures import Draw, Pictures, normalised
@@ -62,6 +63,7 @@ class Pipeline(Dataset[Sample]):
         training: whether the transform is the one for training, drawn anew for each example and epoch.
         repeats: how many differently drawn copies of an example follow one another (repeated augmentation).
         multiple: text and region lengths are padded to a multiple of it.
+        curriculum: which examples the first epochs draw from.
 
     Raises:
         DataError: an image is missing, the store does not fit, or nothing is left.
@@ -84,6 +86,7 @@ class Pipeline(Dataset[Sample]):
         training: bool = False,
         repeats: int = 1,
         multiple: int = 1,
+        curriculum: Sequence[Step] = (),
     ) -> None:
         self.readers, self.needs, self.tokenizer, self.store = list(readers), needs, tokenizer, store
         self.concepts, self.transform, self.seed, self.multiple = concepts, transform, seed, multiple
@@ -106,7 +109,8 @@ class Pipeline(Dataset[Sample]):
             self._take(reader, missing)
         self._check_shapes()
         counts = [stop - start for start, stop in zip(self.starts, self.starts[1:], strict=False)]
-        self.order = Order(counts, [reader.weight for reader in self.readers], seed, repeats)
+        easy = Curriculum(curriculum, self.examples, self._regions_of()) if curriculum else None
+        self.order = Order(counts, [reader.weight for reader in self.readers], seed, repeats, easy)
         if not len(self.order):
             raise DataError("The data are empty: no example is left.", where=self._names(), got="0 examples an epoch")
         self._loaders: dict[Any, Loader] = {}
@@ -411,6 +415,10 @@ class Pipeline(Dataset[Sample]):
                 expected="the same number for all data of one stage",
                 hint="give each kind of data a stage of its own",
             )
+
+    def _regions_of(self) -> Callable[[str], int] | None:
+        """The number of regions of a picture, where the model reads regions."""
+        return self.store.count if self.needs.regions and self.store is not None else None
 
     def _names(self) -> str:
         return ", ".join(reader.label for reader in self.readers)

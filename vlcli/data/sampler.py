@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vlcli.data.curriculum import Curriculum
+
+_EASY = 0xEA51
+"""Keeps what a curriculum draws apart from the order of whole epochs."""
 Pick = tuple[int, int]
 """(epoch, code): ``code`` is an example's index plus its repetition within the epoch times the number of examples."""
 
@@ -24,10 +29,18 @@ class Order:
         seed: the run's seed.
         repeats: copies of an example that follow one another: an epoch keeps its length and has so many times fewer
             examples (repeated augmentation, Hoffer et al. 2020; processes share the copies out).
+        curriculum: leaves some examples out of the first epochs, which keep their length.
     """
 
-    def __init__(self, counts: Sequence[int], weights: Sequence[float], seed: int, repeats: int = 1) -> None:
-        self.counts, self.seed, self.repeats = list(counts), seed, repeats
+    def __init__(
+        self,
+        counts: Sequence[int],
+        weights: Sequence[float],
+        seed: int,
+        repeats: int = 1,
+        curriculum: Curriculum | None = None,
+    ) -> None:
+        self.counts, self.seed, self.repeats, self.curriculum = list(counts), seed, repeats, curriculum
         self.total = sum(counts)
         self.shares = [round(count * weight) for count, weight in zip(counts, weights, strict=True)]
 
@@ -40,10 +53,27 @@ class Order:
 
     def shuffled(self, epoch: int) -> NDArray[np.int64]:
         """The codes of one epoch."""
-        parts = [self._part(number, epoch) for number in range(len(self.counts))]
+        allowed = None if self.curriculum is None else self.curriculum.allowed(epoch)
+        every = range(len(self.counts))
+        parts = [self._part(number, epoch) for number in every] if allowed is None else self._easy(allowed, epoch)
         codes = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         codes = self._rng(epoch, len(self.counts)).permutation(codes)
         return codes if self.repeats == 1 else self._repeated(codes)
+
+    def _easy(self, allowed: NDArray[np.bool_], epoch: int) -> list[NDArray[np.int64]]:
+        """As many codes as an epoch has, of each data set's easy examples alone, shuffled pass by pass."""
+        starts = np.cumsum([0, *self.counts])
+        easy = [start + np.flatnonzero(allowed[start:stop]) for start, stop in pairwise(starts)]
+        here = [number for number, found in enumerate(easy) if len(found) and self.shares[number]]
+        lacking = len(self) - sum(self.shares[number] for number in here)
+        parts = []
+        for number in here:
+            size = self.shares[number] + (lacking if number == here[0] else 0)  # what others lack, the first gives
+            rng = np.random.default_rng([self.seed & 0xFFFFFFFF, epoch, number, _EASY])
+            turns = range(-(-size // len(easy[number])))
+            passes = [rng.permutation(easy[number]) + turn * self.total for turn in turns]
+            parts.append(np.concatenate(passes)[:size].astype(np.int64))
+        return parts
 
     def _repeated(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Each of the first codes several times; copies count as further repetitions, so that they are drawn anew."""

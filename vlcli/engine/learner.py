@@ -146,7 +146,7 @@ class Learner(nn.Module):
     def weight(self, loss: str, epoch: int) -> float:
         """What multiplies the loss called ``loss`` in this epoch."""
         part = self.parts[loss.split("/", maxsplit=1)[0]]
-        return part.options.weight if part.active(epoch) else 0.0
+        return part.options.weight_in(epoch) if part.active(epoch) else 0.0
 
     def close_step(self) -> None:
         """Tell the objectives that the optimizer has stepped (queues move)."""

@@ -81,6 +81,8 @@ class Objective(nn.Module):
     """Rows of the answer table its paper uses, for counting where no data are at hand; 0: it has none."""
     inherits: ClassVar[tuple[str, ...]] = ()
     """Objectives whose part of a checkpoint it takes over where the checkpoint has none of its own."""
+    changeable: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that a recipe may change from an epoch on: those that say how samples are corrupted, and no more."""
     text_alone: bool = False
     """Whether it looks at no picture: where all objectives of a stage say so, none is loaded."""
     teacher_momentum: float | None = None

@@ -14,6 +14,8 @@ from vlcli.data.sample import TextSample
 from vlcli.errors import ComponentError
 from vlcli.registry import Spec
 
+ROLE_OPTIONS = ("roles", "role_share", "phrase")
+"""What an objective that masks words lets a recipe say of roles."""
 KEPT = 200_000
 """How many sentences' words are remembered."""
 

@@ -185,6 +185,7 @@ class Matching(Objective):
 
     paper = "LXMERT, Tan and Bansal 2019, section 3.1.3"
     requires = frozenset({"fuse"})
+    changeable = frozenset({"probability", "foils"})
 
     def __init__(
         self,

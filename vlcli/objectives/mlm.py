@@ -16,7 +16,7 @@ from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
 from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
-from vlcli.objectives.masked_roles import RolePicker, role_picker
+from vlcli.objectives.masked_roles import ROLE_OPTIONS, RolePicker, role_picker
 from vlcli.registry import RoleSpec
 
 MARK = "masked_words"
@@ -153,6 +153,10 @@ class MaskedLanguageModelling(Objective):
 
     paper = "BERT, Devlin et al. 2019, section 3.1; cross-modal: LXMERT, Tan and Bansal 2019, section 3.1.1"
     requires = frozenset()
+    changeable = frozenset(("probability", "mask_share", "random_share", "whole_word", "rule", "limit", "padded")) | {
+        "mask_end",
+        *ROLE_OPTIONS,
+    }
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from vlcli.errors import Problem, RecipeError, shown
-from vlcli.recipe.components import Use, dotted, of_recipe, of_stage
+from vlcli.recipe.components import CHANGED, Use, dotted, of_recipe, of_stage
 from vlcli.recipe.patterns import Searcher
 from vlcli.recipe.schema import STAGE_KINDS, STAGES, ObjectiveOptions, ReaderOptions, Recipe, Stage, Training
 from vlcli.recipe.yaml import Document, Path_
@@ -88,7 +88,7 @@ _OPTION_MODELS: dict[str, type[BaseModel]] = {"objectives": ObjectiveOptions, "d
 
 def _options(use: Use, document: Document) -> list[Problem]:
     """Faults of the keys that stand beside a component's own parameters, and numbers there that are not finite."""
-    model = _OPTION_MODELS.get(use.kind)
+    model = None if CHANGED in use.options else _OPTION_MODELS.get(use.kind)
     given = {key: value for key, value in use.options.items() if key != "as"}
     problems = _validate(model, given, use.path, document)[1] if model else []
     wrong = [(key, value) for key, value in use.spec.items() if not _all_finite(value)]

@@ -13,6 +13,8 @@ READER_OPTIONS = ("weight", "if_missing", "augments")
 """Keys of a ``data`` entry that belong to the mixture, not to the reader."""
 OBJECTIVE_OPTIONS = ("as", *ObjectiveOptions.model_fields)
 """Keys of an ``objectives`` entry that belong to the training, not to the objective."""
+CHANGED = "changed"
+"""Option of a :class:`Use` that stands for a changed objective: the parameters that changed."""
 
 _FIELDS = {
     "extractor": "extractors",
@@ -82,8 +84,20 @@ def of_stage(name: str, stage: Stage) -> Iterator[Use]:
         elif isinstance(value, list):
             for index, item in enumerate(value):
                 yield _use(kind, item, (*path, index))
+                yield from _changed(kind, item, (*path, index))
     if isinstance(stage, Training) and stage.text is not None:
         yield from _of_text(stage.text, ("stages", name, "text"))
+
+
+def _changed(kind: str, value: Spec, path: tuple[str | int, ...]) -> Iterator[Use]:
+    """An objective as it is after each of its changes."""
+    changes = value.get("changes", ()) if kind == "objectives" else ()
+    spec = split_options(kind, value)[0]
+    for index, change in enumerate(changes if isinstance(changes, list) else ()):
+        own = split_options(kind, change)[0] if isinstance(change, dict) else {}
+        if own:
+            spec = {**spec, **own}
+            yield Use(kind, spec, (*path, "changes", index), {CHANGED: list(own)})
 
 
 def merged_model(recipe: Recipe, stage: Stage) -> Spec | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from vlcli.errors import ComponentError
 from vlcli.registry.bounds import (
@@ -125,12 +125,68 @@ class EmaOptions(Section):
     warmup: bool = True
 
 
+class ObjectiveChange(BaseModel):
+    """What of an objective is different from an epoch on: its weight, and parameters of its own beside these keys."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=(), frozen=True)
+
+    from_epoch: Count
+    weight: Weight | None = None
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The objective's own parameters among what changes."""
+        return dict(self.model_extra or {})
+
+
+def _rising(changes: list[ObjectiveChange]) -> list[ObjectiveChange]:
+    epochs = [change.from_epoch for change in changes]
+    if epochs != sorted(set(epochs)):
+        raise ValueError("changes one after another, each from a later epoch")
+    return changes
+
+
 class ObjectiveOptions(Section):
-    """When and how much an objective counts: keys that stand beside its own parameters in a recipe."""
+    """When and how much an objective counts: keys that stand beside its own parameters in a recipe.
+
+    ``changes`` says what is different from an epoch on, one change after another; what a change does not name stays as
+    the one before left it.
+    """
 
     weight: Weight = 1.0
     from_epoch: CountOrNone = 0
     until_epoch: CountOrNone | None = None
+    changes: Annotated[list[ObjectiveChange], AfterValidator(_rising)] = []
+
+    def weight_in(self, epoch: int) -> float:
+        """The weight in an epoch of its own."""
+        said = [change.weight for change in self.changes if change.from_epoch <= epoch and change.weight is not None]
+        return said[-1] if said else self.weight
+
+    def phases(self) -> list[tuple[int, int | None, dict[str, Any]]]:
+        """First epoch, first epoch behind it (None: to the end) and changed parameters of each stretch of epochs."""
+        own: dict[str, Any] = {}
+        found: list[tuple[int, dict[str, Any]]] = [(self.from_epoch, {})]
+        for change in self.changes:
+            if change.own:
+                own = {**own, **change.own}
+                found.append((max(change.from_epoch, self.from_epoch), own))
+        ends = [*(start for start, _ in found[1:]), self.until_epoch]
+        if self.until_epoch is not None:
+            ends = [min(end, self.until_epoch) for end in ends if end is not None]
+        return [(start, end, own) for (start, own), end in zip(found, ends, strict=True) if end is None or start < end]
+
+
+class CurriculumStep(Section):
+    """Which examples an epoch before ``until_epoch`` draws from: the easy ones; an epoch keeps its length.
+
+    ``words`` and ``regions`` are the most an example may have; ``targets`` are values that its targets must have.
+    """
+
+    until_epoch: Count
+    words: Count | None = None
+    regions: Count | None = None
+    targets: dict[str, list[str | int | bool]] = {}
 
 
 class ReaderOptions(Section):
@@ -202,6 +258,7 @@ class Training(Stage):
     validation: DataField = []
     transform: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     repeats: BatchSize = 1
+    curriculum: list[CurriculumStep] = []
     epochs: Count | None = None
     steps: CountOrNone | None = None
     batch_size: BatchSize = 32

@@ -13,7 +13,7 @@ from pathlib import Path
 from vlcli import registry
 from vlcli.errors import ComponentError, Problem, VlcliError
 from vlcli.recipe import keys, wiring
-from vlcli.recipe.components import Use, dotted, merged_model, of_recipe, of_stage
+from vlcli.recipe.components import CHANGED, Use, dotted, merged_model, of_recipe, of_stage
 from vlcli.recipe.load import Resolved
 from vlcli.recipe.schema import Stage, Training
 from vlcli.recipe.yaml import Path_
@@ -54,7 +54,7 @@ def deep(
     problems: list[Problem] = []
     for use in uses(resolved, chosen):
         key = use.key
-        faults = registry.check(use.kind, use.spec, key)
+        faults = [*registry.check(use.kind, use.spec, key), *_fixed(use)]
         problems += [_placed(resolved, fault, key) for fault in faults]
     return problems or _missing_files(resolved, chosen, artifacts or {})
 
@@ -76,6 +76,24 @@ def _model_with_recipe(resolved: Resolved, name: str) -> list[Use]:
         return []
     spec = merged_model(resolved.recipe, stage)
     return [Use("models", spec, ("stages", name, "model"), {})] if spec and "name" in spec else []
+
+
+def _fixed(use: Use) -> list[Problem]:
+    """Parameters that a change by epoch names though they are fixed once the objective is built."""
+    if CHANGED not in use.options:
+        return []
+    try:
+        target = registry.load(use.kind, use.spec["name"])
+    except ComponentError:
+        return []  # told already
+    allowed = sorted(getattr(target, "changeable", ()))
+    known = registry.parameters(target)
+    what = "this parameter cannot change from an epoch on"
+    return [
+        Problem(f"{use.key}.{name}", what, expected=", ".join(["weight", *(n for n in allowed if n in known)]))
+        for name in use.options[CHANGED]
+        if name in known and name not in allowed
+    ]
 
 
 def _known(resolved: Resolved, use: Use) -> list[Problem]:

@@ -12,6 +12,7 @@ import torch
 from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
+from vlcli.data.sample import Corruption
 from vlcli.data.transforms import Transform
 from vlcli.engine import processes
 from vlcli.engine.bundle import Bundle, find_bundle, read_bundle, read_weights
@@ -130,9 +131,10 @@ def assemble(context: StageContext) -> Assembly:
         plan.transform_spec = None
     facts_of_data["transform"] = make_transform(plan.transform_spec, needs)
     make = _pipelines(learner, tokenizer, stores, facts_of_data)
+    order = {"repeats": plan.config.repeats, "curriculum": plan.config.curriculum}
     return Assembly(
         learner=learner,
-        data=make(readers, training=True, repeats=plan.config.repeats, needs=loads[0]),
+        data=make(readers, training=True, needs=loads[0], **order),
         validation=make(validation, plan.task is None, needs=loads[1]) if validation else None,
         tokenizer=tokenizer,
         facts=facts,
@@ -396,13 +398,7 @@ def _weight_file(path: Path) -> Path:
 
 def _pipelines(learner: Learner, tokenizer: Any, stores: Stores, facts: dict[str, Any]) -> Callable[..., Pipeline]:
     """Makes the data of some readers, corrupted as the objectives ask unless told not to."""
-    corruptions = []
-    for name, objective in learner.objectives.items():
-        corruption = objective.corruption()  # type: ignore[operator]
-        if corruption is not None:
-            options = learner.parts[name].options
-            corruption.from_epoch, corruption.until_epoch = options.from_epoch, options.until_epoch
-            corruptions.append(corruption)
+    corruptions = [found for name in learner.objectives for found in corruptions_of(learner, name, facts["facts"])]
 
     def make(readers: list[Reader], corrupted: bool = True, **options: Any) -> Pipeline:
         chosen = corruptions if corrupted else []
@@ -410,6 +406,21 @@ def _pipelines(learner: Learner, tokenizer: Any, stores: Stores, facts: dict[str
         return Pipeline(readers, tokenizer=tokenizer, corruptions=chosen, **sources, **facts, **options)
 
     return make
+
+
+def corruptions_of(learner: Learner, name: str, facts: Facts) -> list[Corruption]:
+    """How an objective changes samples, in each stretch of epochs with options of its own."""
+    part, objective = learner.parts[name], learner.objectives[name]
+    found: list[Corruption] = []
+    for start, end, own in part.options.phases():
+        if own:
+            with torch.random.fork_rng():  # heads that are made and thrown away must not move what is drawn later
+                objective = registry.build("objectives", {**part.spec, **own}, learner.model, facts)
+        corruption = objective.corruption()  # type: ignore[operator]
+        if corruption is not None:
+            corruption.from_epoch, corruption.until_epoch = start, end
+            found.append(corruption)
+    return found
 
 
 def check_task(task: Task | None, learner: Learner, stage: str) -> None:

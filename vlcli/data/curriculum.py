@@ -1,0 +1,96 @@
+"""Easy examples first: which examples an epoch draws from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlcli.data.sample import Example
+from vlcli.errors import DataError
+
+
+class Step(Protocol):
+    """What examples must be like before an epoch (:class:`vlcli.recipe.schema.CurriculumStep`)."""
+
+    @property
+    def until_epoch(self) -> int:
+        """The first epoch that it does not hold for."""
+        ...
+
+    @property
+    def words(self) -> int | None:
+        """Most words of a sentence."""
+        ...
+
+    @property
+    def regions(self) -> int | None:
+        """Most regions of a picture."""
+        ...
+
+    @property
+    def targets(self) -> Mapping[str, Sequence[Any]]:
+        """Values that targets must have, by name."""
+        ...
+
+
+class Curriculum:
+    """Which examples are easy enough in an epoch.
+
+    Args:
+        steps: the first whose ``until_epoch`` lies ahead decides; behind the last, all examples are drawn from.
+        examples: all of them.
+        regions: number of regions of a picture; None where pictures have none.
+
+    Raises:
+        DataError: a step leaves no example, or asks for regions where there are none.
+    """
+
+    def __init__(
+        self, steps: Sequence[Step], examples: Sequence[Example], regions: Callable[[str], int] | None
+    ) -> None:
+        self._allowed = [(step.until_epoch, _allowed(step, examples, regions)) for step in steps]
+        for (_, allowed), step in zip(self._allowed, steps, strict=True):
+            if not allowed.any():
+                raise _nothing(step, examples)
+
+    def allowed(self, epoch: int) -> NDArray[np.bool_] | None:
+        """Which examples (N,) an epoch draws from; None for all."""
+        return next((allowed for until, allowed in self._allowed if epoch < until), None)
+
+
+def _allowed(step: Step, examples: Sequence[Example], regions: Callable[[str], int] | None) -> NDArray[np.bool_]:
+    if step.regions is not None and regions is None:
+        what = "The curriculum counts regions, and the data have none."
+        raise DataError(what, where="curriculum.regions", hint="leave `regions` out, or use a model that reads regions")
+    known: dict[str, int] = {}
+    return np.array([_easy(step, example, regions, known) for example in examples], bool)
+
+
+def _easy(step: Step, example: Example, regions: Callable[[str], int] | None, known: dict[str, int]) -> bool:
+    if step.words is not None:
+        texts = [example.text or "", *example.choices]
+        if max(len(text.split()) for text in texts) > step.words:
+            return False
+    if any(example.targets.get(name) not in values for name, values in step.targets.items()):
+        return False
+    if step.regions is not None and regions is not None:
+        for name in example.images:
+            if name not in known:
+                known[name] = regions(name)
+        return all(known[name] <= step.regions for name in example.images)
+    return True
+
+
+def _nothing(step: Step, examples: Sequence[Example]) -> DataError:
+    asked = {"words": step.words, "regions": step.regions, **step.targets}
+    shortest = min((len(example.text.split()) for example in examples if example.text), default=0)
+    return DataError(
+        f"No example is easy enough for the curriculum before epoch {step.until_epoch}.",
+        where="curriculum",
+        got=", ".join(f"{name}: {value}" for name, value in asked.items() if value not in (None, {})),
+        expected=f"a bound that some examples meet; the shortest sentence has {shortest} words",
+        hint="raise `words` or `regions`, or name other `targets`",
+    )
