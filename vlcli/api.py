@@ -33,6 +33,7 @@ from vlcli.features import FeatureStore, image_id
 from vlcli.features.concepts import ConceptStore
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Fused, Model, Recorder, States, device_of
+from vlcli.nn.slots import build_model
 from vlcli.objectives.answering import Answering
 from vlcli.stages.search import Index, make_index
 from vlcli.stages.stores import open_stores
@@ -318,8 +319,7 @@ def model(name: str, *, facts: Facts | None = None, **parameters: Any) -> Model:
         facts: sizes that data decide; None: those the papers used.
         parameters: what a recipe may set on it (``vlcli show NAME``).
     """
-    made: Model = registry.build("models", {"name": name, **parameters}, facts or Facts())
-    return made.eval()
+    return build_model({"name": name, **parameters}, facts or Facts()).eval()
 
 
 def _find(place: str | Path) -> Path:

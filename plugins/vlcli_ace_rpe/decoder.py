@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.nn import (
+    WORDS,
     AttentionMask,
     AttentionShape,
     BlockStyle,
@@ -75,7 +76,7 @@ class WordDecoder(nn.Module):
         positions: int,
     ) -> None:
         super().__init__()
-        learned = build_positions({"name": "learned", "length": positions}, shape)[0]
+        learned = build_positions({"name": "learned", "length": positions}, shape, WORDS)[0]
         self.embed = TextEmbeddings(facts, shape.dim, learned, dropout=style.dropout)
         of_layers = replace(shape, layers=count, cross=True)
         self.layers = nn.ModuleList(Half(of_layers, hidden, style, attention) for _ in range(count))

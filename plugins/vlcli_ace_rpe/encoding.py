@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.nn import IMAGE, TEXT, AttentionShape, Layout, PairwisePosition
+from vlcli.nn.position import between
 from vlcli_ace_rpe.path import Metric, shortest_paths, shortest_paths_between
 from vlcli_ace_rpe.similarity import distance, grouped_cosine
 
@@ -95,6 +96,7 @@ class ACERPE(PairwisePosition):
     ) -> None:
         super().__init__(shape)
         self._check(shape, groups, threshold, farthest, words, side)
+        self.encodes = between("word", "cell", "box")
         self.mode, self.groups = mode, groups
         self.sides: tuple[Side, ...] = tuple(sides or ("query", "key", "value")) if mode == "contextual" else ()
         self.threshold, self.sharpness, self.farthest = threshold, sharpness, farthest

@@ -24,13 +24,16 @@ from vlcli.nn import (
     Needs,
     PairwisePosition,
     Recorder,
+    Slot,
     Stack,
     States,
     TextEmbeddings,
     build_positions,
+    chosen,
     hide,
     initialise,
     register_head,
+    with_grid,
 )
 from vlcli.nn.batch import Images, Text
 from vlcli.registry import AttentionSpec, PositionSpec
@@ -89,6 +92,13 @@ class ALBEF(Model):
 
     paper = "ALBEF, Li et al., NeurIPS 2021, arXiv:2107.07651; ACE-RPE"
     capabilities = frozenset({"text", "image", "fuse", "decode", "hide"})
+    slots: ClassVar[Mapping[str, Slot]] = {
+        "image_position": Slot.of("image_position", ["tokens", "pairs"], ["cell", "special"]),
+        "text_position": Slot.of("text_position", ["tokens", "pairs"], ["word"]),
+        "cross_position": Slot.of("cross_position", ["pairs"], ["word"], ["cell", "special"]),
+        "joint_text_position": Slot.of("joint_text_position", ["tokens", "pairs"], ["word"]),
+        "joint_image_position": Slot.of("joint_image_position", ["tokens", "pairs"], ["cell", "special"]),
+    }
     heads: ClassVar[Mapping[str, str]] = {
         "mlm": "bert-mlm",
         "matching": "linear",
@@ -143,21 +153,24 @@ class ALBEF(Model):
         shape = AttentionShape(hidden, heads)
         self.patch = self._patches(facts, hidden, dropout)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, hidden))
-        of_image = _with_grid(image_position, self.grid)
-        self.positions, pairs = build_positions(of_image, replace(shape, layers=image_layers))
+        of_image = with_grid(image_position, self.grid)
+        slots = self._slots(bidirectional)
+        self.positions, pairs = build_positions(of_image, replace(shape, layers=image_layers), slots["image_position"])
         of_vit = replace(VIT_STYLE, drop_path=drop_path)
         self.image = Stack.of(image_layers, shape, None, of_vit, attention, pairs)
         of_bert, bert = replace(shape, dropout=dropout), replace(BERT_STYLE, dropout=dropout)
         learned = {"name": "learned", "length": text_positions}
-        more = text_position if isinstance(text_position, list) else [text_position] if text_position else []
-        words, pairs = build_positions([learned, *more], replace(of_bert, layers=text_layers))
+        of_text = [learned, *chosen(text_position)]
+        words, pairs = build_positions(of_text, replace(of_bert, layers=text_layers), slots["text_position"])
         self.embed = TextEmbeddings(facts, hidden, words, dropout=dropout)
         self.text = Stack.of(text_layers, of_bert, intermediate, bert, attention, pairs)
         self.text.packed = True
         deep = replace(of_bert, layers=cross_layers)
-        across = build_positions(cross_position, replace(deep, cross=True))[1]
-        self.joint_text, among_words = build_positions(_with_grid(joint_text_position, None), deep)
-        self.joint_image, among_patches = build_positions(_with_grid(joint_image_position, self.grid), deep)
+        across = build_positions(cross_position, replace(deep, cross=True), slots["cross_position"])[1]
+        of_words, of_patches = slots["joint_text_position"], slots["joint_image_position"]
+        self.joint_text, among_words = build_positions(joint_text_position, deep, of_words)
+        placed = with_grid(joint_image_position, self.grid)
+        self.joint_image, among_patches = build_positions(placed, deep, of_patches)
         encodings = (across, among_words, among_patches)
         layers = cross_layers, of_bert, intermediate, bert, attention
         self.cross = CrossEncoder(*layers, *encodings, bidirectional, pictures)
@@ -165,6 +178,13 @@ class ALBEF(Model):
         self.decoder = WordDecoder(facts, *own) if decoder_layers else None
         self.takes = {"decoder.head.": ("distilled-mlm.head.", "mlm.head.")} if decoder_layers else {}
         self._initialise()
+
+    def _slots(self, bidirectional: bool) -> dict[str, Slot]:
+        """The slots, as these options leave them."""
+        joint = self.slots["joint_image_position"]
+        if not bidirectional:
+            joint = joint.without("pairs", "patches do not look at one another here: set bidirectional: true")
+        return {**self.slots, "joint_image_position": joint}
 
     def _patches(self, facts: Facts, width: int, dropout: float) -> nn.Module:
         if self.image_source == "features":
@@ -304,14 +324,3 @@ def _refuse(**choices: Any) -> None:
             got=", ".join(named),
             hint="leave them out, or leave out as_albef",
         )
-
-
-def _with_grid(choice: Any, grid: tuple[int, int] | None) -> Any:
-    """Encodings where ``learned`` means a table of the picture's cells, or of a sentence."""
-    listed = choice if isinstance(choice, list) else [choice] if choice is not None else []
-
-    def made(item: Any) -> Any:
-        spec = {"name": item} if isinstance(item, str) else dict(item)
-        return {**spec, "grid": list(grid)} if spec["name"] == "learned" and grid and "grid" not in spec else spec
-
-    return [made(item) for item in listed]

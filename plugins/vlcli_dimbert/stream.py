@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from vlcli.nn import (
     Needs,
     Pooler,
     Recorder,
+    Slot,
     Stack,
     States,
     build_positions,
@@ -93,6 +94,7 @@ class SingleStream(Model):
     fuse_takes = "embeddings"
     many_images = True
     readouts = frozenset({"pooler"})
+    slots: ClassVar[Mapping[str, Slot]] = {"position": Slot.of("position", ["pairs"], ["word", "box", "special"])}
     separators: ClassVar[bool] = True
     """Whether a [SEP] ends the regions, and another the concepts."""
     segment_sources: ClassVar[dict[int, list[int]]] = {2: [0, 0, 1], 6: [4, 4, 5]}
@@ -112,7 +114,7 @@ class SingleStream(Model):
         self.norm, self.drop = nn.LayerNorm(core.hidden, eps=core.eps), nn.Dropout(core.dropout)
         self.regions = regions
         self.concepts = ConceptPieces(facts, core.concepts) if core.concepts else None
-        encoding = build_positions(core.position, shape)[1]
+        encoding = build_positions(core.position, shape, self.slots["position"])[1]
         self.stack = Stack.of(core.layers, shape, core.intermediate, style, core.attention, encoding)
         self.stack.packed = core.packed
         self.pooler = Pooler(core.hidden)

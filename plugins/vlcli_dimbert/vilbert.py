@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import (
+    WORDS,
     AttentionMask,
     AttentionShape,
     BlockStyle,
@@ -131,7 +132,7 @@ class ViLBERT(Model):
             raise ComponentError("There are more co-attention layers than text layers.", where="model vilbert", got=got)
         self.init_std, self.joint = init_std, co_attention == "joint"
         shape, style = AttentionShape(hidden, heads, dropout=dropout), BlockStyle(dropout=dropout)
-        places = build_positions({"name": "learned", "length": length}, shape)[0]
+        places = build_positions({"name": "learned", "length": length}, shape, WORDS)[0]
         self.text = TextEmbeddings(facts, hidden, places, dropout=dropout)
         self.look, self.place = nn.Linear(facts.region_dim, hidden), nn.Linear(5, hidden)
         self.look_norm, self.drop = nn.LayerNorm(hidden, eps=style.eps), nn.Dropout(dropout)

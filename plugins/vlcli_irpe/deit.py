@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +21,14 @@ from vlcli.nn import (
     Needs,
     PairwisePosition,
     Recorder,
+    Slot,
     Stack,
     States,
     TransformerLayer,
     build_positions,
     hide,
     initialise,
+    with_grid,
 )
 from vlcli.nn.batch import Images
 from vlcli.nn.positions import LearnedPosition
@@ -91,6 +93,9 @@ class DeiT(Model):
 
     paper = "DeiT, Touvron et al., ICML 2021, arXiv:2012.12877"
     capabilities = frozenset({"image", "hide"})
+    slots: ClassVar[Mapping[str, Slot]] = {
+        "position": Slot.of("position", ["tokens", "pairs"], ["cell", "special"]),
+    }
 
     def __init__(
         self,
@@ -121,7 +126,7 @@ class DeiT(Model):
         self.patch = nn.Conv2d(3, width, patch, stride=patch)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.dist_token = nn.Parameter(torch.zeros(1, 1, width)) if distilled else None
-        tokens, pairwise = build_positions(self._positions(absolute, position), shape)
+        tokens, pairwise = build_positions(self._positions(absolute, position), shape, self.slots["position"])
         self.positions, self.drop = tokens, nn.Dropout(dropout)
         self.stack = self._stack(shape, replace(VIT_STYLE, dropout=dropout), drop_path, attention, pairwise)
         rows = len(facts.answers) if classes is None else classes
@@ -143,7 +148,7 @@ class DeiT(Model):
         return height // self.patch_size, width // self.patch_size
 
     def _positions(self, absolute: str, position: Any) -> list[Spec | str]:
-        listed = [] if position is None else list(position) if isinstance(position, list) else [position]
+        listed: list[Spec | str] = [*with_grid(position, self.grid, self.specials)]
         if absolute == "learned":
             listed.insert(0, {"name": "learned", "grid": self.grid, "specials": self.specials})
         return [absolute, *listed] if absolute == "sinusoid" else listed

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -26,12 +27,14 @@ from vlcli.nn import (
     Needs,
     PairwisePosition,
     Recorder,
+    Slot,
     Stack,
     States,
     build_positions,
 )
 from vlcli.nn.batch import Images
 from vlcli.nn.model import Detections
+from vlcli.nn.position import within
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 from vlcli_irpe.deit import MEAN, STD, pixels_of
 from vlcli_irpe.detr_names import from_released, from_transformers
@@ -63,9 +66,16 @@ class DetrSine(Added):
 
     def __init__(self, shape: AttentionShape, *, temperature: float = 10000.0) -> None:
         super().__init__(shape)
+        self.encodes = within("cell")
         if shape.dim % 4:
             raise ComponentError("Sinusoids of two axes need a width that 4 divides.", got=str(shape.dim))
         self.temperature = temperature
+
+    def objection(self, slot: Slot) -> str:
+        """It wants cells and nothing else: one full grid, without class tokens."""
+        if slot.holds | slot.keys <= {"cell"}:
+            return ""
+        return "it encodes the cells of one full grid, without any other token beside them"
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[Tensor, Tensor]:
         """What is added to queries (B or 1, Tq, dim) and keys."""
@@ -160,6 +170,7 @@ class DETR(Model):
 
     paper = "DETR, Carion et al., ECCV 2020, arXiv:2005.12872"
     capabilities = frozenset({"image", "boxes", "detect"})
+    slots: ClassVar[Mapping[str, Slot]] = {"position": Slot.of("position", ["pairs"], ["cell"])}
 
     def __init__(
         self,
@@ -195,7 +206,8 @@ class DETR(Model):
         self.body = _body(backbone, norm, trained_from)
         self.input_proj = nn.Conv2d(CHANNELS[backbone], dim, 1)
         self.sine = DetrSine(shape) if decoder_position == "sine" else None
-        self.encoder = Stack.of(encoder_layers, shape, hidden, style, attention, build_positions(position, shape)[1])
+        encoding = build_positions(position, shape, self.slots["position"])[1]
+        self.encoder = Stack.of(encoder_layers, shape, hidden, style, attention, encoding)
         deep = replace(shape, layers=decoder_layers)
         self.decoder = nn.ModuleList(DecoderLayer(deep, hidden, style, attention) for _ in range(decoder_layers))
         self.decoder_norm, self.added = nn.LayerNorm(dim), Added(deep)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.nn.layout import Layout
-from vlcli.nn.position import AttentionShape, PairwisePosition
+from vlcli.nn.position import AttentionShape, PairwisePosition, Slot
 from vlcli_irpe.buckets import BucketRule
-from vlcli_irpe.lookup import BucketPosition, Init, OffPlane, Plan, Side, look_up, plus
+from vlcli_irpe.lookup import BucketPosition, Init, OffPlane, Plan, Side, box_objection, look_up, pairs_of, plus
 from vlcli_irpe.places import Ids, bucket_ids
 from vlcli_irpe.terms import by_key, by_query, with_blank
 
@@ -169,11 +169,16 @@ class TransformerXL(PairwisePosition):
         if shape.head_dim % 4:
             raise ComponentError("Sinusoids need a head width that 4 divides.", got=str(shape.head_dim))
         self.rule, self.cells, self.distance = _clipped(plane, distance), cells, distance
+        self.encodes = pairs_of(self.rule)
         heads, d = 1 if shared_heads else shape.heads, shape.head_dim
         self.content = nn.Parameter(torch.zeros(shape.layers, heads, d))  # u
         self.place = nn.Parameter(torch.zeros(shape.layers, heads, d))  # v
         self.project = nn.Parameter(torch.empty(shape.layers, heads, d, d))  # W^R
         nn.init.normal_(self.project, std=0.02)
+
+    def objection(self, slot: Slot) -> str:
+        """No pairs here that it measures, or boxes, which a one-dimensional rule cannot number."""
+        return box_objection(self.rule, slot) or super().objection(slot)
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Waves:
         """Ids of every pair, and the sinusoids of all offsets."""

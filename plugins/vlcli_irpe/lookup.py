@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.nn.layout import Layout
-from vlcli.nn.position import AttentionShape, PairwisePosition
+from vlcli.nn.position import AttentionShape, PairwisePosition, Slot, Sort, within
 from vlcli_irpe.buckets import BucketRule
 from vlcli_irpe.places import Align, AxisIds, Ids, Indices, bucket_ids
 from vlcli_irpe.terms import bucket_sums, bucket_sums_axes, by_key, by_query, by_query_axes, with_blank
@@ -18,6 +18,8 @@ from vlcli_irpe.terms import bucket_sums, bucket_sums_axes, by_key, by_query, by
 Side = Literal["query", "key", "value"]
 Init = Literal["zero", "xavier", "normal"]
 OffPlane = Literal["bucket", "nothing"]
+PLANE: tuple[Sort, Sort] = ("cell", "box")
+"""Tokens that lie on a picture, and so have offsets from one another."""
 LETTERS: dict[Side, str] = {"query": "rpe_q", "key": "rpe_k", "value": "rpe_v"}
 
 
@@ -123,6 +125,17 @@ class LayerTables(nn.Module):
         return getattr(self, LETTERS[side]).tables()
 
 
+def pairs_of(rule: BucketRule) -> frozenset[tuple[Sort, Sort]]:
+    """The pairs of tokens that a rule measures: those of one picture, or of one line."""
+    return within("word", "cell") if rule.method == "sequence" else within(*PLANE)
+
+
+def box_objection(rule: BucketRule, slot: Slot) -> str:
+    """Why a one-dimensional rule cannot stand where boxes are; empty where it can."""
+    numbered = rule.method == "sequence" and "box" in slot.holds | slot.keys
+    return "it numbers tokens in line, and boxes have no order: use plane: image" if numbered else ""
+
+
 class BucketPosition(PairwisePosition):
     """Base: tables per layer, looked up by bucket.
 
@@ -136,7 +149,12 @@ class BucketPosition(PairwisePosition):
         self.plan, self.rule = plan, plan.rule
         self.scale = shape.head_dim**-0.5 if plan.scaled else 1.0
         self.uses_weights = "value" in plan.sides
+        self.encodes = pairs_of(plan.rule)
         self.layers = nn.ModuleList(self._layer() for _ in range(shape.layers))
+
+    def objection(self, slot: Slot) -> str:
+        """No pairs here that it measures, or boxes, which a one-dimensional rule cannot number."""
+        return box_objection(self.rule, slot) or super().objection(slot)
 
     def _layer(self) -> nn.Module:
         plan = self.plan

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.nn.layout import Layout
-from vlcli.nn.position import AttentionShape, PairwisePosition, TokenPosition
+from vlcli.nn.position import AttentionShape, PairwisePosition, Sort, TokenPosition, between, within
 from vlcli_irpe.buckets import BucketRule
-from vlcli_irpe.lookup import BucketPosition, OffPlane, Plan
+from vlcli_irpe.lookup import PLANE, BucketPosition, OffPlane, Plan
 from vlcli_irpe.places import Ids, bucket_ids
 from vlcli_irpe.terms import by_query, with_blank
 
@@ -45,6 +45,8 @@ class RoPE2D(PairwisePosition):
         if shape.head_dim % 4:
             raise ComponentError("Rotary 2-D needs a head width that 4 divides.", got=str(shape.head_dim))
         self.cells = cells
+        # A key is turned by where it lies, so that it also tells patches apart to a query that lies nowhere.
+        self.encodes = between("word", *PLANE) | within(*PLANE)
         rate = base ** (-torch.arange(0, shape.head_dim, 4, dtype=torch.float32) / shape.head_dim)  # (d / 4,)
         still = torch.zeros_like(rate)
         axial = torch.stack([torch.cat([rate, still]), torch.cat([still, rate])])  # (2, d / 2): rows, columns
@@ -140,6 +142,7 @@ class LogCPB(PairwisePosition):
     def __init__(self, shape: AttentionShape, *, window: int = 7, trained_window: int = 0, hidden: int = 512) -> None:
         super().__init__(shape)
         self.rule = BucketRule("product", (window - 1) / 2, "clip")
+        self.encodes = within(*PLANE)
         self.window, self.trained = window, trained_window or window
         self.networks = nn.ModuleList(
             nn.Sequential(nn.Linear(2, hidden), nn.ReLU(), nn.Linear(hidden, shape.heads, bias=False))
@@ -174,6 +177,8 @@ class ConvolutionalGenerator(TokenPosition):
     """
 
     paper = "CPVT, Chu et al. 2021, arXiv:2102.10882, section 3.3"
+
+    encodes: frozenset[Sort] = frozenset({"cell"})
 
     def __init__(self, shape: AttentionShape, *, after: list[int] = [0], kernel: int = 3) -> None:  # noqa: B006
         super().__init__(shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,7 @@ from vlcli.nn import (
     Model,
     Needs,
     Recorder,
+    Slot,
     States,
     build_positions,
     initialise,
@@ -161,7 +162,7 @@ class Stage(nn.Module):
         self.blocks = nn.ModuleList(
             SwinLayer(shape, style, attention, bool(number % 2)) for number, style in enumerate(styles)
         )
-        self.position = build_positions(position, shape)[1]
+        self.position = build_positions(position, shape, Swin.slots["position"])[1]
 
     def forward(
         self, x: Tensor, grid: tuple[int, int], record: Recorder | None, name: str
@@ -206,6 +207,7 @@ class Swin(Model):
 
     paper = "Swin Transformer, Liu et al., ICCV 2021, arXiv:2103.14030; with iRPE: its supplement 6"
     capabilities = frozenset({"image", "pyramid"})
+    slots: ClassVar[Mapping[str, Slot]] = {"position": Slot.of("position", ["pairs"], ["cell"])}
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vlcli.errors import DataError
 from vlcli.nn import (
+    WORDS,
     AttentionMask,
     AttentionShape,
     BlockStyle,
@@ -124,7 +125,7 @@ class BUTD(Model):
     def _build_bert(self, facts: Facts, shape: AttentionShape, layers: int, dropout: float) -> None:
         """Under the names of LXMERT's language encoder, so that whatever fills one fills the other."""
         style = BlockStyle(dropout=dropout)
-        self.text = TextEmbeddings(facts, shape.dim, build_positions("learned", shape)[0], dropout=dropout)
+        self.text = TextEmbeddings(facts, shape.dim, build_positions("learned", shape, WORDS)[0], dropout=dropout)
         self.language = Stack.of(layers, shape, None, style)
         self.language.packed = True
         self.pooler = Pooler(shape.dim)

@@ -25,6 +25,7 @@ from vlcli.nn import (
     PairwisePosition,
     Pooler,
     Recorder,
+    Slot,
     Stack,
     States,
     TextEmbeddings,
@@ -163,6 +164,11 @@ class LXMERT(Model):
 
     paper = "LXMERT, Tan and Bansal, EMNLP 2019, arXiv:1908.07490"
     capabilities = frozenset({"text", "image", "fuse"})
+    slots: ClassVar[Mapping[str, Slot]] = {
+        "language_position": Slot.of("language_position", ["tokens", "pairs"], ["word"]),
+        "object_position": Slot.of("object_position", ["tokens", "pairs"], ["box"]),
+        "cross_position": Slot.of("cross_position", ["pairs"], ["word"], ["box"]),
+    }
     heads: ClassVar[Mapping[str, str]] = {
         "mlm": "bert-mlm",
         "matching": "bert-matching",
@@ -195,9 +201,11 @@ class LXMERT(Model):
         style = BlockStyle(dropout=dropout)
         self.keep: Collection[int] = ()
         self.init_std = init_std
-        of_words, pairs_of_words = build_positions(language_position, replace(shape, layers=language_layers))
-        of_objects, pairs_of_objects = build_positions(object_position, replace(shape, layers=object_layers))
-        across = build_positions(cross_position, replace(shape, layers=cross_layers, cross=True))[1]
+        words_shape, objects_shape = replace(shape, layers=language_layers), replace(shape, layers=object_layers)
+        cross_shape, slots = replace(shape, layers=cross_layers, cross=True), self.slots
+        of_words, pairs_of_words = build_positions(language_position, words_shape, slots["language_position"])
+        of_objects, pairs_of_objects = build_positions(object_position, objects_shape, slots["object_position"])
+        across = build_positions(cross_position, cross_shape, slots["cross_position"])[1]
         options = {"eps": style.eps, "dropout": dropout}
         self.text = TextEmbeddings(facts, hidden, of_words, frozen_padding=frozen_padding, **options)
         self.image = FeatureEmbeddings(facts.region_dim, hidden, of_objects, **options)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.nn import AttentionShape, Layout, PairwisePosition
+from vlcli.nn.position import within
 from vlcli_vlmo.interpolation import resample
 
 SPECIAL = 3
@@ -38,6 +39,7 @@ class VLMoBias(PairwisePosition):
         super().__init__(shape)
         self.grid = (grid, grid) if isinstance(grid, int) else (int(grid[0]), int(grid[1]))
         self.length = length
+        self.encodes = within("word", "cell")
         if length < 2:
             raise ComponentError("The table is for at least two words.", where="vlmo-bias.length", got=str(length))
         self.image_rows = (2 * self.grid[0] - 1) * (2 * self.grid[1] - 1) + SPECIAL

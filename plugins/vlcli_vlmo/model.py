@@ -21,11 +21,13 @@ from vlcli.nn import (
     Needs,
     Pooler,
     Recorder,
+    Slot,
     States,
     TextEmbeddings,
     build_positions,
     hide,
     initialise,
+    with_grid,
 )
 from vlcli.nn.batch import Images, Text
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
@@ -102,6 +104,12 @@ class VLMo(Model):
     fuse_takes = "embeddings"
     finishes = True
     readouts = frozenset({"pooler"})
+    slots: ClassVar[Mapping[str, Slot]] = {
+        "position": Slot.of("position", ["pairs"], ["word", "cell", "special"]),
+        "fused_position": Slot.of("fused_position", ["pairs"], ["word", "cell", "special"]),
+        "text_position": Slot.of("text_position", ["tokens"], ["word"]),
+        "image_position": Slot.of("image_position", ["tokens"], ["cell", "special"]),
+    }
     heads: ClassVar[Mapping[str, str]] = {
         "mlm": "vlmo-mlm",
         "matching": "linear",
@@ -161,21 +169,25 @@ class VLMo(Model):
         shape = AttentionShape(width, heads or own.heads, depth)
         relative = own.relative if positions == "auto" else positions == "relative"
         of_text, of_image, pairwise = self._positions(relative, table_length, text_position, image_position, position)
-        words, idle = build_positions(of_text, shape)[0], relative and text_position is None
+        words = build_positions(of_text, shape, self.slots["text_position"])[0]
+        idle = relative and text_position is None
         self.text = TextEmbeddings(facts, width, words, dropout=drop_path)
         # The released files hold a table of text positions even where nothing reads it.
         self.idle_positions = nn.Embedding(facts.text_length, width).requires_grad_(False) if idle else None
         self.types = nn.Embedding(1 + pictures, width)
         self.patch = self._patches(facts, width)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.positions = build_positions(of_image, shape)[0]
+        self.positions = build_positions(with_grid(of_image, self.grid), shape, self.slots["image_position"])[0]
         scale = own.layer_scale if layer_scale == "auto" else layer_scale
         style = BlockStyle("pre", 1e-6, 0.0, layer_scale=scale, drop_path=drop_path)
         usual = attention or STANDARD
         attentions = [lower_attention or usual] * (depth - top) + [usual] * top
-        encoding = build_positions(pairwise, shape)[1]
+        encoding = build_positions(pairwise, shape, self.slots["position"])[1]
         inner = intermediate or 4 * width
-        further = build_positions(fused_position if top else None, replace(shape, layers=max(top, 1)))[1]
+        among_both = self.slots["fused_position"]
+        if not top:
+            among_both = among_both.without("pairs", "there are no vision-language layers here: set fused_layers")
+        further = build_positions(fused_position, replace(shape, layers=max(top, 1)), among_both)[1]
         self.stack = MoMEStack(shape, inner, style, attentions, encoding, depth - top, shared_norm, mixture, further)
         self.stack.packed = packed
         self.pooler = Pooler(width)

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import AttentionShape, Layout, build_positions
+from vlcli.nn import AttentionShape, Layout, Slot, build_positions
 from vlcli.nn.positions import BoxPosition, LearnedPosition, SinusoidPosition, geometry
 
 SHAPE = AttentionShape(8, 2)
+OF_WORDS = Slot.of("position", ["tokens", "pairs"], ["word"])
 
 
 def words(count, rows=1):
@@ -27,7 +28,7 @@ def boxes(rows=2, count=3):
 
 def test_nothing_chosen_is_nothing_built():
     for choice in (None, "none", [], ["none"]):
-        tokens, pairwise = build_positions(choice, SHAPE)
+        tokens, pairwise = build_positions(choice, SHAPE, OF_WORDS)
         assert len(tokens) == 0
         assert pairwise is None
 

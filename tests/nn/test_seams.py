@@ -10,6 +10,7 @@ from vlcli_lxmert import LXMERT
 
 from vlcli import registry
 from vlcli.nn import (
+    WORDS,
     Attention,
     AttentionMask,
     AttentionShape,
@@ -20,6 +21,7 @@ from vlcli.nn import (
     Needs,
     PairwisePosition,
     Recorder,
+    Slot,
     Stack,
     StandardAttention,
     States,
@@ -143,8 +145,8 @@ def test_lxmert_takes_any_pairwise_encoding_by_recipe_line(choice):
 
 def test_combined_encodings_add_up():
     torch.manual_seed(0)
-    shape = AttentionShape(16, 2, layers=1)
-    tokens, joined = build_positions(["learned", "test-value-term", "test-inputs"], shape)
+    shape, slot = AttentionShape(16, 2, layers=1), Slot.of("position", ["tokens", "pairs"], ["word"])
+    tokens, joined = build_positions(["learned", "test-value-term", "test-inputs"], shape, slot)
     assert len(tokens) == 1
     assert isinstance(joined, CombinedPairwise)
     assert joined.uses_weights
@@ -197,7 +199,7 @@ class SingleStream(Model):
     def __init__(self, facts: Facts):
         super().__init__(facts)
         shape = AttentionShape(16, 2, layers=2)
-        self.text = TextEmbeddings(facts, 16, build_positions("learned", shape)[0], dropout=0.0)
+        self.text = TextEmbeddings(facts, 16, build_positions("learned", shape, WORDS)[0], dropout=0.0)
         self.image = nn.Linear(facts.region_dim, 16)
         self.stack = Stack.of(2, shape)
         self.apply(initialise)

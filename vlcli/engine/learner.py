@@ -16,6 +16,7 @@ from vlcli.engine import processes
 from vlcli.errors import ComponentError, Problem, RecipeError, VlcliError
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Model, Recorder
+from vlcli.nn.slots import build_model
 from vlcli.nn.step import Step
 from vlcli.objectives.base import Mean, Objective, Outcome
 from vlcli.recipe.schema import ObjectiveOptions
@@ -220,7 +221,7 @@ def build_learner(model: Any, objectives: list[Any], facts: Facts, *, seed: int 
     _check_names(parts)
     check_capabilities(registry.load("models", as_spec(model)["name"]), parts)
     torch.manual_seed(seed)
-    made = registry.build("models", model, facts)
+    made = build_model(model, facts)
     check_capabilities(made, parts)
     heads: dict[str, Objective] = {}
     for part in parts:

@@ -38,8 +38,9 @@ from vlcli.nn.layout import CONCEPT, IMAGE, TEXT, Layout
 from vlcli.nn.mask import AttentionMask
 from vlcli.nn.model import Detections, Facts, Fused, Model, Needs, Recorder, States, initialise
 from vlcli.nn.packing import Packing
-from vlcli.nn.position import AttentionShape, PairwisePosition, TokenPosition
-from vlcli.nn.positions import PositionChoice, build_positions, geometry
+from vlcli.nn.position import WORDS, AttentionShape, PairwisePosition, Slot, TokenPosition, between, within
+from vlcli.nn.positions import PositionChoice, build_positions, chosen, geometry, with_grid
+from vlcli.nn.slots import build_model
 from vlcli.nn.step import Step
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "IMAGE",
     "TEXT",
     "VIT_STYLE",
+    "WORDS",
     "Attention",
     "AttentionBlock",
     "AttentionMask",
@@ -75,6 +77,7 @@ __all__ = [
     "Recorder",
     "Regions",
     "Residual",
+    "Slot",
     "Stack",
     "StandardAttention",
     "States",
@@ -84,12 +87,17 @@ __all__ = [
     "TokenPosition",
     "TransformerLayer",
     "View",
+    "between",
     "build_head",
+    "build_model",
     "build_positions",
+    "chosen",
     "geometry",
     "hide",
     "initialise",
     "register_head",
     "run_layer",
     "text_layout",
+    "with_grid",
+    "within",
 ]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from vlcli.nn.batch import Images, Tensors, Text
 from vlcli.nn.layout import Layout
+from vlcli.nn.position import Slot
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,8 @@ class Model(nn.Module):
     """Whether ``encode_*`` and ``fuse`` take ``rows``: the tokens to be finished (``all``, ``text``, ``pooled``)."""
     readouts: ClassVar[frozenset[str]] = frozenset()
     """Parts that read out what the encoder gives (poolers): counted with the backbone, but not with the encoder."""
+    slots: ClassVar[Mapping[str, Slot]] = MappingProxyType({})
+    """Where it takes position encodings: each parameter typed ``PositionSpec``, and what has an effect there."""
     heads: ClassVar[Mapping[str, str]] = {}
     """The head (a name of ``vlcli.nn.heads``) this model's paper uses, by role: ``mlm``, ``matching`` ..."""
     takes: Mapping[str, tuple[str, ...]] = MappingProxyType({})

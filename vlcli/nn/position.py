@@ -17,12 +17,58 @@ gets the probabilities. One module serves all layers of a stack and holds what e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
 from vlcli.nn.layout import Layout
+
+Sort = Literal["word", "cell", "box", "special"]
+"""What a token is: a piece of a sentence, a cell of a grid, a box, or a class token or separator without a place."""
+Half = Literal["tokens", "pairs"]
+"""The two kinds of encodings: those that change tokens, and those of pairs, which live inside attention."""
+PLACED: frozenset[Sort] = frozenset({"word", "cell", "box"})
+"""The sorts of tokens that have a place."""
+_PLURAL = {"word": "words", "cell": "cells of a grid", "box": "boxes", "special": "class tokens"}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a model takes position encodings: which kinds, of which tokens. ``Model.slots`` lists a model's own.
+
+    Attributes:
+        name: the model's parameter, e.g. ``cross_position``.
+        takes: the kinds of encodings that have an effect here; what a recipe puts here beside them is refused.
+        holds: the sorts of tokens here; in cross-attention those of the queries.
+        keys: the sorts of the keys, where they are another sequence (cross-attention); empty: ``holds``.
+        closed: why nothing is taken here under the model's other options; empty: the slot is open.
+    """
+
+    name: str
+    takes: frozenset[Half]
+    holds: frozenset[Sort]
+    keys: frozenset[Sort] = frozenset()
+    closed: str = ""
+
+    @classmethod
+    def of(cls, name: str, takes: Iterable[Half], holds: Iterable[Sort], keys: Iterable[Sort] = ()) -> Slot:
+        """The same from any collections: ``Slot.of("position", ["pairs"], ["word", "box"])``."""
+        return cls(name, frozenset(takes), frozenset(holds), frozenset(keys))
+
+    def without(self, half: Half, why: str) -> Slot:
+        """This slot where the model's other options leave no use for ``half``; ``why`` says which and what to set."""
+        return replace(self, takes=self.takes - {half}, closed=why)
+
+    def pairs(self) -> frozenset[tuple[Sort, Sort]]:
+        """The sorts of query and key that meet here."""
+        return frozenset(product(self.holds, self.keys or self.holds))
+
+
+WORDS = Slot.of("words", ["tokens"], ["word"])
+"""The slot of a model's own word positions, which no recipe chooses."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +106,19 @@ class TokenPosition(nn.Module):
         shape: of the stack that follows.
     """
 
+    half: ClassVar[Half] = "tokens"
+    encodes: frozenset[Sort] = PLACED
+    """Sorts of tokens that it changes; a slot that holds none of them refuses it."""
+
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.shape = shape
+
+    def objection(self, slot: Slot) -> str:
+        """Why it would do nothing (or fail) in ``slot``, half a sentence; empty where it acts."""
+        if self.encodes & slot.holds:
+            return ""
+        return f"it encodes {_listed(self.encodes)}, and the tokens here are {_listed(slot.holds)}"
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """``x`` (B, T, dim) with its positions; the same shape."""
@@ -80,12 +136,23 @@ class PairwisePosition(nn.Module):
         shape: of the stack it serves.
     """
 
+    half: ClassVar[Half] = "pairs"
+    encodes: frozenset[tuple[Sort, Sort]] = frozenset(product(PLACED, PLACED))
+    """Sorts of query and key whose relation it encodes; a slot where no such pair meets refuses it."""
     uses_weights = False
     """Whether :meth:`values` must be called, so that attention has to keep its probabilities."""
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.shape = shape
+
+    def objection(self, slot: Slot) -> str:
+        """Why it would do nothing (or fail) in ``slot``, half a sentence; empty where it acts."""
+        if self.encodes & slot.pairs():
+            return ""
+        mine = "; ".join(sorted({_pair(*sorted(pair)) for pair in self.encodes}))
+        here = _listed(slot.holds) + (f" looking at {_listed(slot.keys)}" if slot.keys else " among themselves")
+        return f"it encodes {mine}, and here are {here}"
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
         """What all layers share.
@@ -123,3 +190,21 @@ class PairwisePosition(nn.Module):
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
         """This module's own weights, made for an ``old`` grid (rows, columns), reshaped for a ``new`` one."""
         return state
+
+
+def within(*sorts: Sort) -> frozenset[tuple[Sort, Sort]]:
+    """Pairs of one sort each: ``within("cell", "box")`` for an encoding of offsets on a picture."""
+    return frozenset((sort, sort) for sort in sorts)
+
+
+def between(first: Sort, *others: Sort) -> frozenset[tuple[Sort, Sort]]:
+    """Pairs of two sorts, in both directions: ``between("word", "cell", "box")``."""
+    return frozenset(pair for other in others for pair in ((first, other), (other, first)))
+
+
+def _listed(sorts: Iterable[str]) -> str:
+    return " and ".join(_PLURAL[sort] for sort in sorted(sorts)) or "nothing"
+
+
+def _pair(one: str, other: str) -> str:
+    return f"{_PLURAL[one]} among themselves" if one == other else f"{_PLURAL[one]} against {_PLURAL[other]}"

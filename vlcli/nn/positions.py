@@ -13,29 +13,69 @@ from torch import Tensor, nn
 from vlcli import registry
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.layout import Layout
-from vlcli.nn.position import AttentionShape, PairwisePosition, TokenPosition
-from vlcli.registry import Spec
+from vlcli.nn.position import AttentionShape, PairwisePosition, Slot, Sort, TokenPosition
+from vlcli.nn.slots import record, require
+from vlcli.registry import Spec, as_spec
 
 PositionChoice = Spec | str | list[Spec | str] | None
 """What a recipe may say where positions go: a component, several, or nothing."""
 
 
-def build_positions(choice: Any, shape: AttentionShape) -> tuple[nn.ModuleList, PairwisePosition | None]:
-    """The encodings a recipe chose for one stack.
+def build_positions(
+    choice: Any, shape: AttentionShape, slot: Slot | None = None
+) -> tuple[nn.ModuleList, PairwisePosition | None]:
+    """The encodings a recipe chose for one stack; one that would do nothing in ``slot`` is refused.
 
     Args:
         choice: a name, a mapping with ``name``, a list of these, or None.
         shape: of the stack.
+        slot: where they go: one of ``Model.slots``, or a ``Slot`` of its own for encodings that no recipe chooses. A
+            half that it does not take comes back empty.
 
     Returns:
         Token encodings in order, and the pairwise ones as one module (None where there is none).
+
+    Raises:
+        ComponentError: an encoding would have no effect here (the reason and the slots that take it), or no slot is
+            named.
     """
-    listed = [] if choice is None else choice if isinstance(choice, list) else [choice]
-    made = [registry.build("positions", item, shape) for item in listed]
-    pairwise = [module for module in made if isinstance(module, PairwisePosition)]
-    tokens = [module for module in made if not isinstance(module, PairwisePosition | NoPosition)]
+    if slot is None:
+        raise ComponentError(
+            "`build_positions` must be told where the encodings go.",
+            expected="build_positions(choice, shape, slot), with a vlcli.nn.Slot that says what is used",
+            hint='e.g. Slot.of("position", ["tokens", "pairs"], ["word"]); see "Position encodings" in docs/seams.md',
+        )
+    made = [registry.build("positions", item, shape) for item in chosen(choice)]
+    acting = [module for module in made if not isinstance(module, NoPosition)]
+    for module in acting:
+        require(module, slot, shape.layers)
+    record(slot, acting)
+    pairwise = [module for module in acting if isinstance(module, PairwisePosition)]
+    tokens = [module for module in acting if not isinstance(module, PairwisePosition)]
     joined = pairwise[0] if len(pairwise) == 1 else CombinedPairwise(shape, pairwise) if pairwise else None
     return nn.ModuleList(tokens), joined
+
+
+def chosen(choice: Any) -> list[Any]:
+    """What a recipe says of one slot, as a list."""
+    return [] if choice is None else list(choice) if isinstance(choice, list) else [choice]
+
+
+def with_grid(choice: Any, grid: tuple[int, int], specials: int = 1) -> list[Spec]:
+    """What a recipe says of a picture's slot, where ``learned`` means a table of the picture's cells.
+
+    Args:
+        choice: a name, a mapping with ``name``, a list of these, or None.
+        grid: rows and columns of the picture.
+        specials: class tokens before it.
+    """
+
+    def made(item: Any) -> Spec:
+        spec = as_spec(item)
+        bare = spec["name"] == "learned" and not {"grid", "length"} & set(spec)
+        return {"specials": specials, **spec, "grid": list(grid)} if bare else spec
+
+    return [made(item) for item in chosen(choice)]
 
 
 class CombinedPairwise(PairwisePosition):
@@ -75,6 +115,10 @@ class CombinedPairwise(PairwisePosition):
         """The sum over parts that read the probabilities."""
         pairs = zip(self.parts, state, strict=True)
         return _total([part.values(weights, own, layer) for part, own in pairs if part.uses_weights])
+
+    def objection(self, slot: Slot) -> str:
+        """Those of its parts."""
+        return "; ".join(filter(None, (part.objection(slot) for part in self.parts)))  # type: ignore[operator]
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
         """Each part reshapes its own."""
@@ -116,6 +160,7 @@ class LearnedPosition(TokenPosition):
     ) -> None:
         super().__init__(shape)
         self.grid, self.specials = grid, specials
+        self.encodes: frozenset[Sort] = frozenset({"word"} if grid is None else {"cell"})
         rows = length if grid is None else specials + grid[0] * grid[1]
         self.table = nn.Embedding(rows, shape.dim, padding_idx=0 if frozen_first else None)
         nn.init.normal_(self.table.weight, std=0.02)
@@ -221,6 +266,7 @@ class BoxPosition(TokenPosition):
     """
 
     paper = "LXMERT, Tan and Bansal 2019, Eq. 1 (W_P p_j)"
+    encodes: frozenset[Sort] = frozenset({"box"})
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from vlcli.errors import DataError, Problem, RecipeError
 from vlcli.features import FeatureStore
 from vlcli.features.weights import read_weights as read_foreign
 from vlcli.nn.model import Facts, Model, Needs
+from vlcli.nn.slots import build_model
 from vlcli.recipe.schema import TextOptions, Training, TrainVocabulary
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.base import StageContext
@@ -234,7 +235,7 @@ def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:
 def model_needs(plan: Plan) -> Needs:
     """What the model must be fed, asked before its data are there: of one without memory."""
     facts = plan.bundle.facts if plan.bundle else Facts()
-    model: Model = without_memory(lambda: registry.build("models", plan.model_spec, facts))
+    model: Model = without_memory(lambda: build_model(plan.model_spec, facts))
     return model.needs()
 
 
