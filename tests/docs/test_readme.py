@@ -131,6 +131,8 @@ WAYS: dict[str, Way] = {
     "vlcli cp quickstart mine.yaml": Way("mine.yaml", instead=("cp", "quickstart", "copied/mine.yaml")),
     "vlcli cp quickstart -": Way("# vlcli run quickstart", instead=("cp", "quickstart", "-")),
     "vlcli doctor": Way("torch and torchvision"),
+    "vlcli runs": Way("stages done"),
+    "vlcli runs --clean --yes": Way("stages done"),
     "vlcli run own.yaml": Way("accuracy", TINY),
     "vlcli run table.yaml": Way("accuracy"),
     "vlcli data stats table.yaml": Way("csv"),

@@ -10,63 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.stages.fakes import Told, _importer, actions, go, planned
 from vlcli.errors import RecipeError, UsageError, VlcliError
 from vlcli.recipe import ledger
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import load
 from vlcli.recipe.plan import Options
-from vlcli.registry import load_file
 from vlcli.stages.runner import _keep_recipe, run_recipe
-
-PLUGIN = Path(__file__).parents[1] / "fixtures" / "fake_stages.py"
-RECIPE = """\
-root: {root}
-model: fake-model
-stages:
-  regions: {{kind: extract, extractor: fake-extractor, data: [{{name: fake-data}}]}}
-  pretrain: {{data: [{{name: fake-data}}], objectives: [fake-objective]}}
-  tune: {{kind: finetune, from: pretrain, task: fake-task}}
-  test: {{kind: evaluate, from: tune}}
-  scratch: {{kind: finetune, task: fake-task, data: [{{name: fake-data}}]}}
-  scratch-test: {{kind: evaluate, from: scratch, split: dev}}
-table: {{title: small, rows: {{with: test, without: scratch-test}}, metrics: [accuracy, "accuracy/*"]}}
-"""
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    """A recipe of fake stages and its data."""
-    load_file(PLUGIN)
-    plugin = next(m for n, m in sys.modules.items() if n.startswith("vlcli_plugin_fake_stages"))
-    for name, module in plugin.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(importlib, "import_module", _importer(plugin.modules()))
-    data = tmp_path / "data"
-    data.mkdir()
-    for split in ("train", "dev"):
-        (data / f"{split}.txt").write_text(split)
-    (tmp_path / "mine.yaml").write_text(RECIPE.format(root=data))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def _importer(fakes):
-    real = importlib.import_module
-    return lambda name, package=None: fakes.get(name) or real(name, package)
-
-
-def go(words=(), name="mine.yaml", **options):
-    outcomes = run_recipe(load(name, list(words)), Options(output=Path("runs"), **options))
-    return {outcome.name: outcome for outcome in outcomes}
-
-
-def actions(outcomes):
-    return {name: outcome.action for name, outcome in outcomes.items()}
-
-
-def planned(words=(), **options):
-    planner, steps = planning.make(load("mine.yaml", list(words)), Options(output=Path("runs"), **options))
-    return planner.folder.name, {step.name: step.action for step in steps}
 
 
 def test_everything_runs_then_everything_is_skipped(world):
@@ -263,8 +213,15 @@ def test_a_full_disk_is_one_message(world, monkeypatch):
 
 def test_a_damaged_record_is_no_record(world):
     go(until="regions")
-    (world / "runs/mine/regions/stage.json").write_text('{"stage": "regio')
+    folder = world / "runs/mine/regions"
+    (folder / "stage.json").write_text('{"stage": "regio')
+    (folder / ".stage.json.copy").write_text("")
     assert planned(until="regions")[1]["regions"] == "run"
+    told = Told()
+    assert go(until="regions", progress=told)["regions"].action == "run"
+    assert "stage.json cannot be read" in told.lines[0]
+    assert any("kept as regions.old-1" in line for line in told.lines)
+    assert (world / "runs/mine/regions.old-1/made/words.txt").exists()
 
 
 def test_the_resolved_recipe_lies_in_the_run(world):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import typer
 
 from vlcli import __version__
-from vlcli.cli import ask, count, data, doctor, draw, evaluate, features, listing, run, search, trust, validate
+from vlcli.cli import ask, count, data, doctor, draw, evaluate, features, listing, run, runs, search, trust, validate
 
 app = typer.Typer(
     name="vlcli",
@@ -56,6 +56,7 @@ _LOOKERS: dict[str, Callable[..., None]] = {
     "count": count.count,
     "doctor": doctor.doctor,
     "trust": trust.trust,
+    "runs": runs.runs,
 }
 for _name, _verb in _LOOKERS.items():
     app.command(_name, rich_help_panel=_LOOK)(_verb)

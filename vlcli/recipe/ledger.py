@@ -3,6 +3,8 @@
 A stage is done when its ``stage.json`` says so, written last and atomically. Its *fingerprint* is its key (kind,
 config, inputs) together with the content of the data files it read, so that what builds on it notices when either
 changed.
+
+``.stage.json.copy`` is the same record a second time, written first: where one of the two is damaged, the other stands.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+from vlcli import stopping
 from vlcli.errors import VlcliError
 
 FILE = "stage.json"
+COPY = ".stage.json.copy"
 _LOCK_PATIENCE = 3.0
 
 
@@ -48,6 +52,8 @@ class Record:
         notes: lines for the user.
         facts: anything else worth keeping.
         error: what went wrong.
+        sizes: bytes of what it made, by path: see ``vlcli.recipe.artifacts``.
+        replaces: the folder that this stage replaces when it is done (``--force``).
         artifact: where the artifact lies if another run made it (relative to this folder).
     """
 
@@ -72,6 +78,8 @@ class Record:
     facts: dict[str, Any] = field(default_factory=dict)
     error: str = ""
     artifact: str = ""
+    sizes: dict[str, int] = field(default_factory=dict)
+    replaces: str = ""
     schema_version: int = 1
 
     @property
@@ -89,23 +97,58 @@ def digest(value: Any) -> str:
 
 def read(folder: Path) -> Record | None:
     """The record of a stage folder; None where there is none that can be read."""
+    if not has_record(folder):
+        return None  # who deletes it wants the stage made again
+    return _read(folder / FILE) or _read(folder / COPY)
+
+
+def _read(path: Path) -> Record | None:
     try:
-        raw = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        known = Record.__dataclass_fields__
-        return Record(**{name: value for name, value in raw.items() if name in known})
-    except (OSError, ValueError, TypeError, AttributeError):
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        record = Record(**{name: value for name, value in raw.items() if name in Record.__dataclass_fields__})
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
+    return record if _is_sound(record) else None
+
+
+def _is_sound(record: Record) -> bool:
+    """Whether every field is of its kind."""
+    like = Record("", "", "", "")
+    given = {name: value for name, value in vars(record).items() if name not in ("seed", "seconds")}
+    if not all(type(value) is type(getattr(like, name)) for name, value in given.items()):
+        return False
+    rows = all(isinstance(row, dict) and {"path", "size", "mtime", "digest"} <= set(row) for row in record.data)
+    inputs = all(isinstance(row, dict) for row in record.inputs.values())
+    names = all(isinstance(name, str) for name in record.files.values())
+    return rows and inputs and names and all(isinstance(size, int) for size in record.sizes.values())
+
+
+def has_record(folder: Path) -> bool:
+    """Whether there is a record, readable or not."""
+    return (folder / FILE).is_file()
+
+
+def heal(folder: Path) -> str:
+    """Write a damaged record again from its copy; what was done, in words, or why that is not possible."""
+    if not has_record(folder) or _read(folder / FILE) is not None:
+        return ""
+    record = _read(folder / COPY)
+    if record is None:
+        return f"{folder / FILE} cannot be read: what is in the folder is kept aside, and the stage is made again"
+    write(folder, record)
+    return f"{folder / FILE} was damaged: written again from its copy"
 
 
 def write(folder: Path, record: Record) -> None:
-    """Write ``stage.json`` so that it is either the old one or the new one, whole."""
+    """Write ``stage.json`` so that it is either the old one or the new one, whole; its copy first."""
     folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / f".{FILE}.{os.getpid()}"
-    with beside.open("w", encoding="utf-8") as file:
-        json.dump(asdict(record), file, indent=1, default=str)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(folder / FILE)
+    for name in (COPY, FILE):
+        beside = folder / f".{name.lstrip('.')}.{os.getpid()}"
+        with stopping.held(), beside.open("w", encoding="utf-8") as file:
+            json.dump(asdict(record), file, indent=1, default=str)
+            file.flush()
+            os.fsync(file.fileno())
+            beside.replace(folder / name)
 
 
 def artifact(folder: Path, record: Record) -> Path:
@@ -155,6 +198,20 @@ def locked(folder: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process works in the stage folder now (where the system can tell)."""
+    try:
+        import fcntl
+
+        with (folder.parent / f".{folder.name}.lock").open("a+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def _taken(folder: Path, file: TextIO) -> VlcliError:

@@ -1,7 +1,7 @@
 """What ``vlcli run`` will do, stage by stage, and why.
 
-A stage is *skipped* when its folder holds a finished artifact with the same key and unchanged data; *reused* when
-another run under the output folder made the same; *resumed* when a killed run left a part of it; *run* otherwise;
+A stage is *skipped* when its folder holds a finished artifact, whole, with the same key and unchanged data; *reused*
+when another run under the output folder made the same; *resumed* when a killed run left a part of it; *run* otherwise;
 *blocked* when something it needs is not there; *passed over* when its data are absent and it says ``if_missing: skip``.
 
 The run folder is ``<output>/<recipe>``; overrides or a seed add a short hash of the resolved recipe. Where that folder
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from vlcli.errors import UsageError, VlcliError
-from vlcli.recipe import digests, keys, ledger, wiring
+from vlcli.recipe import artifacts, digests, keys, ledger, wiring
 from vlcli.recipe.ledger import Record
 from vlcli.recipe.load import Resolved
 
@@ -72,6 +72,7 @@ class Step:
         record: the finished record.
         conflict: whether its folder holds a finished artifact of another key.
         implied: extract stages it reads without naming them.
+        lost: what of its finished artifact is gone or cut.
     """
 
     name: str
@@ -84,11 +85,17 @@ class Step:
     record: Record | None = None
     conflict: bool = False
     implied: tuple[str, ...] = ()
+    lost: str = ""
 
     @property
     def ready(self) -> bool:
         """Whether others can build on it now."""
         return self.artifact is not None and self.record is not None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a lost artifact is made from the checkpoints that lie beside it."""
+        return bool(self.lost) and self.kind in ("pretrain", "finetune")
 
     @property
     def works(self) -> bool:
@@ -160,18 +167,20 @@ class Planner:
         if own is not None and not self._forced(step.name):
             same = own[1].key == step.key
             changed = digests.changed(own[1].data) if same else ""
-            if same and not changed:
+            step.lost = artifacts.lost(*own) if same and not changed else ""
+            if same and not changed and not step.lost:
                 step.artifact, step.record = own
                 return _with(step, "skip", "unchanged")
-            step.conflict = chosen
+            step.conflict = chosen and not step.lost
             self.changed |= {step.name: changed} if changed else {}
         if not self._forced(step.name):
             for folder, record in self.elsewhere.get(step.key, []):
-                if folder.absolute() != step.folder.absolute() and not digests.changed(record.data):
+                other = folder.absolute() != step.folder.absolute()
+                if other and not digests.changed(record.data) and not artifacts.lost(folder, record):
                     step.artifact, step.record = folder, record
                     return _with(step, "reuse", f"made in {folder}")
         if not chosen:
-            return _with(step, "outside", f"{step.name} has not been run")
+            return _with(step, "outside", f"{step.name}: {step.lost}" if step.lost else f"{step.name} has not been run")
         return self._to_run(step, before)
 
     def _to_run(self, step: Step, before: dict[str, Step]) -> Step:
@@ -182,11 +191,15 @@ class Planner:
         record = ledger.read(step.folder)
         if self._forced(step.name):
             return _with(step, "run", "forced")
+        if step.lost:
+            return _with(step, "resume" if step.goes_on else "run", f"made again: {step.lost}")
         if record is not None and record.status in ("running", "failed"):
             same = record.key == step.key and self.options.resume
             return _with(step, "resume" if same else "run", f"{record.status} before" if same else "starts anew")
         if step.name in self.changed:
             return _with(step, "run", f"changed: {self.changed[step.name]}")
+        if record is None and ledger.has_record(step.folder):
+            return _with(step, "run", f"its {ledger.FILE} cannot be read")
         return _with(step, "run", "changed" if step.conflict else "not made yet")
 
     def missing_data(self, name: str, artifacts: dict[str, Path]) -> str:

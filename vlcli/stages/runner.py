@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import shutil
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from vlcli.errors import VlcliError
 from vlcli.progress import Progress, Silent
-from vlcli.recipe import digests, keys, ledger, wiring
+from vlcli.recipe import artifacts, digests, keys, ledger, litter, wiring
 from vlcli.recipe import plan as planning
 from vlcli.recipe.ledger import Record
 from vlcli.recipe.load import Resolved
@@ -76,6 +75,8 @@ def run_recipe(resolved: Resolved, options: Options, progress: Progress | None =
         ranks.follow(resolved, options)
         return []
     planner, steps = planning.make(resolved, options)
+    if _tidy(planner, progress):
+        planner, steps = planning.make(resolved, options)
     working = [step.name for step in steps if step.works]
     held_up = [step.name for step in steps if step.action == "blocked"]
     if options.check and (working or held_up):
@@ -92,6 +93,21 @@ def run_recipe(resolved: Resolved, options: Options, progress: Progress | None =
 
         return run_parallel(planner, [step.name for step in steps], jobs, progress)
     return _run_sequential(planner, [step.name for step in steps], progress)
+
+
+def _tidy(planner: Planner, progress: Progress) -> bool:
+    """Mend damaged records and sweep what kills left; says whether the plan may have changed."""
+    litter.sweep_run(planner.folder)
+    told = []
+    for name in planner.graph:
+        folder = planner.folder / name
+        if not ledger.has_record(folder) or ledger.is_held(folder):
+            continue
+        told.append(ledger.heal(folder))
+        litter.sweep_replaced(folder, ledger.read(folder))
+    for line in filter(None, told):
+        progress.warn(line)
+    return any(told)
 
 
 def _run_sequential(planner: Planner, names: list[str], progress: Progress) -> list[Outcome]:
@@ -156,10 +172,10 @@ def _disk_full(fault: Exception, folder: Path) -> Exception:
 
 def execute(planner: Planner, step: Step, states: dict[str, Step], progress: Progress) -> Record:
     """Run one stage in this process, its ``stage.json`` kept throughout."""
-    with ledger.locked(step.folder), _made_room(step, planner.options) as resume:
+    with ledger.locked(step.folder), _made_room(step, planner.options, progress) as (resume, replaces):
         context = context_of(planner, step.name, states, progress)
         context.resume = resume
-        record = _begin(planner, step, states, context)
+        record = _begin(planner, step, states, context, replaces)
         started = time.monotonic()
         try:
             if ranks.several() and step.kind in ranks.JOINT:
@@ -172,26 +188,33 @@ def execute(planner: Planner, step: Step, states: dict[str, Step], progress: Pro
             _write_quietly(step.folder, record)
             raise
         _finish(record, result, time.monotonic() - started)
+        record.sizes = artifacts.sizes(step.folder, record.files)
         ledger.write(step.folder, record)
+        litter.sweep_replaced(step.folder, record)
         return record
 
 
 @contextmanager
-def _made_room(step: Step, options: Options) -> Iterator[bool]:
-    """Move what another key or ``--force`` leaves behind aside; yields whether there is something to resume.
+def _made_room(step: Step, options: Options, progress: Progress) -> Iterator[tuple[bool, str]]:
+    """Move what another key or ``--force`` leaves behind aside; yields whether to resume, and what will be replaced.
 
     What a forced run replaces is removed once the new artifact stands; anything else stays as ``<stage>.old-N``.
     """
+    litter.sweep_stage(step.folder)
     old = ledger.read(step.folder)
     same = old is not None and old.key == step.key and options.resume and not options.force
-    moved = None if same and old is not None and old.status != "done" else ledger.aside(step.folder)
+    if same and old is not None and (old.status != "done" or step.goes_on):
+        yield True, old.replaces
+        return
+    moved = ledger.aside(step.folder)
+    if moved is not None and (old is None or step.lost):
+        progress.info(f"{step.name}: what was in the folder is kept as {moved.name}")
     step.folder.mkdir(parents=True, exist_ok=True)
-    yield moved is None and same
-    if moved is not None and options.force and old is not None and old.key == step.key:
-        shutil.rmtree(moved, ignore_errors=True)
+    forced = moved is not None and options.force and old is not None and old.key == step.key
+    yield False, moved.name if forced and moved is not None else ""
 
 
-def _begin(planner: Planner, step: Step, states: dict[str, Step], context: StageContext) -> Record:
+def _begin(planner: Planner, step: Step, states: dict[str, Step], context: StageContext, replaces: str = "") -> Record:
     recipe = planner.resolved.recipe
     stage = recipe.stages[step.name]
     inputs = {}
@@ -205,6 +228,7 @@ def _begin(planner: Planner, step: Step, states: dict[str, Step], context: Stage
     outside = [file for file in files if not any(file.absolute().is_relative_to(folder) for folder in made)]
     record = Record(step.name, step.kind, "running", step.key, stage.model_dump(by_alias=True, mode="json"), inputs)
     record.data = digests.data_digests([file for file in outside if file.exists()])
+    record.replaces = replaces
     record.root, record.recipe = str(context.root.absolute()), planner.resolved.reference
     if hasattr(stage, "features"):
         record.features = [str(path.absolute()) for path in context.feature_files(stage.features)]

@@ -1,0 +1,105 @@
+"""``vlcli runs``: what it lists, what it removes, what it leaves alone."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+
+from vlcli.recipe import artifacts, ledger
+from vlcli.recipe.ledger import Record
+
+
+def stage(folder: Path, status: str = "done", **given) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "features.h5").write_bytes(b"x" * 1000)
+    ledger.write(folder, Record(folder.name, "extract", status, "key", **given))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    runs = tmp_path / "runs"
+    stage(runs / "one" / "regions")
+    stage(runs / "one" / "regions.old-1", finished="2026-01-02T03:04:05+00:00")
+    pretrain = stage(runs / "one" / "pretrain", "running")
+    for name in ("damaged-step-00000004", "left-best-00000004", "step-00000008", ".step-00000012.tmp-3"):
+        (pretrain / "checkpoints" / name).mkdir(parents=True)
+        (pretrain / "checkpoints" / name / "model.safetensors").write_bytes(b"x" * 2000)
+    (pretrain / ".stage.json.77").write_text("{")
+    stage(runs / "two" / "regions")
+    (runs / "two" / "tune").mkdir()
+    (runs / "two" / "tune" / "stage.json").write_text("{")
+    (runs / "index.h5").write_text("no run")
+    return runs
+
+
+LITTER = [
+    "one/pretrain/.stage.json.77",
+    "one/pretrain/checkpoints/.step-00000012.tmp-3",
+    "one/pretrain/checkpoints/damaged-step-00000004",
+    "one/pretrain/checkpoints/left-best-00000004",
+    "one/regions.old-1",
+]
+
+
+def test_it_lists_state_size_and_what_can_go_and_removes_only_that(cli, folder):
+    told = cli("runs", "--json")
+    assert told.code == 0, told.err
+    runs = {Path(run["folder"]).name: run for run in json.loads(told.out)["runs"]}
+    assert {name: run["state"] for name, run in runs.items()} == {"one": "unfinished", "two": "unfinished"}
+    assert runs["one"]["stages"] == {"pretrain": "running", "regions": "done"}
+    assert runs["two"]["stages"] == {"regions": "done", "tune": "damaged"}
+    items = {str(Path(item["path"]).relative_to("runs")): item for item in runs["one"]["can_go"]}
+    assert sorted(items) == LITTER
+    assert items["one/regions.old-1"]["bytes"] > 1000
+    assert "made 2026-01-02T03:04Z" in items["one/regions.old-1"]["why"]
+    assert runs["two"]["can_go"] == []
+    assert runs["one"]["bytes"] == sum(p.stat().st_size for p in (folder / "one").rglob("*") if p.is_file())
+    before = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    plain = cli("runs")
+    assert "can go: runs/one/regions.old-1" in plain.out
+    assert "vlcli runs --clean" in plain.err
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*")} == before
+    cleaned = cli("runs", "--clean", "--yes")
+    assert cleaned.code == 0
+    assert "removed 5" in cleaned.err
+    left = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    assert left == {name for name in before if not any(name == item or name.startswith(f"{item}/") for item in LITTER)}
+    assert "nothing to remove" in cli("runs", "--clean", "--yes").err
+
+
+def test_it_asks_first_and_a_missing_folder_is_told(cli, folder):
+    asked = cli("runs", "--clean")  # stdin is at its end: no answer
+    assert asked.code == 1
+    assert (folder / "one/regions.old-1").is_dir()
+    missing = cli("runs", "--output", "nowhere")
+    assert missing.code == 5
+    assert "no such folder of runs" in missing.err
+
+
+def test_a_stage_that_a_process_holds_is_left_alone(cli, folder):
+    with (folder / "one" / ".pretrain.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        runs = json.loads(cli("runs", "--clean", "--yes", "--json").out)["runs"]
+    one = next(run for run in runs if run["folder"].endswith("one"))
+    assert one["state"] == "working"
+    assert [Path(item["path"]).name for item in one["can_go"]] == ["regions.old-1"]
+    assert (folder / "one/pretrain/.stage.json.77").exists()
+
+
+def test_sizes_of_few_files_are_noted_and_the_number_of_very_many(tmp_path):
+    (tmp_path / "world" / "images").mkdir(parents=True)
+    for number in range(150):
+        (tmp_path / "world" / "images" / f"{number}.png").write_text("x")
+    (tmp_path / "world" / "words.json").write_text("words")
+    (tmp_path / "log.jsonl").write_text("line")
+    files = {"root": "world", "log": "log.jsonl"}
+    found = artifacts.sizes(tmp_path, files)
+    assert found == {"world/images/": 150, "world/words.json": 5}
+    record = Record("a", "make", "done", "key", files=files, sizes=found)
+    assert artifacts.lost(tmp_path, record) == ""
+    (tmp_path / "world" / "images" / "7.png").unlink()
+    assert artifacts.lost(tmp_path, record) == "world/images/ is cut: 149 of 150 files"
