@@ -196,11 +196,14 @@ class Planner:
         if record is not None and record.status in ("running", "failed"):
             same = record.key == step.key and self.options.resume
             return _with(step, "resume" if same else "run", f"{record.status} before" if same else "starts anew")
+        return _with(step, "run", self._why(step, record))
+
+    def _why(self, step: Step, record: Record | None) -> str:
         if step.name in self.changed:
-            return _with(step, "run", f"changed: {self.changed[step.name]}")
+            return f"changed: {self.changed[step.name]}"
         if record is None and ledger.has_record(step.folder):
-            return _with(step, "run", f"its {ledger.FILE} cannot be read")
-        return _with(step, "run", "changed" if step.conflict else "not made yet")
+            return f"its {ledger.FILE} cannot be read"
+        return "changed" if step.conflict else "not made yet"
 
     def missing_data(self, name: str, artifacts: dict[str, Path]) -> str:
         """The first data file that is not there, in words; empty where all are."""
