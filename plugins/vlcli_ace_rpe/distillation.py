@@ -183,7 +183,8 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
         probability: of hiding a piece.
         mask_share: of the hidden that become [MASK].
         random_share: of the hidden that become a random piece.
-        mask_end: the last separator may be hidden too (ALBEF's code hides it like any word).
+        mask_end: where a ``[SEP]`` ends the text, it may be hidden too. ALBEF's texts have none (``text.end: none``):
+            their last piece is a word, which is hidden like any other.
         whole_word: hide all pieces of a word or none.
         view: the view whose words are hidden.
         head: a named head instead of the model's own.

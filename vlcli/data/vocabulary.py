@@ -6,10 +6,12 @@ import json
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
+from vlcli.data.preparation import PREPARATIONS, preparation
 from vlcli.data.sample import TextSample
 from vlcli.errors import DataError
 
@@ -46,6 +48,19 @@ class Tokenizer:
         self.engine, self.lowercase, self.source = engine, lowercase, source
         self.ids = {name: _special(engine, names, source) for name, names in SPECIALS.items()}
         self._special_ids = frozenset(self.ids.values())
+        self.prepare, self.ended = PREPARATIONS["as-written"], True
+
+    def reading(self, options: Mapping[str, Any]) -> Tokenizer:
+        """The same vocabulary, with sentences prepared and ended as a recipe's or a bundle's text options say.
+
+        Args:
+            options: ``prepare`` and ``words`` (:mod:`vlcli.data.preparation`), ``end`` (``sep`` or ``none``); what is
+                not named is as written, whole, and ended by ``[SEP]``.
+        """
+        made = copy(self)
+        made.prepare = preparation(str(options.get("prepare", "as-written")), options.get("words"))
+        made.ended = options.get("end", "sep") == "sep"
+        return made
 
     @classmethod
     def load(cls, source: str | Path, lowercase: bool = True) -> Tokenizer:
@@ -107,21 +122,28 @@ class Tokenizer:
         return {"vocab_size": len(self), **{f"{name}_id": number for name, number in self.ids.items()}}
 
     def encode(self, raw: str, key: str = "", length: int | None = None) -> TextSample:
-        """One sentence as ``[CLS] pieces [SEP]``.
+        """One sentence as ``[CLS] pieces [SEP]``, or without ``[SEP]``, prepared as :meth:`reading` was told.
 
         Args:
             raw: the sentence.
             key: text id; by default the sentence itself.
             length: most pieces, specials included; pieces that do not fit are cut off before ``[SEP]``.
         """
+        return self._encoded(self.prepare(raw), key or raw, length, self.ended)
+
+    def encode_answer(self, raw: str) -> TextSample:
+        """What a decoder says: always as it is written, and ended by ``[SEP]``."""
+        return self._encoded(raw, raw, None, True)
+
+    def _encoded(self, raw: str, key: str, length: int | None, ended: bool) -> TextSample:
         encoding = self.engine.encode(raw, add_special_tokens=False)
-        room = None if length is None else max(length - 2, 0)
+        room = None if length is None else max(length - 1 - ended, 0)
         pieces = encoding.ids[:room]
         starts = [match.start() for match in _WORD.finditer(raw)]
         words = [bisect_right(starts, start) - 1 for start, _ in encoding.offsets[:room]]
-        ids = [self.ids["cls"], *pieces, self.ids["sep"]]
-        special = [True, *(number in self._special_ids - {self.ids["unk"]} for number in pieces), True]
-        return TextSample(key or raw, raw, ids, special, [-1, *words, -1])
+        ids = [self.ids["cls"], *pieces, *[self.ids["sep"]] * ended]
+        inner = [number in self._special_ids - {self.ids["unk"]} for number in pieces]
+        return TextSample(key, raw, ids, [True, *inner, *[True] * ended], [-1, *words, *[-1] * ended])
 
     def pieces(self, words: str) -> tuple[int, ...]:
         """The ids of a few words' pieces, without specials."""

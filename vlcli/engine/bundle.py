@@ -43,7 +43,7 @@ class Bundle:
         task_spec: the task it was fine-tuned on, or None.
         model_spec: what builds the model.
         objectives_specs: the recipe's entries.
-        text_options: ``lowercase``, ``length`` ...
+        text_options: ``lowercase``, ``length``, ``prepare``, ``words``, ``end``.
         transform_spec: how pictures became pixels, or None.
         folder: where it lies.
         info: stage, step, metrics, version of vlcli.
@@ -197,4 +197,4 @@ def _tokenizer(path: Path, text: Mapping[str, Any]) -> Any:
         return None
     from vlcli.data.vocabulary import Tokenizer
 
-    return Tokenizer.load(path / "vocab", lowercase=bool(text.get("lowercase", True)))
+    return Tokenizer.load(path / "vocab", lowercase=bool(text.get("lowercase", True))).reading(text)

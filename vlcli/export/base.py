@@ -18,12 +18,14 @@ class Trained(Protocol):
         tokenizer: or None where the model reads no text.
         facts: sizes and answers.
         folder: where it lies.
+        text_options: how sentences are prepared, cut and ended.
     """
 
     learner: Any
     tokenizer: Any
     facts: Facts
     folder: Path
+    text_options: dict[str, Any]
 
     @property
     def model(self) -> Model:

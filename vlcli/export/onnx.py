@@ -129,6 +129,7 @@ def describe(graph: Graph, trained: Trained, folder: Path) -> str:
         "text_length": facts.text_length,
         "region_dim": facts.region_dim if needs.regions else None,
         "pixels": {"size": needs.size, "mean": needs.mean, "std": needs.std} if needs.pixels else None,
+        "text": trained.text_options,
         "ids": {"pad": facts.pad_id, "cls": facts.cls_id, "sep": facts.sep_id},
         "answers": list(facts.answers),
         "model": str(getattr(trained.model, "spec_in_recipe", "")),

@@ -103,7 +103,7 @@ class AnswerGeneration(Objective):
     def _encoded(self, answer: str) -> TextSample:
         """An answer as ids; before it is told of any data (a rehearsal) every answer is empty."""
         if self.tokenizer is not None:
-            made: TextSample = self.tokenizer.encode(answer)
+            made: TextSample = self.tokenizer.encode_answer(answer)
             return made
         return TextSample(answer, answer, [self.facts.cls_id, self.facts.sep_id], [True, True], [-1, -1])
 

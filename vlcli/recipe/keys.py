@@ -33,6 +33,8 @@ _SILENT = {
     "root",
 }
 _FORMER_BATCH = 16
+_LATER = ("prepare", "words", "end")
+"""Text options that came later: at their defaults they leave a key as it was."""
 _ROOTED = ("extract", "pretrain", "finetune", "evaluate", "draw")
 
 
@@ -63,7 +65,7 @@ def stage_key(
         content["root"] = _reference(stage.root or recipe.root, prints, earlier)
     if isinstance(stage, Training):
         content["model"] = merged_model(recipe, stage)
-        content["text"] = (stage.text or recipe.text).model_dump(mode="json")
+        content["text"] = _text((stage.text or recipe.text).model_dump(mode="json"))
     if stage.kind in SEEDED:
         content["seed"] = seed_of(recipe, stage)
     content["packages"] = packages(recipe, name)
@@ -79,7 +81,14 @@ def plain(stage: Stage) -> dict[str, Any]:
     dump = stage.model_dump(by_alias=True, mode="json")
     if isinstance(stage, Extract) and stage.batch_size is None:
         dump["batch_size"] = _FORMER_BATCH
+    if dump.get("text"):
+        dump["text"] = _text(dump["text"])
     return dump
+
+
+def _text(dump: dict[str, Any]) -> dict[str, Any]:
+    """Text options without later ones that say nothing, so that stages finished before there were any stay finished."""
+    return {k: v for k, v in dump.items() if k not in _LATER or v != TextOptions.model_fields[k].default}
 
 
 def _reference(value: str, prints: Mapping[str, str], earlier: list[str]) -> str:

@@ -75,11 +75,18 @@ class TrainVocabulary(Section):
 
 
 class TextOptions(Section):
-    """How sentences become ids: ``vocabulary`` is a folder, a file, a hub name, or ``{train: DATA, size: N}``."""
+    """How sentences become ids: ``vocabulary`` is a folder, a file, a hub name, or ``{train: DATA, size: N}``.
+
+    ``prepare`` is a published model's preparation of sentences, cut after ``words`` words (None: as that model cuts
+    them); ``end: none`` leaves out the ``[SEP]`` behind a sentence.
+    """
 
     vocabulary: str | TrainVocabulary = "bert-base-uncased"
     lowercase: bool = True
     length: Annotated[int, Between(1, 65_536)] = 20
+    prepare: Literal["as-written", "albef-caption", "albef-question", "blip-caption", "blip-question"] = "as-written"
+    words: Annotated[int, Between(1, 65_536)] | None = None
+    end: Literal["sep", "none"] = "sep"
 
 
 class GroupOptions(Section):

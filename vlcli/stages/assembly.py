@@ -23,11 +23,12 @@ from vlcli.features import FeatureStore
 from vlcli.features.weights import read_weights as read_foreign
 from vlcli.nn.model import Facts, Model, Needs
 from vlcli.nn.slots import build_model
-from vlcli.recipe.schema import TextOptions, Training, TrainVocabulary
+from vlcli.recipe.schema import TextOptions, Training
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.base import StageContext
 from vlcli.stages.readers import keep_answered, open_readers
 from vlcli.stages.stores import Stores, open_stores, require_stores
+from vlcli.stages.texts import make_tokenizer, refuse_endless, text_of
 from vlcli.tasks.base import Task
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ class Assembly:
     @property
     def text_options(self) -> dict[str, Any]:
         """What a bundle keeps of the text options."""
-        return {"lowercase": self.text.lowercase, "length": self.text.length}
+        return self.text.model_dump(exclude={"vocabulary"})
 
 
 @dataclass
@@ -165,8 +166,9 @@ def choose(context: StageContext) -> Plan:
     objectives = config.objectives or ([] if task is None else [as_spec(spec) for spec in task.objectives()])
     model = choose_model(context, config, bundle)
     data = list(config.data) or ([] if task is None else [{"split": "train", **as_spec(task.dataset())}])
-    text = config.text or _text_of(bundle) or context.recipe.text
+    text = config.text or text_of(bundle) or context.recipe.text
     _refuse_gaps(context, model, objectives, data)
+    refuse_endless(context, text, task, objectives)
     transform = config.transform or (None if bundle is None else bundle.transform_spec)
     return Plan(config, task, task_spec, sources, bundle, model or {}, objectives, text, data, transform)
 
@@ -174,14 +176,6 @@ def choose(context: StageContext) -> Plan:
 def _gives(context: StageContext, name: str, path: Path) -> bool:
     """Whether a source gives weights (features and data come by other ways)."""
     return context.kinds.get(name) not in NO_WEIGHTS and path.suffix != ".h5"
-
-
-def _text_of(bundle: Bundle | None) -> TextOptions | None:
-    """A bundle's text options; its tokenizer stands for the vocabulary."""
-    if bundle is None or bundle.tokenizer is None:
-        return None
-    known = {key: value for key, value in bundle.text_options.items() if key in TextOptions.model_fields}
-    return TextOptions(**known)
 
 
 def choose_model(context: StageContext, config: Training, bundle: Bundle | None) -> Spec | None:
@@ -269,26 +263,6 @@ def without_memory(make: Callable[[], T]) -> T:
         if "meta" not in str(error):
             raise
         return make()
-
-
-def make_tokenizer(context: StageContext, plan: Plan) -> Any:
-    """A source's tokenizer unless the stage asks for another; else trained, or loaded from where the recipe says."""
-    from vlcli.data.vocabulary import Tokenizer
-
-    if plan.bundle is not None and plan.bundle.tokenizer is not None and plan.config.text is None:
-        return plan.bundle.tokenizer
-    words, lowercase = plan.text.vocabulary, plan.text.lowercase
-    if isinstance(words, TrainVocabulary):
-        readers = open_readers(words.train, context.root)
-        texts = (example.text for reader in readers for example in reader.examples() if example.text)
-        return Tokenizer.train(texts, words.size, lowercase=lowercase, min_frequency=words.min_frequency)
-    return Tokenizer.load(_vocabulary_place(context, words), lowercase)
-
-
-def _vocabulary_place(context: StageContext, words: str) -> str:
-    """A path under the data root or here where there is one, else a hub name."""
-    inside = context.root / words
-    return str(inside) if inside.exists() else words
 
 
 def _feature_files(context: StageContext, plan: Plan) -> list[Path]:

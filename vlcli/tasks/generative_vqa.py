@@ -90,6 +90,6 @@ class GenerativeVQA(VQA):
     def _list(self, tokenizer: Any, seen: States) -> Text:
         """The answers as ids, made once."""
         if self._ids is None or self._ids[0] != self.answers:
-            encoded = [tokenizer.encode(answer) for answer in self.answers]
+            encoded = [tokenizer.encode_answer(answer) for answer in self.answers]
             self._ids = self.answers, collate_texts(encoded, tokenizer.ids["pad"])
         return self._ids[1].to(seen.hidden.device)

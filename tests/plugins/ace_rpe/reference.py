@@ -139,6 +139,8 @@ class Numbered:
         inner = [False] * len(pieces)
         return TextSample(key or raw, raw, [2, *pieces, 3], [True, *inner, True], [-1, *range(len(pieces)), -1])
 
+    encode_answer = encode
+
     def decode(self, ids: list[int]) -> str:
         return " ".join(str(number) for number in ids if number not in (0, 2, 3))
 
