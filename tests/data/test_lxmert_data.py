@@ -25,9 +25,9 @@ from vlcli.nn.step import Step
 from vlcli.objectives.image_qa import ImageQA
 from vlcli.progress import Silent
 from vlcli.recipe.schema import Recipe
-from vlcli.stages.assembly import refuse_held_out
 from vlcli.stages.base import StageContext
 from vlcli.stages.pretraining import table_one, write_answers, write_pretraining
+from vlcli.stages.readers import refuse_held_out
 
 TRAIN, VAL = "COCO_train2014_000000000001", "COCO_val2014_000000000042"
 MINI = "COCO_val2014_000000000043"

@@ -26,7 +26,7 @@ from vlcli.nn.slots import build_model
 from vlcli.recipe.schema import TextOptions, Training
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.base import StageContext
-from vlcli.stages.readers import keep_answered, open_readers
+from vlcli.stages.readers import keep_answered, open_readers, refuse_held_out
 from vlcli.stages.stores import Stores, open_stores, require_stores
 from vlcli.stages.texts import make_tokenizer, refuse_endless, text_of
 from vlcli.tasks.base import Task
@@ -203,25 +203,6 @@ def _refuse_gaps(context: StageContext, model: Spec | None, objectives: list[Spe
         problems.append(Problem(f"{place}.objectives", "nothing to train on", hint="add `objectives:` or a `task:`"))
     if not data:
         problems.append(Problem(f"{place}.data", "no data are named", hint="add `data:` (vlcli ls datasets)"))
-    if problems:
-        raise RecipeError(problems)
-
-
-def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:
-    """Refuse to pre-train on a split that is for validation or testing.
-
-    Raises:
-        RecipeError: which, and where the recipe names it.
-    """
-    problems = []
-    for number, spec in enumerate(specs):
-        held: tuple[str, ...] = getattr(registry.load("datasets", spec["name"]), "held_out_splits", ())
-        split = spec.get("split", [])
-        named = sorted({split} & set(held)) if isinstance(split, str) else sorted(set(split) & set(held))
-        if named:
-            what = "a split for validation or testing is pre-trained on"
-            place = f"stages.{context.name}.data[{number}].split"
-            problems.append(Problem(place, what, got=", ".join(named), hint="name it in `validation` instead"))
     if problems:
         raise RecipeError(problems)
 

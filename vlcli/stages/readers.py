@@ -10,10 +10,11 @@ from typing import Any
 from vlcli import registry
 from vlcli.data.answers import AnswerList
 from vlcli.data.reader import Reader
-from vlcli.errors import DataError
+from vlcli.errors import DataError, Problem, RecipeError
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.components import split_options
 from vlcli.registry import Spec, as_spec
+from vlcli.stages.base import StageContext
 
 
 def open_readers(specs: Sequence[Spec | str], root: Path, progress: Progress | None = None) -> list[Reader]:
@@ -67,3 +68,22 @@ def missing(reader: Reader) -> Path | None:
 def plain(spec: Any) -> Spec:
     """A data entry without the mixture's own keys: what the reader itself takes."""
     return split_options("datasets", as_spec(spec))[0]
+
+
+def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:
+    """Refuse to pre-train on a split that is for validation or testing.
+
+    Raises:
+        RecipeError: which, and where the recipe names it.
+    """
+    problems = []
+    for number, spec in enumerate(specs):
+        held: tuple[str, ...] = getattr(registry.load("datasets", spec["name"]), "held_out_splits", ())
+        split = spec.get("split", [])
+        named = sorted({split} & set(held)) if isinstance(split, str) else sorted(set(split) & set(held))
+        if named:
+            what = "a split for validation or testing is pre-trained on"
+            place = f"stages.{context.name}.data[{number}].split"
+            problems.append(Problem(place, what, got=", ".join(named), hint="name it in `validation` instead"))
+    if problems:
+        raise RecipeError(problems)
