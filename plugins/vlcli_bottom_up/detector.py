@@ -51,6 +51,7 @@ class RegionHeads(nn.Module):
         super().__init__()
         self.sizes, self.family = sizes, family
         self.resolution = family.resolution[bool(sizes.pyramid)]
+        self.sampling = family.sampling[not sizes.attributes]
         if sizes.pyramid:
             self.box_head = TwoLayers(sizes, self.resolution)
         else:
@@ -79,9 +80,6 @@ class RegionHeads(nn.Module):
             return roi_pool(single, boxes, self.resolution, scale)
         aligned = self.family.pool == "align"
         return roi_align(single, boxes, self.resolution, scale, self.sampling, aligned=aligned)
-
-    sampling = 2
-    """Samples per side of a cell; 0 adapts to the box."""
 
     def _cut_levels(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> Tensor:
         """Each region from the map that suits its size."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 import torchvision
+from pydantic import Field
 from torch import Tensor
 
 from vlcli import __version__
@@ -19,6 +20,8 @@ from vlcli.features.schema import Record
 from vlcli.features.selection import RuleName, make_rule
 from vlcli_bottom_up.families import FamilyName
 from vlcli_bottom_up.load import HELP, Options, load_detector
+
+FORMER_SAMPLING = 2
 
 
 class BottomUpExtractor(Extractor):
@@ -49,6 +52,8 @@ class BottomUpExtractor(Extractor):
         proposals: proposals left by it; 0 for the family's own.
         proposal_nms: overlap of proposals above which the weaker goes.
         resolution: cells per side of a region; 0 for the family's own.
+        sampling: RoIAlign's samples per side of a cell, 0 adapts to the box; None for the family's own (2; 0 for
+            detectron2's own models, which have no attribute head).
         limit: most given boxes, by score; 0 for all.
         depth: of random weights: 50, 101 or 152.
         cardinality: of random weights: groups of the 3x3 convolutions; 0 for the family's own.
@@ -83,6 +88,7 @@ class BottomUpExtractor(Extractor):
         proposals: int = 0,
         proposal_nms: float = 0.7,
         resolution: int = 0,
+        sampling: Annotated[int, Field(ge=0, le=64)] | None = None,
         limit: int = 0,
         depth: int = 101,
         cardinality: int = 0,
@@ -93,7 +99,7 @@ class BottomUpExtractor(Extractor):
     ) -> None:
         self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         _check_counts(min_boxes, max_boxes)
-        options = Options(family, depth, cardinality, width, pyramid, resolution, seed)
+        options = Options(family, depth, cardinality, width, pyramid, resolution, sampling, seed)
         self.detector, self.report = load_detector(weights, options)
         self._settle(proposals_before, proposals, proposal_nms)
         self.detector.eval().requires_grad_(False)
@@ -136,12 +142,15 @@ class BottomUpExtractor(Extractor):
     def provenance(self) -> dict[str, Any]:
         """Name, family, rule, parameters, hash of the weights, versions."""
         # Neither where the file lies nor how many images go at a time changes a feature; its hash does.
-        hidden = ("weights", "batch_size")
+        hidden = ("weights", "batch_size", "sampling")
+        sampling = self.detector.roi_heads.sampling
+        # Stores written before there was a choice have 2 samples and say nothing of it.
+        chosen = {} if sampling == FORMER_SAMPLING else {"sampling": sampling}
         return {
             "extractor": "bottom-up",
             "family": self.detector.family.name,
             "rule": "given" if self.given else self.rule.name,
-            "parameters": {key: _plain(value) for key, value in self._parameters.items() if key not in hidden},
+            "parameters": {key: _plain(value) for key, value in self._parameters.items() if key not in hidden} | chosen,
             "weights": self.trained_on,
             "weights_sha256": self.report.sha256 if self.report else "",
             "trained_on": self.trained_on,

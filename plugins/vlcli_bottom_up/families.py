@@ -45,6 +45,7 @@ class Family:
             softmax), or ``absent``.
         pool: regions are cut by RoIPool or by RoIAlign, half a pixel shifted (``align``) or not (``align-legacy``).
         resolution: cells per side of a region; for C4 and for a pyramid.
+        sampling: RoIAlign's samples per side of a cell (0 adapts to the box); with an attribute head and without.
         sizes: anchor sizes; of the one map, or of each level of a pyramid.
         level_epsilon: in the rule that sends a region to its level.
         rule: its own selection.
@@ -74,6 +75,7 @@ class Family:
     none_attribute: Literal["first", "last", "absent"] = "absent"
     pool: Literal["pool", "align", "align-legacy"] = "pool"
     resolution: tuple[int, int] = (14, 7)
+    sampling: tuple[int, int] = (2, 2)
     sizes: tuple[float, ...] = (64.0, 128.0, 256.0, 512.0)
     level_epsilon: float = 1e-8
 
@@ -105,6 +107,8 @@ FAMILIES: dict[FamilyName, Family] = {
         stride_in_1x1=None,
         after=1000,
         pool="align",
+        # MILVLG's base-d2.yaml says POOLER_SAMPLING_RATIO: 2; detectron2's own default, and so its zoo's, is 0.
+        sampling=(2, 0),
         sizes=(32.0, 64.0, 128.0, 256.0, 512.0),
     ),
     # LuoweiZhou/detectron-vlp over Detectron's X-101-64x4d-FPN_2x; its configuration file is not public.

@@ -32,6 +32,7 @@ class Options:
         width: of random weights; 0 for the family's own.
         pyramid: of random weights; None for the family's own.
         resolution: cells per side of a region; 0 for the family's own.
+        sampling: samples per side of a cell; None for the family's own.
         seed: of random weights.
     """
 
@@ -41,11 +42,14 @@ class Options:
     width: int = 0
     pyramid: int | None = None
     resolution: int = 0
+    sampling: int | None = None
     seed: int = 0
 
     def family_of(self, name: FamilyName) -> Family:
         """The conventions, with what the recipe changes in them."""
         family = FAMILIES[name]
+        if self.sampling is not None:
+            family = replace(family, sampling=(self.sampling,) * 2)
         return replace(family, resolution=(self.resolution,) * 2) if self.resolution else family
 
 

@@ -15,10 +15,11 @@ from vlcli.features.detector_input import DetectorPreparation
 from vlcli.features.extractor import Extractor, Prepared
 from vlcli.features.schema import Record
 from vlcli.features.selection import RuleName, make_rule
-from vlcli_detectron2.model import TwoStages, read_config, seeded
+from vlcli_detectron2.model import TwoStages, class_labels, read_config, seeded
 
 PACKAGE = "detectron2"
-INSTALL = "pip install --no-build-isolation 'git+https://github.com/facebookresearch/detectron2.git'"
+SOURCE = "'git+https://github.com/facebookresearch/detectron2.git'"
+INSTALL = f"pip install 'setuptools>=77,<82' wheel && pip install --no-build-isolation {SOURCE}"
 HELP = "docs/detectors.md says which files can be loaded and how to convert others"
 
 
@@ -28,7 +29,8 @@ class Detectron2Extractor(Extractor):
     Args:
         config: a YAML file, or a name of detectron2's model zoo.
         weights: local safetensors file or tensors-only checkpoint; None for random weights from ``seed``.
-        overrides: keys and values of the configuration in turn, as detectron2's own programs take them.
+        overrides: keys and values of the configuration in turn, as detectron2's own programs take them; values may be
+            numbers.
         attributes: outputs of the attribute head (400 in MILVLG's trainings); 0 for none.
         feature: ``last``: what the class scores see; ``first``: the first of a pyramid's two layers (fc6).
         rule: of selection.
@@ -55,7 +57,7 @@ class Detectron2Extractor(Extractor):
         *,
         config: str = "COCO-Detection/faster_rcnn_R_101_C4_3x.yaml",
         weights: str | None = None,
-        overrides: tuple[str, ...] = (),
+        overrides: tuple[str | int | float | bool, ...] = (),
         attributes: int = 0,
         feature: Literal["last", "first"] = "last",
         rule: RuleName = "detectron2",
@@ -75,6 +77,7 @@ class Detectron2Extractor(Extractor):
         cfg = read_config(config, overrides, "cpu")
         if weights is not None and not Path(weights).is_file():
             raise DataError("the detector's weights do not exist", where=weights, hint=HELP)
+        self.labels = class_labels(cfg)
         self.network: TwoStages = seeded(cfg, attributes, feature, seed)
         self.report = self.network.load(weights) if weights else None
         heads = cfg.MODEL.ROI_HEADS
@@ -108,7 +111,7 @@ class Detectron2Extractor(Extractor):
         return [chosen, str(self.report)]
 
     def provenance(self) -> dict[str, Any]:
-        """Name, configuration, rule, parameters, hash of the weights, versions."""
+        """Name, configuration, rule, parameters, hash of the weights, names of the classes, versions."""
         import detectron2
 
         hidden = ("weights", "batch_size")
@@ -121,6 +124,7 @@ class Detectron2Extractor(Extractor):
             "weights_sha256": self.report.sha256 if self.report else "",
             "trained_on": self.trained_on,
             "boxes": "given" if self.given else "detected",
+            **self.labels.provenance(),
             "versions": {"vlcli": __version__, "torch": torch.__version__, "detectron2": detectron2.__version__},
         }
 

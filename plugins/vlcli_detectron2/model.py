@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from vlcli.errors import DataError, UsageError
 from vlcli.features.detections import AttributeHead, Detections
+from vlcli.features.labels import Labels
 from vlcli.features.weights import WeightsReport, load_tensors, read_weights
 
+IDS = "thing_dataset_id_to_contiguous_id"
 HEAD = "roi_heads.attribute_predictor."
 PUBLISHED = {"obj_embed.": "embedding.", "fc.0.": "hidden.", "attr_score.": "score."}
 UNNEEDED = ("pixel_mean", "pixel_std", "*cell_anchors*")
@@ -27,12 +29,18 @@ WITHOUT_ATTRIBUTES = {
 """detectron2's own classes under those that MILVLG and grid-feats-vqa register with an attribute head."""
 
 
-def read_config(name: str, overrides: Sequence[str], device: str) -> Any:
+def read_config(name: str, overrides: Sequence[str | float], device: str) -> Any:
     """A detectron2 configuration: a YAML file, else a name of its model zoo.
+
+    Args:
+        name: the file or name.
+        overrides: keys and values in turn; a value is a number, a truth value, or text as detectron2 reads it.
+        device: where the model shall be built.
 
     Raises:
         DataError: neither; or a key or value that detectron2 refuses.
     """
+    _check_pairs(overrides)
     from detectron2 import model_zoo
     from detectron2.config import get_cfg
 
@@ -53,6 +61,30 @@ def read_config(name: str, overrides: Sequence[str], device: str) -> Any:
     config.MODEL.DEVICE = device
     config.MODEL.WEIGHTS = ""
     return config
+
+
+def _check_pairs(overrides: Sequence[str | float]) -> None:
+    odd = [key for key in overrides[::2] if not isinstance(key, str)]
+    if odd or len(overrides) % 2:
+        raise UsageError(
+            "the overrides are not keys and values in turn",
+            got=f"{odd[0]!r} where a key should stand" if odd else f"{len(overrides)} items",
+            expected="[INPUT.MIN_SIZE_TEST, 800, INPUT.MAX_SIZE_TEST, 1333]",
+        )
+
+
+def class_labels(config: Any) -> Labels:
+    """Names and foreign ids of the classes, where detectron2 knows the data set that the configuration trained on."""
+    from detectron2.data import MetadataCatalog
+
+    count = int(config.MODEL.ROI_HEADS.NUM_CLASSES)
+    for name in (*config.DATASETS.TRAIN, *config.DATASETS.TEST):
+        known = MetadataCatalog.get(name) if name in MetadataCatalog.list() else None
+        names = tuple(getattr(known, "thing_classes", ()))
+        if len(names) == count:
+            ids = {place: number for number, place in getattr(known, IDS, {}).items()}
+            return Labels(names, tuple(ids[place] for place in range(count)) if len(ids) == count else ())
+    return Labels()
 
 
 class TwoStages(nn.Module):

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 from vlcli_bottom_up import BottomUpExtractor
 from vlcli_detectron2 import Detectron2Extractor
+from vlcli_detectron2.extractor import INSTALL
+from vlcli_detectron2.model import read_config
 
 from vlcli import registry
-from vlcli.errors import ComponentError, DataError
+from vlcli.cli import app
+from vlcli.cli.doctor import component_findings
+from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.features import BoxList, FeatureStore
 from vlcli.features.extraction import extract_images
+from vlcli.recipe.load import load
+from vlcli.recipe.validate import shallow
 
 from .detectors import picture
 
 PRESENT = importlib.util.find_spec("detectron2") is not None
 needs = pytest.mark.skipif(not PRESENT, reason="detectron2 is not installed")
 COMMON = ("MODEL.RESNETS.DEPTH", "50", "MODEL.RESNETS.STEM_OUT_CHANNELS", "16", "MODEL.RESNETS.RES2_OUT_CHANNELS", "32",
-          "MODEL.RESNETS.WIDTH_PER_GROUP", "8", "MODEL.MASK_ON", "False", "INPUT.MIN_SIZE_TEST", "300",
-          "INPUT.MAX_SIZE_TEST", "500", "MODEL.ROI_BOX_HEAD.POOLER_SAMPLING_RATIO", "2")  # fmt: skip
+          "MODEL.RESNETS.WIDTH_PER_GROUP", "8", "MODEL.MASK_ON", "False", "INPUT.MIN_SIZE_TEST", 300,
+          "INPUT.MAX_SIZE_TEST", 500)  # fmt: skip
+MILVLG = ("MODEL.ROI_BOX_HEAD.POOLER_SAMPLING_RATIO", 2)
+"""As in its base-d2.yaml; detectron2's zoo keeps the default, 0."""
 C4 = (*COMMON, "MODEL.ROI_HEADS.NUM_CLASSES", "1600", "MODEL.RPN.POST_NMS_TOPK_TEST", "150")
 FPN = (*COMMON, "MODEL.RESNETS.NUM_GROUPS", "4", "MODEL.RESNETS.STRIDE_IN_1X1", "False", "MODEL.FPN.OUT_CHANNELS", "32",
        "MODEL.ROI_BOX_HEAD.FC_DIM", "64", "MODEL.ROI_HEADS.NUM_CLASSES", "80", "MODEL.RPN.PRE_NMS_TOPK_TEST", "1000",
@@ -44,7 +54,48 @@ def one_thread():
 def test_absent_it_is_refused_with_the_command_that_installs_it():
     with pytest.raises(ComponentError) as caught:
         registry.build("extractors", {"name": "detectron2"})
-    assert "pip install --no-build-isolation" in str(caught.value)
+    assert "pip install 'setuptools>=77,<82' wheel && pip install --no-build-isolation" in str(caught.value)
+
+
+RECIPE = "root: .\nstages: {{regions: {{kind: extract, images: ., extractor: {{name: {name}}}}}}}\n"
+
+
+@pytest.mark.skipif(PRESENT, reason="detectron2 is installed")
+def test_its_absence_is_said_before_anything_is_imported_or_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(RECIPE.format(name="detectron2"))
+    (problem,) = shallow(load("mine.yaml", []))
+    assert (problem.code, problem.got, problem.hint) == (4, "missing: detectron2", INSTALL)
+    assert problem.where.startswith("mine.yaml:2")
+    assert shallow(load("mine.yaml", []), names=[]) == []  # of no concern where that stage is not run
+    ended = CliRunner().invoke(app, ["validate", "mine.yaml"])
+    assert ended.exit_code != 0
+    assert "setuptools>=77" in ended.output
+    listed = CliRunner().invoke(app, ["ls", "extractors", "--check", "--json"])
+    rows = {row["name"]: row for row in json.loads(listed.stdout)["components"]}
+    assert rows["detectron2"]["lacks"] == f"missing: detectron2; {INSTALL}"
+    assert rows["detectron2"]["broken"] == rows["backbone"]["lacks"] == ""
+    found = component_findings(0, listed.stdout, "")
+    assert [(f.what, f.state, f.detail, f.remedy) for f in found if f.state != "ok"] == [
+        ("extractor detectron2", "note", "missing: detectron2", INSTALL)
+    ]
+
+
+def test_overrides_take_numbers():
+    spec = {"name": "detectron2", "overrides": ["INPUT.MIN_SIZE_TEST", 160, "MODEL.MASK_ON", False, "X", 0.5]}
+    faults = [fault for fault in registry.check("extractors", spec) if "overrides" in fault.key]
+    assert faults == []
+    for bad in (["INPUT.MIN_SIZE_TEST"], [160, "INPUT.MIN_SIZE_TEST"]):
+        with pytest.raises(UsageError, match="keys and values in turn"):
+            read_config("COCO-Detection/faster_rcnn_R_50_C4_1x.yaml", bad, "cpu")
+
+
+@needs
+def test_class_names_come_from_the_configurations_data_set():
+    named = Detectron2Extractor(config=MODELS["fpn"], overrides=FPN).provenance()
+    assert (named["classes"][0], named["classes"][79], len(named["classes"])) == ("person", "toothbrush", 80)
+    assert (named["class_ids"][0], named["class_ids"][79]) == (1, 90)
+    assert "classes" not in Detectron2Extractor(config=MODELS["c4"], overrides=C4).provenance()  # 1600 of Visual Genome
 
 
 @torch.no_grad()
@@ -79,13 +130,15 @@ def run(made, images, path) -> FeatureStore:
 
 
 @needs
-@pytest.mark.parametrize("kind", ["c4", "fpn"])
+@pytest.mark.parametrize("kind", ["c4", "c4-zoo", "fpn"])
 @pytest.mark.parametrize("rule", ["detectron2", "airsplay", "vlp"])
 def test_bottom_up_says_what_detectron2_says(shared, tmp_path, kind, rule):
     files = sorted((shared / "data/images/coco").iterdir())[:5]
     images = [(file.stem, file) for file in files]
     options = {"rule": rule, "confidence": 1e-3, "min_boxes": 36, "max_boxes": 36, "class_probs": "all"}
-    network = {"config": MODELS[kind], "overrides": C4 if kind == "c4" else FPN, "attributes": 400 * (kind == "c4")}
+    attributes, kind = 400 * (kind == "c4"), kind.removesuffix("-zoo")
+    overrides = ((*C4, *MILVLG) if attributes else C4) if kind == "c4" else FPN
+    network = {"config": MODELS[kind], "overrides": overrides, "attributes": attributes}
     first = Detectron2Extractor(**network, **options)
     enliven(first)
     weights = save(first, tmp_path / "w.safetensors")
@@ -102,7 +155,7 @@ def test_bottom_up_says_what_detectron2_says(shared, tmp_path, kind, rule):
         assert np.allclose(one.features, other.features, atol=1e-4)
         assert np.array_equal(one.classes, other.classes)
         assert np.allclose(one.class_probs, other.class_probs, atol=1e-4)
-        if kind == "c4":
+        if attributes:
             assert np.array_equal(one.attributes, other.attributes)
 
 

@@ -163,8 +163,13 @@ def component_findings(code: int, out: str, err: str) -> list[Finding]:
         if row.get("broken"):
             where = f"{row['kind'][:-1]} {row['name']}"
             found.append(Finding(where, "wrong", row["broken"], f"reinstall or remove {row['distribution']}"))
+        elif row.get("lacks"):
+            missing, _, install = row["lacks"].partition("; ")
+            found.append(Finding(f"{row['kind'][:-1]} {row['name']}", "note", missing, install))
     found += _duplicates(rows)
-    return found or [Finding("components", "ok", f"{len(rows)} components, none broken")]
+    if not any(finding.state == "wrong" for finding in found):
+        found.append(Finding("components", "ok", f"{len(rows)} components, none broken"))
+    return found
 
 
 def _duplicates(rows: list[dict[str, Any]]) -> list[Finding]:

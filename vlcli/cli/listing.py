@@ -24,7 +24,7 @@ def ls(
     """List components: every kind, or one."""
     from vlcli.cli import console
     from vlcli.recipe.load import about
-    from vlcli.registry import entries, status
+    from vlcli.registry import entries, lacking, status
 
     o.load_plugins(plugin)
     found = entries(kind)
@@ -38,6 +38,8 @@ def ls(
     for row in rows:
         if check:
             row["broken"] = broken.get((row["kind"], row["name"], row["distribution"]), "")
+            recipe = row["kind"] == "recipes"
+            row["lacks"] = "" if recipe else lacking(row["kind"], f"{row['distribution']}:{row['name']}")
     if json_:
         console.out_json({"components": rows})
         return
@@ -45,10 +47,14 @@ def ls(
     columns = ["kind", "name", "from", *tells] + (["state"] if check else [])
     cells = [
         [r["kind"], r["name"], f"{r['distribution']} {r['version']}".strip(), *(r[word] for word in tells)]
-        + ([f"broken: {r['broken']}" if r["broken"] else "ok"] if check else [])
+        + ([_state(r)] if check else [])
         for r in rows
     ]
     console.table(columns, cells)
+
+
+def _state(row: dict[str, Any]) -> str:
+    return f"broken: {row['broken']}" if row["broken"] else row["lacks"] or "ok"
 
 
 @guarded

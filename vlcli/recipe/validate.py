@@ -1,6 +1,7 @@
 """Validation of a recipe beyond its structure.
 
-*Shallow* looks names up in the metadata and paths on disk and imports no component. *Deep* imports every component,
+*Shallow* looks names up in the metadata and paths on disk and imports no component (except one whose packages are not
+installed, for the command that installs them). *Deep* imports every component,
 checks every parameter, and asks the readers for their files; the runner then rehearses the training stages.
 """
 
@@ -22,11 +23,13 @@ WORLDS = ("shapes",)
 
 
 def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Problem]:
-    """Unknown components anywhere; missing roots and files that the stages ``names`` (None: all) name themselves."""
+    """Unknown components anywhere; packages, roots and files that the stages ``names`` (None: all) need and lack."""
     chosen = list(resolved.stages if names is None else names)
     problems: list[Problem] = []
     for use in uses(resolved):
         problems += _known(resolved, use)
+    for use in uses(resolved, chosen):
+        problems += _lacking(resolved, use)
     earlier: list[str] = []
     for name, stage in resolved.stages.items():
         if stage.kind == "make" and getattr(stage, "world", {"name": "shapes"})["name"] not in WORLDS:
@@ -103,6 +106,13 @@ def _known(resolved: Resolved, use: Use) -> list[Problem]:
         path = (*use.path, "name")
         return [_at(resolved, path, error.what, error.got or use.spec["name"], error.expected, error.hint, code=4)]
     return []
+
+
+def _lacking(resolved: Resolved, use: Use) -> list[Problem]:
+    try:
+        return [_placed(resolved, fault, use.key) for fault in registry.lacking_early(use.kind, use.spec, use.key)]
+    except ComponentError:  # unknown: that has been said
+        return []
 
 
 def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> list[Problem]:

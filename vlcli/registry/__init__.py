@@ -14,7 +14,7 @@ docstring is its summary, ``paper`` its source. Installed packages declare compo
 """
 
 from vlcli.registry.entries import KINDS, Entry, component, entries, find, is_loaded, load_file, names, register
-from vlcli.registry.lookup import Broken, build, check, describe, load, status
+from vlcli.registry.lookup import Broken, build, check, describe, lacking, lacking_early, load, status
 from vlcli.registry.schema import (
     AttentionSpec,
     DatasetSpec,
@@ -64,6 +64,8 @@ __all__ = [
     "entries",
     "find",
     "is_loaded",
+    "lacking",
+    "lacking_early",
     "load",
     "load_file",
     "names",

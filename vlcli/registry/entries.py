@@ -45,6 +45,7 @@ class Entry:
         value: ``module:attribute`` (a recipe: ``package:file`` without ``.yaml``).
         distribution: the package that declares it; ``file`` for ``--plugin`` and ``session`` for run-time registration.
         version: that package's version.
+        needs: packages that its distribution does not install, as far as the metadata say so (``vlcli.needs``).
         loaded: the component itself where it was registered at run time.
     """
 
@@ -53,9 +54,12 @@ class Entry:
     value: str
     distribution: str
     version: str = ""
+    needs: tuple[str, ...] = ()
     loaded: Any = field(default=None, compare=False)
 
 
+NEEDS = "vlcli.needs"
+"""Entry points that name the package a component needs: ``"extractors.detectron2" = "detectron2"``."""
 _session: dict[tuple[str, str], Entry] = {}
 
 
@@ -170,7 +174,12 @@ def _installed() -> tuple[Entry, ...]:
         if points or name == "vlcli":
             seen.add(name)
         version = distribution.version if points else ""
-        found += [Entry(p.group[6:], p.name, p.value, name, version) for p in points if p.group[6:] in KINDS]
+        needs = {p.name: (p.value,) for p in points if p.group == NEEDS}
+        found += [
+            Entry(kind, p.name, p.value, name, version, needs.get(f"{kind}.{p.name}", ()))
+            for p in points
+            if (kind := p.group[6:]) in KINDS
+        ]
     return tuple(found)
 
 

@@ -66,6 +66,38 @@ def status(kind: str | None = None) -> list[Broken]:
     return broken
 
 
+def lacking(kind: str, name: str) -> str:
+    """What a component that can be imported lacks, and the command that installs it, in a line; empty where nothing."""
+    try:
+        problems = _lacking(load(kind, name), name, "")
+    except ComponentError:
+        return ""
+    return f"{problems[0].got}; {problems[0].hint}".removesuffix("; ") if problems else ""
+
+
+def lacking_early(kind: str, value: Any, key: str = "") -> list[Problem]:
+    """Packages that a component needs and that are not installed, as far as the metadata tell.
+
+    Nothing is imported, except, where one is missing, the component itself: it knows the command that installs it.
+
+    Args:
+        kind: registry kind.
+        value: what the recipe says: a name or a mapping with ``name``.
+        key: where in the recipe it stands (dotted).
+
+    Raises:
+        ComponentError: unknown or ambiguous.
+    """
+    name = as_spec(value)["name"]
+    entry = find(kind, name)
+    if all(importlib.util.find_spec(package) is not None for package in entry.needs):
+        return []
+    try:
+        return _lacking(load(kind, name), name, key)
+    except ComponentError:  # what else is wrong with it, the deep validation tells
+        return [_lack(name, list(entry.needs), key, "")]
+
+
 def check(kind: str, value: Any, key: str = "") -> list[Problem]:
     """Every fault of a recipe's choice of a component: name, import, unknown keys, types, nested components.
 
@@ -135,10 +167,12 @@ def describe(kind: str, name: str) -> dict[str, Any]:
 def _lacking(target: Any, name: str, key: str) -> list[Problem]:
     """The packages a component names in ``packages`` that are not installed, with its own ``install`` line."""
     missing = [package for package in getattr(target, "packages", ()) if importlib.util.find_spec(package) is None]
-    if not missing:
-        return []
+    return [_lack(name, missing, key, getattr(target, "install", ""))] if missing else []
+
+
+def _lack(name: str, missing: list[str], key: str, hint: str) -> Problem:
     what = f"{name} needs packages that are not installed"
-    return [Problem(key, what, got=f"missing: {', '.join(missing)}", hint=getattr(target, "install", ""), code=4)]
+    return Problem(key, what, got=f"missing: {', '.join(missing)}", hint=hint, code=4)
 
 
 def _parameter_row(parameter: Parameter) -> dict[str, Any]:
