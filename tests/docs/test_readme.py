@@ -274,6 +274,7 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli run tiny/lxmert": Way("NLVR2", LITTLE, slow=True),
     "vlcli run tiny/lxmert-table3 --seeds 3 --table": Way("Pre-train + scratch", LITTLE, slow=True),
+    "vlcli trust FOLDER": Way("", instead=("trust", ".")),
     "vlcli trust papers": Way("", instead=("trust", ".")),
     "vlcli trust --list": Way("trusted"),
     "vlcli count tiny/lxmert tiny/vlmo": Way("tiny/vlmo"),
