@@ -95,7 +95,14 @@ def resolve(reference: str, overrides: list[str], request: Order, verb: str | No
     from vlcli.recipe.load import load
 
     words = [*overrides, *([f"seed={request.seed}"] if request.seed is not None else [])]
-    return load(reference, words, verb=verb, only=request.only, trust=request.trust)
+    return load(
+        reference,
+        words,
+        verb=verb,
+        only=request.only,
+        trust=request.trust,
+        deep=not (request.dry_run or request.worker),
+    )
 
 
 def plan_options(request: Order) -> Options:

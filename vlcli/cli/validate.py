@@ -31,8 +31,8 @@ def validate(
 
     o.load_plugins(plugin)
     name, overrides = o.one_recipe(words)
-    resolved = load(name, overrides, trust=trust)
-    problems = shallow(resolved)
+    resolved = load(name, overrides, trust=trust, deep=deep)
+    problems = [] if deep else shallow(resolved)  # deep validation tells these beside its own
     if problems:
         raise RecipeError(problems, name)
     if deep:

@@ -47,7 +47,9 @@ def read_text(path: Path) -> str:
     except FileNotFoundError:
         raise DataError("The file does not exist.", where=str(path), hint="check `root` and the file's name") from None
     except UnicodeDecodeError as error:
-        raise DataError("The file is not UTF-8 text.", where=str(path), got=str(error)) from None
+        raise DataError(
+            "The file is not UTF-8 text.", where=str(path), got=str(error), hint="save it as UTF-8"
+        ) from None
     except (OSError, EOFError) as error:
         got = f"{type(error).__name__}: {error}"
         raise DataError("The file cannot be read.", where=str(path), got=got, hint="is it complete?") from None

@@ -50,6 +50,8 @@ class Reader:
     """The splits its files come in, for messages; empty: any."""
     held_out_splits: ClassVar[tuple[str, ...]] = ()
     """Splits that are for validation and testing: pre-training refuses them."""
+    pictures_help: ClassVar[str] = "point `images` at the folder that holds them: images=FOLDER"
+    """What to do where its pictures are not found."""
     weight: float = 1.0
     """How often a training epoch passes over it: ``weight`` beside a reader's own keys in a recipe."""
     augments: bool = False
@@ -86,6 +88,10 @@ class Reader:
     def read(self) -> list[Example]:
         """Every example of the split, in the file's order."""
         raise AttributeError(f"{type(self).__name__} has no examples")
+
+    def first_examples(self, count: int) -> list[Example]:
+        """The first few examples, read without the rest; none where its files do not allow that."""
+        return []
 
     def examples(self) -> list[Example]:
         """The chosen examples (``take``, ``limit``), in the file's order; read once and kept.

@@ -41,7 +41,7 @@ def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:
     problems += [fault for use in of_recipe(recipe) for fault in _options(use, document)] if recipe else []
     problems += _wiring(raw["stages"], typed, document)
     if recipe is None or problems:
-        return None, sorted(problems, key=_order)
+        return None, sorted(problems, key=by_place)
     return recipe.model_copy(update={"stages": typed}), []
 
 
@@ -227,6 +227,7 @@ def _unwired(path: Path_, value: str, earlier: list[str], every: list[str], docu
     return Problem(dotted(path), "there is no such stage, file or folder", place, value, expected, hint)
 
 
-def _order(problem: Problem) -> tuple[str, int, str]:
+def by_place(problem: Problem) -> tuple[str, int, str]:
+    """The order in which faults are told: by file, line and key."""
     file, _, line = problem.where.rpartition(":")
     return file, int(line) if line.isdigit() else 0, problem.key

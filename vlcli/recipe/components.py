@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlcli.recipe.schema import ObjectiveOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
-from vlcli.registry.schema import Spec
+from vlcli.registry.schema import Spec, as_spec
 
 READER_OPTIONS = ("weight", "if_missing", "augments")
 """Keys of a ``data`` entry that belong to the mixture, not to the reader."""
@@ -98,6 +98,16 @@ def _changed(kind: str, value: Spec, path: tuple[str | int, ...]) -> Iterator[Us
         if own:
             spec = {**spec, **own}
             yield Use(kind, spec, (*path, "changes", index), {CHANGED: list(own)})
+
+
+def of_raw_stage(name: str, stage: dict[str, Any]) -> Iterator[Use]:
+    """Components that a stage names which has not been checked yet, as far as they have the form of one."""
+    for field, kind in _FIELDS.items():
+        given = stage.get(field)
+        for index, item in enumerate(given if isinstance(given, list) else [given]):
+            if isinstance(item, str) or (isinstance(item, dict) and isinstance(item.get("name"), str)):
+                path = ("stages", name, field)
+                yield _use(kind, as_spec(item), (*path, index) if isinstance(given, list) else path)
 
 
 def merged_model(recipe: Recipe, stage: Stage) -> Spec | None:

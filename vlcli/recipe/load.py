@@ -15,7 +15,7 @@ from typing import Any
 from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
 from vlcli.recipe import merge, overrides, yaml
 from vlcli.recipe import trust as trusting
-from vlcli.recipe.check import check_structure
+from vlcli.recipe.check import by_place, check_structure
 from vlcli.recipe.schema import Recipe, Stage
 from vlcli.recipe.yaml import Document
 from vlcli.registry import find, load_file, names
@@ -160,6 +160,7 @@ def load(
     only: str | None = None,
     trust: bool = False,
     plugins: bool = True,
+    deep: bool = False,
 ) -> Resolved:
     """The resolved recipe.
 
@@ -170,6 +171,7 @@ def load(
         only: the stage of ``--only``: takes them too.
         trust: run the files of ``plugins:`` without asking whether the user trusts them.
         plugins: False: run none of them, to look at the recipe alone.
+        deep: where the structure is wrong, tell the faults of components' parameters too (imports the components).
 
     Raises:
         ComponentError: a file of ``plugins:`` is not trusted, is not there, or raises.
@@ -183,7 +185,7 @@ def load(
     loaded = _load_plugins(document, chain, trust) if plugins else []
     recipe, problems = check_structure(document)
     if problems or recipe is None:
-        raise RecipeError(problems, reference)
+        raise RecipeError(_with_components(problems, document) if deep else problems, reference)
     return Resolved(
         slug(recipe.name or Path(reference).stem if source.tree is None else reference),
         reference,
@@ -193,6 +195,14 @@ def load(
         changed,
         loaded,
     )
+
+
+def _with_components(problems: list[Problem], document: Document) -> list[Problem]:
+    """Faults of structure and of components' parameters, each key once."""
+    from vlcli.recipe.validate import of_document
+
+    known = {problem.key for problem in problems}
+    return sorted([*problems, *(fault for fault in of_document(document) if fault.key not in known)], key=by_place)
 
 
 def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = None) -> Resolved:

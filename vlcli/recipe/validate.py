@@ -14,10 +14,11 @@ from pathlib import Path
 from vlcli import registry
 from vlcli.errors import ComponentError, Problem, VlcliError
 from vlcli.recipe import keys, wiring
-from vlcli.recipe.components import CHANGED, Use, dotted, merged_model, of_recipe, of_stage
+from vlcli.recipe.check import by_place
+from vlcli.recipe.components import CHANGED, Use, dotted, merged_model, of_raw_stage, of_recipe, of_stage
 from vlcli.recipe.load import Resolved
 from vlcli.recipe.schema import Stage, Training
-from vlcli.recipe.yaml import Path_
+from vlcli.recipe.yaml import Document, Path_
 
 WORLDS = ("shapes",)
 
@@ -43,23 +44,44 @@ def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Prob
     return problems
 
 
-def deep(
+def faults(
     resolved: Resolved, names: Iterable[str] | None = None, artifacts: Mapping[str, Path] | None = None
 ) -> list[Problem]:
-    """Every fault of every component's parameters, and files that readers miss.
+    """Shallow and deep faults at once; files of data are looked for where there is none of these.
 
     Args:
-        resolved: a recipe without shallow faults.
+        resolved: the recipe.
         names: the stages that matter; None: all.
-        artifacts: finished stages; data below a root that is still to be made are not looked for.
+        artifacts: finished stages.
     """
     chosen = list(resolved.stages if names is None else names)
-    problems: list[Problem] = []
-    for use in uses(resolved, chosen):
-        key = use.key
-        faults = [*registry.check(use.kind, use.spec, key), *_fixed(use)]
-        problems += [_placed(resolved, fault, key) for fault in faults]
-    return problems or _missing_files(resolved, chosen, artifacts or {})
+    found = shallow(resolved, chosen)
+    told = {problem.key for problem in found}
+    found += [fault for fault in parameters(resolved, chosen) if f"{fault.key}.name" not in told]
+    once = {(fault.key, fault.what, fault.got): fault for fault in reversed(found)}  # e.g. one root of several stages
+    return sorted(once.values(), key=by_place) or _missing_files(resolved, chosen, artifacts or {})
+
+
+def parameters(resolved: Resolved, names: Iterable[str] | None = None) -> list[Problem]:
+    """Every fault of every component's parameters (imports the components)."""
+    return _of_uses(uses(resolved, names), resolved.document)
+
+
+def of_document(document: Document) -> list[Problem]:
+    """The same of a recipe whose structure is wrong elsewhere: of the components that can be made out."""
+    found = []
+    stages = document.value.get("stages")
+    for name, stage in stages.items() if isinstance(stages, dict) else ():
+        found += list(of_raw_stage(name, stage)) if isinstance(stage, dict) else []
+    return _of_uses(found, document)
+
+
+def _of_uses(found: Iterable[Use], document: Document) -> list[Problem]:
+    return [
+        _placed(document, fault, use.key)
+        for use in found
+        for fault in (*registry.check(use.kind, use.spec, use.key), *_fixed(use))
+    ]
 
 
 def uses(resolved: Resolved, names: Iterable[str] | None = None) -> list[Use]:
@@ -209,12 +231,12 @@ def _readers_of(resolved: Resolved, name: str, stage: Stage, root: Path) -> list
     return problems
 
 
-def _placed(resolved: Resolved, fault: Problem, key: str) -> Problem:
+def _placed(document: Document, fault: Problem, key: str) -> Problem:
     """A component's fault with the line of the key it is about."""
-    path = next((p for p in resolved.document.places if dotted(p) == fault.key), None)
+    path = next((p for p in document.places if dotted(p) == fault.key), None)
     if path is None:
-        path = next((p for p in resolved.document.places if dotted(p) == key), ())
-    return replace(fault, where=fault.where or resolved.document.place(path))
+        path = next((p for p in document.places if dotted(p) == key), ())
+    return replace(fault, where=fault.where or document.place(path))
 
 
 def _at(

@@ -9,7 +9,8 @@ from vlcli.progress import Progress, Silent
 from vlcli.recipe.components import dotted
 from vlcli.recipe.plan import Planner, Step
 from vlcli.recipe.schema import Make
-from vlcli.recipe.validate import deep, shallow
+from vlcli.recipe.validate import faults
+from vlcli.stages.first_rows import Preview
 
 
 def preflight(planner: Planner, steps: list[Step], names: list[str], progress: Progress) -> None:
@@ -20,8 +21,9 @@ def preflight(planner: Planner, steps: list[Step], names: list[str], progress: P
     """
     states = {step.name: step for step in steps}
     artifacts = {step.name: step.artifact for step in steps if step.artifact is not None}
-    problems = shallow(planner.resolved, names) or [*_worlds(planner, names), *deep(planner.resolved, names, artifacts)]
+    problems = [*_worlds(planner, names), *faults(planner.resolved, names, artifacts)]
     problems = problems or blocked(planner, steps)
+    problems = problems or Preview(planner, artifacts).problems(names)
     if not problems:
         problems = rehearse(planner, states, [name for name in names if states[name].action != "passed"], progress)
     if problems:

@@ -34,6 +34,9 @@ from vlcli.tasks.base import Task
 LARGEST = 40_000_000
 """Models with more parameters are built on the meta device only: a real step would cost seconds and gigabytes."""
 EXAMPLES, REGIONS = 4, 3
+READ_WORDS = {"text", "fuse", "generate", "decode"}
+"""What an objective that reads sentences asks of its model; one that asks for nothing reads them too."""
+ANSWERS = ("yes", "no", "2", "red")
 SENTENCES = ("a red circle is left of a blue square", "two green stars", "there is no triangle", "the picture is empty")
 
 
@@ -50,6 +53,7 @@ def rehearse(context: StageContext) -> list[Problem]:
         reader = _real_reader(context, task)
         facts = _facts(context, task, objectives, reader)
         learner = _on_meta(context, model, objectives, facts)
+        _refuse_wordless(learner, reader)
         if sum(p.numel() for p in learner.parameters()) <= LARGEST:
             _step(context, model, objectives, facts, reader, task)
     except RecipeError as error:
@@ -101,11 +105,32 @@ def _facts(context: StageContext, task: Task | None, objectives: list[Spec], rea
     config = context.config
     assert isinstance(config, Training)
     text = config.text or context.recipe.text
-    answers = (tuple(reader.label_names()) if reader is not None else ()) or ("yes", "no", "2", "red")
+    known = _labels(config, task, reader)
+    answers = ((tuple(reader.label_names()) if reader is not None else ()) or ANSWERS) if known is None else known
     facts = Facts(text_length=text.length, regions=REGIONS, region_dim=16, region_classes=5, region_attributes=4)
     facts = replace(facts, concepts=("red", "circle", "left"))
     chosen = task is not None or any(registry.load("objectives", spec["name"]).usual_answers for spec in objectives)
     return replace(facts, answers=answers if chosen else (), **_tokenizer().facts())
+
+
+def _labels(config: Training, task: Task | None, reader: Reader | None) -> tuple[str, ...] | None:
+    """The labels that the data themselves give, maybe none; None where a source or several data sets decide them."""
+    if task is None or reader is None or config.source or len(config.data) > 1:
+        return None
+    return tuple(task.labels([reader]))
+
+
+def _refuse_wordless(learner: Learner, reader: Reader | None) -> None:
+    """Refuse data without a sentence where an objective reads sentences."""
+    asked = [objective.requires or {"text"} for objective in learner.objectives.values()]
+    reads = learner.model.needs().text and any(READ_WORDS & set(one) for one in asked)  # type: ignore[arg-type]
+    examples = [] if reader is None or not reads else reader.examples()[:EXAMPLES]
+    if reader is not None and examples and all(example.text is None for example in examples):
+        raise DataError(
+            "The data have no sentences, and the stage's objectives read them.",
+            where=reader.label,
+            hint="name the column that holds them: text=COLUMN",
+        )
 
 
 def _tokenizer() -> Tokenizer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,8 @@ COLUMNS = {
 class _Table(Reader):
     """What JSON lines and CSV share: rows in, examples out."""
 
+    pictures_help: ClassVar[str] = "name the column that holds them (image=COLUMN), or their folder (images=FOLDER)"
+
     def _set_up(
         self, file: str, columns: dict[str, str], extra: list[str], labels: list[str] | None, only: dict[str, str]
     ) -> None:
@@ -59,6 +62,22 @@ class _Table(Reader):
         self._words = self.labels or _words(row.get(self.columns["label"]) for _, row in rows)
         self._box_words = _words(word for _, row in rows for word in _listed(row.get(self.columns["box_labels"])))
         return [self._example(row, where, place) for place, (where, row) in enumerate(rows)]
+
+    def first_examples(self, count: int) -> list[Example]:
+        """Of the first rows that ``only`` admits, without their labels, whose words stand in all rows."""
+        rows = itertools.chain.from_iterable(self.rows(file) for file in self.files())
+        first = next(rows, None)
+        if first is None:
+            return []
+        self._check_columns(*first)
+        found: list[Example] = []
+        for where, row in itertools.chain([first], itertools.islice(rows, 100 * count)):
+            if len(found) == count:
+                break
+            if all(str(row.get(k)) == v for k, v in self.only.items()):
+                unlabelled = {k: v for k, v in row.items() if k not in (self.columns["label"], self.columns["boxes"])}
+                found.append(self._example({**dict.fromkeys(self.extra), **unlabelled}, where, len(found)))
+        return found
 
     def boxes(self) -> dict[str, BoxList]:
         """The boxes column, by image id."""

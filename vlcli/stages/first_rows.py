@@ -1,0 +1,199 @@
+"""What the data themselves say before anything costs time: readable, with the right columns, with their pictures.
+
+Annotation files are read whole up to :data:`WHOLE` bytes; of larger tables the first rows are read, of other large
+files nothing. What a stage of this recipe is still to make cannot be looked at.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vlcli import registry
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.errors import DataError, Problem, VlcliError
+from vlcli.recipe import ledger, wiring
+from vlcli.recipe.components import dotted, split_options
+from vlcli.recipe.plan import Planner
+from vlcli.recipe.schema import Evaluate, Extract, Stage, Training
+from vlcli.registry import Spec, as_spec
+
+WHOLE = 32 * 2**20
+ROWS = 8
+"""How many examples' pictures are looked for."""
+
+
+@dataclass
+class Peek:
+    """What was read of one data set.
+
+    Attributes:
+        reader: it.
+        examples: all of its examples, or the first few.
+        whole: whether these are all.
+    """
+
+    reader: Reader
+    examples: list[Example]
+    whole: bool
+
+    def images(self) -> list[str]:
+        """The ids of its pictures, each once."""
+        return list(dict.fromkeys(name for example in self.examples for name in example.images))
+
+
+@dataclass
+class Preview:
+    """Reads each data set once, whichever stages name it.
+
+    Attributes:
+        planner: of the recipe.
+        artifacts: finished stages.
+    """
+
+    planner: Planner
+    artifacts: Mapping[str, Path]
+    peeks: dict[str, Peek | DataError | None] = field(default_factory=dict)
+
+    def problems(self, names: list[str]) -> list[Problem]:
+        """Every fault of the data that the stages ``names`` read."""
+        found: list[Problem] = []
+        for name in names:
+            stage = self.planner.resolved.stages[name]
+            for path, spec in _entries(name, stage):
+                fault = self._fault(name, stage, spec)
+                if fault is not None:
+                    found.append(self._problem(path, fault))
+        return found
+
+    def _fault(self, name: str, stage: Stage, spec: Spec) -> DataError | None:
+        peek = self._peek(name, spec)
+        if not isinstance(peek, Peek):
+            return peek
+        if isinstance(stage, Extract):
+            return None if stage.features else pictures_missing(peek.reader, peek.images())
+        return self._not_extracted(name, peek)
+
+    def _peek(self, name: str, spec: Spec) -> Peek | DataError | None:
+        """What is read of a data set; None where it is still to be made, may be absent, or is too large."""
+        recipe, stage = self.planner.resolved.recipe, self.planner.resolved.stages[name]
+        own, options = split_options("datasets", as_spec(spec))
+        if options.get("if_missing") == "skip" or stage.if_missing == "skip":
+            return None
+        earlier = list(itertools.takewhile(lambda other: other != name, self.planner.graph))
+        made = wiring.root_stage(recipe, stage, earlier)
+        if made and made not in self.artifacts:
+            return None
+        root = wiring.root_folder(recipe, stage, self.artifacts)
+        key = ledger.digest([own, str(root)])
+        if key not in self.peeks:
+            self.peeks[key] = peek(own, root)
+        return self.peeks[key]
+
+    def _not_extracted(self, name: str, peek: Peek) -> DataError | None:
+        """Pictures of a training's data that no extraction of this recipe holds."""
+        stage, held = self.planner.resolved.stages[name], self._extracted(name)
+        absent = [image for image in peek.images() if image not in held] if held else []
+        drops = getattr(stage, "missing", "error") == "drop"
+        if not held or not absent or (drops and len(absent) < len(peek.images())):
+            return None
+        stages = ", ".join(self._stores(name))
+        return DataError(
+            f"{len(absent)} of {len(peek.images())} pictures of {peek.reader.label} are not among those extracted.",
+            got=", ".join(absent[:3]),
+            expected=f"pictures of the stage {stages}, such as {', '.join(list(held)[:2])}",
+            hint=f"give {stages} the same data, or say `missing: drop`",
+        )
+
+    def _stores(self, name: str) -> list[str]:
+        inputs, stages = self.planner.graph[name], self.planner.resolved.stages
+        return [other for other in inputs.stages if isinstance(stages[other], Extract)]
+
+    def _extracted(self, name: str) -> dict[str, None] | None:
+        """The ids that the stage's stores hold or will hold; None where that cannot be known yet, or it has none."""
+        stage, stores = self.planner.resolved.stages[name], self._stores(name)
+        outside = [word for word in getattr(stage, "features", []) if word not in self.planner.graph]
+        if not stores or outside or any(word.endswith(".h5") for word in stage.source):
+            return None
+        held: dict[str, None] = {}
+        for other in stores:
+            extract = self.planner.resolved.stages[other]
+            assert isinstance(extract, Extract)
+            peeks = [self._peek(other, spec) for _, spec in _entries(other, extract)]
+            if not extract.data or extract.features or extract.limit is not None:
+                return None
+            for peek in peeks:
+                if not isinstance(peek, Peek) or not peek.whole:
+                    return None
+                held |= dict.fromkeys(peek.images())
+        return held
+
+    def _problem(self, path: tuple[str | int, ...], fault: DataError) -> Problem:
+        place = self.planner.resolved.document.place(path)
+        what = f"{fault.what} ({fault.where})" if fault.where else fault.what
+        return Problem(dotted(path), what, place, fault.got, fault.expected, fault.hint, fault.exit_code)
+
+
+def peek(spec: Spec, root: Path) -> Peek | DataError | None:
+    """Read a data set, or the first rows of a large table; None of what else is large or names no file.
+
+    Args:
+        spec: the reader and its parameters.
+        root: its data root.
+    """
+    try:
+        reader: Reader = registry.build("datasets", spec, root)
+        reader.require()
+        files = reader.files()
+        if not files or not isinstance(reader, Reader):  # a stranger's may do without the base class
+            return None
+        if sum(file.stat().st_size for file in files) <= WHOLE:
+            return Peek(reader, reader.examples(), whole=True)
+        found = reader.first_examples(ROWS)
+        return Peek(reader, found, whole=False) if found else None
+    except DataError as error:
+        return error
+    except (VlcliError, OSError):  # no matter of the data: told elsewhere
+        return None
+
+
+def pictures_missing(reader: Reader, names: list[str]) -> DataError | None:
+    """What is wrong where not one of the first pictures is there; single ones may be absent.
+
+    Args:
+        reader: the data set.
+        names: ids of its pictures.
+    """
+    if not names:
+        return DataError("The data name no picture.", where=reader.label, hint=reader.pictures_help)
+    try:
+        paths = [reader.locate(name) for name in names[:ROWS]]
+    except DataError as error:
+        return error
+    if any(path.exists() for path in paths):
+        return None
+    what = "The only picture is not there." if len(paths) == 1 else f"None of the first {len(paths)} pictures is there."
+    return DataError(
+        what,
+        where=reader.label,
+        got=str(paths[0]),
+        expected=f"picture files under {reader.image_folder}",
+        hint=reader.pictures_help,
+    )
+
+
+def _entries(name: str, stage: Stage) -> Iterator[tuple[tuple[str | int, ...], Spec]]:
+    """The data sets that a stage names itself, one split each, with their place in the recipe."""
+    if not isinstance(stage, Extract | Training | Evaluate):
+        return
+    for field_name in ("data", "validation"):
+        given: list[Any] = getattr(stage, field_name, None) or []
+        for index, entry in enumerate(given):
+            spec = as_spec(entry)
+            split = spec.get("split")
+            for one in split if isinstance(split, list) else [split]:
+                yield ("stages", name, field_name, index), spec if one is None else {**spec, "split": one}
