@@ -96,6 +96,28 @@ def test_rows_of_the_ablations():
         assert not [file for file in read if "concepts" in file]
 
 
+def test_every_row_of_tables_4_7_and_8_has_its_column_of_referring_expressions():
+    rows = [n for n in NAMES if re.search(r"/table[478]", n) and not n.endswith("-refcoco")]
+    there = {n for n in NAMES if n.endswith("-refcoco")}
+    assert there == {f"{n}-refcoco" for n in rows if n != "dimbert/table4-blm-s2slm"}  # that one is Table 6's ESABERT
+    assert len(there) == 13
+    for name in rows:
+        column = "dimbert/table6-esabert" if name == "dimbert/table4-blm-s2slm" else f"{name}-refcoco"
+        own, other = load(name).recipe, load(column).recipe
+        same = ("attention", "concepts")
+        assert {k: own.model.get(k) for k in same} == {k: other.model.get(k) for k in same}, name
+        assert ("pretrain" in own.stages) == ("pretrain" in other.stages)
+        if "pretrain" in own.stages:
+            assert own.stages["pretrain"] == other.stages["pretrain"]
+            assert other.stages["further"].objectives == own.stages["coco-further"].objectives
+        else:
+            assert other.stages["refer"].source == own.stages["coco"].source
+        assert other.stages["regions"] == load("dimbert/refcoco-detected").recipe.stages["regions"]
+        read = [file for stage in other.stages.values() for file in getattr(stage, "features", [])]
+        assert any("concepts" in file for file in read) == (other.model.get("concepts") != 0)
+        assert other.table.rows == {"val": "val", "testA": "testA", "testB": "testB"}
+
+
 @pytest.mark.parametrize("name", ["pretrain", "table6-uniter", "table6-uniter-dim", "table6-vl-bert", "table6-vilbert"])
 def test_language_weights_fill_all_but_what_the_recipe_allows(name):
     resolved = load(f"dimbert/{name}")

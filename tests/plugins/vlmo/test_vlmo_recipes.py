@@ -215,6 +215,18 @@ def test_rows_of_the_ablations() -> None:
     assert {n.split(".others.0.")[1].split(".")[0] for n in separate} == {"query", "key", "value", "dense"}
 
 
+def test_contrast_and_negatives_are_the_released_codes() -> None:
+    released = {"contrast": {"as_released": True}, "contrast-matching": {"same": "allowed"}, "mlm": {}}
+    for name in NAMES:
+        for stage in load(name).stages.values():
+            for given in getattr(stage, "objectives", None) or ():
+                wanted = released.get(given["name"], {})
+                if name.endswith("as-published"):  # the gradient is a matter of the code, not of the paper
+                    wanted = {k: v for k, v in wanted.items() if k != "as_released"}
+                assert wanted.items() <= given.items(), (name, given)
+                assert not (name.endswith("as-published") and given.get("as_released")), name
+
+
 TINY = ("tiny/vlmo", pytest.param("tiny/segmentation", marks=pytest.mark.slow))
 """The second is run in small by its own test."""
 
