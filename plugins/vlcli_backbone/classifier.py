@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vlcli.errors import DataError
-from vlcli.features.backbone import RegionBackbone
+from vlcli.features.backbone import Head, RegionBackbone
 from vlcli.nn.batch import Images
 from vlcli.nn.layout import Layout
 from vlcli.nn.model import Facts, Model, Needs, Recorder, States
@@ -25,7 +25,7 @@ class RegionClassifier(Model):
         arch: a backbone that ``RegionBackbone`` knows.
         size: height and width that pictures are resized to.
         layout: of a ResNet, ``torchvision`` or ``caffe``.
-        head: ``c5`` or ``c4-res5``.
+        head: ``c5``, ``c4-res5`` or ``final``.
         resolution: RoIAlign's cells per side; 0 for the head's own.
         sampling: RoIAlign's samples per cell side; 0 adapts.
         weights: local file the backbone starts from.
@@ -41,7 +41,7 @@ class RegionClassifier(Model):
         arch: str = "tiny-conv",
         size: tuple[int, int] = (112, 112),
         layout: Literal["torchvision", "caffe"] = "torchvision",
-        head: Literal["c5", "c4-res5"] = "c5",
+        head: Head = "c5",
         resolution: int = 0,
         sampling: int = 2,
         weights: str | None = None,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import timm
 import torch
 import torchvision
+from pydantic import Field
 
 from vlcli import __version__
-from vlcli.features.backbone import RegionBackbone
+from vlcli.features.backbone import Head, RegionBackbone
 from vlcli.features.extractor import Extractor, Preparation, Prepared, to_record
 from vlcli.features.schema import Record
+
+SHORT = 600
 
 
 class BackboneExtractor(Extractor):
@@ -24,8 +27,10 @@ class BackboneExtractor(Extractor):
         arch: ``resnet50`` and other torchvision ResNets, a timm model, or ``tiny-conv``.
         weights: local safetensors file or tensors-only checkpoint; None for random weights from ``seed``.
         layout: of a ResNet, ``torchvision`` or ``caffe``.
-        head: ``c5`` (RoIAlign on the last map) or ``c4-res5`` (last stage on each region).
-        short: pixels of the resized image's shorter side; 0 keeps the size.
+        head: ``c5`` (RoIAlign on the map after the last stage), ``c4-res5`` (last stage on each region) or ``final``
+            (RoIAlign on the map that a timm model's classifier pools: EfficientNet's 1,280 channels).
+        short: pixels of the resized image's shorter side; 0 keeps the size, None is the input size that a timm model
+            was made for, and 600 for others.
         long: most pixels of its longer side; 0 for no limit.
         boxes: ``given``, ``grid`` or ``given-or-grid``.
         grid: rows and columns of the grid.
@@ -45,8 +50,8 @@ class BackboneExtractor(Extractor):
         arch: str = "resnet50",
         weights: str | None = None,
         layout: Literal["torchvision", "caffe"] = "torchvision",
-        head: Literal["c5", "c4-res5"] = "c5",
-        short: int = 600,
+        head: Head = "c5",
+        short: Annotated[int, Field(ge=0, le=20_000)] | None = None,
         long: int = 1000,
         boxes: Literal["given", "grid", "given-or-grid"] = "given",
         grid: tuple[int, int] = (6, 6),
@@ -67,6 +72,9 @@ class BackboneExtractor(Extractor):
         self.trained_on = Path(weights).name if weights else "untrained"
         self.dim = self.network.dim
         fixed = self.network.fixed_size
+        short = self.network.own_size if short is None and self.network.own_size and not fixed else short
+        short = SHORT if short is None else short
+        self._parameters["short"] = short
         multiple = self.network.stride if self.network.kind == "timm" else 1
         self.preparation = Preparation(
             fixed or short, long, boxes, tuple(grid), limit or None, 1 if fixed else multiple, square=bool(fixed)

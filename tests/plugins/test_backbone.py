@@ -210,3 +210,51 @@ def test_real_weights_classify_photographs(shared):
         return int((pooled @ tensors["fc.weight"].float().T + tensors["fc.bias"].float()).argmax())
 
     assert {name: best(name) for name in SHOWN} == SHOWN
+
+
+@pytest.mark.parametrize("arch", ["hiera_tiny_224", "sam2_hiera_tiny"])
+def test_a_timm_model_without_what_is_needed_is_refused_in_words(arch):
+    with pytest.raises(ComponentError, match=f"the timm model {arch} cannot be used as a backbone") as caught:
+        BackboneExtractor(arch=arch)
+    assert "normalization" in caught.value.got
+    assert "norm=True" in caught.value.expected
+    assert caught.value.hint
+
+
+@torch.no_grad()
+def test_the_final_map_is_what_the_classifier_pools():
+    usual, final = (RegionBackbone(arch="efficientnet_b0", head=head).eval() for head in ("c5", "final"))
+    assert (usual.dim, final.dim, usual.stride, final.stride) == (320, 1280, 32, 32)
+    usual.body.load_state_dict(final.body.state_dict())
+    x = torch.rand(1, 3, 64, 96) * 255
+    theirs = final.body.forward_features((x - final.mean) / final.std)
+    assert torch.equal(final.feature_map(x), theirs)
+    last = final.body.forward_intermediates((x - usual.mean) / usual.std, indices=1, intermediates_only=True)[-1]
+    assert torch.equal(usual.feature_map(x), last)  # as before there was a choice
+    swin = RegionBackbone(arch="swin_tiny_patch4_window7_224", head="final")  # gives its channels last
+    assert (swin.dim, swin.stride) == (768, 32)
+    for arch, message in (("resnet18", "no head final"), ("vit_tiny_patch16_224", "gives no feature map")):
+        with pytest.raises((UsageError, ComponentError), match=message):
+            RegionBackbone(arch=arch, head="final")
+
+
+@pytest.mark.parametrize(
+    ("options", "short"),
+    [
+        ({"arch": "tiny-conv"}, 600),
+        ({"arch": "resnet18"}, 600),
+        ({"arch": "tf_efficientnetv2_b0"}, 192),
+        ({"arch": "edgenext_xx_small"}, 256),
+        ({"arch": "edgenext_xx_small", "short": 320}, 320),
+        ({"arch": "edgenext_xx_small", "short": 0}, 0),
+    ],
+)
+def test_short_is_the_input_size_a_timm_model_was_made_for(options, short):
+    made = BackboneExtractor(**options)
+    assert made.preparation.short == made.provenance()["parameters"]["short"] == short
+
+
+def test_short_of_a_model_of_a_fixed_size_is_that():
+    made = BackboneExtractor(arch="visformer_tiny")
+    assert (made.preparation.short, made.preparation.square) == (224, True)
+    assert made.provenance()["parameters"]["short"] == 600  # as in the stores there are; it is not read

@@ -140,3 +140,35 @@ def test_a_stage_finished_with_the_former_default_is_not_made_again(tmp_path, pi
     assert names[0] == names[1]
     (other,) = make(load(path, ["stages.regions.batch_size=8"]), Options(output=tmp_path / "runs"))[1]
     assert other.action == "run"
+
+
+def test_linked_folders_inside_the_root_are_followed(tmp_path, pictures):
+    from vlcli.errors import DataError
+    from vlcli.stages.extract import under
+
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    root.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "w.safetensors").write_bytes(b"w")
+    (root / "weights").symlink_to(elsewhere, target_is_directory=True)
+    assert under(root, "weights/w.safetensors") == root / "weights" / "w.safetensors"
+    assert under(root, "weights/../weights/w.safetensors") == root / "weights" / "w.safetensors"
+    assert under(root, str(elsewhere / "w.safetensors")) == elsewhere / "w.safetensors"
+    for bad in ("../elsewhere/w.safetensors", "weights/../../elsewhere/w.safetensors"):
+        with pytest.raises(DataError, match="stay inside") as caught:
+            under(root, bad)
+        assert caught.value.got == bad
+
+
+def test_weights_and_pictures_through_linked_folders(tmp_path, stage):
+    from safetensors.torch import save_file
+
+    from vlcli.features.backbone import RegionBackbone
+
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    make_images(elsewhere / "images", 3)
+    save_file(RegionBackbone(arch="tiny-conv").body.state_dict(), elsewhere / "tiny.safetensors")
+    (tmp_path / "linked").symlink_to(elsewhere, target_is_directory=True)
+    (tmp_path / "list.txt").write_text("linked/images/im001.png\n")
+    store = stage("list.txt", "stages.regions.extractor.weights=linked/tiny.safetensors")
+    assert FeatureStore(store).ids == ["im001"]

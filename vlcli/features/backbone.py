@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,8 @@ TINY_CHANNELS = (16, 64, 128)
 CAFFE_MEAN = (123.68, 116.779, 103.939)  # RGB order
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_STD = (58.395, 57.12, 57.375)
+Head = Literal["c5", "c4-res5", "final"]
+_TIMM_SAYS = (AssertionError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ImportError)
 CLASSIFIERS = ("fc.*", "head.*", "classifier.*", "head_dist.*", "norm_pre.*")
 """Tensors of published classifiers that a region feature does not need."""
 
@@ -35,8 +38,10 @@ class RegionBackbone(nn.Module):
             ``tiny-conv``, five small convolutions that a CPU trains in a minute.
         layout: of a ResNet. ``torchvision``: stride in the 3x3 convolutions, RGB scaled by mean and deviation;
             ``caffe``: stride in the first 1x1 convolutions, BGR in 0..255 minus the mean (He et al. 2016).
-        head: ``c5``: RoIAlign on the last map, mean over its cells; ``c4-res5``: RoIAlign on the map before the
-            last stage, that stage on each region, mean (Ren et al. 2015 as in ResNet detectors; ResNets only).
+        head: ``c5``: RoIAlign on the map after the last stage, mean over its cells; ``c4-res5``: RoIAlign on the map
+            before the last stage, that stage on each region, mean (Ren et al. 2015 as in ResNet detectors; ResNets
+            only); ``final``: RoIAlign on the map that a timm model's own classifier pools (EfficientNet's 1,280
+            channels, where its last stage has 320).
         resolution: cells per side that RoIAlign makes; 0 for 7 with ``c5`` and 14 with ``c4-res5``.
         sampling: RoIAlign's samples per side of a cell; 0 adapts to the box.
 
@@ -44,6 +49,12 @@ class RegionBackbone(nn.Module):
         body: the backbone, under the names that its published weights use.
         dim: width D of the features.
         stride: pixels per cell of the map that regions are cut from.
+        fixed_size: the side of the only pictures that a timm model takes; 0 for any.
+        own_size: the side that a timm model was made for; 0 of others.
+
+    Raises:
+        ComponentError: there is no such backbone, or it gives no map of features.
+        UsageError: it has no such head or layout.
     """
 
     def __init__(
@@ -51,7 +62,7 @@ class RegionBackbone(nn.Module):
         *,
         arch: str = "resnet50",
         layout: Literal["torchvision", "caffe"] = "torchvision",
-        head: Literal["c5", "c4-res5"] = "c5",
+        head: Head = "c5",
         resolution: int = 0,
         sampling: int = 2,
     ) -> None:
@@ -59,13 +70,19 @@ class RegionBackbone(nn.Module):
         self.arch, self.layout, self.head, self.sampling = arch, layout, head, sampling
         self.resolution = resolution or (14 if head == "c4-res5" else 7)
         self.kind = _kind(arch)
-        if self.kind != "resnet" and (head != "c5" or layout != "torchvision"):
-            raise UsageError(f"{arch} has neither the head c4-res5 nor the layout caffe", expected="a ResNet for these")
-        self.fixed_size = 0
+        self._check_options()
+        self.fixed_size = self.own_size = 0
         self.body, self.dim, self.stride = self._build()
         mean, std = _normalisation(self.kind, layout, self.body)
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
+
+    def _check_options(self) -> None:
+        if self.kind != "resnet" and (self.head == "c4-res5" or self.layout != "torchvision"):
+            got = f"{self.arch} has neither the head c4-res5 nor the layout caffe"
+            raise UsageError(got, expected="a ResNet for these")
+        if self.kind != "timm" and self.head == "final":
+            raise UsageError(f"{self.arch} has no head final", expected="a timm model for it, else c5")
 
     def _build(self) -> tuple[nn.Module, int, int]:
         if self.kind == "tiny":
@@ -73,8 +90,10 @@ class RegionBackbone(nn.Module):
         if self.kind == "resnet":
             body = resnet(self.arch, self.layout)
             return body, _out_channels(body.layer4), 16 if self.head == "c4-res5" else 32
-        body, self.fixed_size = _timm(self.arch)
-        return body, *_probe(body, self.fixed_size)
+        with _in_words(self.arch):
+            body, self.fixed_size = _timm(self.arch)
+            self.own_size = int(body.pretrained_cfg["input_size"][-1])
+            return body, *_probe(body, self.fixed_size or self.own_size, self.head)
 
     def forward(self, images: Tensor, boxes: Sequence[Tensor]) -> Tensor:
         """Features of every box.
@@ -100,7 +119,7 @@ class RegionBackbone(nn.Module):
         if self.kind == "tiny":
             return self.body(x)
         if self.kind == "timm":
-            return _last_map(self.body, x)
+            return _last_map(self.body, x, self.head)
         return resnet_stages(self.body, x.flip(1) if self.layout == "caffe" else x, last=self.head == "c5")
 
     def stages(self, images: Tensor) -> list[Tensor]:
@@ -113,7 +132,8 @@ class RegionBackbone(nn.Module):
         if self.kind == "tiny":
             return _tiny_stages(self.body, x)
         if self.kind == "timm":
-            return list(self.body.forward_intermediates(x, output_fmt="NCHW", intermediates_only=True))
+            with _in_words(self.arch):
+                return list(self.body.forward_intermediates(x, output_fmt="NCHW", intermediates_only=True))
         body, found = self.body, []
         x = body.maxpool(body.relu(body.bn1(body.conv1(x.flip(1) if self.layout == "caffe" else x))))
         for stage in (body.layer1, body.layer2, body.layer3, body.layer4):
@@ -214,23 +234,38 @@ def _timm(arch: str) -> tuple[nn.Module, int]:
     return body, int(config["input_size"][-1]) if config.get("fixed_input_size") else 0
 
 
+@contextmanager
+def _in_words(arch: str) -> Iterator[None]:
+    """Say of a timm model that it cannot be used; what timm raises for that is of many kinds."""
+    try:
+        yield
+    except _TIMM_SAYS as error:
+        cause = str(error).split("\n", 1)[0]
+        raise ComponentError(
+            f"the timm model {arch} cannot be used as a backbone",
+            got=f"timm: {type(error).__name__}{': ' if cause else ''}{cause}",
+            expected="a model whose last map timm gives with its final norm (forward_intermediates, norm=True)",
+            hint="choose another arch: ResNets, ConvNeXt, EfficientNet, ViT, Swin and most others do",
+        ) from None
+
+
 @torch.no_grad()
-def _probe(body: nn.Module, side: int) -> tuple[int, int]:
-    """Channels and stride of a model's last map, by asking it."""
-    side = side or int(body.pretrained_cfg["input_size"][-1])
+def _probe(body: nn.Module, side: int, head: str) -> tuple[int, int]:
+    """Channels and stride of the map that regions are cut from, by asking the model for one of a picture."""
     training = body.training
-    shape = _last_map(body.eval(), torch.zeros(1, 3, side, side)).shape
+    shape = _last_map(body.eval(), torch.zeros(1, 3, side, side), head).shape
     body.train(training)
     return int(shape[1]), side // int(shape[-1])
 
 
-def _last_map(body: nn.Module, x: Tensor) -> Tensor:
-    if hasattr(body, "forward_intermediates"):
+def _last_map(body: nn.Module, x: Tensor, head: str = "c5") -> Tensor:
+    if head == "c5" and hasattr(body, "forward_intermediates"):
         return body.forward_intermediates(x, indices=1, norm=True, output_fmt="NCHW", intermediates_only=True)[-1]
     maps = body.forward_features(x)
     if maps.ndim != 4:
         raise ComponentError(f"{type(body).__name__} gives no feature map", got=f"shape {tuple(maps.shape)}")
-    return maps
+    # Some models (Swin) keep the channels last.
+    return maps.permute(0, 3, 1, 2) if maps.shape[1] != body.num_features == maps.shape[-1] else maps
 
 
 def _normalisation(kind: str, layout: str, body: nn.Module) -> tuple[Sequence[float], Sequence[float]]:

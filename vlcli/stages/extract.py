@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,7 @@ def build_extractor(context: StageContext) -> Extractor:
 
 
 def under(root: Path, name: str, where: str = "", there: bool = True) -> Path:
-    """``name`` under the data root; absolute paths are taken as they are.
+    """``name`` under the data root; absolute paths are taken as they are, links are followed wherever they lead.
 
     Args:
         root: the data root.
@@ -193,9 +194,16 @@ def under(root: Path, name: str, where: str = "", there: bool = True) -> Path:
     """
     path = Path(name).expanduser()
     if not path.is_absolute():
-        path = root / path
-        if not path.resolve().is_relative_to(root.resolve()):
-            raise DataError("A relative path must stay inside the data root.", where=where or str(root), got=name)
+        # Who may link a folder into the root may also read what it leads to: only `..` is kept from leaving.
+        path = Path(os.path.normpath(root / path))
+        if not path.is_relative_to(os.path.normpath(root)):
+            raise DataError(
+                "A relative path must stay inside the data root.",
+                where=where or str(root),
+                got=name,
+                expected="a path without `..` that leaves it",
+                hint="give an absolute path, or link the folder into the root",
+            )
     if there and not path.exists():
         raise DataError("There is no such file.", where=str(path), hint="set `root` to the folder that holds the data")
     return path
