@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -210,6 +211,19 @@ def test_features_and_boxes_arrive(store: FeatureStore, tmp_path: Path) -> None:
     assert images.regions.boxes[0].tolist() == [[0, 0, 0.5, 0.5], pytest.approx([0.05, 0.1, 1, 1])]
     assert images.regions.sizes.tolist() == [[10, 20]]
     assert images.regions.classes.tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_damaged_record_ends_an_epoch_with_one_message(store: FeatureStore, tmp_path: Path, workers: int) -> None:
+    path = tmp_path / "features.h5"
+    path.write_bytes(store.paths[0].read_bytes())
+    with h5py.File(path, "r+") as file:
+        file["sets/boxes/features"][-1] += 1
+    data = build(FeatureStore(path), tmp_path)
+    with pytest.raises(DataError, match="does not match its checksum") as caught:
+        list(data.loader(4, shuffle=True, workers=workers))
+    assert (caught.value.exit_code, caught.value.where) == (5, str(path))
+    assert "Traceback" not in str(caught.value)
 
 
 def test_missing_features_are_an_error_or_counted(store: FeatureStore, tmp_path: Path) -> None:

@@ -91,3 +91,13 @@ def test_gone_and_grown(large):
     assert digests.changed(rows) == f"{large} has another size"
     large.unlink()
     assert digests.changed(rows) == f"{large} is gone or cannot be read"
+
+
+def test_rows_of_other_records_spare_reading(large, monkeypatch):
+    rows = digests.data_digests([large])
+    monkeypatch.setattr(digests, "_file_digest", lambda *known: "read")
+    assert digests.data_digests([large], rows) == rows
+    former = _former_row(large)  # of the ends only: of no use
+    assert digests.data_digests([large], [former])[0]["digest"] == "read"
+    _touched(large)
+    assert digests.data_digests([large], rows)[0]["digest"] == "read"

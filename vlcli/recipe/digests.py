@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,18 @@ _MANY = 5000
 _REMEMBERED = 4096
 
 
-def data_digests(paths: Sequence[Path]) -> list[dict[str, Any]]:
+def data_digests(paths: Sequence[Path], known: Iterable[dict[str, Any]] = ()) -> list[dict[str, Any]]:
     """What ``paths`` hold, for ``Record.data``; each once.
+
+    Args:
+        paths: files and folders.
+        known: rows of other records. Where size, time and inode are those of one, its digest is taken without reading.
 
     Raises:
         DataError: one cannot be read.
     """
-    return [_row(path) for path in dict.fromkeys(p.absolute() for p in paths)]
+    digests = {(row["path"], row["size"], row["mtime"], row["inode"]): row["digest"] for row in known if "inode" in row}
+    return [_row(path, digests) for path in dict.fromkeys(p.absolute() for p in paths)]
 
 
 def changed(rows: Sequence[dict[str, Any]]) -> str:
@@ -62,11 +67,14 @@ def _why_content(path: Path, stat: os.stat_result, row: dict[str, Any]) -> str:
     return f"{path} has another time, and an earlier version had recorded its ends only"
 
 
-def _row(path: Path) -> dict[str, Any]:
+def _row(path: Path, digests: dict[tuple[str, int, int, int], str]) -> dict[str, Any]:
     try:
         stat = path.stat()
         known = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
-        content = _folder_digest(path) if path.is_dir() else _file_digest(path, known)
+        if path.is_dir():
+            content = _folder_digest(path)
+        else:
+            content = digests.get((str(path), *known)) or _file_digest(path, known)
     except OSError as error:
         raise DataError("A data file cannot be read.", where=str(path), got=str(error)) from error
     return {"path": str(path), **dict(zip(("size", "mtime", "inode"), known, strict=True)), "digest": content}

@@ -227,7 +227,8 @@ def _begin(planner: Planner, step: Step, states: dict[str, Step], context: Stage
     files = keys.data_files(recipe, step.name, context.root) + [place for place in places if place is not None]
     outside = [file for file in files if not any(file.absolute().is_relative_to(folder) for folder in made)]
     record = Record(step.name, step.kind, "running", step.key, stage.model_dump(by_alias=True, mode="json"), inputs)
-    record.data = digests.data_digests([file for file in outside if file.exists()])
+    known = [row for made in planner.elsewhere.values() for _, other in made for row in other.data]
+    record.data = digests.data_digests([file for file in outside if file.exists()], known)
     record.replaces = replaces
     record.root, record.recipe = str(context.root.absolute()), planner.resolved.reference
     if hasattr(stage, "features"):
