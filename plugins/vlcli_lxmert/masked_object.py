@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -12,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.data.sample import Corruption, Donor, Sample
+from vlcli.data.sample import Corruption, Donor, Sample, copied
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import Facts, HeadTransform, Model, Step, initialise
 from vlcli.nn.batch import Regions
@@ -46,13 +45,14 @@ class MaskRegions(Corruption):
         image = sample.images[0]
         assert image.features is not None
         count = len(image.features)
-        hidden = rng.random(count) < self.probability
-        how = rng.random(count)
-        features = image.features.copy()
-        features[hidden & (how < self.zero)] = 0
-        for row in np.flatnonzero(hidden & (how >= self.zero) & (how < self.zero + self.swap)):
-            features[row] = self._other(rng, donor, features[row])
-        sample.images[0] = replace(image, features=features)
+        draws = rng.random(2 * count)
+        hidden, how = draws[:count] < self.probability, draws[count:]
+        if hidden.any():
+            features = image.features.copy()
+            features[hidden & (how < self.zero)] = 0
+            for row in np.flatnonzero(hidden & (how >= self.zero) & (how < self.zero + self.swap)):
+                features[row] = self._other(rng, donor, features[row])
+            sample.images[0] = copied(image, features=features)
         sample.marks.regions[MARK] = hidden
 
     @staticmethod

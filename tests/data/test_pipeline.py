@@ -193,7 +193,14 @@ def test_donors_read_no_picture_unless_asked(
         read.append(name)
         return plain(self, name, *args, **options)
 
+    at_once = FeatureStore.read_batch
+
+    def noted_together(self: FeatureStore, names: list[str], *args: object, **options: object) -> object:
+        read.extend(names)
+        return at_once(self, names, *args, **options)
+
     monkeypatch.setattr(FeatureStore, "read", noted)
+    monkeypatch.setattr(FeatureStore, "read_batch", noted_together)
     batch = data.batch(range(4))
     assert sorted(read) == sorted(batch.clean.images.keys)
     donors = [data._donor(0, 0, np.random.default_rng(seed))() for seed in range(40)]

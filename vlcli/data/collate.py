@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -129,9 +130,10 @@ def _images_touched(sample: Sample, clean: Sample) -> bool:
 
 def _differs(one: Any, other: Any) -> bool:
     """Whether a part was replaced: forks share every value with their original until a corruption replaces it."""
-    if one is None or other is None:
+    if one is None or other is None or type(one) is not type(other):
         return one is not other
-    return any(getattr(one, f.name) is not getattr(other, f.name) for f in fields(other))
+    mine, theirs = one.__dict__, other.__dict__
+    return any(mine.get(name) is not value for name, value in theirs.items())
 
 
 def _names(marks: Any) -> list[str]:
@@ -145,6 +147,10 @@ def _example_mark(samples: list[Sample], name: str) -> Tensor:
 
 def _axis_mark(given: list[Any], length: int, fill: int) -> Tensor:
     """Marks along pieces or regions, padded: (N, length, ...); rows without a mark are all padding."""
+    arrays = [None if mark is None else np.asarray(mark) for mark in given if not isinstance(mark, list)]
+    if not arrays:  # lists of numbers or flags, as for pieces: all at once
+        flat, mask = _flat(given, length)
+        return torch.from_numpy(_spread(flat, mask, False if flat.dtype == bool else fill))
     arrays = [None if mark is None else np.asarray(mark) for mark in given]
     first = next(array for array in arrays if array is not None)
     blank = False if first.dtype == bool else fill
@@ -154,6 +160,20 @@ def _axis_mark(given: list[Any], length: int, fill: int) -> Tensor:
         if array is not None:
             padded[row, : len(array)] = array
     return torch.from_numpy(padded)
+
+
+def _flat(lists: Sequence[list[Any]], length: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Lists of numbers behind one another, and where they stand in a padded array (N, length)."""
+    flat = np.array(list(chain.from_iterable(lists)))
+    kind = flat.dtype.kind
+    flat = flat if kind == "b" else flat.astype(np.float32 if kind == "f" and flat.size else np.int64)
+    return flat, _mask([len(one) for one in lists], length)
+
+
+def _spread(flat: NDArray[Any], mask: NDArray[np.bool_], fill: Any) -> NDArray[Any]:
+    padded = np.full(mask.shape, fill, flat.dtype)
+    padded[mask] = flat
+    return padded
 
 
 def _region_marks(samples: list[Sample], images: Images) -> dict[str, Tensor]:
@@ -171,13 +191,11 @@ def _region_marks(samples: list[Sample], images: Images) -> dict[str, Tensor]:
 def collate_texts(texts: Sequence[TextSample], pad_id: int = 0, multiple: int = 1) -> Text:
     """N tokenised sentences as (N, T) tensors."""
     length = _up(max(len(text.ids) for text in texts), multiple)
-    ids = np.full((len(texts), length), pad_id, np.int64)
-    words = np.full((len(texts), length), -1, np.int64)
-    special, mask = np.zeros((len(texts), length), bool), np.zeros((len(texts), length), bool)
-    for row, text in enumerate(texts):
-        count = len(text.ids)
-        ids[row, :count], words[row, :count] = text.ids, text.words
-        special[row, :count], mask[row, :count] = text.special, True
+    mask = _mask([len(text.ids) for text in texts], length)
+    ids, words, special = np.full(mask.shape, pad_id, np.int64), np.full(mask.shape, -1, np.int64), np.zeros_like(mask)
+    ids[mask] = list(chain.from_iterable(text.ids for text in texts))
+    words[mask] = list(chain.from_iterable(text.words for text in texts))
+    special[mask] = list(chain.from_iterable(text.special for text in texts))
     tensors = [torch.from_numpy(array) for array in (ids, mask, special, words)]
     causal = torch.tensor([text.causal for text in texts]) if any(text.causal for text in texts) else None
     return Text(*tensors, causal=causal, keys=[text.key for text in texts], raw=[text.raw for text in texts])
@@ -196,6 +214,11 @@ def collate_images(images: Sequence[ImageSample], multiple: int = 1) -> Images:
 
 def collate_regions(images: Sequence[ImageSample], multiple: int = 1) -> Regions:
     """Region features, float32, padded to the longest: (M, R, D)."""
+    tables = {id(image.row[0]): image.row[0] for image in images if image.row is not None}
+    if len(tables) == 1 and all(image.row is not None for image in images):
+        found = next(iter(tables.values())).regions(images)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
     features = [image.features for image in images]
     count = _up(max(1, *(len(array) for array in features if array is not None)), multiple)
     found = {name: pad([image.fields.get(name) for image in images], count, fill) for name, fill in _FIELDS.items()}

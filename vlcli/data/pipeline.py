@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,8 +18,21 @@ from vlcli.data.images import PictureError
 from vlcli.data.loader import Loader, NothingReadableError
 from vlcli.data.pictures import Draw, Pictures, normalised
 from vlcli.data.reader import Reader
-from vlcli.data.sample import PHASES, Corruption, Donor, Example, ImageSample, Sample, TextSample, generator
+from vlcli.data.region_table import RegionTable
+from vlcli.data.sample import (
+    PHASES,
+    Corruption,
+    Donor,
+    Example,
+    ImageSample,
+    Sample,
+    TextSample,
+    copied,
+    generator,
+    generators,
+)
 from vlcli.data.sampler import Batches, Order, Pick
+from vlcli.data.streams import first_below, made
 from vlcli.data.transforms import Transform
 from vlcli.data.transforms.words import mirrored_targets
 from vlcli.data.vocabulary import Tokenizer
@@ -30,6 +44,10 @@ from vlcli.nn.model import Facts, Needs
 
 FIELDS = ("scores", "classes", "class_scores", "attributes", "attribute_scores", "class_probs", "box_ids")
 """What is read of a store besides features and boxes, where it is there."""
+
+
+REMEMBERED = 100_000
+"""How many sentences a process keeps as ids; 100 MB of them, more are turned into ids each time."""
 
 
 class ConceptSource(Protocol):
@@ -114,6 +132,7 @@ class Pipeline(Dataset[Sample]):
         if not len(self.order):
             raise DataError("The data are empty: no example is left.", where=self._names(), got="0 examples an epoch")
         self._loaders: dict[Any, Loader] = {}
+        self._texts: dict[tuple[str, str], TextSample] = {}
         self._lengths: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -220,43 +239,61 @@ class Pipeline(Dataset[Sample]):
             return [error]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the loaders, which belong to this process."""
-        return {**self.__dict__, "_loaders": {}}
+        """Without the loaders and what is remembered, which belong to this process."""
+        return {**self.__dict__, "_loaders": {}, "_texts": {}}
 
     def _batch(self, picks: list[Pick]) -> Batch:
-        cache: dict[str, ImageSample] = {}
+        cache = self._read(picks)
+        keys = [self._key(code) for _, code in picks]
+        given = zip(picks, keys, self._states(picks, keys), strict=True)
         if self.missing != "drop":
-            return collate([self._item(*pick, cache) for pick in picks], pad_id=self.pad_id, multiple=self.multiple)
-        items, unreadable = self._readable(picks, cache)
+            items = [self._item(*one, cache) for one in given]
+            return collate(items, pad_id=self.pad_id, multiple=self.multiple)
+        items, unreadable = self._readable(given, cache)
         if not items:
             raise NothingReadableError(unreadable)
         batch = collate(items, pad_id=self.pad_id, multiple=self.multiple)
         batch.unreadable = unreadable
         return batch
 
-    def _readable(self, picks: list[Pick], cache: dict[str, ImageSample]) -> tuple[list[Item], dict[str, str]]:
+    def _read(self, picks: list[Pick]) -> dict[str, ImageSample]:
+        """The pictures of a batch, where all that is needed of them are regions: read at once."""
+        needs = self.needs
+        if self.store is None or self.augments or not needs.regions or needs.pixels or needs.concepts:
+            return {}
+        names = dict.fromkeys(name for _, code in picks for name in self.examples[code % self.total].images)
+        return RegionTable(self.store, list(names), self._fields, self.multiple).images if names else {}
+
+    def _states(self, picks: list[Pick], keys: list[str]) -> NDArray[np.uint64]:
+        """What the generators of each example start from (B, corruptions + 1, 4): the last numbers the example."""
+        names = [corruption.name for acting in self._by_view.values() for corruption in acting]
+        return generators(self.seed, [epoch for epoch, _ in picks], keys, [*names, ""])
+
+    def _readable(
+        self, given: Iterable[tuple[Pick, str, NDArray[np.uint64]]], cache: dict[str, ImageSample]
+    ) -> tuple[list[Item], dict[str, str]]:
         """The items whose pictures can be read, and why the others cannot."""
         items, unreadable = [], {}
-        for pick in picks:
+        for pick, key, states in given:
             try:
-                items.append(self._item(*pick, cache))
+                items.append(self._item(pick, key, states, cache))
             except PictureError as error:
                 unreadable[f"{self.examples[pick[1] % self.total].key}"] = f"{error.where}: {error.got or error.what}"
         return items, unreadable
 
-    def _item(self, epoch: int, code: int, cache: dict[str, ImageSample]) -> Item:
-        key, index = self._key(code), code % self.total
+    def _item(self, pick: Pick, key: str, states: NDArray[np.uint64], cache: dict[str, ImageSample]) -> Item:
+        (epoch, code), number = pick, 0
+        index = code % self.total
         clean = self._sample(index, epoch, key, lambda name: self._image(name, cache))
         views = {CLEAN: clean}
         for name, corruptions in self._by_view.items():
-            acting = [corruption for corruption in corruptions if corruption.acts(epoch)]
-            if acting:
-                views[name] = clean.fork()
-            for corruption in acting:
-                rng = generator(self.seed, epoch, key, corruption.name)
-                corruption(views[name], rng, self._donor(index, epoch, rng))
-        seed = int(generator(self.seed, epoch, key, "").integers(2**63 - 1))
-        return Item(views, seed)
+            for corruption in corruptions:
+                if corruption.acts(epoch):
+                    view = views.get(name) or views.setdefault(name, clean.fork())
+                    rng = made(states[number])
+                    corruption(view, rng, self._donor(index, epoch, rng))
+                number += 1
+        return Item(views, first_below(states[-1], 2**63 - 1))
 
     def _key(self, code: int) -> str:
         """What randomness of an example is keyed on: its data set, its id, and its repetition within the epoch."""
@@ -268,17 +305,17 @@ class Pipeline(Dataset[Sample]):
         return bisect_right(self.starts, index) - 1
 
     def _donor(self, index: int, epoch: int, rng: np.random.Generator) -> Donor:
+        return partial(self._drawn, index, epoch, rng)
+
+    def _drawn(self, index: int, epoch: int, rng: np.random.Generator) -> Sample:
+        """A donor: another example of the same data set, evenly drawn."""
         reader = self._reader_of(index)
         start, stop = self.starts[reader], self.starts[reader + 1]
-
-        def draw() -> Sample:
-            other = index
-            if stop - start > 1:  # uniform over all but the example itself
-                other = start + int(rng.integers(stop - start - 1))
-                other += other >= index
-            return self._sample(other, epoch, self._key(other), self._lazy_image)
-
-        return draw
+        other = index
+        if stop - start > 1:  # uniform over all but the example itself
+            other = start + int(rng.integers(stop - start - 1))
+            other += other >= index
+        return self._sample(other, epoch, self._key(other), self._lazy_image)
 
     def _sample(self, index: int, epoch: int, key: str, image_of: Callable[[str], ImageSample]) -> Sample:
         example = self.examples[index]
@@ -299,7 +336,12 @@ class Pipeline(Dataset[Sample]):
     def _text(self, text: str | None, key: str) -> TextSample | None:
         if text is None or self.tokenizer is None or not self.needs.text:
             return None
-        return self.tokenizer.encode(text, key, self.length)
+        known = self._texts.get((text, key))
+        if known is None:
+            known = self.tokenizer.encode(text, key, self.length)
+            if len(self._texts) < REMEMBERED:
+                self._texts[text, key] = known
+        return copied(known)
 
     def _image(self, name: str, cache: dict[str, ImageSample]) -> ImageSample:
         """An image, loaded once a batch."""

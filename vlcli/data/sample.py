@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from vlcli.data.streams import seed_states
 
 Phase = Literal["sentence", "tokens", "regions", "pixels"]
 PHASES: tuple[Phase, ...] = ("sentence", "tokens", "regions", "pixels")
@@ -72,6 +74,7 @@ class ImageSample:
         pixels: (3, H, W) float32 normalised, or None.
         label_map: (H, W) int32 class ids of the pixels, or None.
         concepts: ``ids``, ``scores`` arrays along K; ``hidden`` where a corruption masked some.
+        row: the table its regions were read into and the row there, so that a batch need not be padded again.
     """
 
     key: str
@@ -83,6 +86,7 @@ class ImageSample:
     pixels: NDArray[np.float32] | None = None
     label_map: NDArray[np.int32] | None = None
     concepts: dict[str, NDArray[Any]] = field(default_factory=dict)
+    row: tuple[Any, int] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass
@@ -120,8 +124,19 @@ class Sample:
 
     def fork(self) -> Sample:
         """A copy whose parts may be replaced without touching the original."""
-        text = None if self.text is None else replace(self.text)
-        return Sample(self.key, text, [replace(image) for image in self.images], dict(self.targets), Marks())
+        text = None if self.text is None else copied(self.text)
+        return Sample(self.key, text, [copied(image) for image in self.images], dict(self.targets), Marks())
+
+
+T = TypeVar("T")
+
+
+def copied(record: T, **changes: Any) -> T:
+    """A shallow copy of a record with some parts replaced: ``dataclasses.replace`` in a tenth of its time."""
+    made: T = object.__new__(type(record))
+    made.__dict__.update(record.__dict__)
+    made.__dict__.update(changes)
+    return made
 
 
 Donor = Callable[[], Sample]
@@ -166,3 +181,21 @@ def generator(seed: int, epoch: int, key: str, name: str) -> np.random.Generator
     """The generator of one (seed, epoch, example, objective): neither workers nor a resume change what it draws."""
     words = [seed & 0xFFFFFFFF, epoch, zlib.crc32(key.encode()), len(key), zlib.crc32(name.encode())]
     return np.random.default_rng(words)
+
+
+def generators(seed: int, epoch: int | Sequence[int], keys: Sequence[str], names: Sequence[str]) -> NDArray[np.uint64]:
+    """The states (K, N, 4) of :func:`generator` for several examples and objectives.
+
+    Args:
+        seed: the run's.
+        epoch: of all examples, or of each.
+        keys: of K examples.
+        names: of N objectives.
+    """
+    words = np.empty((len(keys), len(names), 5), np.uint32)
+    words[..., 0] = seed & 0xFFFFFFFF
+    words[..., 1] = np.broadcast_to(epoch, len(keys))[:, None]
+    words[..., 2] = np.array([zlib.crc32(key.encode()) for key in keys], np.uint32)[:, None]
+    words[..., 3] = np.array([len(key) for key in keys], np.uint32)[:, None]
+    words[..., 4] = [zlib.crc32(name.encode()) for name in names]
+    return seed_states(words.reshape(-1, 5)).reshape(len(keys), len(names), 4)

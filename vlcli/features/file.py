@@ -28,6 +28,8 @@ from vlcli.features.schema import (
 )
 from vlcli.features.structure import damaged, datasets_of, index_problems, sets_of, shape_problems, unbounded_box
 
+_SMALL = 1 << 14
+"""Bytes of a picture's field up to which one gather for all pictures is faster than a copy for each."""
 SHARDS = "shards"
 """Data set of an index file: paths of the shards from its folder."""
 
@@ -228,6 +230,13 @@ class SetFile:
         """
         width = out.shape[1]
         mapped = self.rows[name]
+        if mapped is not None and 0 < width * mapped[:1].nbytes <= _SMALL and len(mapped):
+            wanted = np.arange(width)
+            places = np.minimum(np.array(starts)[:, None] + wanted, len(mapped) - 1)  # (B, R)
+            found = mapped[places]
+            found[wanted >= np.array(counts)[:, None]] = 0
+            out[into] = found
+            return
         for row, start, count in zip(into, starts, counts, strict=True):
             rows = self.block(name, start, start + count) if mapped is None else mapped[start : start + count]
             if count == width:

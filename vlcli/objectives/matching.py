@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vlcli import registry
 from vlcli.data.language import Rewrite
-from vlcli.data.sample import Corruption, Donor, Sample, TextSample
+from vlcli.data.sample import Corruption, Donor, Sample, TextSample, copied
 from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Fused, Model
 from vlcli.nn.step import Step
@@ -84,7 +84,7 @@ class SwapSentence(Corruption):
             made = self.rewrites[number](own.raw, rng)
             changed = None if made is None else self._tokenizer.encode(made, f"{own.key}#{made}", self._length)
             if changed is not None and changed.ids != own.ids:  # what lies behind the longest length changes nothing
-                sample.text = replace(changed, causal=own.causal)
+                sample.text = copied(changed, causal=own.causal)
                 sample.marks.example |= {MARK: 0, CHANGE: number + 2}
                 return True
         other = self._other(sample, donor)

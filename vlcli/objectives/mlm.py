@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.data.sample import Corruption, Donor, Sample, TextSample
+from vlcli.data.sample import Corruption, Donor, Sample, TextSample, copied
 from vlcli.errors import ComponentError
 from vlcli.nn.heads import build_head
 from vlcli.nn.model import Facts, Model
@@ -79,7 +78,7 @@ class MaskWords(Corruption):
                 ids[place] = self.mask_id
             elif draw < sum(self.shares):
                 ids[place] = int(rng.integers(self.vocab_size))
-        sample.text = replace(sample.text, ids=ids)
+        sample.text = copied(sample.text, ids=ids)
         sample.marks.text[MARK] = labels
 
     def choose(self, text: TextSample, rng: np.random.Generator) -> list[int]:
@@ -91,10 +90,8 @@ class MaskWords(Corruption):
         """The places to hide of a sentence whose words are all alike, in order."""
         groups = self._groups(text)
         if self.rule == "bernoulli":
-            draws = rng.random(len(groups))
-            return [
-                place for group, draw in zip(groups, draws, strict=True) if draw < self.probability for place in group
-            ]
+            draws, least = rng.random(len(groups)).tolist(), self.probability
+            return [place for group, draw in zip(groups, draws, strict=True) if draw < least for place in group]
         pieces = sum(len(group) for group in groups)
         if self.padded is not None:
             pieces = max(self.padded, len(text.ids))
