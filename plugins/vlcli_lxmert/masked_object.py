@@ -45,15 +45,18 @@ class MaskRegions(Corruption):
         image = sample.images[0]
         assert image.features is not None
         count = len(image.features)
-        draws = rng.random(2 * count)
-        hidden, how = draws[:count] < self.probability, draws[count:]
-        if hidden.any():
+        draws = rng.random(2 * count).tolist()  # lists: of a few numbers they are faster than arrays
+        hidden = [draw < self.probability for draw in draws[:count]]
+        if True in hidden:
             features = image.features.copy()
-            features[hidden & (how < self.zero)] = 0
-            for row in np.flatnonzero(hidden & (how >= self.zero) & (how < self.zero + self.swap)):
-                features[row] = self._other(rng, donor, features[row])
+            for row, how in enumerate(draws[count:]):
+                if hidden[row] and how < self.zero:
+                    features[row] = 0
+            for row, how in enumerate(draws[count:]):
+                if hidden[row] and self.zero <= how < self.zero + self.swap:
+                    features[row] = self._other(rng, donor, features[row])
             sample.images[0] = copied(image, features=features)
-        sample.marks.regions[MARK] = hidden
+        sample.marks.regions[MARK] = np.array(hidden, bool)
 
     @staticmethod
     def _other(rng: np.random.Generator, donor: Donor, own: np.ndarray) -> np.ndarray:

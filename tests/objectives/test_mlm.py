@@ -133,7 +133,13 @@ class OnlyText(Model):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [({"probability": 1.5}, "Shares"), ({"on": "fused"}, "fuse"), ({"head": "nope"}, "head")]
+    ("options", "words"),
+    [
+        ({"mask_share": 0.9, "random_share": 0.2}, "Shares"),
+        ({"probability": 1.5}, "0 to 1"),
+        ({"on": "fused"}, "fuse"),
+        ({"head": "nope"}, "head"),
+    ],
 )
 def test_settings_that_cannot_be(options, words):
     with pytest.raises(ComponentError, match=words):

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from vlcli.data.language import lexicon
 from vlcli.data.language.phrases import Finder, as_phrases, names, plain
 from vlcli.errors import ComponentError
 
-Groups = Sequence[Sequence[str]]
+REMEMBERED = 50_000
+"""How many captions a rewrite keeps its changes of."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,24 @@ class Rewrite:
             text: a caption.
             rng: decides which.
         """
-        given = text.split()
-        words = [plain(word) for word in given]
-        if not lexicon.NEGATION.isdisjoint(words) or not lexicon.EITHER.isdisjoint(words):
-            return None
-        found = self.changes(words)
-        return applied(given, found[int(rng.integers(len(found)))]) if found else None
+        found = self._possible(text)
+        return applied(text.split(), found[int(rng.integers(len(found)))]) if found else None
+
+    def _possible(self, text: str) -> list[Change]:
+        """The changes that a caption allows, remembered: an epoch asks again for what the one before found."""
+        known: dict[str, list[Change]] = self.__dict__.setdefault("_known", {})
+        found = known.get(text)
+        if found is None:
+            words = [plain(word) for word in text.split()]
+            open_ended = not lexicon.NEGATION.isdisjoint(words) or not lexicon.EITHER.isdisjoint(words)
+            found = [] if open_ended else self.changes(words)
+            if len(known) < REMEMBERED:
+                known[text] = found
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is remembered, which every process finds anew."""
+        return {name: value for name, value in self.__dict__.items() if name != "_known"}
 
 
 def applied(given: Sequence[str], change: Change) -> str:
