@@ -37,6 +37,8 @@ COUNTS = {
     ("small", "euclidean"): (22_113_640, irpe(method="euclidean", ratio=20.0)),
     ("small", "quantization"): (22_153_576, irpe(method="quantization", ratio=33.0)),
     ("small", "cross"): (22_176_616, irpe(method="cross", ratio=20.0)),
+    ("small", "transformer-xl"): (22_101_352, "transformer-xl"),
+    ("small", "transformer-xl unshared"): (22_354_792, {"name": "transformer-xl", "shared_heads": False}),
     ("tiny", "none"): (5_717_416, None),
     ("tiny", "shared"): (5_755_816, irpe()),
     ("base", "none"): (86_567_656, None),
