@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vlcli import stopping
-from vlcli.engine import processes
+from vlcli.engine import peers, processes
 from vlcli.engine.checkpoint import Checkpoints, Position
 from vlcli.engine.ema import Ema
 from vlcli.engine.learner import Learner, StepResult
@@ -181,6 +181,7 @@ class Loop:
                 batch = self._next(batches)
         except stopping.Stopped as stop:
             asked = stop.number
+        peers.at(self.at.step)
         self._agree(asked)
         assert batch is not None
         return batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from datetime import timedelta
@@ -16,6 +17,10 @@ from accelerate.state import AcceleratorState, GradientState
 from torch import Tensor
 
 from vlcli.errors import UsageError
+
+_MARGIN = 30.0
+_LONG = 24
+_patient: dict[str, Any] = {}
 
 PRECISIONS = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
 
@@ -53,13 +58,39 @@ def start(device: str, precision: str = "float32") -> Accelerator:
         torch.cuda.set_device(int(chosen.split(":")[1]))
     # An objective may be off, or a batch may hold nothing for a head: its parameters are unused in that step.
     wrap = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
-    patience = InitProcessGroupKwargs(timeout=timedelta(hours=6))  # ranks wait while rank 0 evaluates
-    return Accelerator(
+    # A step that one process does not join must not hold the others for hours; see vlcli.engine.peers.
+    limit = InitProcessGroupKwargs(timeout=timedelta(seconds=patience() + _MARGIN))
+    made = Accelerator(
         mixed_precision=PRECISIONS[precision],
         cpu=chosen == "cpu",
-        kwargs_handlers=[wrap, patience],
+        kwargs_handlers=[wrap, limit],
         step_scheduler_with_optimizer=False,
     )
+    _make_patient()
+    return made
+
+
+def patience() -> float:
+    """Seconds after which a process that does not take part in a step counts as hung: ``VLCLI_PATIENCE``, else 600.
+
+    Raises:
+        UsageError: it is no number of seconds.
+    """
+    said = os.environ.get("VLCLI_PATIENCE", "600")
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = math.nan
+    if not 1 <= seconds <= 86400 * 30:
+        expected = "seconds, from 1 to 2592000"
+        raise UsageError("VLCLI_PATIENCE is no number of seconds.", where="environment", got=said, expected=expected)
+    return seconds
+
+
+def _make_patient() -> None:
+    """A second group of all processes, for what may take long: waiting while rank 0 evaluates or writes."""
+    if world() > 1 and "all" not in _patient:
+        _patient["all"] = dist.new_group(backend="gloo", timeout=timedelta(hours=_LONG))
 
 
 def world() -> int:
@@ -90,7 +121,7 @@ def share(value: Any) -> Any:
     if world() == 1:
         return value
     box = [value]
-    dist.broadcast_object_list(box, src=0)
+    dist.broadcast_object_list(box, src=0, group=_patient.get("all"))
     return box[0]
 
 
@@ -98,7 +129,7 @@ def collect(value: Any) -> list[Any]:
     """Every process's ``value``, in order of rank, on every process."""
     values: list[Any] = [value] * world()
     if world() > 1:
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=_patient.get("all"))
     return values
 
 
@@ -114,7 +145,7 @@ def highest(number: int, device: torch.device) -> int:
 def wait() -> None:
     """Wait for every process."""
     if world() > 1:
-        dist.barrier()
+        dist.barrier(group=_patient.get("all"))
 
 
 def gather(tensor: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,14 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def join(device: str | None) -> None:
-    """Form the process group."""
-    from vlcli.engine import processes
+@contextmanager
+def joined(device: str | None) -> Iterator[None]:
+    """Form the process group; while this lasts, the processes notice when one of them is gone."""
+    from vlcli.engine import peers, processes
 
     processes.start(device or "auto")
+    with peers.watched():
+        yield
 
 
 def announce(context: StageContext | None) -> None:
@@ -54,20 +59,20 @@ def follow(resolved: Resolved, options: Options) -> None:
     """Other ranks: run what rank 0 announces until it announces the end."""
     from vlcli.engine import processes
 
-    join(options.device)
-    while (ticket := processes.share(None)) is not None:
-        stage = resolved.stages[ticket["name"]]
-        context = StageContext(
-            recipe=resolved.recipe,
-            name=ticket["name"],
-            config=stage,
-            folder=Path(ticket["folder"]),
-            inputs={name: Path(path) for name, path in ticket["inputs"].items()},
-            root=Path(ticket["root"]),
-            seed=ticket["seed"],
-            device=ticket["device"],
-            progress=Silent(),
-            resume=ticket["resume"],
-            kinds=ticket["kinds"],
-        )
-        importlib.import_module(f"vlcli.stages.{stage.kind}").run(context)
+    with joined(options.device):
+        while (ticket := processes.share(None)) is not None:
+            stage = resolved.stages[ticket["name"]]
+            context = StageContext(
+                recipe=resolved.recipe,
+                name=ticket["name"],
+                config=stage,
+                folder=Path(ticket["folder"]),
+                inputs={name: Path(path) for name, path in ticket["inputs"].items()},
+                root=Path(ticket["root"]),
+                seed=ticket["seed"],
+                device=ticket["device"],
+                progress=Silent(),
+                resume=ticket["resume"],
+                kinds=ticket["kinds"],
+            )
+            importlib.import_module(f"vlcli.stages.{stage.kind}").run(context)

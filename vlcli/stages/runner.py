@@ -122,9 +122,9 @@ def _run_sequential(planner: Planner, names: list[str], progress: Progress) -> l
 
 def _run_first_of_ranks(planner: Planner, names: list[str], progress: Progress) -> list[Outcome]:
     """Rank 0's run: the other processes wait for its word before every training stage."""
-    ranks.join(planner.options.device)
-    outcomes = _run_sequential(planner, names, progress)
-    ranks.announce(None)
+    with ranks.joined(planner.options.device):
+        outcomes = _run_sequential(planner, names, progress)
+        ranks.announce(None)
     return outcomes
 
 

@@ -1,0 +1,284 @@
+"""Processes that train together notice when one of them is gone or hangs, and end with one message.
+
+A thread of each process holds a connection to rank 0. The operating system closes it when a process dies, however it
+dies, so that the others know within a moment; rank 0 tells the user (rank 1 does where rank 0 is gone) and ends the
+rest. A process that has not begun a step which the others have begun, or whose thread does not answer, counts as hung
+after ``VLCLI_PATIENCE`` seconds (600).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import selectors
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from vlcli.engine import processes
+from vlcli.errors import VlcliError
+from vlcli.stopping import Stopped
+
+BEAT = 2.0
+_GRACE = 2.0
+_FOLLOWING = 20.0
+HINT = "run the same command again: it goes on from the last checkpoint"
+
+
+class Watch:
+    """This process's part; see :func:`watched`.
+
+    Args:
+        rank: its number.
+        world: how many there are.
+        patience: seconds until one counts as hung.
+    """
+
+    def __init__(self, rank: int, world: int, patience: float) -> None:
+        self.rank, self.world, self.patience = rank, world, patience
+        self.told = threading.Lock()  # taken by the thread that tells how the run ended
+        self.steps: dict[int, int] = {}
+        self.heard: dict[int, float] = {}
+        self.links: dict[int, socket.socket] = {}
+        self.left: set[int] = set()
+        self.newest, self.since = -1, time.monotonic()
+        self.over = False
+
+    def open(self) -> None:
+        """Connect all processes to rank 0 (every one calls this)."""
+        listening = socket.create_server(("", 0)) if self.rank == 0 else None
+        place = (listening.getsockname()[1], secrets.token_hex(8)) if listening else None
+        port, word = processes.share(place)
+        if listening:
+            self._accept(listening, word)
+        else:
+            self._connect(port, word)
+        processes.wait()
+        threading.Thread(target=self._lead if self.rank == 0 else self._follow, daemon=True).start()
+
+    def _accept(self, listening: socket.socket, word: str) -> None:
+        listening.settimeout(_FOLLOWING)
+        with listening, suppress(TimeoutError):
+            while len(self.links) < self.world - 1:
+                link, _ = listening.accept()
+                link.settimeout(_FOLLOWING)
+                with suppress(OSError, ValueError, KeyError):
+                    hello = json.loads(_line(link))
+                    if hello["word"] == word:
+                        self.links[hello["rank"]] = link
+                        self.heard[hello["rank"]] = time.monotonic()
+        for link in self.links.values():
+            link.settimeout(5)
+
+    def _connect(self, port: int, word: str) -> None:
+        with suppress(OSError):  # nothing gets through (a firewall): this process goes unwatched
+            link = socket.create_connection((os.environ.get("MASTER_ADDR", "127.0.0.1"), port), _FOLLOWING)
+            link.settimeout(None)
+            self.links[0] = link
+            self._say(0, rank=self.rank, word=word)
+
+    def _say(self, rank: int, **message: Any) -> None:
+        link = self.links.get(rank)
+        if link is not None:
+            with suppress(OSError):
+                link.sendall(json.dumps(message).encode() + b"\n")
+
+    def at(self, step: int) -> None:
+        """This process begins a step."""
+        if self.rank:
+            self._say(0, at=step)
+        else:
+            self._note(0, step)
+
+    def _note(self, rank: int, step: int) -> None:
+        self.steps[rank] = step
+        if step > self.newest:
+            self.newest, self.since = step, time.monotonic()
+
+    def bye(self) -> None:
+        """This process has ended its part well, or on request."""
+        self.over = True
+        for rank in self.links:
+            self._say(rank, bye=True)
+
+    def failed(self, error: Exception) -> None:
+        """This process fails: one message in all. Where another process tells, this one ends here."""
+        if _is_consequence(error):
+            time.sleep(_FOLLOWING)  # the thread knows, or learns now, who is gone, and ends this process
+        if self.rank == 0:
+            if not self.told.acquire(blocking=False):
+                time.sleep(_FOLLOWING)
+            self._end_others()
+        elif 0 in self.links:
+            self._say(0, failed=str(error))
+            time.sleep(_FOLLOWING)
+
+    def _end_others(self) -> None:
+        self.over = True
+        for rank in self.links:
+            self._say(rank, end=True)
+
+    def _lead(self) -> None:
+        """Rank 0's thread: hear all others."""
+        chosen = selectors.DefaultSelector()
+        for rank, link in self.links.items():
+            chosen.register(link, selectors.EVENT_READ, rank)
+        rest: dict[int, bytes] = {}
+        beaten = time.monotonic()
+        while not self.over and len(self.left) < len(self.links):
+            for key, _ in chosen.select(BEAT):
+                data = _read(self.links[key.data])
+                lines = (rest.pop(key.data, b"") + data).split(b"\n")
+                rest[key.data] = lines.pop()
+                for line in lines:
+                    self._hear(key.data, json.loads(line))
+                if not data:
+                    chosen.unregister(key.fileobj)
+                    self._lost(key.data)
+            if time.monotonic() - beaten > BEAT:
+                beaten = time.monotonic()
+                for rank in self.links:
+                    self._say(rank, beat=True)
+                self._check()
+
+    def _hear(self, rank: int, message: dict[str, Any]) -> None:
+        self.heard[rank] = time.monotonic()
+        if "at" in message:
+            self._note(rank, message["at"])
+        elif "bye" in message:
+            self.left.add(rank)
+        elif "failed" in message:
+            self.left.add(rank)
+            time.sleep(_GRACE)  # this process may fail for the same reason: then it tells in the usual way
+            self._tell(f"Process {rank} of {self.world} failed.", rank, message["failed"])
+
+    def _lost(self, rank: int) -> None:
+        if rank not in self.left and not self.over:
+            got = "its connection closed without a word: it was killed, perhaps because memory ran out"
+            self._tell(f"Process {rank} of {self.world} is gone; the others are ended too.", rank, got)
+
+    def _check(self) -> None:
+        """Whether one hangs: behind the others in steps, or silent."""
+        now = time.monotonic()
+        for rank in range(self.world):
+            step = self.steps.get(rank, -1)
+            if step < self.newest and rank in self.steps and now - self.since > self.patience:
+                got = f"it has not begun step {self.newest + 1}, which others began {now - self.since:.0f} s ago"
+            elif now - self.heard.get(rank, now) > self.patience and rank not in self.left:
+                got = f"nothing was heard of it for {now - self.heard[rank]:.0f} s"
+            else:
+                continue
+            self._tell(f"Process {rank} of {self.world} hangs; the others are ended.", rank, got)
+
+    def _follow(self) -> None:
+        """Another rank's thread: hear rank 0."""
+        rest = b""
+        while (link := self.links.get(0)) is not None and not self.over:
+            data = _read(link)
+            lines = (rest + data).split(b"\n")
+            rest = lines.pop()
+            for message in map(json.loads, lines):
+                if "end" in message:
+                    os._exit(VlcliError.exit_code)
+                if "bye" in message:
+                    return
+                self._say(0, beat=True)
+            if not data:
+                break
+        else:
+            return
+        if self.over:
+            return
+        if self.rank > 1:
+            time.sleep(_GRACE)
+            os._exit(VlcliError.exit_code)
+        got = "its connection closed without a word: it was killed, perhaps because memory ran out"
+        self._tell(f"Process 0 of {self.world} is gone; the others are ended too.", 0, got)
+
+    def _tell(self, what: str, rank: int, got: str) -> None:
+        """One message for the user, and the end."""
+        if not self.told.acquire(blocking=False):
+            return
+        error = VlcliError(what, where=f"rank {rank}", got=got.replace("\n", "\n    "), hint=HINT)
+        with suppress(OSError):
+            sys.stderr.write(f"error: {error}\n")
+            sys.stderr.flush()
+        if self.rank == 0:
+            self._end_others()
+        os._exit(VlcliError.exit_code)
+
+
+def _read(link: socket.socket) -> bytes:
+    try:
+        return link.recv(1 << 16)
+    except OSError:
+        return b""
+
+
+def _line(link: socket.socket) -> bytes:
+    found = b""
+    while not found.endswith(b"\n") and len(found) < 1000:
+        found += link.recv(1)
+    return found
+
+
+def _is_consequence(error: Exception) -> bool:
+    """Whether a collective operation broke off, for which another process is to blame."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    words = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "timed out waiting")
+    text = str(error).lower()
+    return "DistError" in names or (isinstance(error, RuntimeError) and any(word in text for word in words))
+
+
+_current: list[Watch] = []
+
+
+def at(step: int) -> None:
+    """This process begins a step (nothing where it works alone)."""
+    if _current:
+        _current[-1].at(step)
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Processes that share work watch one another while this lasts; the process group must be formed.
+
+    Raises:
+        VlcliError: this process waited for another in vain.
+    """
+    if processes.world() == 1:
+        yield
+        return
+    watch = Watch(processes.rank(), processes.world(), processes.patience())
+    watch.open()
+    _current.append(watch)
+    try:
+        yield
+    except (Stopped, KeyboardInterrupt):
+        watch.bye()
+        raise
+    except Exception as error:
+        watch.failed(error)
+        if _is_consequence(error):
+            raise _in_vain(watch, error) from error
+        raise
+    else:
+        watch.bye()
+    finally:
+        _current.remove(watch)
+
+
+def _in_vain(watch: Watch, error: Exception) -> VlcliError:
+    began = f"all had begun step {watch.newest + 1}" if watch.newest >= 0 else "before the first step"
+    return VlcliError(
+        "The processes of this run lost one another.",
+        where=f"rank {watch.rank} of {watch.world}, {began}",
+        got=str(error).strip().split("\n")[0],
+        expected=f"an answer within {watch.patience:.0f} s (VLCLI_PATIENCE)",
+        hint=HINT,
+    )
