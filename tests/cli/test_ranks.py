@@ -56,7 +56,7 @@ class Ranks:
             assert self.ranks[0].poll() is None, self.ranks[0].communicate()[1][-2000:]
             time.sleep(0.02)
 
-    def ended(self, timeout: float = 90) -> list[tuple[int, str]]:
+    def ended(self, timeout: float = 200) -> list[tuple[int, str]]:
         """Exit code and stderr of each."""
         told = [process.communicate(timeout=timeout)[1] for process in self.ranks]
         return [(process.returncode, text) for process, text in zip(self.ranks, told, strict=True)]
@@ -96,12 +96,11 @@ def test_a_process_that_hangs_is_named_by_one_message(folder):
     both.until(TRAINING)
     both.ranks[1].send_signal(signal.SIGSTOP)
     begun = time.monotonic()
-    code, told = both.ranks[0].communicate(timeout=60)[1], both.ranks[0].returncode
-    code, told = told, code
+    told = both.ranks[0].communicate(timeout=60)[1]
     seconds = time.monotonic() - begun
     both.ranks[1].kill()
     both.ranks[1].communicate()
-    assert code == 1, told
+    assert both.ranks[0].returncode == 1, told
     assert seconds < 20
     assert told.count("error: ") == 1
     assert "Process 1 of 2 hangs" in told
@@ -118,18 +117,9 @@ def test_what_fails_on_all_is_told_once(folder):
     assert "Traceback" not in told + other
 
 
-def test_a_bad_patience_is_told(folder, cli):
-    ended = cli("run", "quickstart", "--dry-run", env={"VLCLI_PATIENCE": "long"})
-    assert ended.code == 0
-    both = Ranks(folder, "patience", VLCLI_PATIENCE="long")
-    for code, told in both.ended():
-        assert code == 2
-        assert "VLCLI_PATIENCE is no number of seconds" in told
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_all_processes_agree_on_the_step_a_signal_ends(folder, number):
-    name, words = f"asked-{number}", ("stages.pretrain.epochs=60", "stages.pretrain.evaluate_every=100000")
+    name, words = f"asked-{number}", ("stages.pretrain.epochs=5", "stages.pretrain.evaluate_every=100000")
     both = Ranks(folder, name, *words)
     both.until(TRAINING)
     both.ranks[1].send_signal(number)
@@ -141,7 +131,7 @@ def test_all_processes_agree_on_the_step_a_signal_ends(folder, number):
         assert "Traceback" not in told
     assert time.monotonic() - begun < 10
     found = Checkpoints(both.run / "pretrain" / "checkpoints").list()
-    assert 8 <= read_state(found[-1]).step < 360
+    assert 8 <= read_state(found[-1]).step <= 60
     again = Ranks(folder, name, *words).ended()
     assert [code for code, _ in again] == [0, 0], again[0][1][-2000:]
     whole = Ranks(folder, f"whole-{number}", *words)

@@ -95,6 +95,16 @@ def test_a_device_that_is_not_there_is_told():
         processes.resolve_device("tpu")
 
 
+@pytest.mark.parametrize("said", ["long", "nan", "0", "-5", "inf", ""])
+def test_a_patience_that_is_no_number_of_seconds_is_told(monkeypatch, said):
+    assert processes.patience() == 600
+    monkeypatch.setenv("VLCLI_PATIENCE", "90.5")
+    assert processes.patience() == 90.5
+    monkeypatch.setenv("VLCLI_PATIENCE", said)
+    with pytest.raises(UsageError, match="no number of seconds"):
+        processes.patience()
+
+
 def test_threads_are_those_asked_for_and_at_least_one(monkeypatch):
     before = torch.get_num_threads()
     try:

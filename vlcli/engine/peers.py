@@ -70,8 +70,8 @@ class Watch:
                 with suppress(OSError, ValueError, KeyError):
                     hello = json.loads(_line(link))
                     if hello["word"] == word:
-                        self.links[hello["rank"]] = link
-                        self.heard[hello["rank"]] = time.monotonic()
+                        self.links[hello["own"]] = link
+                        self.heard[hello["own"]] = time.monotonic()
         for link in self.links.values():
             link.settimeout(5)
 
@@ -80,7 +80,7 @@ class Watch:
             link = socket.create_connection((os.environ.get("MASTER_ADDR", "127.0.0.1"), port), _FOLLOWING)
             link.settimeout(None)
             self.links[0] = link
-            self._say(0, rank=self.rank, word=word)
+            self._say(0, own=self.rank, word=word)
 
     def _say(self, rank: int, **message: Any) -> None:
         link = self.links.get(rank)
@@ -222,8 +222,8 @@ def _read(link: socket.socket) -> bytes:
 
 def _line(link: socket.socket) -> bytes:
     found = b""
-    while not found.endswith(b"\n") and len(found) < 1000:
-        found += link.recv(1)
+    while (byte := link.recv(1)) not in (b"", b"\n") and len(found) < 1000:
+        found += byte
     return found
 
 
