@@ -17,6 +17,7 @@ from small_run import PAIRS, make_bundle, make_nlvr2, make_store
 from typer.testing import CliRunner
 
 from vlcli.cli import app
+from vlcli.data.readers.generic import JsonLines
 from vlcli.recipe import ledger
 from vlcli.recipe.ledger import Record
 from vlcli.report.sheet import GAP, Cell, contact_sheet
@@ -223,3 +224,43 @@ def test_a_sheet_puts_cells_in_rows():
     for (row, column), colour in zip([(0, 0), (0, 1), (1, 0)], [(255, 0, 0), (0, 0, 255), (0, 255, 0)], strict=True):
         top = GAP + row * (sheet.shape[0] - GAP) // 2
         assert tuple(sheet[top + 40, GAP + column * (50 + GAP) + 25]) == colour
+
+
+def test_the_stages_own_data_are_drawn(made, desk):
+    record = ledger.read(made / "runs/small/nlvr2")
+    assert record is not None
+    own = {"name": "jsonl", "file": "mine.jsonl", "images": "nlvr2/images"}
+    names = sorted(path.stem for path in (made / "data/nlvr2/images").iterdir())[:2]
+    row = {"image": names, "text": "mine", "label": 1}
+    (made / "data/mine.jsonl").write_text(json.dumps(row) + "\n")
+    stage = make_bundle(made / "runs/small/own", {"name": "nlvr2"}, NLVR2)
+    record.stage, record.config = "own", {"data": [own]}
+    ledger.write(stage, record)
+    code, out = desk.vlcli("draw", "predictions", "--from", "small/own", "--json")
+    assert code == 0, out
+    drawn = Path(json.loads(out)["files"][0]).parent
+    kept = ledger.read(drawn)
+    assert kept is not None
+    assert [spec["name"] for spec in kept.config["data"]] == ["jsonl"]
+
+
+def test_pictures_named_without_an_extension_are_found(tmp_path):
+    (tmp_path / "images/deep").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "images/deep/a.png")
+    (tmp_path / "train.jsonl").write_text('{"image": "a", "text": "x"}\n{"image": "b.jpg", "text": "x"}\n')
+    reader = JsonLines(tmp_path)
+    assert reader.image_files() == {"a": tmp_path / "images/deep/a.png", "b": tmp_path / "images/b.jpg"}
+
+
+def test_other_pictures_are_not_replaced_unasked(desk, tmp_path):
+    words = ("draw", "attention", "--from", "small/nlvr2", "count=1", "--out", str(tmp_path))
+    assert desk.vlcli(*words)[0] == 0
+    assert desk.vlcli(*words)[0] == 0, "the same pictures"
+    first = tmp_path / "attention-1.png"
+    Image.new("RGB", (9, 9)).save(first)
+    code, out = desk.vlcli(*words)
+    assert code == 2
+    assert "Other pictures lie here" in out
+    assert Image.open(first).size == (9, 9)
+    assert desk.vlcli(*words, "--force")[0] == 0
+    assert Image.open(first).size != (9, 9)

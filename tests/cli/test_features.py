@@ -101,6 +101,11 @@ def test_drawing(tmp_path, table):
     best = FeatureStore(tmp_path / "f.h5").read("000000000001").class_scores.argmax()
     assert (drawn.getpixel((20, 0)) != (255, 255, 255)) == (best == 0)  # the edge of the first box
     assert (drawn.getpixel((29, 12)) != (255, 255, 255)) == (best == 1)
+    assert _run(*words, "--limit", 1).exit_code == 0, "the same picture again"
+    ended = _run(*words)
+    assert ended.exit_code == 2
+    assert "Other pictures lie here" in ended.stderr
+    assert _run(*words, "--force").exit_code == 0
     Image.new("RGB", (30, 20)).save(tmp_path / "other_7.png")
     assert _run("draw", tmp_path / "f.h5", tmp_path / "other_7.png").exit_code == 5
     assert _run(*words[:-1], tmp_path / "none").exit_code == 5

@@ -276,3 +276,40 @@ def test_strangers_packages_are_listed_and_the_broken_one_named(cli, strangers):
     assert broken.code == 4
     assert "the moon is wrong" in broken.err
     assert "Traceback" not in broken.err
+
+
+def test_show_of_a_wrong_name_is_short_and_suggests_first():
+    ended = CliRunner().invoke(app, ["show", "quikstart"])
+    assert ended.exit_code == 4
+    lines = ended.stderr.splitlines()
+    assert lines[0].startswith("error: Nothing is called 'quikstart'; did you mean 'quickstart'")
+    assert len(ended.stderr) < 200
+
+
+def test_a_module_of_another_distributions_name_has_its_version(monkeypatch):
+    monkeypatch.setattr(doctor.metadata, "packages_distributions", lambda: {"faiss": ["typer"]})
+    monkeypatch.setattr(doctor, "EXTRAS", {"faiss": ("faiss",), "none": ("no_such_module",)})
+    found_spec = doctor.importlib.util.find_spec
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: name == "faiss" or found_spec(name))
+    there, absent = doctor._extras()
+    assert there.state == "ok"
+    assert there.detail == f"faiss {doctor.metadata.version('typer')}"
+    assert (absent.state, absent.detail) == ("note", "missing: no_such_module (optional)")
+    assert absent.remedy == "pip install 'vlcli[none]'"
+
+
+def test_one_bad_data_set_does_not_hold_up_the_others(tmp_path):
+    (tmp_path / "good.jsonl").write_text('{"text": "a b"}\n')
+    (tmp_path / "bad.jsonl").write_text('[{"text": "a"},\n {"text": "b"}]\n')
+    recipe = tmp_path / "r.yaml"
+    data = "[{name: jsonl, file: bad.jsonl}, {name: jsonl, file: good.jsonl}]"
+    recipe.write_text(f"root: {tmp_path}\nmodel: lxmert\nstages: {{pretrain: {{data: {data}, objectives: [mlm]}}}}\n")
+    ended = CliRunner().invoke(app, ["data", "stats", str(recipe), "--json"])
+    assert ended.exit_code == 5
+    rows = json.loads(ended.stdout)["data"]
+    assert rows[1]["words"] == 2
+    assert rows[0]["error"]["what"] == "The file is one JSON document, not JSON lines."
+    assert "jq -c" in rows[0]["error"]["next"]
+    ended = CliRunner().invoke(app, ["data", "stats", str(recipe)])
+    assert (ended.exit_code, ended.stdout.count("cannot be read")) == (5, 4)
+    assert ended.stderr.count("not JSON lines") == 1

@@ -155,3 +155,11 @@ def test_what_a_user_gets_wrong_is_named(model, photos, tmp_path, monkeypatch, w
     assert ended.exit_code == code, ended.stderr
     assert says in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_where_the_vectors_are_kept_is_said_before(model, photos, tmp_path):
+    first = ask("a red wall", "--from", model, "--images", photos)
+    assert f"vectors of 6 pictures are kept in {photos}.embeddings/" in first.stderr
+    assert "--store FILE" in first.stderr
+    named = ask("a red wall", "--from", model, "--images", photos, "--store", tmp_path / "mine.h5")
+    assert "are kept in" not in named.stderr

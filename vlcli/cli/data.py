@@ -10,7 +10,7 @@ import typer
 
 from vlcli.cli import concepts
 from vlcli.cli import options as o
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import guarded, report
 
 Sources = Annotated[
     list[str] | None,
@@ -93,11 +93,22 @@ def stats(
     o.load_plugins(plugin)
     name, overrides = o.one_recipe(words)
     rows = statistics(load(name, overrides, only=stage, trust=trust), stage, output)
+    errors = [row["error"] for row in rows if "error" in row]
     if json_:
-        console.out_json({"recipe": name, "data": rows})
-        return
+        told = [{**row, "error": row["error"].as_dict()} if "error" in row else row for row in rows]
+        console.out_json({"recipe": name, "data": told})
+    else:
+        _tell_statistics(rows)
+    codes = [report(error, verbose=verbose) for error in dict.fromkeys(errors)]
+    if codes:
+        raise typer.Exit(codes[0])
+
+
+def _tell_statistics(rows: list[dict[str, Any]]) -> None:
+    from vlcli.cli import console
+
     columns = ["stage", "data set", "split", "examples", "pictures", "texts", "words"]
-    console.table(columns, [[str(row[column]) for column in columns] for row in rows])
+    console.table(columns, [[str(row.get(column, "cannot be read")) for column in columns] for row in rows])
     for row in rows:
         if "composition" in row:
             _tell_composition(row["composition"], title=f"{row['stage']}: {row['data set']}")

@@ -127,17 +127,20 @@ def pair_findings(code: int, out: str, err: str) -> list[Finding]:
     ]
 
 
-def _version(name: str) -> str:
+def _version(module: str) -> str:
+    """Of the distribution that brings a module; the two may have different names."""
+    names = metadata.packages_distributions().get(module, [module])
     try:
-        return metadata.version(name)
+        return metadata.version(names[0])
     except metadata.PackageNotFoundError:
-        return "(not installed)"
+        return "(no version)"
 
 
 def _extras() -> Iterator[Finding]:
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
         detail = f"missing: {', '.join(missing)}" if missing else ", ".join(f"{m} {_version(m)}" for m in modules)
+        detail += " (optional)" if missing else ""
         yield Finding(f"extra {extra}", "note" if missing else "ok", detail, f"pip install 'vlcli[{extra}]'")
 
 

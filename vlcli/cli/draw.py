@@ -72,7 +72,7 @@ def _draw(
         raise typer.Exit(telling.tell_plan(resolved, options, request))
     shown = console.progress(request.verbose, request.quiet)
     outcomes = run_recipe(resolved, options, shown)
-    files = _copied(outcomes[0], out)
+    files = _copied(outcomes[0], out, request.force)
     if request.json_:
         telling.tell_outcomes(resolved, outcomes, request, files=[str(file) for file in files])
     else:
@@ -99,7 +99,7 @@ def _find(source: str, output: Path) -> Path:
 
 
 def _resolved(name: str, overrides: list[str], folders: dict[str, Path], root: Path | None) -> Any:
-    """A recipe of one draw stage; its data root and features are those of the first source that has any."""
+    """A recipe of one draw stage; its data root, data and features are those of the first source that has any."""
     from vlcli.recipe import ledger
     from vlcli.recipe.load import from_mapping, slug
 
@@ -110,12 +110,23 @@ def _resolved(name: str, overrides: list[str], folders: dict[str, Path], root: P
     stage: dict[str, Any] = {"kind": "draw", "drawing": {"name": name}, "from": [str(p) for p in folders.values()]}
     if root is None:
         stage["features"] = [path for path in features if Path(path).exists()]
+        if data := next((found for record in known if (found := _data_of(record.config))), None):
+            stage["data"] = data
+        elif split := next((record.config["split"] for record in known if record.config.get("split")), None):
+            stage["split"] = split
     value = {"name": "draw", "root": str(roots[0]) if roots else ".", "stages": {"draw": stage}}
     changed = from_mapping("draw", value, [_placed(word, name) for word in overrides])
     made = changed.stages["draw"]
     label = f"{slug(name)}-{ledger.digest([changed.recipe.root, made.model_dump(mode='json')])[:8]}"
     changed.recipe = changed.recipe.model_copy(update={"stages": {label: made}})
     return changed
+
+
+def _data_of(config: dict[str, Any]) -> list[Any]:
+    """The data sets that a stage names: those it is checked on, else those it reads; none where its task chooses."""
+    found = config.get("validation") or config.get("data") or []
+    split = config.get("split")
+    return [{**spec, "split": split} if split and isinstance(spec, dict) else spec for spec in found]
 
 
 def _placed(word: str, name: str) -> str:
@@ -131,17 +142,24 @@ def _placed(word: str, name: str) -> str:
     return word if key in ("root", "stages") else f"{word[: len(word) - len(bare)]}stages.draw.{bare}"
 
 
-def _copied(outcome: Any, out: Path | None) -> list[Path]:
-    """The pictures' files; copies of them where another folder is asked for."""
+def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
+    """The pictures' files; copies of them where another folder is asked for.
+
+    Raises:
+        UsageError: other pictures lie there under these names, and nothing says that they may go.
+    """
     from vlcli.recipe import ledger
+    from vlcli.report.keeping import refuse_others
 
     record = ledger.read(outcome.folder) if outcome.error is None else None
     files = [outcome.folder / name for name in record.files.values()] if record else []
     if out is None:
         return files
+    targets = {file: out / file.relative_to(outcome.folder) for file in files}
+    if not force:
+        refuse_others({copy: file.read_bytes() for file, copy in targets.items()})
     copies = []
-    for file in files:
-        copy = out / file.relative_to(outcome.folder)
+    for file, copy in targets.items():
         copy.parent.mkdir(parents=True, exist_ok=True)
         beside = copy.with_name(f".{copy.name}.part")
         shutil.copyfile(file, beside)

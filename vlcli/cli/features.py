@@ -243,6 +243,7 @@ def draw(
     least: Annotated[float, typer.Option("--min-score", help="Lowest score drawn.")] = 0.0,
     classes: Annotated[Path | None, typer.Option("--classes", help="Names of the classes, one a line.")] = None,
     attributes: Annotated[Path | None, typer.Option("--attributes", help="Names of the attributes.")] = None,
+    force: Force = False,
     json_: o.Json = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
@@ -260,6 +261,7 @@ def draw(
         least=least,
         classes=read_names(classes) if classes else (),
         attributes=read_names(attributes) if attributes else (),
+        force=force,
         progress=console.progress(verbose, quiet),
     )
     console.out_json({"pictures": [str(one) for one in made]}) if json_ else console.out("\n".join(map(str, made)))

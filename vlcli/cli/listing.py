@@ -109,8 +109,8 @@ def _unknown(name: str, kind: str | None) -> Exception:
 
     known = sorted({entry.name for entry in entries(kind)})
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "list them: vlcli ls"
-    return ComponentError(f"Nothing is called {name!r}.", expected=", ".join(known), hint=hint)
+    what = f"Nothing is called {name!r}" + (f"; did you mean {' or '.join(map(repr, close))}?" if close else ".")
+    return ComponentError(what, hint=f"all names: vlcli ls{f' {kind}' if kind else ''}")
 
 
 def _recipe(name: str, overrides: list[str]) -> dict[str, Any]:

@@ -81,9 +81,28 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         DataError: a line is malformed or no object.
     """
-    for number, line in enumerate(read_text(path).split("\n"), 1):
+    text = read_text(path)
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield f"{path}:{number}", _line_object(line, f"{path}:{number}")
+            try:
+                yield f"{path}:{number}", _line_object(line, f"{path}:{number}")
+            except DataError as error:
+                raise _one_document(path, text) or error from None
+
+
+def _one_document(path: Path, text: str) -> DataError | None:
+    """The message for a whole JSON document where a file of JSON lines was meant; None where it is no such document."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return DataError(
+        "The file is one JSON document, not JSON lines.",
+        where=str(path),
+        got=_name(type(found)),
+        expected="an object a line, without commas between them",
+        hint=f"jq -c '.[]' {path.name} > {path.with_suffix('.jsonl').name}" if isinstance(found, list) else "",
+    )
 
 
 def _line_object(line: str, where: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data.files import index_images, inside
+from vlcli.data.files import IMAGE_SUFFIXES, index_images, inside
 from vlcli.data.sample import Example
 from vlcli.data.take import select
 from vlcli.errors import DataError
@@ -146,8 +146,9 @@ class Reader:
         Raises:
             DataError: two files answer to the id.
         """
-        if name in self._paths:
-            return self._paths[name]
+        noted = self._paths.get(name)
+        if noted is not None and (noted.suffix.lower() in IMAGE_SUFFIXES or noted.is_file()):
+            return noted  # else the annotations name it without its extension
         if self._index is None:
             self._index = index_images(self.image_folder)
         found = self._index.get(name, [])

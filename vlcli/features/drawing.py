@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from vlcli.features.schema import Record
 from vlcli.features.writer import written_whole
 from vlcli.progress import Progress, Silent
 from vlcli.report.drawing import draw_boxes
+from vlcli.report.keeping import refuse_others
 
 
 def draw_stored(
@@ -27,6 +29,7 @@ def draw_stored(
     least: float = 0.0,
     classes: Sequence[str] = (),
     attributes: Sequence[str] = (),
+    force: bool = False,
     progress: Progress | None = None,
 ) -> list[Path]:
     """Draw the boxes of pictures with their labels and scores, where the store has them.
@@ -39,6 +42,7 @@ def draw_stored(
         least: lowest score drawn.
         classes: names of the classes; by default the store's own, else their numbers.
         attributes: names of the attributes, likewise.
+        force: replace other pictures of these names.
         progress: where to report.
 
     Returns:
@@ -46,17 +50,22 @@ def draw_stored(
 
     Raises:
         DataError: a picture cannot be read, or the store lacks it.
+        UsageError: other pictures lie under these names.
     """
     paths, made = [Path(path) for path in pictures], []
     ids = _ids(store, paths)
     given = {"classes": classes, "attributes": attributes}
     names = {what: chosen or known_names(store, what) for what, chosen in given.items()}
+    targets = {name: Path(folder) / f"{name}.png" for name in ids}
+    for path, name in zip(paths, ids, strict=True):
+        if not force and targets[name].is_file():
+            refuse_others({targets[name]: _drawn(store.read(name), path, names, limit, least)})
     with (progress or Silent()).task("drawing", len(paths), "picture") as task:
         for path, name in zip(paths, ids, strict=True):
-            record = store.read(name)
-            out = Path(folder) / f"{record.id}.png"
-            _draw(record, path, out, names, limit, least)
-            made.append(out)
+            content = _drawn(store.read(name), path, names, limit, least)
+            with written_whole(targets[name]) as draft:
+                draft.write_bytes(content)
+            made.append(targets[name])
             task.advance()
     return made
 
@@ -82,9 +91,8 @@ def known_names(store: FeatureStore, what: str) -> list[str]:
     return [str(name) for name in found] if isinstance(found, list) else []
 
 
-def _draw(
-    record: Record, path: Path, out: Path, names: Mapping[str, Sequence[str]], limit: int | None, least: float
-) -> None:
+def _drawn(record: Record, path: Path, names: Mapping[str, Sequence[str]], limit: int | None, least: float) -> bytes:
+    """The PNG of one picture with its boxes."""
     try:
         picture = open_image(path, raw=record.size)
     except BadImageError as error:
@@ -94,8 +102,9 @@ def _draw(
     height, width = record.size
     scale = np.array([picture.width / width, picture.height / height] * 2, np.float32)
     drawn = draw_boxes(picture, record.boxes[rows] * scale, labels if any(labels) else None)
-    with written_whole(out) as draft:
-        drawn.save(draft, format="PNG")
+    content = io.BytesIO()
+    drawn.save(content, format="PNG")
+    return content.getvalue()
 
 
 def _scores(record: Record) -> np.ndarray | None:

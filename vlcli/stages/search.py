@@ -102,6 +102,8 @@ def make_index(
     if writer.replaced:
         progress.info(f"{path}: made by another model or another version, and made anew")
     todo = writer.lacks(marks)
+    if todo and store is None:
+        progress.info(f"vectors of {len(todo)} pictures are kept in {path} (elsewhere: --store FILE)")
     failures: dict[str, str] = {}
     with ThreadPoolExecutor(workers) as pool:
         for names in _batches(todo, batch_size, progress):

@@ -8,7 +8,7 @@ from typing import Any
 from vlcli import registry
 from vlcli.data.aggregate import composition
 from vlcli.data.readers.lxmert import Grouped
-from vlcli.errors import UsageError
+from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe import keys, wiring
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import Resolved
@@ -17,12 +17,13 @@ from vlcli.recipe.load import Resolved
 def statistics(resolved: Resolved, stage: str | None = None, output: Path = Path("runs")) -> list[dict[str, Any]]:
     """One row per stage and data set: examples, different pictures and texts, words.
 
+    A data set that cannot be read has a row with its ``error`` instead.
+
     Data sets that are grouped by image (LXMERT's pre-training data) have their ``composition`` too: the paper's Table 1
     and the same by split.
 
     Raises:
         UsageError: the recipe has no such stage.
-        DataError: a file is missing or malformed.
     """
     if stage is not None and stage not in resolved.stages:
         raise UsageError("The recipe has no such stage.", got=stage, expected=", ".join(resolved.stages))
@@ -33,8 +34,15 @@ def statistics(resolved: Resolved, stage: str | None = None, output: Path = Path
         config = resolved.stages[name]
         root = wiring.root_folder(resolved.recipe, config, artifacts)
         for spec in keys.data_specs(resolved.recipe, config):
-            rows.append({"stage": name, "data set": spec["name"], **_count(spec, root)})
+            rows.append({"stage": name, "data set": spec["name"], **_counted(spec, root)})
     return rows
+
+
+def _counted(spec: dict[str, Any], root: Path) -> dict[str, Any]:
+    try:
+        return _count(spec, root)
+    except VlcliError as error:
+        return {"split": spec.get("split", ""), "error": error}
 
 
 def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
