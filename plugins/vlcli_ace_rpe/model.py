@@ -18,6 +18,7 @@ from vlcli.nn import (
     Facts,
     FeatureEmbeddings,
     Fused,
+    InitStd,
     KeyValueCache,
     Layout,
     Model,
@@ -31,6 +32,7 @@ from vlcli.nn import (
     build_positions,
     chosen,
     hide,
+    init_scale,
     initialise,
     register_head,
     with_grid,
@@ -87,7 +89,7 @@ class ALBEF(Model):
         pictures: pictures an example that the cross encoder looks at in turn (2 for NLVR2: every layer is doubled, the
             two share keys, values and encodings).
         decoder_layers: of the answer decoder (ALBEF's VQA: 6); 0: there is none.
-        init_std: deviation of freshly drawn weights.
+        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
     """
 
     paper = "ALBEF, Li et al., NeurIPS 2021, arXiv:2107.07651; ACE-RPE"
@@ -133,7 +135,7 @@ class ALBEF(Model):
         drop_path: float = 0.0,
         pictures: int = 1,
         decoder_layers: int = 0,
-        init_std: float = 0.02,
+        init_std: InitStd = "auto",
     ) -> None:
         super().__init__(facts)
         if as_albef:
@@ -146,7 +148,7 @@ class ALBEF(Model):
             raise ComponentError("Several pictures are looked at in turn by words alone.", where="model albef")
         if image == "pixels" and image_size % patch:
             raise ComponentError("The image is no multiple of the patch.", got=f"{image_size}, {patch}", where="albef")
-        self.init_std, self.keep, self.image_source = init_std, (), image
+        self.init_std, self.keep, self.image_source = init_scale(init_std, hidden), (), image
         self.image_size, self.patch_size, self.pictures = image_size, patch, pictures
         side = image_size // patch
         self.grid = (side, side) if image == "pixels" else (int(grid[0]), int(grid[1]))

@@ -19,6 +19,7 @@ from vlcli.nn import (
     BlockStyle,
     Facts,
     Fused,
+    InitStd,
     Layout,
     Model,
     Needs,
@@ -28,6 +29,7 @@ from vlcli.nn import (
     Stack,
     States,
     build_positions,
+    init_scale,
     initialise,
 )
 from vlcli.nn.batch import Images, Regions, Text
@@ -58,7 +60,7 @@ class Core:
         length: rows of the position table.
         pictures: rows of a table that tells several pictures apart; 0: none.
         eps: of every norm.
-        init_std: deviation of freshly drawn weights.
+        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
         packed: leave padding out of all that is done token by token.
     """
 
@@ -77,7 +79,7 @@ class Core:
     length: int = 512
     pictures: int = 0
     eps: float = 1e-5
-    init_std: float = 0.02
+    init_std: InitStd = "auto"
     packed: bool = True
 
 
@@ -104,7 +106,7 @@ class SingleStream(Model):
         super().__init__(facts)
         self.core = core
         self.keep: Collection[int] = ()
-        self.init_std, self.special_route = core.init_std, SPECIAL if core.specials else TEXT
+        self.init_std, self.special_route = init_scale(core.init_std, core.hidden), SPECIAL if core.specials else TEXT
         shape = AttentionShape(core.hidden, core.heads, core.layers, dropout=core.dropout, routes=4)
         style = BlockStyle(eps=core.eps, dropout=core.dropout)
         self.words = nn.Embedding(facts.vocab_size, core.hidden)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import DataError
-from vlcli.nn import Facts, Fused, Recorder, States, geometry
+from vlcli.nn import Facts, Fused, InitStd, Recorder, States, geometry
 from vlcli.nn.batch import Images, Regions
 from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_dimbert.stream import Core, SingleStream
@@ -57,7 +57,7 @@ class UNITER(SingleStream):
         attention: any registered attention; ``disentangled`` is the paper's Table 6.
         position: pairwise encodings, one or several.
         length: rows of the position table.
-        init_std: deviation of freshly drawn weights.
+        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
         packed: leave padding out of all that is done token by token.
     """
 
@@ -77,7 +77,7 @@ class UNITER(SingleStream):
         attention: AttentionSpec = "standard",
         position: PositionSpec | list[PositionSpec] | None = None,
         length: int = 512,
-        init_std: float = 0.02,
+        init_std: InitStd = "auto",
         packed: bool = True,
     ) -> None:
         core = Core(hidden, heads, layers, intermediate, dropout, attention, position)
@@ -140,7 +140,7 @@ class VLBERT(SingleStream):
         attention: any registered attention; ``disentangled`` is the paper's Table 6.
         position: pairwise encodings, one or several.
         length: rows of the position table.
-        init_std: deviation of freshly drawn weights.
+        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
         packed: leave padding out of all that is done token by token.
     """
 
@@ -159,7 +159,7 @@ class VLBERT(SingleStream):
         attention: AttentionSpec = "standard",
         position: PositionSpec | list[PositionSpec] | None = None,
         length: int = 512,
-        init_std: float = 0.02,
+        init_std: InitStd = "auto",
         packed: bool = True,
     ) -> None:
         core = Core(hidden, heads, layers, intermediate, dropout, attention, position)

@@ -17,6 +17,7 @@ from vlcli.nn import (
     Facts,
     FeedForward,
     Fused,
+    InitStd,
     Layout,
     Model,
     Needs,
@@ -29,6 +30,7 @@ from vlcli.nn import (
     TransformerLayer,
     build_positions,
     geometry,
+    init_scale,
     initialise,
     run_layer,
 )
@@ -101,7 +103,7 @@ class ViLBERT(Model):
         co_attention: each stream sees the other's keys (``crossed``, ViLBERT), or all keys stand in one softmax
             (``joint``: disentangled attention, Table 6).
         length: rows of the position table.
-        init_std: deviation of freshly drawn weights.
+        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
         packed: leave padding out of the text stream's lower layers.
     """
 
@@ -123,14 +125,14 @@ class ViLBERT(Model):
         attention: AttentionSpec = "standard",
         co_attention: Literal["crossed", "joint"] = "crossed",
         length: int = 512,
-        init_std: float = 0.02,
+        init_std: InitStd = "auto",
         packed: bool = True,
     ) -> None:
         super().__init__(facts)
         if co_layers > text_layers:
             got = f"{co_layers} of {text_layers}"
             raise ComponentError("There are more co-attention layers than text layers.", where="model vilbert", got=got)
-        self.init_std, self.joint = init_std, co_attention == "joint"
+        self.init_std, self.joint = init_scale(init_std, hidden), co_attention == "joint"
         shape, style = AttentionShape(hidden, heads, dropout=dropout), BlockStyle(dropout=dropout)
         places = build_positions({"name": "learned", "length": length}, shape, WORDS)[0]
         self.text = TextEmbeddings(facts, hidden, places, dropout=dropout)
@@ -148,7 +150,7 @@ class ViLBERT(Model):
         self.text_pool, self.image_pool = Pooler(hidden), Pooler(hidden)
         self.checkpointing = False
         for module in self.modules():
-            initialise(module, init_std)
+            initialise(module, self.init_std)
 
     @property
     def dim(self) -> int:

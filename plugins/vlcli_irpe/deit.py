@@ -16,6 +16,7 @@ from vlcli.nn import (
     AttentionShape,
     BlockStyle,
     Facts,
+    InitStd,
     Layout,
     Model,
     Needs,
@@ -27,6 +28,7 @@ from vlcli.nn import (
     TransformerLayer,
     build_positions,
     hide,
+    init_scale,
     initialise,
     with_grid,
 )
@@ -87,8 +89,7 @@ class DeiT(Model):
         distilled: a second special token with a classifier of its own; evaluation averages the two.
         dropout: of tokens and attention probabilities.
         drop_path: stochastic depth of the last layer.
-        init_std: deviation of freshly drawn weights. The published 0.02 suits widths near 384; a narrow model learns
-            sooner with about 0.55 / sqrt(width).
+        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at the published widths, more in a narrower model.
     """
 
     paper = "DeiT, Touvron et al., ICML 2021, arXiv:2012.12877"
@@ -114,11 +115,11 @@ class DeiT(Model):
         distilled: bool = False,
         dropout: float = 0.0,
         drop_path: float = 0.1,
-        init_std: float = 0.02,
+        init_std: InitStd = "auto",
     ) -> None:
         super().__init__(facts)
-        self.init_std = init_std
         width, depth, count = (own or usual for own, usual in zip((dim, layers, heads), SIZES[size], strict=True))
+        self.init_std = init_scale(init_std, width, published=192)
         self.image_size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
         self.patch_size, self.specials = patch, 1 + distilled
         self.grid = self._grid(*self.image_size)

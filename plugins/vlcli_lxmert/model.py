@@ -18,6 +18,7 @@ from vlcli.nn import (
     FeatureEmbeddings,
     FeedForward,
     Fused,
+    InitStd,
     Layout,
     Model,
     Needs,
@@ -30,6 +31,7 @@ from vlcli.nn import (
     States,
     TextEmbeddings,
     build_positions,
+    init_scale,
     initialise,
     run_layer,
 )
@@ -156,8 +158,7 @@ class LXMERT(Model):
         language_position: positions of words, token-wise or pairwise, one or several.
         object_position: positions of objects, likewise.
         cross_position: pairwise positions between words and objects.
-        init_std: deviation of freshly drawn weights. The published 0.02 suits a width of 768; a narrow model learns
-            sooner with about ``0.55 / sqrt(hidden)``.
+        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
         frozen_padding: row 0 of the word, position and segment tables is never trained, as in the released code.
         packed: leave padding out of all that is done token by token: the same numbers in less time.
     """
@@ -193,14 +194,14 @@ class LXMERT(Model):
         object_position: PositionSpec | list[PositionSpec] | None = "box",
         cross_position: PositionSpec | list[PositionSpec] | None = None,
         frozen_padding: bool = False,
-        init_std: float = 0.02,
+        init_std: InitStd = "auto",
         packed: bool = True,
     ) -> None:
         super().__init__(facts)
         shape = AttentionShape(hidden, heads, dropout=dropout)
         style = BlockStyle(dropout=dropout)
         self.keep: Collection[int] = ()
-        self.init_std = init_std
+        self.init_std = init_scale(init_std, hidden)
         words_shape, objects_shape = replace(shape, layers=language_layers), replace(shape, layers=object_layers)
         cross_shape, slots = replace(shape, layers=cross_layers, cross=True), self.slots
         of_words, pairs_of_words = build_positions(language_position, words_shape, slots["language_position"])

@@ -16,6 +16,7 @@ from vlcli.nn import (
     Facts,
     FeatureEmbeddings,
     Fused,
+    InitStd,
     Layout,
     Model,
     Needs,
@@ -26,6 +27,7 @@ from vlcli.nn import (
     TextEmbeddings,
     build_positions,
     hide,
+    init_scale,
     initialise,
     with_grid,
 )
@@ -95,7 +97,7 @@ class VLMo(Model):
         fused_start: the same for the vision-language experts: freshly drawn (the released code), or copies.
         second_path: texts and images alone also pass the vision-language experts, for a second contrast.
         pictures: pictures an example that are told apart by a type row each (2 for NLVR2).
-        init_std: deviation of freshly drawn weights.
+        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at the released widths, more in a narrower model.
         packed: leave padding out of all that is done token by token.
     """
 
@@ -147,7 +149,7 @@ class VLMo(Model):
         fused_start: Literal["fresh", "image", "text"] = "fresh",
         second_path: bool = True,
         pictures: int = 1,
-        init_std: float = 0.02,
+        init_std: InitStd = "auto",
         packed: bool = True,
     ) -> None:
         super().__init__(facts)
@@ -163,7 +165,8 @@ class VLMo(Model):
                 "A standard transformer has no vision-language layers.", where="model vlmo", hint="set fused_layers: 0"
             )
         self.starts = {TEXT_EXPERT: text_start, FUSED_EXPERT: fused_start}
-        self.init_std, self.second_path, self.keep = init_std, second_path and top > 0, ()
+        self.init_std = init_scale(init_std, width, published=544)
+        self.second_path, self.keep = second_path and top > 0, ()
         self.image_source, self.image_size, self.patch_size = image, image_size, patch
         self.grid = self._grid(image, image_size, patch, grid)
         shape = AttentionShape(width, heads or own.heads, depth)

@@ -13,7 +13,7 @@ The public names, by module:
     blocks      AttentionBlock, FeedForward, TransformerLayer, Stack, BlockStyle
     embeddings  TextEmbeddings, FeatureEmbeddings, Pooler
     heads       build_head, register_head, HEADS
-    model       Model, Facts, Needs, States, Fused, Recorder, initialise
+    model       Model, Facts, Needs, States, Fused, Recorder, initialise, init_scale
     step        Step: passes over a batch, computed once and shared
     count       count_model: parameters and multiply-accumulates
 """
@@ -36,7 +36,18 @@ from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, hide,
 from vlcli.nn.heads import HEADS, HeadTransform, build_head, register_head
 from vlcli.nn.layout import CONCEPT, IMAGE, TEXT, Layout
 from vlcli.nn.mask import AttentionMask
-from vlcli.nn.model import Detections, Facts, Fused, Model, Needs, Recorder, States, initialise
+from vlcli.nn.model import (
+    Detections,
+    Facts,
+    Fused,
+    InitStd,
+    Model,
+    Needs,
+    Recorder,
+    States,
+    init_scale,
+    initialise,
+)
 from vlcli.nn.packing import Packing
 from vlcli.nn.position import WORDS, AttentionShape, PairwisePosition, Slot, TokenPosition, between, within
 from vlcli.nn.positions import PositionChoice, build_positions, chosen, geometry, with_grid
@@ -65,6 +76,7 @@ __all__ = [
     "Fused",
     "HeadTransform",
     "Images",
+    "InitStd",
     "KeyValueCache",
     "Layout",
     "Model",
@@ -94,6 +106,7 @@ __all__ = [
     "chosen",
     "geometry",
     "hide",
+    "init_scale",
     "initialise",
     "register_head",
     "run_layer",

@@ -15,6 +15,11 @@ from vlcli.nn.batch import Images, Tensors, Text
 from vlcli.nn.layout import Layout
 from vlcli.nn.position import Slot
 
+PUBLISHED_STD = 0.02
+"""Deviation of BERT's freshly drawn weights."""
+InitStd = float | Literal["auto"]
+"""What a model takes as ``init_std``: see :func:`init_scale`."""
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -222,7 +227,7 @@ class Model(nn.Module):
     """Layers whose output ``encode_image`` gives in ``States.layers``: 0 is their input, n the output of the n-th."""
     own_classes: int = 0
     """Rows of its own classifier of pictures, whose scores :meth:`encode_image` gives as ``extra["logits"]``."""
-    init_std: float = 0.02
+    init_std: float = PUBLISHED_STD
     """Deviation of freshly drawn weights, its heads' included; BERT's 0.02 is meant for widths near 768."""
 
     def __init__(self, facts: Facts) -> None:
@@ -338,7 +343,24 @@ class Model(nn.Module):
         return AttributeError(f"{type(self).__name__} has no {what}; its capabilities are {sorted(self.capabilities)}")
 
 
-def initialise(module: nn.Module, std: float = 0.02) -> None:
+def init_scale(std: InitStd, width: int, published: int = 768) -> float:
+    """The deviation of freshly drawn weights: a number as it is, ``auto`` by the width.
+
+    The published 0.02 from the published width on, and ``0.02 * (published / width) ** 0.75`` below it: 0.034 at 384,
+    0.077 at 128, 0.129 at 64, near ``1 / sqrt(width)``. With 0.02 a narrow model's attention starts out all but
+    even, and stays so for tens of thousands of examples.
+
+    Args:
+        std: a number, or ``auto``.
+        width: of the hidden states.
+        published: the narrowest width at which the papers draw with 0.02.
+    """
+    if std != "auto":
+        return std
+    return PUBLISHED_STD if width >= published else PUBLISHED_STD * (published / width) ** 0.75
+
+
+def initialise(module: nn.Module, std: float = PUBLISHED_STD) -> None:
     """BERT's initialisation of one module: normal weights, zero biases, unit norms (use with ``apply``)."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=std)
