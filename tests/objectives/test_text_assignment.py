@@ -17,7 +17,9 @@ LOSS, NORM = 1.3624670141380184, 5.684233288692704
 
 def drawing(neither: float = 1 / 3, rows: int = 3) -> tuple[Learner, torch.Tensor]:
     torch.manual_seed(0)
-    learner = build_learner(WITH_TWO, [{"name": "text-assignment", "width": 8, "neither": neither}], FACTS).double()
+    learner = build_learner(
+        {**WITH_TWO, "init_std": 0.02}, [{"name": "text-assignment", "width": 8, "neither": neither}], FACTS
+    ).double()
     return learner.eval(), torch.randn(rows, 3, 48, 48, dtype=torch.float64)
 
 

@@ -73,7 +73,7 @@ def test_depths_for_layer_wise_decay():
 
 
 def test_initialisation_spares_pairwise_encodings():
-    model = LXMERT(SMALL, **SIZES, object_position=["box", "test-zero-start"])
+    model = LXMERT(SMALL, **SIZES, object_position=["box", "test-zero-start"], init_std=0.02)
     assert model.objects.position.inner.weight.abs().sum() == 0
     assert 0.01 < model.language.layers[0].feed_forward.inner.weight.std() < 0.03
 

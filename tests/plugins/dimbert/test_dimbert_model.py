@@ -272,8 +272,8 @@ def test_what_is_lacking_is_said():
 def test_class_columns_with_and_without_background():
     torch.manual_seed(0)
     for regions in ("paper", "vlp"):
-        fewer = DiMBERT(replace(WORDY, region_classes=1600), **SIZES, regions=regions)
-        more = DiMBERT(replace(WORDY, region_classes=1601), **SIZES, regions=regions)
+        fewer = DiMBERT(replace(WORDY, region_classes=1600), **SIZES, regions=regions, init_std=0.02)
+        more = DiMBERT(replace(WORDY, region_classes=1601), **SIZES, regions=regions, init_std=0.02)
         more.load_state_dict(fewer.state_dict())
         images = make_scene()
         probs = torch.rand(3, 6, 1601).softmax(-1)
