@@ -59,6 +59,7 @@ def test_a_score_of_nothing_and_the_most_frequent_answers_score_are_doubted() ->
     assert "most frequent answer" in suspicious({"top1": 0.4, "most_frequent": 0.4})[0]
     assert suspicious({"accuracy": 0.5, "most_frequent": 0.4, "accuracy/x": 0.0, "most_frequent/x": 1.0}) == []
     assert suspicious({"recall": 0.0}) == []
+    assert "exactly 0" in suspicious({"accuracy": 0.0, "chance": 0.2})[0], "also where no answer is the most frequent"
 
 
 def test_tables_hold_it_in_brackets_and_apart_in_json() -> None:

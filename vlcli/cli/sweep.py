@@ -69,4 +69,4 @@ def _tell(runs: dict[str, Any], patterns: Any, request: Order, documents: list[A
     if request.json_:
         console.out_json({"runs": documents, "table": table.as_dict()})
     else:
-        console.table(table.columns, table.text_rows(), table.title)
+        console.table(table.columns, table.text_rows(), table.text_title())
