@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFont
 
-from vlcli.report.curves import draw_curves, loss_series
-from vlcli.report.drawing import draw_attention, draw_boxes
+from vlcli.report import curves
+from vlcli.report.curves import draw_curves, loss_series, score_series
+from vlcli.report.drawing import attention_bar, draw_attention, draw_boxes
+from vlcli.report.sheet import BAR, INK, Cell, contact_sheet, wrap
 
 
 def test_losses_become_a_picture(tmp_path):
@@ -38,3 +40,60 @@ def test_attention_dims_all_but_the_heavy_box():
     assert made[5, 5, 0] == 200
     assert made[15, 15, 0] == 100
     assert 100 < made[25, 25, 0] < 200
+
+
+def test_a_total_that_is_its_only_part_is_drawn_once():
+    rows = [{"step": step, "loss": 2.0 / step, "loss/mlm": 2.0 / step} for step in range(1, 4)]
+    assert list(loss_series(rows)) == ["mlm"]
+    assert list(loss_series([*rows, {"step": 4, "loss": 1.0, "loss/mlm": 0.5}])) == ["loss", "mlm"]
+
+
+def test_validation_is_drawn_and_losses_stand_on_a_logarithmic_scale(tmp_path, monkeypatch):
+    figure = pytest.importorskip("matplotlib.figure")
+    kept = []
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, path, **_: (kept.append(self), path.write_bytes(b"")))
+    rows = [{"step": step, "loss": 212.0 / step, "loss/a": 200.0 / step, "loss/none": 0.0} for step in range(1, 90)]
+    rows += [{"step": 50, "eval/loss": 5.0, "eval/accuracy": 0.5, "eval/accuracy/has": 0.4}]
+    draw_curves(loss_series(rows), tmp_path / "loss.png", scores=score_series(rows))
+    above, below = kept[0].axes
+    assert above.get_yscale() == "log"
+    lines = {line.get_label(): line for line in above.get_lines()}
+    assert list(lines) == ["loss", "a", "none (0)", f"loss, {curves.VALIDATION}"]
+    assert lines[f"loss, {curves.VALIDATION}"].get_linestyle() == "--"
+    assert [line.get_label() for line in below.get_lines()] == ["accuracy"]
+    draw_curves({"loss": [(1, -2.0), (2, 3.0)]}, tmp_path / "signed.png")
+    assert [axes.get_yscale() for axes in kept[1].axes] == ["linear"]
+
+
+def test_panels_of_attention_share_a_scale():
+    picture = Image.new("RGB", (20, 20), "white")
+    half = np.asarray(draw_attention(picture, [[0, 0, 20, 20]], [0.2], top=0.4))
+    full = np.asarray(draw_attention(picture, [[0, 0, 20, 20]], [0.4], top=0.4))
+    bar = np.asarray(attention_bar(101))[0]
+    assert (half[5, 5, 0], full[5, 5, 0]) == (bar[50], 255)
+    assert bar[0] == round(255 * 0.25)
+    assert (np.diff(bar.astype(int)) >= 0).all()
+
+
+def test_a_sheets_heading_and_scale_stand_apart_from_its_pictures():
+    cells = [Cell(Image.new("RGB", (30, 30), "red"), [("one", INK)]) for _ in range(2)]
+    plain = contact_sheet(cells, columns=2, width=100)
+    made = contact_sheet(
+        cells, columns=2, width=100, heading=("what was asked", "#0000ff"), scale=(attention_bar(), "0", "1", "x")
+    )
+    room = made.height - plain.height
+    assert room > BAR + 20
+    pixels = np.asarray(made).astype(int)
+    red = np.argwhere((pixels == [255, 0, 0]).all(-1))
+    blue = np.argwhere((pixels[..., 2] > 200) & (pixels[..., 0] < 90))
+    assert blue[:, 0].max() < red[:, 0].min()
+    assert (pixels[-BAR - 12 :] != 255).any()
+
+
+def test_long_sentences_end_in_an_ellipsis():
+    font = ImageFont.load_default(12)
+    lines = wrap("a sentence of many words " * 20, 100, font, 3)
+    assert len(lines) == 3
+    assert lines[-1].endswith("\N{HORIZONTAL ELLIPSIS}")
+    assert all(font.getlength(line) <= 100 for line in [*lines, *wrap("w" * 90, 100, font)])
+    assert wrap("short", 100, font, 3) == ["short"]

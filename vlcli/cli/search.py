@@ -116,5 +116,5 @@ def draw(found: list[tuple[Path, float]], sheet: Path, query: str) -> None:
         Cell(load_image(path), [(f"{number}. {score:.3f} {path.name}", INK)])
         for number, (path, score) in enumerate(found, 1)
     ]
-    cells[0].lines.insert(0, (query, "#1f5fbf"))
-    save_picture(contact_sheet(cells, columns=min(5, len(cells)), width=200), sheet)
+    heading = (f"nearest to: {query}", "#1f5fbf")
+    save_picture(contact_sheet(cells, columns=min(5, len(cells)), width=200, heading=heading), sheet)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from vlcli.drawings.base import Drawing, Scene, save_picture
@@ -19,7 +20,7 @@ from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.errors import UsageError
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Recorder, States
-from vlcli.report.drawing import draw_attention, draw_boxes
+from vlcli.report.drawing import attention_bar, draw_attention, draw_boxes
 from vlcli.report.sheet import INK, Cell, contact_sheet
 
 
@@ -69,8 +70,8 @@ class Attention(Drawing):
                 batch = runner.data.batch([code]).to(scene.device)
                 seen = self._look(runner, batch)
                 for pair in range(len(seen.attention)):
-                    cells = self._cells(bundle, batch, seen, pair, album)
-                    sheet = contact_sheet(cells, columns=self.columns)
+                    cells, top = self._cells(bundle, batch, seen, pair, album)
+                    sheet = contact_sheet(cells, columns=self.columns, scale=_scale(seen, pair, top))
                     made.append(save_picture(sheet, scene.folder / f"attention-{len(made) + 1}.png"))
                 bar.advance()
         return made
@@ -102,7 +103,8 @@ class Attention(Drawing):
         worded = [n for n in chosen if text and record.attention[n].shape[-2] in (text, text + image)]
         return (worded or chosen)[-1]
 
-    def _cells(self, bundle: Bundle, batch: Batch, seen: Seen, pair: int, album: Album) -> list[Cell]:
+    def _cells(self, bundle: Bundle, batch: Batch, seen: Seen, pair: int, album: Album) -> tuple[list[Cell], float]:
+        """The panels of one picture, all on one scale, and the attention that its bright end stands for."""
         view = batch.clean
         assert view.images is not None
         key = view.images.keys[int(view.image_rows[0, pair])]
@@ -112,10 +114,14 @@ class Attention(Drawing):
         sentence = view.text.raw[0] if seen.text and view.text is not None else key
         cells = [Cell(draw_boxes(picture, boxes, width=1), [(sentence, INK)])]
         rows = self._rows(seen, pair, places)
-        for label, weights in self._panels(bundle, batch, seen, rows):
-            shown = draw_attention(picture, boxes, weights)
-            cells.append(Cell(shown, [(f"{label}  (at most {weights.max(initial=0):.2f})", INK)]))
-        return cells
+        panels = self._panels(bundle, batch, seen, rows)
+        if (left := self._left_out(bundle, batch, seen, rows)) > 0:
+            cells[0].lines.append((f"(the last {left} words have no panel: words={self.words})", INK))
+        top = max(float(weights.max(initial=0)) for _, weights in panels)
+        for label, weights in panels:
+            shown = draw_attention(picture, boxes, weights, top=top)
+            cells.append(Cell(shown, [(f"{label}  (at most {weights.max(initial=0):.3f})", INK)]))
+        return cells, top
 
     def _rows(self, seen: Seen, pair: int, places: NDArray[np.int64]) -> NDArray[np.float32]:
         """Probabilities (Tq, N) from every query to the tokens that have a place."""
@@ -128,6 +134,12 @@ class Attention(Drawing):
         found: NDArray[np.float32] = chosen[:, before:].cpu().numpy()[:, places]
         return found
 
+    def _left_out(self, bundle: Bundle, batch: Batch, seen: Seen, rows: NDArray[np.float32]) -> int:
+        """How many words of the sentence get no panel."""
+        if not seen.text or len(rows) not in (seen.text, seen.text + len(seen.image.layout)):
+            return 0
+        return sum(not off for off in _pieces(bundle, batch)[1]) - self.words
+
     def _panels(
         self, bundle: Bundle, batch: Batch, seen: Seen, rows: NDArray[np.float32]
     ) -> list[tuple[str, NDArray[np.float32]]]:
@@ -136,10 +148,17 @@ class Attention(Drawing):
             pieces, special = _pieces(bundle, batch)
             words = [place for place, off in enumerate(special) if not off]
             mean = rows[words].mean(0) if words else rows[: seen.text].mean(0)
-            return [(f"{seen.name}, all words", mean), *((pieces[p], rows[p]) for p in words[: self.words])]
+            return [("all words", mean), *((pieces[p], rows[p]) for p in words[: self.words])]
         layout = seen.image.layout
         off = layout.special[0].nonzero()[:, 0].tolist() if len(rows) == len(layout) else []
-        return [(f"{seen.name}, mean", rows.mean(0)), *((f"special token {p}", rows[p]) for p in off)]
+        return [("mean", rows.mean(0)), *((f"special token {p}", rows[p]) for p in off)]
+
+
+def _scale(seen: Seen, pair: int, top: float) -> tuple[Image.Image, str, str, str]:
+    """The colour bar: its ends, whose attention it is, and what spreading it evenly would give every token."""
+    even = 1 / max(int((seen.attention[pair].mean(0)[0] > 0).sum()), 1)
+    what = f"attention of {seen.name}, one scale for all panels; evenly spread it would be {even:.3f}"
+    return attention_bar(), "0", f"{top:.3f}", what
 
 
 def _pieces(bundle: Bundle, batch: Batch) -> tuple[list[str], list[Any]]:

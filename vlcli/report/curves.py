@@ -10,18 +10,61 @@ Series = Mapping[str, Sequence[tuple[float, float]]]
 """By label: (step, value) pairs."""
 
 
+VALIDATION = "validation"
+"""What series of validation data are labelled with; they are drawn dashed."""
+MOST_SCORES = 4
+
+
 def loss_series(rows: Sequence[Mapping[str, Any]], prefix: str = "") -> dict[str, list[tuple[float, float]]]:
-    """The losses of a training log (``step``, ``loss``, ``loss/NAME`` per row), labelled behind ``prefix``."""
+    """The losses of a training log (``step``, ``loss``, ``loss/NAME`` per row), labelled behind ``prefix``.
+
+    Those of validation data (``eval/loss``) are labelled so. A total that is its only part in every row is left out.
+    """
     found: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         for name, value in row.items():
-            if name == "loss" or name.startswith("loss/"):
-                found.setdefault(prefix + name.removeprefix("loss/"), []).append((row["step"], value))
+            plain = name.removeprefix("eval/")
+            if plain == "loss" or plain.startswith("loss/"):
+                label = prefix + plain.removeprefix("loss/") + (f", {VALIDATION}" if plain != name else "")
+                found.setdefault(label, []).append((row["step"], value))
+    return _without_doubles(found, prefix)
+
+
+def _without_doubles(found: dict[str, list[tuple[float, float]]], prefix: str) -> dict[str, list[tuple[float, float]]]:
+    for end in ("", f", {VALIDATION}"):
+        total = f"{prefix}loss{end}"
+        same = [label for label in found if label != total and label.endswith(end) and found[label] == found.get(total)]
+        if same:
+            del found[total]
     return found
 
 
-def draw_curves(series: Series, path: Path, *, value: str = "loss", title: str = "") -> Path | None:
-    """Draw every series into ``path``; None where there is nothing to draw or matplotlib is not installed."""
+def score_series(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """The first few scores of the validation data (``eval/NAME``), without those by kind and the losses."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        for name, value in row.items():
+            plain = name.removeprefix("eval/")
+            if plain != name and "/" not in plain and plain != "loss":
+                found.setdefault(plain, []).append((row["step"], value))
+    return dict(list(found.items())[:MOST_SCORES])
+
+
+def draw_curves(
+    series: Series, path: Path, *, value: str = "loss", title: str = "", scores: Series | None = None
+) -> Path | None:
+    """Draw every series into ``path``, on a logarithmic scale where all of them allow it.
+
+    Args:
+        series: what is drawn; points at 0 are left out of a logarithmic scale.
+        path: the PNG.
+        value: what the height is.
+        title: above it.
+        scores: series of another unit, drawn below.
+
+    Returns:
+        The file; None where there is nothing to draw or matplotlib is not installed.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -29,14 +72,48 @@ def draw_curves(series: Series, path: Path, *, value: str = "loss", title: str =
         return None
     if not any(series.values()):
         return None
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    below = {label: points for label, points in (scores or {}).items() if points}
+    figure = Figure(figsize=(7, 6 if below else 4), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot(xlabel="step", ylabel=value, title=title)
-    for label, points in series.items():
-        axes.plot([step for step, _ in points], [height for _, height in points], label=label, linewidth=1.5)
-    axes.legend()
-    axes.grid(alpha=0.3)
+    ratios = [2, 1] if below else [1]
+    above, *others = figure.subplots(len(ratios), sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
+    above.set(ylabel=value, title=title)
+    _lines(above, series, logarithmic=_logarithmic(series))
+    for axes in others:
+        axes.set(ylabel=VALIDATION)
+        _lines(axes, below)
+    (others or [above])[-1].set(xlabel="step")
     beside = path.with_name(f".{path.name}.part")
     figure.savefig(beside, dpi=110, format="png")
     beside.replace(path)
     return path
+
+
+def _logarithmic(series: Series) -> bool:
+    """Whether nothing is negative and something is above 0."""
+    values = [height for points in series.values() for _, height in points]
+    return min(values) >= 0 and max(values) > 0
+
+
+def _lines(axes: Any, series: Series, logarithmic: bool = False) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    for label, points in series.items():
+        shown = [(step, height) for step, height in points if height > 0 or not logarithmic]
+        dashed = label.endswith(VALIDATION)
+        axes.plot(
+            [step for step, _ in shown],
+            [height for _, height in shown],
+            label=label if shown else f"{label} (0)",
+            linewidth=1.5,
+            linestyle="--" if dashed else "-",
+            marker="o" if len(shown) == 1 or dashed else "",
+            markersize=3,
+        )
+    if logarithmic:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda height, _: f"{height:g}"))
+        axes.yaxis.set_minor_formatter("")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
+    axes.grid(alpha=0.3)

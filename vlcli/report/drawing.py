@@ -12,6 +12,16 @@ COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9
 """Boxes take them in turn; all are told apart on light and dark pictures."""
 
 
+SHADE = 0.75
+"""How much of a picture's brightness attention of 0 takes."""
+
+
+def attention_bar(width: int = 160, height: int = 16, *, shade: float = SHADE) -> Image.Image:
+    """The brightness of :func:`draw_attention` from 0 (left) to its top (right), on white."""
+    light = 255 * (1 - shade * (1 - np.linspace(0, 1, width, dtype=np.float32)))
+    return Image.fromarray(np.broadcast_to(light.round().astype(np.uint8), (height, width)).copy())
+
+
 def draw_boxes(
     picture: Image.Image,
     boxes: ArrayLike,
@@ -31,15 +41,18 @@ def draw_boxes(
     return made
 
 
-def draw_attention(picture: Image.Image, boxes: ArrayLike, weights: ArrayLike, *, shade: float = 0.75) -> Image.Image:
+def draw_attention(
+    picture: Image.Image, boxes: ArrayLike, weights: ArrayLike, *, shade: float = SHADE, top: float | None = None
+) -> Image.Image:
     """A copy of ``picture`` that is dark except where ``boxes`` (N, 4) with a high weight (N,) lie.
 
-    A pixel is as bright as the heaviest box that covers it; the heaviest of all is fully bright.
+    A pixel is as bright as the heaviest box that covers it; a weight of ``top`` (None: the heaviest of all) is fully
+    bright.
     """
     made = np.asarray(picture.convert("RGB"), dtype=np.float32)
     light = np.zeros(made.shape[:2], dtype=np.float32)
     strength = np.asarray(weights, dtype=np.float32)
-    strength = strength / max(float(strength.max(initial=0.0)), 1e-12)
+    strength = (strength / max(float(strength.max(initial=0.0)) if top is None else top, 1e-12)).clip(0, 1)
     for box, weight in zip(_boxes(boxes), strength, strict=True):
         left, top, right, bottom = (round(float(value)) for value in box)
         area = light[max(top, 0) : max(bottom, top + 1), max(left, 0) : max(right, left + 1)]

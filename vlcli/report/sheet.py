@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from PIL import Image, ImageDraw, ImageFont
 
 INK, PAPER, GAP, LEADING = "#202020", "white", 8, 15
-_FONT_SIZE = 12
+BAR, BAR_WIDTH = 16, 160
+"""Height and width of a colour bar."""
+_FONT_SIZE, _HEAD_SIZE, _HEAD_LEADING, _MOST_LINES, _MORE = 12, 15, 19, 6, "\N{HORIZONTAL ELLIPSIS}"
+_Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 @dataclass
@@ -17,15 +20,58 @@ class Cell:
 
     Attributes:
         picture: of any size; scaled to the cell's width.
-        lines: what stands below, one (text, colour) each; long ones are wrapped.
+        lines: what stands below, one (text, colour) each; long ones are wrapped, and cut after six lines.
     """
 
     picture: Image.Image
     lines: list[tuple[str, str]] = field(default_factory=list)
 
 
-def contact_sheet(cells: Sequence[Cell], *, columns: int = 4, width: int = 240) -> Image.Image:
-    """The cells in rows of ``columns``, each ``width`` pixels wide."""
+def contact_sheet(
+    cells: Sequence[Cell],
+    *,
+    columns: int = 4,
+    width: int = 240,
+    heading: tuple[str, str] | None = None,
+    scale: tuple[Image.Image, str, str, str] | None = None,
+) -> Image.Image:
+    """The cells in rows of ``columns``, each ``width`` pixels wide.
+
+    Args:
+        cells: the pictures.
+        columns: how many stand side by side.
+        width: of a cell in pixels.
+        heading: a line above all of them, and its colour: what they have in common.
+        scale: a colour bar below them (any size), what its left and right ends stand for, and what it measures.
+    """
+    sheet = _grid(cells, columns, width)
+    font = ImageFont.load_default(_FONT_SIZE)
+    above = [] if heading is None else wrap(heading[0], sheet.width - 2 * GAP, ImageFont.load_default(_HEAD_SIZE))
+    room = GAP + _HEAD_LEADING * len(above) if above else 0
+    made = Image.new("RGB", (sheet.width, room + sheet.height + (BAR + 2 * GAP if scale else 0)), PAPER)
+    pen = ImageDraw.Draw(made)
+    for number, text in enumerate(above):
+        place = (GAP, GAP + _HEAD_LEADING * number)
+        pen.text(place, text, fill=heading[1] if heading else INK, font=ImageFont.load_default(_HEAD_SIZE))
+    made.paste(sheet, (0, room))
+    if scale is not None:
+        _draw_scale(made, pen, room + sheet.height, scale, font)
+    return made
+
+
+def _draw_scale(
+    made: Image.Image, pen: ImageDraw.ImageDraw, top: int, scale: tuple[Image.Image, str, str, str], font: _Font
+) -> None:
+    bar, low, high, what = scale
+    left = GAP
+    pen.text((left, top), low, fill=INK, font=font)
+    left += round(font.getlength(low)) + GAP
+    made.paste(bar.convert("RGB").resize((BAR_WIDTH, BAR)), (left, top))
+    pen.rectangle((left, top, left + BAR_WIDTH - 1, top + BAR - 1), outline="#808080")
+    pen.text((left + BAR_WIDTH + GAP, top), f"{high}   {what}", fill=INK, font=font)
+
+
+def _grid(cells: Sequence[Cell], columns: int, width: int) -> Image.Image:
     font = ImageFont.load_default(_FONT_SIZE)
     made = [_drawn(cell, width, font) for cell in cells]
     rows = [made[start : start + columns] for start in range(0, len(made), columns)]
@@ -40,9 +86,9 @@ def contact_sheet(cells: Sequence[Cell], *, columns: int = 4, width: int = 240) 
     return sheet
 
 
-def _drawn(cell: Cell, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> Image.Image:
+def _drawn(cell: Cell, width: int, font: _Font) -> Image.Image:
     height = max(1, round(cell.picture.height * width / cell.picture.width))
-    lines = [(part, colour) for text, colour in cell.lines for part in wrap(text, width, font)]
+    lines = [(part, colour) for text, colour in cell.lines for part in wrap(text, width, font, _MOST_LINES)]
     made = Image.new("RGB", (width, height + LEADING * len(lines) + (4 if lines else 0)), PAPER)
     made.paste(cell.picture.convert("RGB").resize((width, height), Image.Resampling.LANCZOS))
     pen = ImageDraw.Draw(made)
@@ -51,8 +97,15 @@ def _drawn(cell: Cell, width: int, font: ImageFont.FreeTypeFont | ImageFont.Imag
     return made
 
 
-def wrap(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> list[str]:
-    """``text`` in lines of at most ``width`` pixels, broken between words; a longer word has a line of its own."""
+def wrap(text: str, width: int, font: _Font, most: int | None = None) -> list[str]:
+    """``text`` in lines of at most ``width`` pixels, broken between words; what does not fit ends in an ellipsis.
+
+    Args:
+        text: any.
+        width: in pixels.
+        font: it is drawn with.
+        most: lines; None for as many as it takes.
+    """
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else word
@@ -60,4 +113,17 @@ def wrap(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFo
             lines[-1] = longer
         else:
             lines.append(word)
-    return lines or [""]
+    kept = lines[:most]
+    if kept and len(kept) < len(lines):
+        kept[-1] += _MORE
+    return [_shortened(line, width, font) for line in kept] or [""]
+
+
+def _shortened(line: str, width: int, font: _Font) -> str:
+    """A line that fits; where letters must go, an ellipsis says so."""
+    if font.getlength(line) <= width:
+        return line
+    bare = line.removesuffix(_MORE)
+    while bare and font.getlength(bare + _MORE) > width:
+        bare = bare[:-1].rstrip()
+    return bare + _MORE

@@ -17,7 +17,7 @@ from vlcli.engine.trackers import Tracker, read_log
 from vlcli.metrics.baseline import suspicious
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Training
-from vlcli.report.curves import draw_curves, loss_series
+from vlcli.report.curves import draw_curves, loss_series, score_series
 from vlcli.stages.assembly import Assembly, assemble, check_task
 from vlcli.stages.base import StageContext, StageResult
 from vlcli.stages.rehearsal import rehearse
@@ -148,5 +148,9 @@ def _result(context: StageContext, parts: Assembly, outcome: Outcome, facts: dic
 
 
 def draw_curve(log: Path) -> Path | None:
-    """The loss over the steps as ``loss.png`` beside the log; None without a log or without matplotlib."""
-    return draw_curves(loss_series(read_log(log)), log.with_name("loss.png"))
+    """Losses over the steps, and below them the validation's scores, as ``loss.png`` beside the log.
+
+    None without a log or without matplotlib.
+    """
+    rows = read_log(log)
+    return draw_curves(loss_series(rows), log.with_name("loss.png"), scores=score_series(rows))
