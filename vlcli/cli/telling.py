@@ -20,8 +20,8 @@ def tell_plan(resolved: Resolved, options: Options, request: Any) -> int:
     """``--dry-run``: every stage, what would be done, why, where; returns the exit code a run would fail with."""
     from vlcli.recipe.validate import shallow
 
-    problems = shallow(resolved)
     planner, steps = planning.make(resolved, options)
+    problems = shallow(resolved, [step.name for step in steps if step.action in ("run", "resume", "blocked")])
     blocked = [step for step in steps if step.action == "blocked"]
     if request.json_:
         console.out_json(
