@@ -213,3 +213,23 @@ def test_recipes_over_seeds(vlcli):
 def test_rank_one_says_nothing(vlcli):
     ended = vlcli("run", "mine.yaml", "--dry-run", env={"RANK": "1"})
     assert ended.out == ""
+
+
+def test_a_terminal_that_is_closed_ends_the_run_in_order(vlcli, tmp_path):
+    import pty
+
+    environment = {**os.environ, **FAKE, "FAKE_SLEEP": "0.4", "OMP_NUM_THREADS": "1", "TERM": "xterm"}
+    words = [sys.executable, "-m", "vlcli", "run", "mine.yaml", "--plugin", str(PLUGIN)]
+    child, terminal = pty.fork()
+    if not child:
+        heeding()
+        os.chdir(tmp_path)
+        os.execve(sys.executable, words, environment)
+    log = tmp_path / "runs" / "mine" / "pretrain" / "log.txt"
+    for _ in range(400):
+        if log.exists():
+            break
+        time.sleep(0.05)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 129
+    assert len(log.read_text().split()) < 4

@@ -16,7 +16,7 @@ from tests.engine.test_loop import Told, losses, make, same
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.checkpoint import Checkpoints, read_state
 from vlcli.engine.ema import Ema
-from vlcli.engine.files import sweep
+from vlcli.engine.files import follow_mask, sweep
 from vlcli.engine.learner import build_learner
 from vlcli.engine.loop import Score
 from vlcli.engine.weights import first_not_finite, refuse_not_finite, save_tensors
@@ -250,3 +250,17 @@ def test_what_was_moved_away_and_not_replaced_comes_back(tmp_path):
         (tmp_path / name).mkdir()
     sweep(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000004"]
+
+
+def test_what_an_exporter_wrote_for_its_owner_alone_follows_the_mask(tmp_path):
+    (tmp_path / "model").mkdir()
+    for name, mode in (("a.safetensors", 0o600), ("b.json", 0o640)):
+        (tmp_path / "model" / name).touch()
+        (tmp_path / "model" / name).chmod(mode)
+    before = os.umask(0o022)
+    try:
+        follow_mask([tmp_path / "model", tmp_path / "nothing"])
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "model").iterdir()}
+    assert modes == {"a.safetensors": 0o644, "b.json": 0o640}
