@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from vlcli.cli import app
 from vlcli.data.readers.generic import Csv, JsonLines
+from vlcli.errors import Problem
+from vlcli.recipe import validate
 from vlcli.stages import first_rows
 from vlcli.stages.first_rows import Peek, peek
 
@@ -133,3 +135,15 @@ def test_of_a_large_table_only_the_first_rows_are_read(folder, monkeypatch, make
     found = peek({"name": name, "file": "big", "only": {"part": "b"}}, folder)
     assert isinstance(found, Peek)
     assert (found.whole, len(found.examples), found.images()) == (False, first_rows.ROWS, ["p0"])
+
+
+def test_packages_that_are_absent_are_told_once_and_with_their_place(folder, monkeypatch):
+    def lacking(kind, spec, key=""):
+        return [Problem(key, "needs packages that are not installed", code=4)] if kind == "extractors" else []
+
+    monkeypatch.setattr(validate.registry, "lacking_early", lacking)
+    (folder / "r.yaml").write_text(RECIPE.format(seen=GOOD, read=GOOD, judged=GOOD, task="classification"))
+    for words in ([], ["--deep"]):
+        ended = CliRunner().invoke(app, ["validate", "r.yaml", *words])
+        assert ended.exit_code == 4
+        assert ended.stderr.count("r.yaml:6: stages.regions.extractor: needs packages") == 1

@@ -132,7 +132,8 @@ def _known(resolved: Resolved, use: Use) -> list[Problem]:
 
 def _lacking(resolved: Resolved, use: Use) -> list[Problem]:
     try:
-        return [_placed(resolved, fault, use.key) for fault in registry.lacking_early(use.kind, use.spec, use.key)]
+        early = registry.lacking_early(use.kind, use.spec, use.key)
+        return [_placed(resolved.document, fault, use.key) for fault in early]
     except ComponentError:  # unknown: that has been said
         return []
 
