@@ -133,6 +133,7 @@ WAYS: dict[str, Way] = {
     "vlcli doctor": Way("torch and torchvision"),
     "vlcli runs": Way("stages done"),
     "vlcli runs --clean --yes": Way("stages done"),
+    "vlcli runs --clean": Way("stages done", ("--yes",)),
     "vlcli run own.yaml": Way("accuracy", TINY),
     "vlcli run table.yaml": Way("accuracy"),
     "vlcli data stats table.yaml": Way("csv"),

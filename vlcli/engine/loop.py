@@ -330,9 +330,8 @@ class Loop:
     def chosen(self, outcome: Outcome) -> tuple[Outcome, dict[str, Tensor]]:
         """The weights that this run leaves, and the outcome that is true of them; for rank 0.
 
-        They are the best of the validation data, else the last (averaged, where averages are kept). A best that is
-        damaged is made again from the checkpoint of its step; where that is gone, the last weights are scored and stand
-        in for it.
+        They are the best of the validation data, else the last (averaged, where kept). A damaged best is made again
+        from the checkpoint of its step; where that is gone, the last weights are scored and stand in for it.
         """
         if outcome.best < 0:
             return outcome, self._last_weights()
