@@ -106,7 +106,8 @@ _BY_NAME = tuple(
         (rf"{_SHARES}|\w+_share", Between(0, 1)),
         (r"temperature", Between(0, 1e6, above=True)),
         (r"eps|(?:\w+_)?std", Between(0, 1000)),
-        (r"queue|memory|codes", Between(1, 10**9)),
+        (r"memory", Between(0, 10**9)),  # retrieval: at 0 every encoded row waits on disk
+        (r"queue|codes", Between(1, 10**9)),
         (_SIZES, Between(0, 65_536)),
         (_COUNTS, Between(0, 10**9)),
         (r"(?:\w+_)?weight", Between(-1e6, 1e6)),

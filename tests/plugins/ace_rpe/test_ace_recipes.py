@@ -68,10 +68,11 @@ def test_rows_differ_in_positions_alone(row: str, way: str) -> None:
     wanted = {
         "none": {},
         "ape": {"joint_text_position", "joint_image_position"},
-        "rpe": {"joint_text_position", "joint_image_position"},
+        "rpe": {"joint_text_position", *(["joint_image_position"] if way == "both" else [])},
         "ape-rpe": {"joint_text_position", "joint_image_position"},
     }
     assert set(given) == set(wanted.get(row, {"cross_position"}))
+    assert ("shaw" in str(given.get("joint_image_position"))) == (way == "both" and "rpe" in row.split("-"))
     assert resolved.recipe.model.get("bidirectional", False) == (way == "both")
     assert ("assignment" in resolved.stages) == (way != "both")  # two pictures in one chain: words alone ask
 
@@ -91,6 +92,9 @@ BUILT = (
     "ace-rpe/both",
     "ace-rpe/finetune-only",
     "ace-rpe/table1-ape-rpe",
+    "ace-rpe/table1-rpe",
+    "ace-rpe/both-rpe",
+    "ace-rpe/both-ape-rpe",
 )
 
 
