@@ -262,7 +262,7 @@ class Pipeline(Dataset[Sample]):
         if self.store is None or self.augments or not needs.regions or needs.pixels or needs.concepts:
             return {}
         names = dict.fromkeys(name for _, code in picks for name in self.examples[code % self.total].images)
-        return RegionTable(self.store, list(names), self._fields, self.multiple).images if names else {}
+        return RegionTable(self.store, list(names), self._fields, self.multiple).images() if names else {}
 
     def _states(self, picks: list[Pick], keys: list[str]) -> NDArray[np.uint64]:
         """What the generators of each example start from (B, corruptions + 1, 4): the last numbers the example."""

@@ -22,8 +22,8 @@ _TEXTS = ("box_ids",)
 class RegionTable:
     """The regions of several pictures.
 
-    Attributes:
-        images: by name, with arrays that are views on the table's: each knows its table and row.
+    The table does not hold on to the pictures made from it: in a circle of references, arrays would live until Python
+    looks for circles.
 
     Args:
         store: where they are.
@@ -48,24 +48,28 @@ class RegionTable:
         self.fields = {name: _field(found, name, ~self.mask) for name in FILLS if _source(found, name) in found}
         texts = "box_ids" in fields
         self.box_ids = [_texts(store, name) for name in names] if texts else [None] * len(names)
-        self._originals = self._views(names, found)
-        self.images = dict(zip(names, self._originals, strict=True))
+        self._names, self._parts = list(names), self._views(found)
 
-    def _views(self, names: Sequence[str], found: dict[str, NDArray[Any]]) -> list[ImageSample]:
-        """A picture for each row. Its arrays are of the store's types, not to be written into."""
+    def images(self) -> dict[str, ImageSample]:
+        """A picture for each row, by name. Its arrays are of the store's types, not to be written into."""
+        made = {}
+        for row, (name, size, parts) in enumerate(zip(self._names, self.sizes.tolist(), self._parts, strict=True)):
+            features, boxes, fields, ids = parts
+            made[name] = ImageSample(name, tuple(size), features, boxes, fields, ids, row=(self, row))
+        return made
+
+    def _views(self, found: dict[str, NDArray[Any]]) -> list[tuple[Any, Any, dict[str, Any], list[str] | None]]:
+        """Features, boxes, fields and ids of each picture."""
         shown = {"features": found["features"].view(), "boxes": self.boxes.view()}
         shown |= {name: found[_source(found, name)].view() for name in self.fields}
         for array in shown.values():
             array.flags.writeable = False
-        counts, sizes = self.mask.sum(1).tolist(), self.sizes.tolist()
         features, boxes = shown.pop("features"), shown.pop("boxes")
-        images = []
-        for row, (name, count) in enumerate(zip(names, counts, strict=True)):
+        parts = []
+        for row, count in enumerate(self.mask.sum(1).tolist()):
             own = {field: array[row, :count] for field, array in shown.items()}
-            image = ImageSample(name, tuple(sizes[row]), features[row, :count], boxes[row, :count], own)
-            image.box_ids, image.row = self.box_ids[row], (self, row)
-            images.append(image)
-        return images
+            parts.append((features[row, :count], boxes[row, :count], own, self.box_ids[row]))
+        return parts
 
     def regions(self, images: Sequence[ImageSample]) -> Regions | None:
         """Pictures of this table as a batch, gathered in array operations; None where more than features was replaced.
@@ -76,10 +80,10 @@ class RegionTable:
         rows, changed = [], []
         for place, image in enumerate(images):
             row = image.row[1] if image.row is not None else 0
-            own = self._originals[row]
-            if image.features is not own.features:
+            features, boxes, fields, ids = self._parts[row]
+            if image.features is not features:
                 changed.append((place, image.features))
-            if image.boxes is not own.boxes or image.fields is not own.fields or image.box_ids is not own.box_ids:
+            if image.boxes is not boxes or image.fields is not fields or image.box_ids is not ids:
                 return None
             rows.append(row)
         if any(array is None or len(array) != int(self.mask[rows[place]].sum()) for place, array in changed):
@@ -87,7 +91,7 @@ class RegionTable:
         return self._gathered(rows, changed)
 
     def _gathered(self, rows: list[int], changed: list[tuple[int, Any]]) -> Regions:
-        whole = not changed and rows == list(range(len(self._originals)))
+        whole = not changed and rows == list(range(len(self._parts)))
         pick = slice(None) if whole else np.array(rows, np.int64)
         features = self.features[pick]
         for place, array in changed:
