@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader
 
+from vlcli.data.ahead import Ahead
 from vlcli.data.sampler import Batches
 from vlcli.errors import DataError, VlcliError
 from vlcli.nn.batch import Batch
@@ -37,7 +38,7 @@ class Loader:
     Args:
         data: where batches come from.
         batches: which ones.
-        workers: processes that load; 0 loads in this one.
+        workers: processes that load; 0 loads in this one, a batch ahead in a thread.
         context: how workers start.
     """
 
@@ -62,7 +63,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         self.busy = True
-        source = iter(self._source)
+        source = Ahead(iter(self._source)) if self._source.num_workers == 0 else iter(self._source)
         try:
             while (batch := next(source, None)) is not None:
                 if isinstance(batch, NothingReadableError) and self.batches.world == 1:
@@ -74,6 +75,8 @@ class Loader:
                 self._unreadable.update(batch.unreadable)
                 yield batch
         finally:
+            if isinstance(source, Ahead):
+                source.close()
             del source  # a traceback would keep it, and with it the workers, alive
             self.busy = self._source is None
 
