@@ -135,6 +135,7 @@ class MaskedRoI(Objective):
 
     paper = "DiMBERT, Liu et al. 2021, Table 4 (MOP)"
     requires = frozenset({"fuse"})
+    inputs = frozenset({"regions"})
 
     def __init__(self, model: Model, facts: Facts, *, probability: float = 0.15, view: str = "corrupted") -> None:
         super().__init__(model, facts)

@@ -170,6 +170,7 @@ class DETR(Model):
 
     paper = "DETR, Carion et al., ECCV 2020, arXiv:2005.12872"
     capabilities = frozenset({"image", "boxes", "detect"})
+    describes_boxes = False
     slots: ClassVar[Mapping[str, Slot]] = {"position": Slot.of("position", ["pairs"], ["cell"])}
 
     def __init__(

@@ -85,6 +85,7 @@ class MaskedObject(Objective):
 
     paper = "LXMERT, Tan and Bansal 2019, section 3.1.2; airsplay/lxmert for as_released"
     requires = frozenset({"fuse"})
+    inputs = frozenset({"regions"})
 
     def __init__(
         self,

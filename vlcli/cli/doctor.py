@@ -157,7 +157,7 @@ def _components(plugin: list[str] | None) -> Callable[[], Iterator[Finding]]:
 
 def component_findings(code: int, out: str, err: str) -> list[Finding]:
     """Broken and doubly registered components."""
-    if code != 0:
+    if code not in (0, 4) or not out.strip():  # 4: listed, and some are broken
         cause = (err.strip().splitlines() or [f"code {code}"])[-1]
         return [Finding("components", "wrong", f"listing them fails: {cause}", "see vlcli ls --check -vv")]
     rows = json.loads(out)["components"]
@@ -165,7 +165,8 @@ def component_findings(code: int, out: str, err: str) -> list[Finding]:
     for row in rows:
         if row.get("broken"):
             where = f"{row['kind'][:-1]} {row['name']}"
-            found.append(Finding(where, "wrong", row["broken"], f"reinstall or remove {row['distribution']}"))
+            told = f"{row['broken']} ({row['place']})" if row.get("place") else row["broken"]
+            found.append(Finding(where, "wrong", told, f"update, reinstall or remove {row['distribution']}"))
         elif row.get("lacks"):
             missing, _, install = row["lacks"].partition("; ")
             found.append(Finding(f"{row['kind'][:-1]} {row['name']}", "note", missing, install))

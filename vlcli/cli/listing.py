@@ -28,7 +28,7 @@ def ls(
 
     o.load_plugins(plugin)
     found = entries(kind)
-    broken = {(b.entry.kind, b.entry.name, b.entry.distribution): b.cause for b in status(kind)} if check else {}
+    broken = {(b.entry.kind, b.entry.name, b.entry.distribution): b for b in status(kind)} if check else {}
     rows = [
         {"kind": e.kind, "name": e.name, "distribution": e.distribution, "version": e.version, "value": e.value}
         for e in found
@@ -37,12 +37,13 @@ def ls(
         rows = [{**row, "about": about(row["name"])} for row in rows]
     for row in rows:
         if check:
-            row["broken"] = broken.get((row["kind"], row["name"], row["distribution"]), "")
-            recipe = row["kind"] == "recipes"
-            row["lacks"] = "" if recipe else lacking(row["kind"], f"{row['distribution']}:{row['name']}")
+            fault = broken.get((row["kind"], row["name"], row["distribution"]))
+            row |= {"broken": fault.cause if fault else "", "place": fault.place if fault else ""}
+            known = row["kind"] != "recipes" and not fault
+            row["lacks"] = lacking(row["kind"], f"{row['distribution']}:{row['name']}") if known else ""
     if json_:
         console.out_json({"components": rows})
-        return
+        _end(bool(broken))
     tells = ["about"] if kind == "recipes" else []
     columns = ["kind", "name", "from", *tells] + (["state"] if check else [])
     cells = [
@@ -51,10 +52,19 @@ def ls(
         for r in rows
     ]
     console.table(columns, cells)
+    _end(bool(broken))
 
 
 def _state(row: dict[str, Any]) -> str:
-    return f"broken: {row['broken']}" if row["broken"] else row["lacks"] or "ok"
+    """A component's state in words, with its author's file and line where it is broken."""
+    place = f" ({row['place']})" if row["place"] else ""
+    return f"broken: {row['broken']}{place}" if row["broken"] else row["lacks"] or "ok"
+
+
+def _end(broken: bool) -> None:
+    """Leave with the code of a broken component where there is one; what was listed stands."""
+    if broken:
+        raise typer.Exit(4)
 
 
 @guarded

@@ -83,11 +83,11 @@ class Reader:
 
     def files(self) -> list[Path]:
         """The annotation files it will read: checked before a run starts, hashed into the stage's key."""
-        raise AttributeError(f"{type(self).__name__} does not name its files")
+        raise NotImplementedError(f"{type(self).__name__} does not name its files")
 
     def read(self) -> list[Example]:
         """Every example of the split, in the file's order."""
-        raise AttributeError(f"{type(self).__name__} has no examples")
+        raise NotImplementedError(f"{type(self).__name__} has no examples")
 
     def first_examples(self, count: int) -> list[Example]:
         """The first few examples, read without the rest; none where its files do not allow that."""

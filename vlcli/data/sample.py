@@ -174,7 +174,7 @@ class Corruption:
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         """Change ``sample`` (a fork) by replacing its parts, and leave marks."""
-        raise AttributeError(f"{type(self).__name__} does not say how it corrupts {sample.key!r}")
+        raise NotImplementedError(f"{type(self).__name__} does not say how it corrupts {sample.key!r}")
 
 
 def generator(seed: int, epoch: int, key: str, name: str) -> np.random.Generator:

@@ -97,7 +97,7 @@ class Drawing:
 
     def draw(self, scene: Scene) -> list[Path]:
         """Draw into ``scene.folder``; returns the files, pictures first."""
-        raise AttributeError(f"{type(self).__name__} draws nothing")
+        raise NotImplementedError(f"{type(self).__name__} draws nothing")
 
 
 def new_figure(width: float, height: float) -> Any:

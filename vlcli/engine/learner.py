@@ -223,6 +223,7 @@ def build_learner(model: Any, objectives: list[Any], facts: Facts, *, seed: int 
     torch.manual_seed(seed)
     made = build_model(model, facts)
     check_capabilities(made, parts)
+    check_inputs(made, parts)
     heads: dict[str, Objective] = {}
     for part in parts:
         torch.manual_seed(seed ^ zlib.crc32(part.name.encode()))  # heads do not depend on one another's order
@@ -250,6 +251,31 @@ def check_capabilities(model: Any, parts: list[Part]) -> None:
                     hint="choose another model or drop the objective (vlcli show NAME tells what each can)",
                 )
             )
+    if problems:
+        raise RecipeError(problems)
+
+
+def check_inputs(model: Model, parts: list[Part]) -> None:
+    """Refuse objectives about what the model does not read (regions of a model of pixels), or lacks a method for.
+
+    Raises:
+        RecipeError: every one that asks for more.
+    """
+    needs, name = model.needs(), type(model).__name__
+    reads = sorted(field for field in ("text", "regions", "concepts", "pixels") if getattr(needs, field))
+    problems = []
+    for number, part in enumerate(parts):
+        kind = registry.load("objectives", part.spec["name"])
+        lacking = sorted(field for field in kind.inputs if not getattr(needs, field))
+        missing = sorted(method for method in kind.calls if getattr(type(model), method) is getattr(Model, method))
+        if lacking:
+            what, got = f"needs a model that reads: {', '.join(lacking)}", f"{name}, which reads: {', '.join(reads)}"
+        elif missing:
+            what, got = f"needs a model with: {', '.join(missing)}", f"{name}, which has none"
+        else:
+            continue
+        hint = "choose another model or drop the objective (vlcli show NAME tells what each can)"
+        problems.append(Problem(f"objectives[{number}]", f"{part.name!r} {what}", got=got, hint=hint))
     if problems:
         raise RecipeError(problems)
 

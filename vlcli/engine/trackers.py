@@ -25,7 +25,7 @@ class Tracker:
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """``values`` after ``step`` optimizer steps."""
-        raise AttributeError(f"{type(self).__name__} does not log")
+        raise NotImplementedError(f"{type(self).__name__} does not log")
 
     def close(self) -> None:
         """The run is over."""

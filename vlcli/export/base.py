@@ -62,4 +62,4 @@ class Exporter:
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         """Write ``trained`` into ``folder``, which exists; check what was written against the original."""
-        raise AttributeError(f"{type(self).__name__} does not export")
+        raise NotImplementedError(f"{type(self).__name__} does not export")

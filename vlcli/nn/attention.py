@@ -75,7 +75,7 @@ class Attention(nn.Module):
         Returns:
             (B, H, Tq, d), (B, H, Tk, d), (B, H, Tk, d); keys and values None where ``k_in`` is.
         """
-        raise AttributeError(f"{type(self).__name__} does not project")
+        raise NotImplementedError(f"{type(self).__name__} does not project")
 
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
         """The context (B, Tq, dim), mixed over heads."""

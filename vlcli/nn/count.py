@@ -64,7 +64,9 @@ def model_macs(model: Model, needs: Needs, facts: Facts, images: int = 1) -> dic
     light.eval().requires_grad_(False)  # torch's counter fails on views of parameters that want gradients
     try:
         return _passes(light, needs, facts, images, "meta")
-    except NotImplementedError:  # what a pass does next depends on values, e.g. a row for each real box
+    except NotImplementedError as error:  # what a pass does next depends on values, e.g. a row for each real box
+        if "meta" not in str(error):  # the model's own: it lacks a method
+            raise
         earnest = copy.deepcopy(light).to_empty(device="cpu")
         for tensor in [*earnest.parameters(), *earnest.buffers()]:
             tensor.zero_()

@@ -209,6 +209,8 @@ class Model(nn.Module):
     """Whether :meth:`fuse` is fed by ``encode_*`` (LXMERT, ALBEF) or by ``embed_*`` (single-stream models)."""
     many_images: ClassVar[bool] = False
     """Whether :meth:`fuse` takes several pictures of one example as one sequence."""
+    describes_boxes: ClassVar[bool] = True
+    """With the capability ``boxes``: whether ``encode_image`` gives one state for each given box."""
     finishes: ClassVar[bool] = False
     """Whether ``encode_*`` and ``fuse`` take ``rows``: the tokens to be finished (``all``, ``text``, ``pooled``)."""
     readouts: ClassVar[frozenset[str]] = frozenset()
@@ -339,8 +341,9 @@ class Model(nn.Module):
         """Depth of a parameter for layer-wise decay: 0 for embeddings; None where depth has no meaning."""
         return None
 
-    def _cannot(self, what: str) -> AttributeError:
-        return AttributeError(f"{type(self).__name__} has no {what}; its capabilities are {sorted(self.capabilities)}")
+    def _cannot(self, what: str) -> NotImplementedError:
+        can = ", ".join(sorted(self.capabilities)) or "none"
+        return NotImplementedError(f"{type(self).__name__} has no {what}; its capabilities: {can}")
 
 
 def init_scale(std: InitStd, width: int, published: int = 768) -> float:

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from vlcli.nn.batch import Batch, View
+from vlcli.errors import DataError
+from vlcli.nn.batch import Batch, Images, Text, View
 from vlcli.nn.generation import Generated, Generation, generate
 from vlcli.nn.model import Fused, Model, Recorder, States
 
@@ -62,12 +63,12 @@ class Step:
 
     def text(self, view: str = "clean", rows: Rows = "all") -> States:
         """Unique texts of a view, alone: N rows. ``rows`` are the tokens that will be read (see ``Model.finishes``)."""
-        text = self.view(view).text
+        text = self._texts(view)
         return self._finished(("text", id(text)), rows, lambda own: self.model.encode_text(text, self.record, **own))
 
     def image(self, view: str = "clean", rows: Rows = "all") -> States:
         """Unique images of a view, alone: M rows."""
-        images = self.view(view).images
+        images = self._images(view)
         key = ("image", id(images))
         return self._finished(key, rows, lambda own: self.model.encode_image(images, self.record, **own))
 
@@ -138,7 +139,7 @@ class Step:
     def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[States, States]:
         if self.model.fuse_takes == "encodings":
             return self.text(text_view), self.image(image_view)
-        text, images = self.view(text_view).text, self.view(image_view).images
+        text, images = self._texts(text_view), self._images(image_view)
         return (
             self._once(("embed", id(text)), lambda: self.model.embed_text(text)),
             self._once(("embed", id(images)), lambda: self.model.embed_image(images)),
@@ -170,6 +171,36 @@ class Step:
             layout.source = layout.source + number
             whole = whole + layout
         return States(torch.cat([part.hidden for part in parts], 1), whole, extra=parts[0].extra)
+
+    def _texts(self, view: str) -> Text:
+        """The texts of a view.
+
+        Raises:
+            DataError: there are none.
+        """
+        text = self.view(view).text
+        if text is None:
+            raise DataError(
+                "The model reads texts, and these examples have none.",
+                where=type(self.model).__name__,
+                hint="name the column of the sentences (vlcli data stats RECIPE shows the first examples)",
+            )
+        return text
+
+    def _images(self, view: str) -> Images:
+        """The pictures of a view.
+
+        Raises:
+            DataError: there are none.
+        """
+        images = self.view(view).images
+        if images is None:
+            raise DataError(
+                "The model looks at pictures, and these examples have none.",
+                where=type(self.model).__name__,
+                hint="use data with pictures, or an objective on words alone",
+            )
+        return images
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         if key not in self._done:

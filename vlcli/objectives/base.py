@@ -72,6 +72,10 @@ class Objective(nn.Module):
     paper: ClassVar[str] = ""
     requires: ClassVar[frozenset[str]] = frozenset()
     """Capabilities the model must have."""
+    inputs: ClassVar[frozenset[str]] = frozenset()
+    """What the model must be fed, by the fields of ``Needs``: ``text``, ``regions``, ``pixels``, ``concepts``."""
+    calls: ClassVar[frozenset[str]] = frozenset()
+    """Methods of ``Model`` that the model must have of its own beside those of its capabilities: ``word_table``."""
     reads: ClassVar[tuple[str, ...]] = ()
     """Objectives whose outcome this one reads; they run before it.
 
@@ -122,15 +126,15 @@ class Objective(nn.Module):
             step: shared passes over the batch.
             others: outcomes of the objectives named in ``reads``.
         """
-        raise AttributeError(f"{type(self).__name__} has no forward")
+        raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def predict(self, step: Step) -> dict[str, Tensor]:
         """What a task decodes, by name, each (B, ...): usually ``logits``."""
-        raise AttributeError(f"{type(self).__name__} predicts nothing")
+        raise NotImplementedError(f"{type(self).__name__} predicts nothing")
 
     def embed(self, step: Step, side: Literal["text", "image"]) -> Tensor:
         """A vector of each unique sentence (N, D) or picture (M, D), whose products rank; the other side may lack."""
-        raise AttributeError(f"{type(self).__name__} gives no vectors")
+        raise NotImplementedError(f"{type(self).__name__} gives no vectors")
 
     def before_step(self, step: Step) -> None:
         """Called before the forward of every optimizer step (momentum updates)."""

@@ -70,6 +70,13 @@ class ImageClassification(Objective):
         """(B, C)."""
         states = step.image(view)
         rows = step.view(view).image_rows[:, 0]
+        if self.head is not None and states.pooled is None:
+            raise ComponentError(
+                "The model gives no vector for a whole picture, and has no classifier of pictures.",
+                where="objective image-classification",
+                got=type(step.model).__name__,
+                expected="a model whose encode_image gives `pooled` or scores: deit, swin, albef, vlmo",
+            )
         scores = states.extra["logits"] if self.head is None else self.head(states.pooled)
         return scores[rows]
 

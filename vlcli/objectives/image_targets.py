@@ -108,7 +108,7 @@ class Frozen:
 
     def read(self) -> nn.Module:
         """From its file."""
-        raise AttributeError(f"{type(self).__name__} reads nothing")
+        raise NotImplementedError(f"{type(self).__name__} reads nothing")
 
 
 class FeatureTarget(Frozen):

@@ -30,7 +30,7 @@ class Tokenizer(nn.Module):
 
     def forward(self, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
         """(M, rows * columns) ids of pixels (M, 3, H, W)."""
-        raise AttributeError(f"{type(self).__name__} gives no ids")
+        raise NotImplementedError(f"{type(self).__name__} gives no ids")
 
 
 class _Conv(nn.Module):

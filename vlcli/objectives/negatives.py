@@ -41,12 +41,14 @@ def stack_states(parts: Sequence[States]) -> States:
     longest = max(part.hidden.shape[1] for part in parts)
     missing = [longest - part.hidden.shape[1] for part in parts]
     hidden = torch.cat([F.pad(part.hidden, (0, 0, 0, more)) for part, more in zip(parts, missing, strict=True)])
+    vectors = [part.pooled for part in parts if part.pooled is not None]
+    pooled = torch.cat(vectors) if len(vectors) == len(parts) else None
     if not any(missing) and all(_is_shared(part.layout) for part in parts):
-        return States(hidden, parts[0].layout)
+        return States(hidden, parts[0].layout, pooled)
     layouts = [_padded(part.layout.expand(len(part.hidden)), more) for part, more in zip(parts, missing, strict=True)]
     values = {name: [getattr(layout, name) for layout in layouts] for name in _LAYOUT}
     joined = {name: torch.cat(found) for name, found in values.items() if all(v is not None for v in found)}
-    return States(hidden, replace(layouts[0], runs=_runs(layouts[0]), **joined))
+    return States(hidden, replace(layouts[0], runs=_runs(layouts[0]), **joined), pooled)
 
 
 def _is_shared(layout: Layout) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vlcli.errors import DataError
+from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Pixels
 from vlcli.nn.model import Facts, Model, initialise
 from vlcli.nn.step import Step
@@ -31,6 +31,14 @@ class RegionLabels(Objective):
 
     def __init__(self, model: Model, facts: Facts, *, attributes: float = 1.0, view: str = "clean") -> None:
         super().__init__(model, facts)
+        if not model.describes_boxes:
+            raise ComponentError(
+                "The model does not describe each given box by a state of its own.",
+                where="objective region-labels",
+                got=type(model).__name__,
+                expected="a model such as region-classifier or faster-rcnn",
+                hint="train a detector with the objective `detection`",
+            )
         self.attributes, self.view = attributes, view
         self.class_head = nn.Linear(self.dim, facts.region_classes)
         self.attribute_head = nn.Linear(self.dim, facts.region_attributes) if attributes else None
@@ -39,8 +47,8 @@ class RegionLabels(Objective):
     def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
         """Cross-entropies and accuracies over the boxes whose label is known."""
         pixels, hidden = self._pixels(step), step.image(self.view).hidden
-        losses, metrics = {}, {}
         assert pixels.classes is not None
+        losses, metrics = {}, {}
         losses["class"], metrics["class_accuracy"] = _score(self.class_head(hidden), pixels.classes, pixels.box_mask)
         if self.attribute_head is not None:
             labels = torch.full_like(pixels.classes, -1) if pixels.attributes is None else pixels.attributes

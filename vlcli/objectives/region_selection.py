@@ -36,6 +36,7 @@ class RegionSelection(Objective):
 
     paper = "DiMBERT, Liu et al. 2021, section 4.3; VL-BERT, Su et al. 2020, section 4.2.3"
     requires = frozenset({"fuse"})
+    inputs = frozenset({"text", "regions"})
 
     def __init__(
         self,
@@ -85,7 +86,17 @@ class RegionSelection(Objective):
 
 
 def target_boxes(batch: Batch, like: Tensor) -> Tensor:
-    """(B, 4) what the expressions speak of, in shares of their pictures."""
+    """(B, 4) what the expressions speak of, in shares of their pictures.
+
+    Raises:
+        DataError: the examples say of no box.
+    """
+    if "box" not in batch.targets:
+        raise DataError(
+            "The examples do not say which box they speak of.",
+            where="objective region-selection",
+            expected="a data set of referring expressions (e.g. refcoco), whose examples have the target `box`",
+        )
     return torch.as_tensor(batch.targets["box"], dtype=like.dtype, device=like.device)
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from vlcli import __version__, registry
-from vlcli.errors import ComponentError
+from vlcli.errors import ComponentError, VlcliError
 from vlcli.recipe import ledger
 from vlcli.recipe.components import Use, merged_model, of_recipe, of_stage, split_options
 from vlcli.recipe.schema import Draw, Evaluate, Extract, Finetune, Recipe, Stage, TextOptions, Training, TrainVocabulary
 from vlcli.registry import Entry
+from vlcli.registry.contract import CONTRACTS, overrides, unforeseen
 from vlcli.registry.schema import Spec, as_spec
 
 SEEDED = ("pretrain", "finetune")
@@ -188,10 +189,14 @@ def _task_specs(recipe: Recipe, stage: Stage) -> list[Spec]:
     if task is None or not (isinstance(stage, Finetune | Evaluate) or _draws_data(stage)):
         return []
     made = registry.build("tasks", task)
+    if not overrides(type(made), "dataset", CONTRACTS["tasks"].bases):
+        return []  # a task without a data set of its own: the stage says so itself
     try:
         spec: Spec = dict(made.dataset())
-    except AttributeError:  # a task without a data set of its own: the stage says so itself
-        return []
+    except VlcliError:
+        raise
+    except Exception as error:
+        raise unforeseen(error, "tasks", task["name"], type(made)) from error
     split = "train" if isinstance(stage, Finetune) else getattr(stage, "split", None) or made.eval_split
     return [{**spec, "split": split}]
 

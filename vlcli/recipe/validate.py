@@ -15,7 +15,16 @@ from vlcli import registry
 from vlcli.errors import ComponentError, Problem, VlcliError
 from vlcli.recipe import keys, wiring
 from vlcli.recipe.check import by_place
-from vlcli.recipe.components import CHANGED, Use, dotted, merged_model, of_raw_stage, of_recipe, of_stage
+from vlcli.recipe.components import (
+    CHANGED,
+    Use,
+    dotted,
+    inherited_model,
+    merged_model,
+    of_raw_stage,
+    of_recipe,
+    of_stage,
+)
 from vlcli.recipe.load import Resolved
 from vlcli.recipe.schema import Stage, Training
 from vlcli.recipe.yaml import Document, Path_
@@ -94,12 +103,12 @@ def uses(resolved: Resolved, names: Iterable[str] | None = None) -> list[Use]:
 
 
 def _model_with_recipe(resolved: Resolved, name: str) -> list[Use]:
-    """The recipe's model with a stage's changes, where the stage does not name a model of its own."""
+    """The model it starts from with a stage's changes, where the stage does not name a model of its own."""
     stage = resolved.stages[name]
     own = getattr(stage, "model", None)
     if not isinstance(stage, Training) or own is None or "name" in own:
         return []
-    spec = merged_model(resolved.recipe, stage)
+    spec = inherited_model(resolved.recipe, stage)
     return [Use("models", spec, ("stages", name, "model"), {})] if spec and "name" in spec else []
 
 

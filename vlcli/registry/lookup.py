@@ -15,21 +15,24 @@ from pydantic import ValidationError
 
 from vlcli.errors import ComponentError, Problem, shown
 from vlcli.registry.bounds import has_bounds, number_fault
+from vlcli.registry.contract import blame, fault, origin
 from vlcli.registry.entries import Entry, entries, find
 from vlcli.registry.schema import Parameter, as_spec, parameters, validator
 
 
 @dataclass(frozen=True)
 class Broken:
-    """Why a component cannot be imported.
+    """Why a component cannot be used.
 
     Attributes:
         entry: which one.
         cause: one line.
+        place: ``file:line`` of its author's class, or of the line that fails; empty where it is not known.
     """
 
     entry: Entry
     cause: str
+    place: str = ""
 
 
 def load(kind: str, name: str) -> Any:
@@ -39,30 +42,42 @@ def load(kind: str, name: str) -> Any:
         ComponentError: unknown, ambiguous, or its import fails (the cause in one line).
     """
     entry = find(kind, name)
-    if entry.loaded is not None:
-        return entry.loaded
+    target = entry.loaded
     try:
-        return _import(entry.value)
+        target = _import(entry.value) if target is None else target
     except ComponentError:
         raise
     except Exception as error:
+        place = blame(error)
         raise ComponentError(
             f"The {kind[:-1]} {name!r} cannot be imported.",
-            where=f"{entry.distribution} {entry.version} ({entry.value})",
+            where=f"{entry.distribution} {entry.version} ({entry.value})" + (f", {place}" if place else ""),
             got=_cause(error),
-            hint=getattr(error, "hint", "") or "see what is broken: vlcli ls --check",
+            hint=getattr(error, "hint", "") or f"update, reinstall or remove {entry.distribution}",
         ) from error
+    if wrong := fault(kind, target):
+        raise ComponentError(
+            f"The {kind[:-1]} {name!r} is not what a {kind[:-1]} must be.",
+            where=origin(target) or f"{entry.distribution} {entry.version} ({entry.value})",
+            got=wrong,
+            hint="docs/seams.md lists the base class of each kind; this is for the author of the component",
+        )
+    return target
 
 
 def status(kind: str | None = None) -> list[Broken]:
     """Import every component of ``kind`` and tell which are broken (``ls --check``, ``doctor``)."""
     broken = []
     for entry in entries(kind):
+        if entry.kind == "recipes":
+            continue
         try:
-            if entry.kind != "recipes" and entry.loaded is None:
-                _import(entry.value)
+            target = _import(entry.value) if entry.loaded is None else entry.loaded
         except Exception as error:
-            broken.append(Broken(entry, _cause(error)))
+            broken.append(Broken(entry, _cause(error), blame(error)))
+            continue
+        if wrong := fault(entry.kind, target):
+            broken.append(Broken(entry, wrong, origin(target)))
     return broken
 
 
@@ -159,7 +174,7 @@ def describe(kind: str, name: str) -> dict[str, Any]:
         "paper": getattr(target, "paper", ""),
         "distribution": entry.distribution,
         "version": entry.version,
-        "origin": _origin(target),
+        "origin": origin(target),
         "parameters": [_parameter_row(p) for p in parameters(target).values()],
     }
 
@@ -185,13 +200,6 @@ def _parameter_row(parameter: Parameter) -> dict[str, Any]:
         if isinstance(default, str | int | float | bool | list | dict | type(None))
         else str(default),
     }
-
-
-def _origin(target: Any) -> str:
-    try:
-        return f"{inspect.getsourcefile(target)}:{inspect.getsourcelines(target)[1]}"
-    except (OSError, TypeError):
-        return ""
 
 
 def _remember(made: Any, spec: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from vlcli.nn.slots import build_model
 from vlcli.recipe.schema import TextOptions, Training
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.base import StageContext
+from vlcli.stages.model_choice import choose_model
 from vlcli.stages.readers import keep_answered, open_readers, refuse_held_out
 from vlcli.stages.stores import Stores, open_stores, require_stores
 from vlcli.stages.texts import make_tokenizer, refuse_endless, text_of
@@ -178,20 +179,12 @@ def _gives(context: StageContext, name: str, path: Path) -> bool:
     return context.kinds.get(name) not in NO_WEIGHTS and path.suffix != ".h5"
 
 
-def choose_model(context: StageContext, config: Training, bundle: Bundle | None) -> Spec | None:
-    """The model: a source's, else the recipe's, changed by the stage's own keys.
-
-    A source outside this recipe is the recipe's model where both have one name; a stage that names another model takes
-    nothing of either.
-    """
-    recipe, own = context.recipe.model, dict(config.model or {})
-    base = recipe if bundle is None else bundle.model_spec
-    inside = any(name in context.inputs for name in config.source)
-    if bundle is not None and recipe is not None and not inside:
-        base = {**base, **recipe} if recipe["name"] == bundle.model_spec["name"] else recipe  # type: ignore[dict-item]
-    if own.get("name", base["name"] if base else None) != (base or {}).get("name"):
-        return own
-    return {**(base or {}), **own} or None
+def _text_of(bundle: Bundle | None) -> TextOptions | None:
+    """A bundle's text options; its tokenizer stands for the vocabulary."""
+    if bundle is None or bundle.tokenizer is None:
+        return None
+    known = {key: value for key, value in bundle.text_options.items() if key in TextOptions.model_fields}
+    return TextOptions(**known)
 
 
 def _refuse_gaps(context: StageContext, model: Spec | None, objectives: list[Spec], data: list[Spec]) -> None:

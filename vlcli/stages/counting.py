@@ -19,7 +19,7 @@ from vlcli.recipe.load import Resolved
 from vlcli.recipe.schema import Training, TrainVocabulary
 from vlcli.registry import Spec, build, load
 from vlcli.stages.base import StageContext
-from vlcli.stages.rehearsal import planned_model
+from vlcli.stages.model_choice import planned_model
 from vlcli.stages.runner import context_of
 from vlcli.tasks.base import Task
 

@@ -16,7 +16,6 @@ from vlcli.data.reader import Reader
 from vlcli.data.references import REFERENCES
 from vlcli.data.sample import Example
 from vlcli.data.vocabulary import Tokenizer
-from vlcli.engine.bundle import find_bundle, read_bundle
 from vlcli.engine.learner import Learner, Part, build_learner, check_capabilities
 from vlcli.engine.optim import freeze, parameter_groups
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
@@ -26,8 +25,10 @@ from vlcli.features.extractor import grid_boxes
 from vlcli.nn.model import Facts
 from vlcli.recipe.schema import Training
 from vlcli.registry import Spec, as_spec
+from vlcli.registry.contract import blame, origin
 from vlcli.stages.assembly import make_transform, without_memory
 from vlcli.stages.base import StageContext
+from vlcli.stages.model_choice import planned_model
 from vlcli.stages.readers import plain
 from vlcli.tasks.base import Task
 
@@ -63,9 +64,22 @@ def rehearse(context: StageContext) -> list[Problem]:
         facts_of_error = {"got": error.got, "expected": error.expected, "hint": error.hint, "code": error.exit_code}
         return [Problem(place, what, **facts_of_error)]
     except Exception as error:
-        text = (str(error).strip() or "no message").split("\n")[0]
-        return [Problem(place, "one step on invented data fails", got=f"{type(error).__name__}: {text}", code=4)]
+        return [_unforeseen(context, place, error)]
     return []
+
+
+def _unforeseen(context: StageContext, place: str, error: Exception) -> Problem:
+    """A fault nobody has words for, by the component whose code it is in and its author's line."""
+    text = (str(error).strip() or "no message").split("\n")[0]
+    model, objectives, _ = _choices(context)
+    named = [("models", model["name"]), *(("objectives", as_spec(spec)["name"]) for spec in objectives)]
+    targets = {f"{kind[:-1]} {name!r}": registry.load(kind, name) for kind, name in named}
+    line = blame(error, *targets.values())
+    file = line.rpartition(":")[0]
+    whose = [name for name, target in targets.items() if origin(target).rpartition(":")[0] == file]
+    what = f"one step on invented data fails in the {whose[0]}" if whose else "one step on invented data fails"
+    hint = "the line is in the code that fails; -vv shows the traceback of a run"
+    return Problem(place, f"{what} ({line})", got=f"{type(error).__name__}: {text}", hint=hint, code=4)
 
 
 def _inside(place: str, key: str) -> str:
@@ -83,21 +97,6 @@ def _choices(context: StageContext) -> tuple[Spec, list[Spec], Task | None]:
     if missing:
         raise RecipeError([Problem(word, "nothing is named", hint=f"add `{word}:`") for word in missing])
     return model or {}, objectives, task
-
-
-def planned_model(context: StageContext, config: Training) -> Spec | None:
-    """The model a stage will have: that of what it starts from, else the recipe's, with its own changes."""
-    base = context.recipe.model
-    for name in config.source:
-        before = context.recipe.stages.get(name)
-        if isinstance(before, Training) and before is not config:
-            base = planned_model(context, before)
-        elif Path(name).exists() and find_bundle(name) is not None:
-            base = {**read_bundle(name).model_spec, **(base or {})}
-    own = dict(config.model or {})
-    if own.get("name", (base or {}).get("name")) != (base or {}).get("name"):
-        return own
-    return {**(base or {}), **own} or None
 
 
 def _facts(context: StageContext, task: Task | None, objectives: list[Spec], reader: Reader | None) -> Facts:
@@ -180,8 +179,26 @@ def _step(
         for objective in learner.objectives.values():
             objective.study([reader], data.tokenizer, None)  # type: ignore[operator]
     epoch = max(part.options.from_epoch for part in learner.parts.values())
-    learner.train()(batch, epoch=epoch).total.backward()
+    total = learner.train()(batch, epoch=epoch).total
+    if not total.requires_grad:
+        raise _idle(learner)
+    total.backward()
     learner.close_step()
+
+
+def _idle(learner: Learner) -> RecipeError:
+    """No objective found anything to do: the model would be saved as it was drawn."""
+    return RecipeError(
+        [
+            Problem(
+                "objectives",
+                "the objectives have nothing to learn from these data with this model",
+                got=", ".join(learner.objectives),
+                expected="examples with what they read (sentences, pictures, labels), and parameters that are trained",
+                hint="vlcli show NAME tells what an objective reads, vlcli data stats RECIPE what the data have",
+            )
+        ]
+    )
 
 
 class _Invented(Reader):

@@ -48,7 +48,7 @@ class Answering(Task):
 
     def count(self, readers: list[Any]) -> tuple[str, ...]:
         """The answers of the training questions that are worth a row."""
-        raise AttributeError(f"{type(self).__name__} makes no table")
+        raise NotImplementedError(f"{type(self).__name__} makes no table")
 
     def attach(self, facts: Facts) -> None:
         """The answer table the model was trained on."""

@@ -84,11 +84,11 @@ class Task:
 
     def objectives(self) -> list[Spec]:
         """What fine-tuning trains unless the recipe says otherwise."""
-        raise AttributeError(f"{type(self).__name__} has no default objectives")
+        raise NotImplementedError(f"{type(self).__name__} has no default objectives")
 
     def dataset(self) -> Spec:
         """The reader fine-tuning and evaluation use unless the recipe says otherwise (without ``split``)."""
-        raise AttributeError(f"{type(self).__name__} has no default data set")
+        raise NotImplementedError(f"{type(self).__name__} has no default data set")
 
     def arrange(self, readers: list[Any]) -> list[Any]:
         """The data sets as this task reads them (one example a picture, say); as they are by default."""
@@ -116,7 +116,7 @@ class Task:
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """Predictions of one batch: one mapping an example, with ``key``."""
-        raise AttributeError(f"{type(self).__name__} has no decode")
+        raise NotImplementedError(f"{type(self).__name__} has no decode")
 
     def predictions(self, step: Step, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
         """Predictions of one batch: what :meth:`decode` makes of the objectives' outputs; a generator overrides it.
@@ -130,7 +130,7 @@ class Task:
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         """Metrics over all predictions."""
-        raise AttributeError(f"{type(self).__name__} has no score")
+        raise NotImplementedError(f"{type(self).__name__} has no score")
 
     def evaluate(self, runner: Runner) -> Result:
         """The whole evaluation; tasks with a loop of their own (retrieval, grounding) override it."""

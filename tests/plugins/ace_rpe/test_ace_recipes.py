@@ -15,7 +15,7 @@ from vlcli.recipe.load import about, load
 from vlcli.recipe.schema import Finetune, Training
 from vlcli.recipe.validate import uses
 from vlcli.stages.counting import count
-from vlcli.stages.rehearsal import planned_model
+from vlcli.stages.model_choice import planned_model
 
 NAMES = sorted(name for name in registry.names("recipes") if name.split("/")[0] == "ace-rpe" and "photos" not in name)
 TINY = ("tiny/ace-rpe", "tiny/ace-rpe-grounding")
@@ -101,7 +101,7 @@ BUILT = (
 @pytest.mark.parametrize("name", BUILT)
 def test_every_stage_s_model_can_be_built(name: str) -> None:
     resolved = load(name)
-    context = type("Context", (), {"recipe": resolved.recipe})()
+    context = type("Context", (), {"recipe": resolved.recipe, "root": Path()})()
     resolved.recipe.stages.update(resolved.stages)
     done: set[str] = set()
     for stage in resolved.stages.values():

@@ -50,7 +50,7 @@ class Rewrite:
         Args:
             words: of the sentence, lower case, without punctuation at their ends.
         """
-        raise AttributeError(f"{type(self).__name__} changes nothing")
+        raise NotImplementedError(f"{type(self).__name__} changes nothing")
 
     def __call__(self, text: str, rng: np.random.Generator) -> str | None:
         """One of the changes made, drawn evenly; None where there is none.

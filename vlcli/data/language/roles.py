@@ -25,7 +25,7 @@ class Role:
         Returns:
             Runs of words that belong together; they may overlap those of another role.
         """
-        raise AttributeError(f"{type(self).__name__} finds no words")
+        raise NotImplementedError(f"{type(self).__name__} finds no words")
 
 
 class Listed(Role):

@@ -51,7 +51,7 @@ class _Table(Reader):
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """Every row with its place."""
-        raise AttributeError(f"{type(self).__name__} cannot read {file}")
+        raise NotImplementedError(f"{type(self).__name__} cannot read {file}")
 
     def read(self) -> list[Example]:
         """One example a row that ``only`` admits."""

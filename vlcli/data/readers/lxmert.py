@@ -38,7 +38,7 @@ class Grouped(Reader):
 
     def data(self) -> dict[str, list[Datum]]:
         """The images of each chosen split."""
-        raise AttributeError(f"{type(self).__name__} has no images")
+        raise NotImplementedError(f"{type(self).__name__} has no images")
 
     def read(self) -> list[Example]:
         """One example a sentence, key = image, data set and number; training splits hold nothing held out."""

@@ -83,7 +83,7 @@ class _Pairs(Reader):
 
     def rows(self, file: Path) -> Iterator[Row]:
         """The pairs of a list."""
-        raise AttributeError(f"{type(self).__name__} does not say how {file} is read")
+        raise NotImplementedError(f"{type(self).__name__} does not say how {file} is read")
 
     def read(self) -> list[Example]:
         """One example a row whose picture is there, in the list's order."""

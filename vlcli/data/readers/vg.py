@@ -54,7 +54,7 @@ class _VisualGenome(Reader):
 
     def example(self, row: Any, image: str, where: str) -> Example:
         """One row as an example."""
-        raise AttributeError(f"{type(self).__name__} does not say what its rows are ({where})")
+        raise NotImplementedError(f"{type(self).__name__} does not say what its rows are ({where})")
 
 
 class Regions(_VisualGenome):

@@ -1,0 +1,121 @@
+"""What a component of each kind must be: base class and methods, by name, so that nothing heavy is imported."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from vlcli.errors import ComponentError
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The demands on one kind.
+
+    Attributes:
+        bases: base classes as ``module:name``, one of which it must have.
+        methods: what it must define itself.
+        unless: methods that, where overridden, spare it the others (a task with an evaluation of its own).
+    """
+
+    bases: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+
+
+CONTRACTS = {
+    "models": Contract(("vlcli.nn.model:Model",), ("dim", "needs")),
+    "objectives": Contract(("vlcli.objectives.base:Objective",), ("forward",)),
+    "positions": Contract(("vlcli.nn.position:TokenPosition", "vlcli.nn.position:PairwisePosition")),
+    "attentions": Contract(("vlcli.nn.attention:Attention",), ("project",)),
+    "extractors": Contract(("vlcli.features.extractor:Extractor",)),
+    "datasets": Contract(("vlcli.data.reader:Reader",), ("files", "read")),
+    "tasks": Contract(("vlcli.tasks.base:Task",), ("decode", "score"), ("evaluate", "predictions")),
+    "transforms": Contract(("vlcli.data.transforms.base:Transform",)),
+    "roles": Contract(("vlcli.data.language.roles:Role",), ("spans",)),
+    "rewrites": Contract(("vlcli.data.language.rewrites:Rewrite",), ("changes",)),
+    "exporters": Contract(("vlcli.export.base:Exporter",), ("export",)),
+    "drawings": Contract(("vlcli.drawings.base:Drawing",), ("draw",)),
+    "trackers": Contract(("vlcli.engine.trackers:Tracker",), ("log",)),
+}
+CAPABLE = {
+    "text": ("encode_text",),
+    "image": ("encode_image",),
+    "fuse": ("fuse",),
+    "generate": ("start", "step"),
+    "decode": ("decode", "next_words"),
+    "detect": ("detect", "detection_losses"),
+    "pyramid": ("pyramid", "pyramid_channels"),
+}
+"""Methods that go with a model's capability."""
+
+
+def fault(kind: str, target: Any) -> str:
+    """What a component lacks of its kind, in words; empty where it is sound. Functions are taken at their word."""
+    contract = CONTRACTS.get(kind)
+    if contract is None or inspect.isfunction(target):
+        return ""
+    if not inspect.isclass(target):
+        return f"it is a {type(target).__name__}, not a class"
+    places = [_place(one) for one in target.__mro__]
+    if not set(places) & set(contract.bases):
+        wanted = " or ".join(base.replace(":", ".") for base in contract.bases)
+        return f"its base class is not {wanted}"
+    missing = sorted({name for name in _wanted(contract, target) if not overrides(target, name, contract.bases)})
+    missing += sorted(set(getattr(target, "__abstractmethods__", ())) - set(missing))
+    return f"it does not define {', '.join(missing)}" if missing else ""
+
+
+def overrides(target: type, name: str, bases: Iterable[str]) -> bool:
+    """Whether a class or one of its parents below ``bases`` (``module:name``) defines ``name``."""
+    for one in target.__mro__:
+        if _place(one) in bases:
+            return False
+        if name in vars(one):
+            return True
+    return False
+
+
+def origin(target: Any) -> str:
+    """``file:line`` where a component is written; empty where that is not known."""
+    try:
+        return f"{inspect.getsourcefile(target)}:{inspect.getsourcelines(target)[1]}"
+    except (OSError, TypeError):
+        return ""
+
+
+def blame(error: BaseException, *targets: Any) -> str:
+    """``file:line`` of the deepest step of a traceback in a component's own file, else outside of libraries."""
+    files = {origin(target).rpartition(":")[0] for target in targets} - {""}
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename in files]
+    outside = [frame for frame in frames if "site-packages" not in frame.filename and "<" not in frame.filename]
+    found = own or outside or frames
+    return f"{found[-1].filename}:{found[-1].lineno}" if found else ""
+
+
+def unforeseen(error: Exception, kind: str, name: str, target: Any) -> ComponentError:
+    """A component's own fault, met while it was used, as a message that names its author's file and line."""
+    text = (str(error).strip() or "no message").split("\n")[0]
+    return ComponentError(
+        f"The {kind[:-1]} {name!r} fails with an error of its own.",
+        where=blame(error, target),
+        got=f"{type(error).__name__}: {text}",
+        hint="this is for the author of the component; -vv shows the traceback",
+    )
+
+
+def _wanted(contract: Contract, target: type) -> Iterator[str]:
+    spared = any(overrides(target, name, contract.bases) for name in contract.unless)
+    yield from () if spared else contract.methods
+    capabilities = getattr(target, "capabilities", ())
+    if "vlcli.nn.model:Model" in contract.bases and isinstance(capabilities, frozenset | set | tuple):
+        for capability in capabilities:
+            yield from CAPABLE.get(capability, ())
+
+
+def _place(target: type) -> str:
+    return f"{target.__module__}:{target.__qualname__}"

@@ -1,0 +1,66 @@
+"""Which model a training stage builds: one rule for the preflight, the count and the run.
+
+A stage's own keys change what it starts from; what it starts from is a source of this recipe, else the recipe's model,
+else a source outside. A source outside lends its keys to the recipe's model of the same name. A stage that names another
+model takes nothing of either.
+"""
+
+from __future__ import annotations
+
+from vlcli.engine.bundle import Bundle, find_bundle, read_bundle
+from vlcli.recipe.schema import Average, Stage, Training
+from vlcli.recipe.wiring import find_place
+from vlcli.registry import Spec
+from vlcli.stages.base import StageContext
+
+
+def resolve_model(recipe: Spec | None, own: Spec | None, source: Spec | None, inside: bool) -> Spec | None:
+    """The model of a stage.
+
+    Args:
+        recipe: the recipe's model.
+        own: the stage's keys; without ``name`` they change the model they find.
+        source: the model of the first source that has one; None: there is none.
+        inside: whether that source is a stage of the recipe.
+
+    Returns:
+        What builds the model; None where nobody names one.
+    """
+    base = recipe if source is None else source
+    if source is not None and recipe is not None and not inside:
+        base = {**source, **recipe} if recipe.get("name") == source.get("name") else recipe
+    changes = dict(own or {})
+    if changes.get("name", (base or {}).get("name")) != (base or {}).get("name"):
+        return changes
+    return {**(base or {}), **changes} or None
+
+
+def planned_model(context: StageContext, config: Training) -> Spec | None:
+    """The model a stage will have, found out before any of its sources need be there."""
+    source, inside = _planned_source(context, config)
+    return resolve_model(context.recipe.model, config.model, source, inside)
+
+
+def choose_model(context: StageContext, config: Training, bundle: Bundle | None) -> Spec | None:
+    """The model a stage has, its sources at hand: ``bundle`` is the first of them that is one."""
+    inside = bundle is not None and any(name in context.recipe.stages for name in _first_bundle(context, config))
+    return resolve_model(context.recipe.model, config.model, None if bundle is None else bundle.model_spec, inside)
+
+
+def _first_bundle(context: StageContext, config: Training) -> list[str]:
+    """The name of the first source that is a bundle, in a list; empty where none is."""
+    return [name for name in config.source if find_bundle(context.resolve(name)) is not None][:1]
+
+
+def _planned_source(context: StageContext, config: Stage) -> tuple[Spec | None, bool]:
+    """The model of the first source that will have one, and whether it is a stage of the recipe."""
+    for name in config.source:
+        before = context.recipe.stages.get(name)
+        if isinstance(before, Training) and before is not config:
+            return planned_model(context, before), True
+        if isinstance(before, Average):
+            return _planned_source(context, before)[0], True
+        place = None if before is not None else find_place(name, context.root)
+        if place is not None and find_bundle(place) is not None:
+            return read_bundle(place).model_spec, False
+    return None, False
