@@ -1,8 +1,8 @@
 """Which model a training stage builds: one rule for the preflight, the count and the run.
 
 A stage's own keys change what it starts from; what it starts from is a source of this recipe, else the recipe's model,
-else a source outside. A source outside lends its keys to the recipe's model of the same name. A stage that names another
-model takes nothing of either.
+else a source outside. A source outside lends its keys to the recipe's model of the same name. A stage that names
+another model takes nothing of either.
 """
 
 from __future__ import annotations
