@@ -229,12 +229,16 @@ SETUP = (
 
 @pytest.fixture(scope="module")
 def strangers(tmp_path_factory):
-    """A folder into which two strangers' packages are installed: one sound, one whose import raises."""
+    """A folder into which strangers' packages are installed: sound, without base class or method, raising."""
     root = tmp_path_factory.mktemp("strangers")
     site = root / "site"
     bodies = {
-        "sound": '"""Sound."""\n\n\nclass Model:\n    """A stranger\'s model."""\n\n'
-        "    def __init__(self, facts, *, size: int = 3):\n        self.size = size\n",
+        "sound": '"""Sound."""\n\nfrom vlcli import nn\n\n\nclass Model(nn.Model):\n    """A stranger\'s model."""\n\n'
+        "    dim = 4\n\n    def __init__(self, facts, *, size: int = 3):\n        super().__init__(facts)\n"
+        "        self.size = size\n\n    def needs(self):\n        return nn.Needs()\n",
+        "bare": '"""Bare."""\n\n\nclass Model:\n    """No model."""\n',
+        "hollow": '"""Hollow."""\n\nfrom vlcli import nn\n\n\nclass Model(nn.Model):\n    """Cannot fuse."""\n\n'
+        "    dim, capabilities = 4, frozenset({'fuse'})\n\n    def needs(self):\n        return nn.Needs()\n",
         "broken": 'raise RuntimeError("the moon is wrong")\n',
     }
     for name, body in bodies.items():
@@ -263,19 +267,28 @@ def strangers(tmp_path_factory):
 
 
 def test_strangers_packages_are_listed_and_the_broken_one_named(cli, strangers):
-    rows = {
-        row["name"]: row
-        for row in json.loads(cli("ls", "models", "--check", "--json", env=strangers).out)["components"]
-    }
+    listed = cli("ls", "models", "--check", "--json", env=strangers)
+    assert listed.code == 4
+    rows = {row["name"]: row for row in json.loads(listed.out)["components"]}
     assert rows["odd-sound"]["broken"] == ""
     assert rows["odd-sound"]["distribution"] == "stranger-sound"
     assert rows["odd-broken"]["broken"] == "RuntimeError: the moon is wrong"
+    assert rows["odd-broken"]["place"].endswith("stranger_broken.py:1")
+    assert rows["odd-bare"]["broken"] == "its base class is not vlcli.nn.model.Model"
+    assert rows["odd-bare"]["place"].endswith("stranger_bare.py:4")
+    assert rows["odd-hollow"]["broken"] == "it does not define fuse"
+    assert rows["odd-hollow"]["place"].endswith("stranger_hollow.py:6")
     assert rows["lxmert"]["broken"] == ""
     assert "A stranger's model." in cli("show", "odd-sound", env=strangers).out
     broken = cli("show", "odd-broken", env=strangers)
     assert broken.code == 4
     assert "the moon is wrong" in broken.err
     assert "Traceback" not in broken.err
+    assert "vlcli ls --check" not in broken.err
+    hollow = cli("show", "odd-hollow", env=strangers)
+    assert (hollow.code, "Cannot fuse." in hollow.out) == (4, True)
+    assert "got: it does not define fuse" in hollow.err
+    assert "stranger_hollow.py:6" in hollow.err
 
 
 def test_show_of_a_wrong_name_is_short_and_suggests_first():

@@ -26,3 +26,52 @@ def test_absent_packages_are_named_with_their_remedy(monkeypatch):
 
 def test_components_without_needs_are_not_asked():
     assert registry.check("exporters", "safetensors", "stages.x.format") == []
+
+
+def test_hooks_of_base_classes_are_not_attribute_errors():
+    """An AttributeError in a property or hook would be taken for a missing attribute, and its message lost."""
+    import pytest
+
+    from vlcli.nn import Facts, Model
+    from vlcli.tasks.base import Task
+
+    with pytest.raises(NotImplementedError, match="Model has no dim; its capabilities: none"):
+        _ = Model(Facts()).dim
+    for hook in ("objectives", "dataset"):
+        with pytest.raises(NotImplementedError):
+            getattr(Task(), hook)()
+
+
+class Faulty:
+    """A task whose data set is its author's mistake."""
+
+    def dataset(self):
+        """Fails."""
+        return self.no_such_thing
+
+
+def test_a_fault_of_a_plugins_own_is_not_swallowed(monkeypatch):
+    import pytest
+
+    from vlcli.errors import ComponentError
+    from vlcli.recipe import keys
+    from vlcli.recipe.schema import Finetune, Recipe
+    from vlcli.tasks.base import Task
+
+    class Quiet(Task):
+        """A task without a data set of its own."""
+
+    monkeypatch.setattr(ENTRIES, "_session", {})
+    registry.register("tasks", "faulty", Faulty)
+    registry.register("tasks", "quiet", Quiet)
+
+    def specs(task):
+        stage = Finetune.model_validate({"kind": "finetune", "task": task, "steps": 1})
+        return keys._task_specs(Recipe.model_validate({"schema": 1, "stages": {"one": stage}}), stage)
+
+    assert specs("quiet") == []
+    with pytest.raises(ComponentError, match="The task 'faulty' fails with an error of its own") as caught:
+        specs("faulty")
+    assert caught.value.got == "AttributeError: 'Faulty' object has no attribute 'no_such_thing'"
+    lines = open(__file__, encoding="utf-8").read().splitlines()  # noqa: SIM115, PTH123
+    assert caught.value.where == f"{__file__}:{lines.index('        return self.no_such_thing') + 1}"

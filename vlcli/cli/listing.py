@@ -9,6 +9,7 @@ import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.errors import ComponentError
 
 
 @guarded
@@ -44,6 +45,7 @@ def ls(
     if json_:
         console.out_json({"components": rows})
         _end(bool(broken))
+        return
     tells = ["about"] if kind == "recipes" else []
     columns = ["kind", "name", "from", *tells] + (["state"] if check else [])
     cells = [
@@ -98,11 +100,26 @@ def show(
         raise _unknown(name, kind)
     if json_:
         console.out_json({"components": found, **({"recipe": recipe} if recipe else {})})
-        return
-    for item in found:
-        _show_component(item)
-    if recipe:
-        _show_recipe(recipe)
+    else:
+        for item in found:
+            _show_component(item)
+        if recipe:
+            _show_recipe(recipe)
+    wrong = [item for item in found if item["broken"]]
+    if wrong and json_:
+        raise typer.Exit(4)  # the JSON says what is broken
+    if wrong:
+        raise _not_sound(wrong[0])
+
+
+def _not_sound(item: dict[str, Any]) -> ComponentError:
+    """A component that is no whole one of its kind, told behind its description."""
+    return ComponentError(
+        f"The {item['kind'][:-1]} {item['name']!r} is not what a {item['kind'][:-1]} must be.",
+        where=item["origin"],
+        got=item["broken"],
+        hint=f"this is for its author ({item['distribution']}); docs/seams.md lists what each kind must be",
+    )
 
 
 def _is_recipe(name: str, plain: str) -> bool:
@@ -114,7 +131,6 @@ def _is_recipe(name: str, plain: str) -> bool:
 def _unknown(name: str, kind: str | None) -> Exception:
     import difflib
 
-    from vlcli.errors import ComponentError
     from vlcli.registry import entries
 
     known = sorted({entry.name for entry in entries(kind)})

@@ -179,14 +179,6 @@ def _gives(context: StageContext, name: str, path: Path) -> bool:
     return context.kinds.get(name) not in NO_WEIGHTS and path.suffix != ".h5"
 
 
-def _text_of(bundle: Bundle | None) -> TextOptions | None:
-    """A bundle's text options; its tokenizer stands for the vocabulary."""
-    if bundle is None or bundle.tokenizer is None:
-        return None
-    known = {key: value for key, value in bundle.text_options.items() if key in TextOptions.model_fields}
-    return TextOptions(**known)
-
-
 def _refuse_gaps(context: StageContext, model: Spec | None, objectives: list[Spec], data: list[Spec]) -> None:
     place = f"stages.{context.name}"
     problems = []
