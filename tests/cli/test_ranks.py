@@ -109,7 +109,13 @@ def test_a_process_that_hangs_is_named_by_one_message(folder):
 
 @pytest.mark.slow
 def test_what_fails_on_all_is_told_once(folder):
-    both = Ranks(folder, "failed", "stages.pretrain.optimizer.lr=1e30", "~stages.pretrain.clip", *LONG)
+    both = Ranks(
+        folder,
+        "failed",
+        "stages.pretrain.optimizer={name: sgd, lr: 1000.0}",
+        "stages.pretrain.schedule.warmup=0",
+        *LONG,
+    )
     (first, told), (second, other) = both.ended()
     assert (first, second) == (1, 1)
     assert (told + other).count("error: ") == 1
