@@ -9,6 +9,7 @@ from torch import nn
 from vlcli_lxmert import LXMERT
 
 from vlcli import registry
+from vlcli.errors import DataError
 from vlcli.nn import (
     WORDS,
     Attention,
@@ -253,3 +254,22 @@ def test_masked_words_of_a_sequence_to_sequence_model_train():
     loss.backward()
     assert loss > 0
     assert model.text.words.weight.grad.abs().sum() > 0
+
+
+def test_examples_without_texts_or_pictures_are_told_in_words():
+    """A table without a text column, say; the step used to fail on None."""
+    batch = make_batch()
+    batch.clean.text = None
+    with pytest.raises(DataError, match="reads texts, and these examples have none"):
+        Step(LXMERT(SMALL, **SIZES), batch).fused()
+    batch = make_batch()
+    batch.clean.images = None
+    with pytest.raises(DataError, match="looks at pictures, and these examples have none"):
+        Step(LXMERT(SMALL, **SIZES), batch).fused()
+
+
+def test_expressions_without_a_box_are_told_in_words():
+    model = LXMERT(SMALL, **SIZES)
+    objective = registry.build("objectives", "region-selection", model, SMALL)
+    with pytest.raises(DataError, match="do not say which box they speak of"):
+        objective(Step(model, make_batch()), {})
