@@ -35,7 +35,11 @@ def progress(verbose: int = 0, quiet: bool = False, as_json: bool = False) -> Pr
 def out(text: str) -> None:
     """A line of the product."""
     if os.environ.get("RANK", "0") == "0":
-        sys.stdout.write(text + "\n")
+        try:
+            sys.stdout.write(text + "\n")
+        except UnicodeEncodeError:  # half of a surrogate pair, or a terminal of another encoding
+            encoding = sys.stdout.encoding or "utf-8"
+            sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
 def err(text: str) -> None:

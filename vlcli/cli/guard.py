@@ -16,7 +16,7 @@ import typer
 
 from vlcli import stopping
 from vlcli.cli.console import err, out_json
-from vlcli.errors import VlcliError
+from vlcli.errors import DataError, VlcliError, shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 INTERRUPTED, TERMINATED = 130, 143
@@ -69,9 +69,30 @@ def as_vlcli(error: BaseException) -> VlcliError:
         return error
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return VlcliError("The disk is full.", where=str(error.filename or ""), hint="free some space and run it again")
+    if isinstance(error, OSError) and error.filename is not None:
+        return _of_a_file(error)
     text = str(error).strip().split("\n", 1)[0]
     got = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return VlcliError("Something unforeseen went wrong.", got=got, hint="run with -vv for the traceback")
+
+
+_FILE_FAULTS = {
+    errno.ENAMETOOLONG: ("A name is longer than the file system allows.", "shorten it: 255 bytes are the usual limit"),
+    errno.EACCES: ("A file or folder may not be read or written.", "see its owner and permissions: ls -ld"),
+    errno.EPERM: ("A file or folder may not be read or written.", "see its owner and permissions: ls -ld"),
+    errno.EROFS: ("A folder lies on a file system that is read-only.", "choose another folder"),
+    errno.ENOTDIR: ("A file stands where a folder is wanted.", "choose another name, or move the file"),
+    errno.EEXIST: ("A file stands where a folder is wanted.", "choose another name, or move the file"),
+    errno.EISDIR: ("A folder stands where a file is wanted.", "name a file"),
+    errno.ENOENT: ("A file or folder is not there.", "check the path"),
+    errno.ELOOP: ("Links lead back to themselves.", "see where they lead: ls -l"),
+}
+
+
+def _of_a_file(error: OSError) -> VlcliError:
+    """What the operating system says of a file, as a fault of the data."""
+    what, hint = _FILE_FAULTS.get(error.errno or 0, ("A file cannot be used.", "check the path and the disk"))
+    return DataError(what, where=shown(os.fsdecode(str(error.filename))), got=error.strerror or str(error), hint=hint)
 
 
 def end_with_parent(every: float = 0.5) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.data.english import FUNCTION_WORDS, GROUPS, part_of_speech
-from vlcli.data.files import read_text, value
+from vlcli.data.files import parse_json, read_text, value
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, UsageError
@@ -120,10 +120,7 @@ def _from_lines(path: Path, text: str) -> list[Word]:
 
 
 def _from_json(path: Path, text: str) -> list[Word]:
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError("The JSON is malformed.", where=f"{path}:{error.lineno}", got=error.msg) from None
+    content = parse_json(text, str(path))
     rows = value(content, "words", list, str(path)) if isinstance(content, dict) else content
     return [_from_row(row, f"{path}: words[{place}]") for place, row in enumerate(rows)]
 

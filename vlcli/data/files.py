@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vlcli.errors import DataError
+from vlcli.errors import DataError, UsageError, shown
 
+UNPACKED = "VLCLI_UNPACKED_MB"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
 
@@ -43,16 +46,51 @@ def read_text(path: Path) -> str:
     """
     try:
         data = path.read_bytes()
-        return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
+        return (_unpacked(data, path) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
     except FileNotFoundError:
         raise DataError("The file does not exist.", where=str(path), hint="check `root` and the file's name") from None
     except UnicodeDecodeError as error:
         raise DataError(
             "The file is not UTF-8 text.", where=str(path), got=str(error), hint="save it as UTF-8"
         ) from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         got = f"{type(error).__name__}: {error}"
         raise DataError("The file cannot be read.", where=str(path), got=got, hint="is it complete?") from None
+
+
+def unpacked_limit(packed: int) -> int:
+    """How many bytes a gzip file of ``packed`` bytes may unpack to: 100 times as many, but 256 MB always.
+
+    Text packs to a third or a tenth; a hundredth is a file made to fill the memory. ``VLCLI_UNPACKED_MB`` says another
+    limit.
+
+    Raises:
+        UsageError: the variable holds no number.
+    """
+    said = os.environ.get(UNPACKED, "")
+    if said and not (said.isascii() and said.isdigit() and len(said) < 10):
+        raise UsageError(f"{UNPACKED} is no number.", got=shown(said), expected="megabytes, such as 4000")
+    return int(said) * 10**6 if said else max(256 * 10**6, 100 * packed)
+
+
+def _unpacked(data: bytes, path: Path) -> bytes:
+    limit = unpacked_limit(len(data))
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        found = file.read(limit + 1)
+    if len(found) > limit:
+        raise too_much(path, limit)
+    return found
+
+
+def too_much(path: Path, limit: int) -> DataError:
+    """The fault of a gzip file that unpacks to more than ``limit`` bytes."""
+    return DataError(
+        "The packed file unpacks to too much.",
+        where=str(path),
+        got=f"more than {limit:,} bytes",
+        expected="at most 100 times the packed size (256 MB always)",
+        hint=f"if that is meant, say how many megabytes are: {UNPACKED}=8000",
+    )
 
 
 def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:
@@ -61,10 +99,7 @@ def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:
     Raises:
         DataError: malformed (with line and column), or something else at the top.
     """
-    try:
-        content = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise _malformed(f"{path}:{error.lineno}", error) from None
+    content = parse_json(read_text(path), str(path))
     if not isinstance(content, kind):
         raise DataError(
             "The file holds something else.",
@@ -94,7 +129,7 @@ def _one_document(path: Path, text: str) -> DataError | None:
     """The message for a whole JSON document where a file of JSON lines was meant; None where it is no such document."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return DataError(
         "The file is one JSON document, not JSON lines.",
@@ -105,11 +140,29 @@ def _one_document(path: Path, text: str) -> DataError | None:
     )
 
 
-def _line_object(line: str, where: str) -> dict[str, Any]:
+def parse_json(text: str, where: str, one_line: bool = False) -> Any:
+    """The JSON value ``text``.
+
+    Args:
+        text: the document.
+        where: file, or file and line.
+        one_line: whether ``where`` names the line already.
+
+    Raises:
+        DataError: malformed (with line and column), nested too deeply, or with a number of thousands of digits.
+    """
     try:
-        row = json.loads(line)
+        return json.loads(text)
     except json.JSONDecodeError as error:
-        raise _malformed(where, error) from None
+        raise _malformed(where if one_line else f"{where}:{error.lineno}", error) from None
+    except RecursionError:
+        raise DataError("The JSON is nested too deeply.", where=where, expected="some hundred levels at most") from None
+    except ValueError:  # Python reads no integers of more than 4,300 digits
+        raise DataError("The JSON holds a number of thousands of digits.", where=where) from None
+
+
+def _line_object(line: str, where: str) -> dict[str, Any]:
+    row = parse_json(line, where, one_line=True)
     if not isinstance(row, dict):
         raise DataError("The line is no object.", where=where, got=_name(type(row)), expected="{...}")
     return row
@@ -132,7 +185,7 @@ def value(row: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
         raise DataError(f"The field {key!r} is missing.", where=where, got=got, expected=f"{key}: {_names(kind)}")
     found = row[key]
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is int):
-        got = f"{found!r} ({_name(type(found))})"
+        got = f"{shown(found)} ({_name(type(found))})"
         raise DataError(f"The field {key!r} has a wrong type.", where=where, got=got, expected=_names(kind))
     return found
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from vlcli.data.files import IMAGE_SUFFIXES, index_images, inside
 from vlcli.data.sample import Example
 from vlcli.data.take import select
+from vlcli.data.texts import check_texts
 from vlcli.errors import DataError
 from vlcli.features.boxes import BoxList, image_id
 
@@ -102,13 +103,27 @@ class Reader:
         if self._examples is None:
             self.require()
             self.left_out.clear()
-            found = self.read()
+            found = self._read()
             chosen = found if self.take is None else select(found, self.take, self.root)
             chosen = chosen[: self.limit]
             if not chosen:
                 raise self._empty(len(found))
+            check_texts(chosen, " and ".join(map(str, self.files()[:2])) or str(self.root))
             self._examples = chosen
         return self._examples
+
+    def _read(self) -> list[Example]:
+        """What :meth:`read` makes; files that are not of its format are a fault of the data, however it is met."""
+        try:
+            return self.read()
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise DataError(
+                f"The reader {self.label} makes no sense of its files.",
+                where=", ".join(map(str, self.files()[:3])) or str(self.root),
+                got=f"{type(error).__name__}: {str(error)[:200]}",
+                expected="files of the format that it documents",
+                hint="see where it stopped: -vv",
+            ) from error
 
     def fit(self, tokenizer: Any, length: int) -> None:
         """Told what cuts its texts into pieces, and how many an example holds; one that packs texts does it here."""

@@ -11,6 +11,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
+from vlcli.data.files import parse_json
 from vlcli.data.preparation import PREPARATIONS, preparation
 from vlcli.data.sample import TextSample
 from vlcli.errors import DataError
@@ -235,10 +236,7 @@ def _text(file: Path) -> str:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(_text(file))
-    except json.JSONDecodeError as error:
-        raise DataError("The JSON is malformed.", where=f"{file}:{error.lineno}", got=error.msg) from None
+    content = parse_json(_text(file), str(file))
     return content if isinstance(content, dict) else {}
 
 

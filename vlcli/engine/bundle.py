@@ -16,13 +16,14 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 import vlcli
 from vlcli.engine.files import new_folder, write_json
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, refuse_not_finite, save_tensors
-from vlcli.errors import DataError
+from vlcli.errors import DataError, shown
 from vlcli.nn.model import Facts, Model
 from vlcli.registry import Spec
 
@@ -151,13 +152,69 @@ def read_bundle(folder: str | Path) -> Bundle:
             hint="make one: vlcli run RECIPE",
         )
     config = _config(path)
-    if config.get("version", 0) > VERSION:
+    version = config.get("version", 0)
+    if not isinstance(version, int):
+        raise _damaged(path, f"version: {shown(version)}")
+    if version > VERSION:
         got, hint = f"version {config['version']} (vlcli {config.get('vlcli', '?')})", "pip install -U vlcli"
         raise DataError("A newer vlcli wrote this model.", where=str(path), got=got, expected=str(VERSION), hint=hint)
     try:
+        _Config.model_validate(config)
         return _bundle(path, config)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"]))
+        raise _damaged(path, f"{key}: {shown(fault['input'])} ({fault['msg']})") from error
     except (KeyError, TypeError) as error:
-        raise DataError("The model's config is damaged.", where=str(path / CONFIG), got=repr(error)) from error
+        raise _damaged(path, repr(error)) from error
+
+
+class _Config(BaseModel):
+    """What a bundle's config must hold, and of which types."""
+
+    model_config = ConfigDict(strict=True, protected_namespaces=())
+
+    vlcli: str
+    model: dict[str, Any]
+    objectives: list[dict[str, Any]]
+    task: dict[str, Any] | None
+    transform: dict[str, Any] | None = None
+    facts: dict[str, Any]
+    text: dict[str, Any]
+    info: dict[str, Any]
+
+
+_MOST = 10**8
+"""The largest size or id among the facts: a table of so many rows fits no memory."""
+
+
+def _checked(facts: dict[str, Any]) -> dict[str, Any]:
+    """``facts``, whose types and sizes a model can be built of.
+
+    Raises:
+        TypeError: one is not.
+    """
+    for item in fields(Facts):
+        value = facts.get(item.name, item.default)
+        kind = str if item.name in ("answers", "class_names", "attribute_names", "concepts") else int
+        wrong = [one for one in _leaves(value) if not isinstance(one, kind) or (kind is int and not 0 <= one < _MOST)]
+        if wrong or isinstance(value, list | tuple) is not (item.default == ()):
+            raise TypeError(f"facts.{item.name}: {shown(wrong[0] if wrong else value)}")
+    return facts
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [one for item in value for one in _leaves(item)] if isinstance(value, list | tuple) else [value]
+
+
+def _damaged(path: Path, got: str) -> DataError:
+    return DataError(
+        "The model's config is damaged.",
+        where=str(path / CONFIG),
+        got=got,
+        expected="a file as vlcli writes it",
+        hint="make the model again: vlcli run RECIPE --force --only STAGE",
+    )
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -168,7 +225,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 def _config(folder: Path) -> dict[str, Any]:
     try:
         value = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError("The model's config cannot be read.", where=str(folder / CONFIG), got=str(error)) from error
     return value if isinstance(value, dict) else {}
 
@@ -181,7 +238,7 @@ def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
     return Bundle(
         learner=None,
         tokenizer=_tokenizer(path, text),
-        facts=Facts(**facts),
+        facts=Facts(**_checked(facts)),
         task_spec=config["task"],
         model_spec=config["model"],
         objectives_specs=config["objectives"],

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vlcli.engine.files import usual_mode
 from vlcli.engine.learner import Learner
-from vlcli.errors import DataError, VlcliError
+from vlcli.errors import DataError, VlcliError, shown
 from vlcli.nn.attention import Attention
 from vlcli.recipe.patterns import Searcher
 
@@ -97,8 +97,10 @@ def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
         with safe_open(path, framework="pt", device=device) as file:
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
             tied = json.loads((file.metadata() or {}).get(TIED, "{}"))
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise DataError("These weights cannot be read.", where=str(path), got=str(error).split("\n")[0]) from error
+    if not isinstance(tied, dict) or any(source not in found for source in map(str, tied.values())):
+        raise DataError("These weights cannot be read.", where=str(path), got=f"{TIED}: {shown(tied)}")
     return found | {name: found[source] for name, source in tied.items()}
 
 

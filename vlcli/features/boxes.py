@@ -145,7 +145,7 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
         raise DataError(
             "the file of boxes does not exist", where=str(path), hint="check the path given as boxes"
         ) from None
-    except (ValueError, KeyError, TypeError, IndexError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, IndexError, OSError, RecursionError, zipfile.BadZipFile) as error:
         raise DataError(
             "the file of boxes cannot be read",
             where=str(path),

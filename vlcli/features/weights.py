@@ -43,6 +43,17 @@ class WeightsReport:
         return f"{self.path}: {self.matched} tensors loaded{rest}; sha256 {self.sha256[:12]}"
 
 
+_UNREADABLE = (
+    SafetensorError,
+    pickle.UnpicklingError,
+    RuntimeError,
+    OSError,
+    EOFError,
+    ValueError,
+    LookupError,  # bytes that are no pickle at all
+)  # RecursionError is a RuntimeError
+
+
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file."""
     with path.open("rb") as file:
@@ -63,7 +74,16 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         raise DataError("the weights do not exist", where=str(path), hint="check the path given as weights")
     try:
         content: Any = load_file(path) if path.suffix == ".safetensors" else _load_checkpoint(path)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
+    except (
+        SafetensorError,
+        pickle.UnpicklingError,
+        RuntimeError,
+        OSError,
+        EOFError,
+        ValueError,
+        LookupError,
+        RecursionError,
+    ) as error:
         raise DataError(
             "the weights cannot be read",
             where=str(path),
@@ -74,6 +94,9 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         if isinstance(content.get(key), dict):
             content = content[key]
     tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
+    if odd := [name for name in tensors if not isinstance(name, str)]:
+        got, expected = f"keys such as {odd[0]!r}", "tensors by name"
+        raise DataError("the weights have no names", where=str(path), got=got, expected=expected)
     if tensors and all(name.startswith("module.") for name in tensors):
         tensors = {name.removeprefix("module."): value for name, value in tensors.items()}
     return tensors

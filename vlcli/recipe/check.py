@@ -18,6 +18,8 @@ from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry.bounds import MOST_INT
 
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
+MOST_NAME = 100
+"""How long the name of a recipe or a stage may be: folders are called so, with more behind it."""
 _NEEDS_SOURCE = ("average", "evaluate", "export")
 
 
@@ -52,10 +54,9 @@ def _stage(name: str, raw: Any, document: Document) -> tuple[Stage | None, list[
     place = document.place(path)
     if not isinstance(raw, dict):
         return None, [Problem(dotted(path), "a stage is a mapping", place, repr(raw), "keys such as kind, data, from")]
-    if not _STAGE_NAME.match(name):
-        return None, [
-            Problem(dotted(path), "this name cannot be a folder", place, repr(name), "letters, digits, _ and -")
-        ]
+    if not _STAGE_NAME.match(name) or len(name) > MOST_NAME:
+        expected = f"letters, digits, _ and -, {MOST_NAME} at most"
+        return None, [Problem(dotted(path), "this name cannot be a folder", place, shown(name), expected)]
     kind = kind_of(name, raw)
     if kind not in STAGES:
         said = str(raw.get("kind", ""))

@@ -367,7 +367,7 @@ class Recipe(Section):
 
     schema_version: Annotated[int, Between(1, 1), Field(alias="schema")] = 1
     extends: str | None = None
-    name: str = ""
+    name: Annotated[str, Field(max_length=100)] = ""
     about: str = ""
     paper: str = ""
     seed: Seed = 9595

@@ -142,7 +142,7 @@ def load_file(path: str | Path) -> None:
     _current_file = file.name
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a plugin that calls sys.exit is broken too
         del sys.modules[name]
         raise ComponentError(
             "The plugin file raises.", where=str(path), got=f"{type(error).__name__}: {error}"

@@ -47,7 +47,7 @@ def load(kind: str, name: str) -> Any:
         target = _import(entry.value) if target is None else target
     except ComponentError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module that calls sys.exit is broken too
         place = blame(error)
         raise ComponentError(
             f"The {kind[:-1]} {name!r} cannot be imported.",
@@ -66,7 +66,7 @@ def status(kind: str | None = None) -> list[Broken]:
             continue
         try:
             target = _import(entry.value) if entry.loaded is None else entry.loaded
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a module that calls sys.exit is broken too
             broken.append(Broken(entry, _cause(error), blame(error)))
             continue
         if wrong := fault(entry.kind, target):

@@ -127,7 +127,8 @@ def _refuse_wordless(learner: Learner, reader: Reader | None) -> None:
     if reader is not None and examples and all(example.text is None for example in examples):
         raise DataError(
             "The data have no sentences, and the stage's objectives read them.",
-            where=reader.label,
+            where=f"{reader.files()[0]}:1" if reader.files() else reader.label,
+            got=f"{reader.label}: examples such as {examples[0].key!r}, without a sentence",
             hint="name the column that holds them: text=COLUMN",
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 from vlcli.data.files import read_json, value
 from vlcli.data.reader import Reader, Truth
 from vlcli.data.sample import Example
-from vlcli.errors import DataError
+from vlcli.errors import DataError, shown
 from vlcli.features.boxes import BoxList, Index, attribute_product
 
 
@@ -210,8 +210,8 @@ class CocoInstances(_Coco):
 
 def _check_box(row: dict[str, Any], number: dict[Any, int], where: str) -> None:
     box = value(row, "bbox", list, where)
-    if len(box) != 4:
-        raise DataError("A box needs four numbers.", where=where, got=str(box), expected="[x, y, width, height]")
+    if len(box) != 4 or not all(isinstance(side, int | float) and abs(side) < np.inf for side in box):
+        raise DataError("A box needs four numbers.", where=where, got=shown(box), expected="[x, y, width, height]")
     if value(row, "category_id", (int, str), where) not in number:
         raise DataError("The category is not listed.", where=where, got=f"category_id {row['category_id']}")
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from vlcli.data.files import index_images, inside, read_lines, read_text
 from vlcli.data.reader import Reader
-from vlcli.data.readers.vqa import soft_scores
+from vlcli.data.readers import cells
 from vlcli.data.sample import Example
-from vlcli.errors import DataError
+from vlcli.data.texts import sentence
+from vlcli.errors import DataError, shown
 from vlcli.features.boxes import BoxList
-from vlcli.metrics.vqa import table_form
 
 COLUMNS = {
     "id": "id",
@@ -36,6 +33,8 @@ class _Table(Reader):
     """What JSON lines and CSV share: rows in, examples out."""
 
     pictures_help: ClassVar[str] = "name the column that holds them (image=COLUMN), or their folder (images=FOLDER)"
+    empty_cells: ClassVar[bool] = False
+    """Whether a field that is not used in a row stands there as None."""
 
     def _set_up(
         self, file: str, columns: dict[str, str], extra: list[str], labels: list[str] | None, only: dict[str, str]
@@ -59,6 +58,8 @@ class _Table(Reader):
         if rows:
             self._check_columns(*rows[0])
         rows = [(where, row) for where, row in rows if all(str(row.get(k)) == v for k, v in self.only.items())]
+        for name in ("label", "box_labels"):
+            cells.check_labels(((where, row.get(self.columns[name])) for where, row in rows), self.columns[name])
         self._words = self.labels or _words(row.get(self.columns["label"]) for _, row in rows)
         self._box_words = _words(word for _, row in rows for word in _listed(row.get(self.columns["box_labels"])))
         return [self._example(row, where, place) for place, (where, row) in enumerate(rows)]
@@ -108,21 +109,28 @@ class _Table(Reader):
 
     def _example(self, row: dict[str, Any], where: str, place: int) -> Example:
         get: Callable[[str], Any] = lambda name: row.get(self.columns[name])  # noqa: E731
-        images = [self.picture(str(name)) for name in self._image_names(get("image"))]
-        text = get("text")
+        names = self._image_names(get("image"))
+        images = [self.picture(cells.word(name, where, self.columns["image"])) for name in names]
+        text = self._text(row, where)
         if text is None and not images:
-            raise DataError("The row has neither image nor text.", where=where, got=json.dumps(row)[:200])
+            raise DataError("The row has neither image nor text.", where=where, got=shown(row))
         targets: dict[str, Any] = {name: row[name] for name in self.extra}
         if get("label") is not None:
             targets["label"] = self._label(get("label"), where)
         if get("answers") is not None:
-            targets |= _answers(get("answers"), where)
+            targets |= cells.answers(get("answers"), where)
         if get("boxes") is not None and images:
             self._boxes[images[0]] = self._box_list(get("boxes"), get("box_labels"), where)
         key = get("id")
-        return Example(
-            str(place if key is None else key), None if text is None else str(text).strip(), images, targets=targets
-        )
+        name = str(place) if key is None else cells.word(key, where, self.columns["id"])
+        return Example(name, text, images, targets=targets)
+
+    def _text(self, row: dict[str, Any], where: str) -> str | None:
+        """The sentence; None where the row has no such field (a field that holds null, NaN or a list is a fault)."""
+        column = self.columns["text"]
+        given = row.get(column)
+        absent = given is None and (column not in row or self.empty_cells)
+        return None if absent else sentence(given, where, column)
 
     def _image_names(self, given: Any) -> list[Any]:
         return [name for name in _listed(given) if name not in ("", None)]
@@ -136,24 +144,7 @@ class _Table(Reader):
         return self._words.index(word)
 
     def _box_list(self, boxes: Any, labels: Any, where: str) -> BoxList:
-        try:
-            array = np.array(boxes, np.float32).reshape(-1, 4)
-        except ValueError:
-            raise DataError(
-                "The boxes are not understood.", where=where, got=str(boxes)[:100], expected="[[x1, y1, x2, y2], ...]"
-            ) from None
-        words = _listed(labels)
-        if words and len(words) != len(array):
-            raise DataError(
-                "Boxes and their labels differ in number.", where=where, got=f"{len(array)} and {len(words)}"
-            )
-        number = self._box_words.index if self._box_words else int
-        return BoxList(
-            array,
-            classes=np.array([number(str(word) if self._box_words else word) for word in words], np.int64)
-            if words
-            else None,
-        )
+        return cells.box_list(boxes, _listed(labels), where, self._box_words)
 
 
 class JsonLines(_Table):
@@ -245,6 +236,8 @@ class Csv(_Table):
         limit: read only so many examples.
     """
 
+    empty_cells: ClassVar[bool] = True
+
     def __init__(
         self,
         root: Path,
@@ -297,9 +290,9 @@ class Csv(_Table):
         found: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
         for name in ("boxes", "box_labels", "answers"):
             if isinstance(cell := found.get(self.columns[name]), str):
-                found[self.columns[name]] = _parsed(cell)
+                found[self.columns[name]] = cells.parsed(cell)
         label = found.get(self.columns["label"])
-        if isinstance(label, str) and label.lstrip("-").isdigit():
+        if isinstance(label, str) and label.lstrip("-").isdigit() and len(label) < 20:
             found[self.columns["label"]] = int(label)
         return found
 
@@ -382,41 +375,3 @@ def _words(values: Any) -> list[str]:
     """The words that must be numbered: none where every value is a number."""
     found = [item for item in values if item is not None]
     return sorted({str(item) for item in found}) if any(isinstance(item, str) for item in found) else []
-
-
-def _parsed(cell: str) -> Any:
-    try:
-        return json.loads(cell)
-    except json.JSONDecodeError:
-        return cell
-
-
-def _answers(given: Any, where: str) -> dict[str, Any]:
-    if isinstance(given, dict) and all(isinstance(score, int | float) for score in given.values()):
-        return {"answers": _rows_of_a_table({str(answer): float(score) for answer, score in given.items()})}
-    if isinstance(given, list):
-        words = [str(item["answer"]) if isinstance(item, dict) and "answer" in item else str(item) for item in given]
-        return {"answers": _scores(words), "raw_answers": words}
-    if isinstance(given, str | int | float):
-        return {"answers": _scores([str(given)]), "raw_answers": [str(given)]}
-    raise DataError(
-        "The answers are not understood.",
-        where=where,
-        got=repr(given)[:100],
-        expected="{answer: score}, a list, or one answer",
-    )
-
-
-def _scores(words: list[str]) -> dict[str, float]:
-    """A single answer counts whole, people's by VQA's rule; spelt as answer tables are, so that rows are found."""
-    forms = [table_form(word) for word in words]
-    return {forms[0]: 1.0} if len(forms) == 1 else soft_scores(forms)
-
-
-def _rows_of_a_table(scores: dict[str, float]) -> dict[str, float]:
-    """Answers spelt as answer tables are; of two that are one there, the higher score."""
-    found: dict[str, float] = {}
-    for answer, score in scores.items():
-        form = table_form(answer)
-        found[form] = max(score, found.get(form, 0.0))
-    return found

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from vlcli.data.files import read_json, value, walk
+from vlcli.data.files import read_json, too_much, unpacked_limit, value, walk
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
@@ -148,10 +148,14 @@ class _Pairs(Reader):
         try:
             with file.open("rb") as start:
                 packed = start.read(2) == b"\x1f\x8b"
+            limit, read = unpacked_limit(file.stat().st_size), 0
             with gzip.open(file) if packed else file.open("rb") as lines:
-                for line in lines:
+                while line := lines.readline(limit + 1):
+                    read += len(line)
+                    if packed and read > limit:
+                        raise too_much(file, limit)
                     yield line.decode("utf-8", errors="replace").rstrip("\r\n")
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             got = f"{type(error).__name__}: {error}"
             raise DataError("The list cannot be read.", where=str(file), got=got, hint="is it complete?") from None
 

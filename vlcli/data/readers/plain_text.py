@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from vlcli.data import texts
+from vlcli.data.files import parse_json
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.data.vocabulary import Tokenizer
@@ -139,8 +140,8 @@ def _text_documents(path: Path) -> Iterator[list[str]]:
     held: list[str] = []
     try:
         with path.open(encoding="utf-8") as file:
-            for line in file:
-                text = _TAG.sub("", line).strip()
+            for number, line in enumerate(file, 1):
+                text = texts.sentence(_TAG.sub("", line), f"{path}:{number}")
                 if text:
                     held.append(text)
                 elif held:
@@ -157,12 +158,14 @@ def _json_documents(path: Path) -> Iterator[list[str]]:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
+            where = f"{path}:{number}"
             try:
-                text = json.loads(line)["text"]
-            except (ValueError, KeyError, TypeError):
+                given = parse_json(line, where, one_line=True)["text"]
+            except (KeyError, TypeError):
                 raise DataError(
-                    "A line is no JSON object with a text.", where=f"{path}:{number}", expected='{"text": "..."}'
+                    "A line is no JSON object with a text.", where=where, expected='{"text": "..."}'
                 ) from None
-            lines = [part.strip() for part in str(text).splitlines() if part.strip()]
+            text = texts.sentence(given, where)
+            lines = [part.strip() for part in text.splitlines() if part.strip()]
             if lines:
                 yield lines

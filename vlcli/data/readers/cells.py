@@ -1,0 +1,137 @@
+"""What one cell of a table of one's own may hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from vlcli.data.readers.vqa import soft_scores
+from vlcli.data.texts import sentence
+from vlcli.errors import DataError, shown
+from vlcli.features.boxes import BoxList
+from vlcli.metrics.vqa import table_form
+
+
+def word(given: Any, where: str, column: str) -> str:
+    """A name or an id: text, or a whole number.
+
+    Raises:
+        DataError: anything else, or text that is none (see :func:`vlcli.data.texts.sentence`).
+    """
+    if isinstance(given, int) and not isinstance(given, bool):
+        return str(given)
+    return sentence(given, where, column)
+
+
+def label(given: Any, where: str, column: str) -> str | int | float:
+    """A class: a word or a finite number; true and false are 1 and 0.
+
+    Raises:
+        DataError: anything else.
+    """
+    if isinstance(given, bool):
+        return int(given)
+    if isinstance(given, str):
+        return given
+    if isinstance(given, int | float) and math.isfinite(given) and abs(given) < 2**63:
+        return given
+    raise DataError(
+        f"The field {column!r} is no label.", where=where, got=shown(given), expected="a word or a finite number"
+    )
+
+
+def box_list(boxes: Any, labels: list[Any], where: str, known: list[str]) -> BoxList:
+    """Boxes and their classes.
+
+    Args:
+        boxes: lists of four numbers in pixels.
+        labels: of each box; none where classes are not given.
+        where: the row.
+        known: the words that classes are numbered by; empty where they are numbers.
+
+    Raises:
+        DataError: either is not understood, or they differ in number.
+    """
+    expected = "[[x1, y1, x2, y2], ...]"
+    try:
+        array = np.array(boxes, np.float32).reshape(-1, 4)
+    except (ValueError, TypeError, OverflowError):
+        raise DataError("The boxes are not understood.", where=where, got=shown(boxes), expected=expected) from None
+    if labels and len(labels) != len(array):
+        raise DataError("Boxes and their labels differ in number.", where=where, got=f"{len(array)} and {len(labels)}")
+    number: Callable[[Any], int] = (lambda name: known.index(str(name))) if known else int
+    try:
+        classes = np.array([number(item) for item in labels], np.int64) if labels else None
+        return BoxList(array, classes=classes)
+    except (ValueError, TypeError, OverflowError):
+        raise DataError("The labels of the boxes are not understood.", where=where, got=shown(labels)) from None
+    except DataError as error:
+        raise DataError(error.what, where=where, got=error.got, expected=error.expected) from None
+
+
+def check_labels(rows: Iterable[tuple[str, Any]], column: str) -> None:
+    """Every label of a column is one.
+
+    Args:
+        rows: place and label.
+        column: its name.
+
+    Raises:
+        DataError: one is not.
+    """
+    for where, given in rows:
+        for item in given if isinstance(given, list) else [given]:
+            if item is not None:
+                label(item, where, column)
+
+
+def parsed(cell: str) -> Any:
+    """A cell's JSON value; the cell itself where it is none."""
+    try:
+        return json.loads(cell)
+    except (ValueError, RecursionError):
+        return cell
+
+
+def answers(given: Any, where: str) -> dict[str, Any]:
+    """The targets of an answers cell: one answer, a list of people's, or an object answer -> score.
+
+    Raises:
+        DataError: anything else.
+    """
+    if isinstance(given, dict) and all(_is_score(score) for score in given.values()):
+        return {"answers": _rows_of_a_table({str(answer): float(score) for answer, score in given.items()})}
+    if isinstance(given, list):
+        words = [str(item["answer"]) if isinstance(item, dict) and "answer" in item else str(item) for item in given]
+        return {"answers": _scores(words), "raw_answers": words}
+    if isinstance(given, str | int | float):
+        return {"answers": _scores([str(given)]), "raw_answers": [str(given)]}
+    raise DataError(
+        "The answers are not understood.",
+        where=where,
+        got=shown(given),
+        expected="{answer: score}, a list, or one answer",
+    )
+
+
+def _scores(words: list[str]) -> dict[str, float]:
+    """A single answer counts whole, people's by VQA's rule; spelt as answer tables are, so that rows are found."""
+    forms = [table_form(word) for word in words]
+    return {forms[0]: 1.0} if len(forms) == 1 else soft_scores(forms)
+
+
+def _rows_of_a_table(scores: dict[str, float]) -> dict[str, float]:
+    """Answers spelt as answer tables are; of two that are one there, the higher score."""
+    found: dict[str, float] = {}
+    for answer, score in scores.items():
+        form = table_form(answer)
+        found[form] = max(score, found.get(form, 0.0))
+    return found
+
+
+def _is_score(score: Any) -> bool:
+    return isinstance(score, int | float) and abs(score) < math.inf

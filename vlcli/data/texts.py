@@ -1,0 +1,53 @@
+"""What may be a sentence of an example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from vlcli.data.sample import Example
+from vlcli.errors import DataError, shown
+
+MOST_LETTERS = 1_000_000
+"""The longest sentence; a longer one is no sentence but a file read as one."""
+
+
+def sentence(given: Any, where: str, field: str = "text") -> str:
+    """``given`` as a sentence, without spaces around it.
+
+    Args:
+        given: what a file holds.
+        where: ``file:line``, or whatever names the place.
+        field: what the file calls it.
+
+    Raises:
+        DataError: it is no text, too long, or holds half of a surrogate pair.
+    """
+    if not isinstance(given, str):
+        got = f"{shown(given)} ({type(given).__name__})"
+        raise DataError(f"The field {field!r} is no text.", where=where, got=got, expected="text")
+    if len(given) > MOST_LETTERS:
+        got, most = f"{len(given):,} letters", f"at most {MOST_LETTERS:,}"
+        raise DataError("A sentence is too long.", where=where, got=got, expected=most, hint="split it into several")
+    if not given.isascii() and any("\ud800" <= letter <= "\udfff" for letter in given):
+        raise DataError(
+            f"The field {field!r} holds half of a surrogate pair, which is no character.",
+            where=where,
+            got=shown(given),
+            expected="Unicode text",
+            hint="write the file anew from its source",
+        )
+    return given.strip()
+
+
+def check_texts(examples: Iterable[Example], where: str) -> None:
+    """Every sentence of ``examples`` is one, whatever reader made them.
+
+    Raises:
+        DataError: one is not; the message names the example.
+    """
+    for example in examples:
+        if example.text is not None:
+            sentence(example.text, f"{where}, example {example.key!r}")
+        for text in example.choices:
+            sentence(text, f"{where}, example {example.key!r}")
