@@ -37,7 +37,7 @@ DOCUMENTS: dict[str, str | bytes] = {
     "deep-block": "\n".join(" " * i + "a:" for i in range(600)),
     "deep-90": "about: " + "[" * 90 + "]" * 90 + "\nstages: {}\n",
     "huge": "# " + "x" * 3_000_000,
-    "wide": "stages: {" + ", ".join(f"s{i}: {{kind: make}}" for i in range(40_000)) + "}",
+    "wide": "stages: {" + ", ".join(f"s{i}: {{kind: make}}" for i in range(2000)) + "}",
     "python-tag": "stages: !!python/object/apply:os.system [id]\n",
     "own-tag": "stages: !mine {}\n",
     "key-mapping": "? {a: 1}\n: 2\n",

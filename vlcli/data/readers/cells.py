@@ -73,18 +73,19 @@ def box_list(boxes: Any, labels: list[Any], where: str, known: list[str]) -> Box
         raise DataError(error.what, where=where, got=error.got, expected=error.expected) from None
 
 
-def check_labels(rows: Iterable[tuple[str, Any]], column: str) -> None:
+def check_labels(rows: Iterable[tuple[str, Any]], column: str, several: bool = False) -> None:
     """Every label of a column is one.
 
     Args:
         rows: place and label.
         column: its name.
+        several: whether a row may hold a list of them.
 
     Raises:
         DataError: one is not.
     """
     for where, given in rows:
-        for item in given if isinstance(given, list) else [given]:
+        for item in given if several and isinstance(given, list) else [given]:
             if item is not None:
                 label(item, where, column)
 

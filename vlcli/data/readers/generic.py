@@ -59,7 +59,8 @@ class _Table(Reader):
             self._check_columns(*rows[0])
         rows = [(where, row) for where, row in rows if all(str(row.get(k)) == v for k, v in self.only.items())]
         for name in ("label", "box_labels"):
-            cells.check_labels(((where, row.get(self.columns[name])) for where, row in rows), self.columns[name])
+            found = ((where, row.get(self.columns[name])) for where, row in rows)
+            cells.check_labels(found, self.columns[name], several=name == "box_labels")
         self._words = self.labels or _words(row.get(self.columns["label"]) for _, row in rows)
         self._box_words = _words(word for _, row in rows for word in _listed(row.get(self.columns["box_labels"])))
         return [self._example(row, where, place) for place, (where, row) in enumerate(rows)]
