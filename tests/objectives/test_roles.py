@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,11 +15,13 @@ from vlcli_dimbert.language import CaptionModelling
 from vlcli_lxmert import LXMERT
 
 from vlcli import registry
+from vlcli.data import Example, Reader
+from vlcli.data.pipeline import Pipeline
 from vlcli.data.sample import ImageSample, Sample, generator
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import ComponentError
 from vlcli.nn import Step
-from vlcli.nn.model import Facts
+from vlcli.nn.model import Facts, Needs
 from vlcli.objectives.matching import CHANGE, SwapSentence
 from vlcli.objectives.matching import MARK as MATCHED
 from vlcli.objectives.mlm import MARK
@@ -193,3 +196,40 @@ def objective_model():
 def test_wrong_options_are_refused(wrong):
     with pytest.raises(ComponentError):
         registry.build("objectives", {"name": "mlm", **wrong}, model(), FACTS)
+
+
+class Said(Reader):
+    """Sentences without pictures."""
+
+    def files(self):
+        return []
+
+    def read(self):
+        rng = np.random.default_rng(2)
+        return [Example(f"e{number}", " ".join(rng.choice(WORDS, 7)), []) for number in range(60)]
+
+
+def test_what_is_drawn_depends_on_no_worker_and_no_resume(tmp_path):
+    words = registry.build("objectives", {"name": "mlm", "roles": ["place"], "phrase": True}, model(), FACTS)
+    rewrites = ["other-attribute", "swapped-names", {"name": "turned-relation", "opposites": [("on", "off")]}]
+    match = registry.build("objectives", {"name": "matching", "foils": 0.7, "rewrites": rewrites}, model(), FACTS)
+
+    data = Pipeline(
+        [Said(tmp_path)],
+        needs=Needs(text=True),
+        tokenizer=TOKENIZER,
+        facts=FACTS,
+        corruptions=[words.corruption(), match.corruption()],
+        seed=4,
+    )
+
+    def seen(batches):
+        views = [batch.views["corrupted"] for batch in batches]
+        return [(view.text.ids.tolist(), {name: mark.tolist() for name, mark in view.marks.items()}) for view in views]
+
+    alone = seen(data.loader(16, shuffle=True, epoch=1))
+    assert seen(data.loader(16, shuffle=True, epoch=1, workers=2)) == alone
+    assert seen(data.loader(16, shuffle=True, epoch=1, start_batch=2)) == alone[2:]
+    assert seen(pickle.loads(pickle.dumps(data)).loader(16, shuffle=True, epoch=1)) == alone
+    changes = [change for _, marks in alone for change in marks[CHANGE]]
+    assert {0, 2, 4} <= set(changes)

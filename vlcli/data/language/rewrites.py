@@ -64,7 +64,7 @@ class Rewrite:
 
     def _possible(self, text: str) -> list[Change]:
         """The changes that a caption allows, remembered: an epoch asks again for what the one before found."""
-        known: dict[str, list[Change]] = self.__dict__.setdefault("_known", {})
+        known: dict[str, list[Change]] = self.__dict__.setdefault("_remembered", {})
         found = known.get(text)
         if found is None:
             words = [plain(word) for word in text.split()]
@@ -76,7 +76,7 @@ class Rewrite:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is remembered, which every process finds anew."""
-        return {name: value for name, value in self.__dict__.items() if name != "_known"}
+        return {name: value for name, value in self.__dict__.items() if name != "_remembered"}
 
 
 def applied(given: Sequence[str], change: Change) -> str:
