@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vlcli import registry
 from vlcli.data.language import lexicon, phrases
 from vlcli.data.language.phrases import names, plain
-from vlcli.errors import ComponentError
+from vlcli.errors import ComponentError, RecipeError
 
 VOCABULARY = """
     a an the two three 7 red blue small large square circle dog dogs man horse table picture left right of above
@@ -57,9 +57,16 @@ def test_roles_find_their_words(role, text, spans):
 def test_a_list_and_patterns_of_ones_own():
     options = {"words": ["Gauche de", "haut"], "patterns": ["[a-z]+most", "nothing at all"]}
     assert found("words", "the topmost cup, a gauche de la table, haut", **options) == ["topmost", "gauche de", "haut"]
-    for wrong in ({}, {"patterns": ["(left"]}):
-        with pytest.raises(ComponentError, match=r"role.*words|regular expression"):
-            registry.build("roles", {"name": "words", **wrong})
+    with pytest.raises(ComponentError, match="needs words or patterns"):
+        registry.build("roles", "words")
+    with pytest.raises(RecipeError, match="not a regular expression"):
+        registry.build("roles", {"name": "words", "patterns": ["(left"]})
+
+
+def test_a_pattern_without_end_is_stopped(monkeypatch):
+    monkeypatch.setattr("vlcli.recipe.patterns.MOST_SECONDS", 0.2)
+    with pytest.raises(RecipeError, match="takes longer"):
+        found("words", "a" * 60 + "!b", patterns=["(a|aa)+c"])
 
 
 def test_phrases_are_relations_and_names():

@@ -53,16 +53,30 @@ class Searcher:
         try:
             return self._compiled.search(name, timeout=max(self.left, 1e-3)) is not None
         except TimeoutError:
-            problem = Problem(
-                self.key,
-                f"this pattern takes longer than {MOST_SECONDS:g} s to search",
-                got=self.pattern,
-                expected="no repetition inside a repetition, such as (a|aa)+",
-                hint="say what must match more directly, e.g. '^model\\.head'",
-            )
-            raise RecipeError([problem]) from None
+            raise self._slow() from None
         finally:
             self.left -= time.perf_counter() - start
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Every place where the pattern occurs in a text, begin and end.
+
+        Raises:
+            RecipeError: this text alone takes longer than :data:`MOST_SECONDS`.
+        """
+        try:
+            return [hit.span() for hit in self._compiled.finditer(text, timeout=MOST_SECONDS)]
+        except TimeoutError:
+            raise self._slow() from None
+
+    def _slow(self) -> RecipeError:
+        problem = Problem(
+            self.key,
+            f"this pattern takes longer than {MOST_SECONDS:g} s to search",
+            got=self.pattern,
+            expected="no repetition inside a repetition, such as (a|aa)+",
+            hint="say what must match more directly, e.g. '^model\\.head'",
+        )
+        return RecipeError([problem])
 
 
 def _compile(text: str) -> Any:

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from vlcli.data.english import FUNCTION_WORDS, part_of_speech
 from vlcli.data.language.lexicon import ATTRIBUTE, NUMBERS, OPPOSITES, PLACE, PLACE_PHRASES
+from vlcli.recipe.patterns import Searcher
 
 Span = tuple[int, int]
 """A run of words: the first, and the first behind it."""
@@ -115,7 +116,7 @@ def as_phrases(texts: Iterable[str]) -> list[tuple[str, ...]]:
     return [phrase for phrase in split if phrase]
 
 
-def matches(words: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> list[Span]:
+def matches(words: Sequence[str], patterns: Sequence[Searcher]) -> list[Span]:
     """Whole words that regular expressions find in the sentence, in full."""
     text = ""
     starts: dict[int, int] = {}
@@ -125,5 +126,5 @@ def matches(words: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> list[S
         starts[len(text)] = place
         text += word
         stops[len(text)] = place + 1
-    hits = [hit.span() for pattern in patterns for hit in pattern.finditer(text)]
+    hits = [span for pattern in patterns for span in pattern.spans(text)]
     return [(starts[a], stops[b]) for a, b in hits if a in starts and b in stops and a < b]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from vlcli.data.english import FUNCTION_WORDS, part_of_speech
 from vlcli.data.language.lexicon import ATTRIBUTE, NUMBER, NUMBER_PHRASES, PLACE, PLACE_PHRASES
 from vlcli.data.language.phrases import Finder, Span, as_phrases, is_verb_left, matches
 from vlcli.errors import ComponentError
+from vlcli.recipe.patterns import Searcher
 
 
 class Role:
@@ -33,10 +33,10 @@ class Listed(Role):
 
     Args:
         words: words and phrases.
-        patterns: compiled.
+        patterns: regular expressions.
     """
 
-    def __init__(self, words: Iterable[str], patterns: Sequence[re.Pattern[str]] = ()) -> None:
+    def __init__(self, words: Iterable[str], patterns: Sequence[Searcher] = ()) -> None:
         self._finder, self._patterns = Finder(as_phrases(words)), list(patterns)
 
     def spans(self, words: Sequence[str]) -> list[Span]:
@@ -69,7 +69,7 @@ class Number(Listed):
     """Words of number in English: two, more, several, 12 (the lists are in docs/training.md)."""
 
     def __init__(self) -> None:
-        super().__init__([*NUMBER, *NUMBER_PHRASES], [re.compile(r"\b\d+\b")])
+        super().__init__([*NUMBER, *NUMBER_PHRASES], [Searcher(r"\b\d+\b", "role number")])
 
 
 class Attribute(Listed):
@@ -101,22 +101,15 @@ class Words(Listed):
             one finds counts where it begins and ends with a word.
 
     Raises:
-        ComponentError: both are empty, or a pattern is no regular expression.
+        ComponentError: both are empty.
+        RecipeError: a pattern is no regular expression.
     """
 
     def __init__(self, *, words: list[str] = [], patterns: list[str] = []) -> None:  # noqa: B006 (a schema's default)
         if not words and not patterns:
             what = "The role `words` needs words or patterns."
             raise ComponentError(what, where="role words", hint="words: [left of, above], or patterns: ['[a-z]+most']")
-        super().__init__(words, [_compiled(pattern) for pattern in patterns])
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        got = f"{pattern!r}: {error}"
-        raise ComponentError("A pattern is no regular expression.", where="role words", got=got) from None
+        super().__init__(words, [Searcher(pattern, "role words.patterns") for pattern in patterns])
 
 
 def content(words: Sequence[str], span: Span) -> list[int]:
