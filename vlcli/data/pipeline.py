@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from vlcli.data.sample import (
     generators,
 )
 from vlcli.data.sampler import Batches, Order, Pick
+from vlcli.data.sources import ConceptSource, LazyImage, check_shapes, check_sources
 from vlcli.data.streams import first_below, made
 from vlcli.data.transforms import Transform
 from vlcli.data.transforms.words import mirrored_targets
@@ -48,16 +49,6 @@ FIELDS = ("scores", "classes", "class_scores", "attributes", "attribute_scores",
 
 REMEMBERED = 100_000
 """How many sentences a process keeps as ids; 100 MB of them, more are turned into ids each time."""
-
-
-class ConceptSource(Protocol):
-    """Visual concepts by image."""
-
-    def read(self, name: str) -> dict[str, NDArray[Any]]:
-        """``ids`` and ``scores`` of an image, best first."""
-        ...
-
-    def __contains__(self, name: object) -> bool: ...
 
 
 class Pipeline(Dataset[Sample]):
@@ -116,7 +107,7 @@ class Pipeline(Dataset[Sample]):
         for corruption in corruptions:
             corruption.ready(tokenizer, self.length)
         self._by_view = _by_view(corruptions)
-        self._check_sources(facts)
+        check_sources(needs, tokenizer, store, concepts, facts)
         self._fields = tuple(name for name in FIELDS if store is not None and needs.regions and name in store.fields)
         self.pictures = Pictures(self.readers, needs, transform)
         self.examples: list[Example] = []
@@ -125,7 +116,7 @@ class Pipeline(Dataset[Sample]):
         self.reader_counts: dict[str, int] = {}
         for reader in self.readers:
             self._take(reader, missing)
-        self._check_shapes()
+        check_shapes(self.examples, needs, self._names(), self.dropped)
         counts = [stop - start for start, stop in zip(self.starts, self.starts[1:], strict=False)]
         easy = Curriculum(curriculum, self.examples, self._regions_of()) if curriculum else None
         self.order = Order(counts, [reader.weight for reader in self.readers], seed, repeats, easy)
@@ -406,79 +397,12 @@ class Pipeline(Dataset[Sample]):
             hint=f"{action}; or leave these examples out: missing=drop",
         )
 
-    def _check_sources(self, facts: Facts | None) -> None:
-        if self.needs.text and self.tokenizer is None:
-            raise DataError("The model reads text, and there is no vocabulary.", hint="set text.vocabulary")
-        if self.needs.concepts and self.concepts is None:
-            raise DataError("The model reads visual concepts, and there are none.", hint="extract them: vlcli extract")
-        self._check_words(facts)
-        if not self.needs.regions:
-            return
-        if self.store is None:
-            hint = "add an extract stage, or name a store: features=FILE"
-            raise DataError("The model reads region features, and there is no store of them.", hint=hint)
-        if facts is not None and len(self.store) and self.store.dim != facts.region_dim:
-            raise DataError(
-                "The features are not as wide as the model takes them.",
-                where=self.store.where,
-                got=f"{self.store.dim} numbers a region",
-                expected=f"{facts.region_dim}, as the model was built",
-                hint="extract with the extractor the model was trained on, or train a new model",
-            )
-
-    def _check_words(self, facts: Facts | None) -> None:
-        """Concept ids must stand for the words that the model was built with."""
-        words = tuple(getattr(self.concepts, "words", ())) if self.needs.concepts else ()
-        if facts is not None and words and facts.concepts and words != facts.concepts:
-            different = next((f"{a!r} for {b!r}" for a, b in zip(words, facts.concepts, strict=False) if a != b), "")
-            raise DataError(
-                "The concepts are numbered in another way than the model knows them.",
-                where="the store of concepts",
-                got=f"{len(words)} words; {different}",
-                expected=f"{len(facts.concepts)} words, as the model was built",
-                hint="extract with the concept model that the training used",
-            )
-
-    def _check_shapes(self) -> None:
-        """A batch needs one number of images an example."""
-        if not self.examples:
-            raise DataError(
-                "The data are empty: no example is left.", where=self._names(), got=f"dropped: {self.dropped}"
-            )
-        counts: dict[int, str] = {}
-        for example in self.examples:
-            counts.setdefault(len(example.images), example.key)
-        if len(counts) > 1 and (self.needs.regions or self.needs.pixels or self.needs.concepts):
-            got = ", ".join(f"{key!r} has {count}" for count, key in counts.items())
-            raise DataError(
-                "The examples have different numbers of images.",
-                where=self._names(),
-                got=got,
-                expected="the same number for all data of one stage",
-                hint="give each kind of data a stage of its own",
-            )
-
     def _regions_of(self) -> Callable[[str], int] | None:
         """The number of regions of a picture, where the model reads regions."""
         return self.store.count if self.needs.regions and self.store is not None else None
 
     def _names(self) -> str:
         return ", ".join(reader.label for reader in self.readers)
-
-
-class LazyImage(ImageSample):
-    """An image of a donor: its key is known, everything else is read when it is first asked for."""
-
-    def __init__(self, key: str, load: Callable[[], ImageSample]) -> None:
-        self.key, self._pending = key, load
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ImageSample.__dataclass_fields__ and name != "key":
-            state = object.__getattribute__(self, "__dict__")
-            if "_pending" in state:
-                state.update(state.pop("_pending")().__dict__)
-                self.__class__ = ImageSample  # type: ignore[assignment]  # so that it copies as any other
-        return object.__getattribute__(self, name)
 
 
 def _by_view(corruptions: Sequence[Corruption]) -> dict[str, list[Corruption]]:

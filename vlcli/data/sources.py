@@ -1,0 +1,102 @@
+"""Where examples are loaded from: whether it fits the model, visual concepts, pictures loaded when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from vlcli.data.sample import Example, ImageSample
+from vlcli.errors import DataError
+from vlcli.features import FeatureStore
+from vlcli.nn.model import Facts, Needs
+
+
+class ConceptSource(Protocol):
+    """Visual concepts by image."""
+
+    def read(self, name: str) -> dict[str, NDArray[Any]]:
+        """``ids`` and ``scores`` of an image, best first."""
+        ...
+
+    def __contains__(self, name: object) -> bool: ...
+
+
+class LazyImage(ImageSample):
+    """An image of a donor: its key is known, everything else is read when it is first asked for."""
+
+    def __init__(self, key: str, load: Callable[[], ImageSample]) -> None:
+        self.key, self._pending = key, load
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ImageSample.__dataclass_fields__ and name != "key":
+            state = object.__getattribute__(self, "__dict__")
+            if "_pending" in state:
+                state.update(state.pop("_pending")().__dict__)
+                self.__class__ = ImageSample  # type: ignore[assignment]  # so that it copies as any other
+        return object.__getattribute__(self, name)
+
+
+def check_sources(
+    needs: Needs, tokenizer: Any, store: FeatureStore | None, concepts: ConceptSource | None, facts: Facts | None
+) -> None:
+    """Refuse sources that lack what a model reads, or do not fit the sizes it was built with.
+
+    Raises:
+        DataError: which.
+    """
+    if needs.text and tokenizer is None:
+        raise DataError("The model reads text, and there is no vocabulary.", hint="set text.vocabulary")
+    if needs.concepts and concepts is None:
+        raise DataError("The model reads visual concepts, and there are none.", hint="extract them: vlcli extract")
+    _check_words(needs, concepts, facts)
+    if not needs.regions:
+        return
+    if store is None:
+        hint = "add an extract stage, or name a store: features=FILE"
+        raise DataError("The model reads region features, and there is no store of them.", hint=hint)
+    if facts is not None and len(store) and store.dim != facts.region_dim:
+        raise DataError(
+            "The features are not as wide as the model takes them.",
+            where=store.where,
+            got=f"{store.dim} numbers a region",
+            expected=f"{facts.region_dim}, as the model was built",
+            hint="extract with the extractor the model was trained on, or train a new model",
+        )
+
+
+def _check_words(needs: Needs, concepts: ConceptSource | None, facts: Facts | None) -> None:
+    """Concept ids must stand for the words that the model was built with."""
+    words = tuple(getattr(concepts, "words", ())) if needs.concepts else ()
+    if facts is not None and words and facts.concepts and words != facts.concepts:
+        different = next((f"{a!r} for {b!r}" for a, b in zip(words, facts.concepts, strict=False) if a != b), "")
+        raise DataError(
+            "The concepts are numbered in another way than the model knows them.",
+            where="the store of concepts",
+            got=f"{len(words)} words; {different}",
+            expected=f"{len(facts.concepts)} words, as the model was built",
+            hint="extract with the concept model that the training used",
+        )
+
+
+def check_shapes(examples: Sequence[Example], needs: Needs, names: str, dropped: int) -> None:
+    """A batch needs one number of images an example.
+
+    Raises:
+        DataError: the examples have several, or there is no example.
+    """
+    if not examples:
+        raise DataError("The data are empty: no example is left.", where=names, got=f"dropped: {dropped}")
+    counts: dict[int, str] = {}
+    for example in examples:
+        counts.setdefault(len(example.images), example.key)
+    if len(counts) > 1 and (needs.regions or needs.pixels or needs.concepts):
+        got = ", ".join(f"{key!r} has {count}" for count, key in counts.items())
+        raise DataError(
+            "The examples have different numbers of images.",
+            where=names,
+            got=got,
+            expected="the same number for all data of one stage",
+            hint="give each kind of data a stage of its own",
+        )
