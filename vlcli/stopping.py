@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -51,6 +51,7 @@ class _State:
     asked: int = 0  # the signal that came
     raised: bool = False  # and was made an exception: clearing up after it is not broken off again
     held: int = 0  # sections open
+    ends: bool = False  # this process ends when the section that listens does
 
 
 _state = _State()
@@ -77,7 +78,25 @@ def listening() -> Iterator[None]:
         signal.set_wakeup_fd(woken)
         os.close(writing)
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if _state.ends and _state.asked else handler)
+
+
+def end_with(command: Callable[[], object]) -> None:
+    """Run ``command`` as all that this process does, and leave as soon as one that a signal ended has told so.
+
+    Everything is written by then. The interpreter's own way out takes seconds once torch is loaded, and a late signal
+    (a scheduler sends several, to the group and to each process) would change the exit code.
+    """
+    _state.ends = True
+    try:
+        command()
+    except SystemExit as end:
+        if _state.asked and isinstance(end.code, int):
+            with suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(end.code)
+        raise
 
 
 def _take(number: int, _: object) -> None:
@@ -170,6 +189,12 @@ def _raise_if_asked() -> None:
     if _state.asked and not _state.held and not _state.raised:
         _state.raised = True
         raise Stopped(_state.asked)
+
+
+def conclude(stop: Stopped) -> None:
+    """Make ready to end by ``stop``, which may have been another process's signal, agreed on by all."""
+    _state.asked = _state.asked or stop.number
+    end_children()
 
 
 def end_children() -> None:

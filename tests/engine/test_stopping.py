@@ -168,11 +168,14 @@ def test_a_second_signal_ends_at_once():
 
 
 def test_a_forked_process_takes_no_part():
+    reading, writing = os.pipe()
     with stopping.listening():
         child = os.fork()
         if not child:
+            os.write(writing, b"1")
             time.sleep(60)
             os._exit(0)
+        assert os.read(reading, 1) == b"1"  # it has begun
         os.kill(child, signal.SIGHUP)
         os.kill(child, signal.SIGINT)
         time.sleep(0.2)

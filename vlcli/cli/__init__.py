@@ -11,6 +11,7 @@ import typer
 
 from vlcli import __version__
 from vlcli.cli import ask, count, data, doctor, draw, evaluate, features, listing, run, runs, search, trust, validate
+from vlcli.stopping import end_with
 
 app = typer.Typer(
     name="vlcli",
@@ -66,4 +67,4 @@ app.add_typer(data.app, name="data", rich_help_panel=_DATA)
 
 def main() -> None:
     """What the ``vlcli`` script calls."""
-    app(prog_name="vlcli")
+    end_with(lambda: app(prog_name="vlcli"))

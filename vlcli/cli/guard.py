@@ -35,7 +35,7 @@ def guarded(command: F) -> F:
             try:
                 return command(*args, **kwargs)
             except stopping.Stopped as stop:
-                stopping.end_children()
+                stopping.conclude(stop)
                 err(f"{stop}: run the same command again to go on")
                 raise typer.Exit(stop.code) from None
             except KeyboardInterrupt:

@@ -30,6 +30,19 @@ _FOLLOWING = 20.0
 HINT = "run the same command again: it goes on from the last checkpoint"
 
 
+def _address() -> str:
+    """Where the launcher says that rank 0 is."""
+    return os.environ.get("MASTER_ADDR", "127.0.0.1")
+
+
+def _listen() -> socket.socket:
+    """A free port of rank 0, at the address that the other processes use; at all of them where that is not its own."""
+    try:
+        return socket.create_server((_address(), 0))
+    except OSError:  # behind a translated address
+        return socket.create_server(("", 0))
+
+
 class Watch:
     """This process's part; see :func:`watched`.
 
@@ -51,7 +64,7 @@ class Watch:
 
     def open(self) -> None:
         """Connect all processes to rank 0 (every one calls this)."""
-        listening = socket.create_server(("", 0)) if self.rank == 0 else None
+        listening = _listen() if self.rank == 0 else None
         place = (listening.getsockname()[1], secrets.token_hex(8)) if listening else None
         port, word = processes.share(place)
         if listening:
@@ -77,7 +90,7 @@ class Watch:
 
     def _connect(self, port: int, word: str) -> None:
         with suppress(OSError):  # nothing gets through (a firewall): this process goes unwatched
-            link = socket.create_connection((os.environ.get("MASTER_ADDR", "127.0.0.1"), port), _FOLLOWING)
+            link = socket.create_connection((_address(), port), _FOLLOWING)
             link.settimeout(None)
             self.links[0] = link
             self._say(0, own=self.rank, word=word)
