@@ -20,6 +20,8 @@ from vlcli.features import FeatureWriter, Record
 COLOURS, KINDS = ("red", "green", "blue"), ("circle", "square", "triangle")
 SIDE, CELL, WIDTH = 4, 32.0, 16
 """Cells a side of the board, pixels of a cell, numbers of a feature."""
+EMPTY = len(COLOURS) + len(KINDS)
+"""Which number of a grid's feature says that nothing stands in the cell."""
 Thing = tuple[int, int, int, int]
 """Colour, kind, row, column."""
 Scene = list[Thing]
@@ -183,7 +185,9 @@ def _regions(scene: Scene, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
 
 def _cells(scene: Scene, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     features = _noise(rng, SIDE * SIDE)
+    features[:, EMPTY] += 1  # noise alone would be normalised to a vector as long as a thing's
     for thing in scene:
+        features[thing[2] * SIDE + thing[3], EMPTY] -= 1
         _mark(features[thing[2] * SIDE + thing[3]], thing)
     corner = np.array([(c, r) for r in range(SIDE) for c in range(SIDE)]) * CELL
     return features, np.concatenate([corner, corner + CELL], 1).astype("float32")
