@@ -66,7 +66,8 @@ def test_an_edited_recipe_overwrites_nothing_finished(world):
     assert folder.startswith("mine-")
     assert plan["tune"] == "run"
     assert plan["pretrain"] == "reuse"
-    go()
+    assert actions(outcomes := go())["tune"] == "run"
+    assert outcomes["tune"].why == "changed: epochs"
     assert ledger.read(world / "runs/mine/tune") == before
 
 
@@ -84,6 +85,17 @@ def test_what_changed_is_said_where_a_stage_is_made_again(world):
     outcomes = go()
     assert outcomes["regions"].why == f"changed: {file} has changed"
     assert outcomes["test"].action == "run"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [("seed: 5", "seed"), ("text: {length: 7}", "what it builds on, or what the recipe sets for all stages")],
+)
+def test_what_the_recipe_changed_is_said_too(world, line, why):
+    go()
+    file = world / "mine.yaml"
+    file.write_text(f"{line}\n{file.read_text()}")
+    assert go()["pretrain"].why == f"changed: {why}"
 
 
 def test_touched_data_is_the_same_data(world):

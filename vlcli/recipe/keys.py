@@ -36,6 +36,8 @@ _SILENT = {
 _FORMER_BATCH = 16
 _LATER = ("prepare", "words", "end")
 """Text options that came later: at their defaults they leave a key as it was."""
+_LATER_OF_STAGES = ("curriculum",)
+"""Keys of stages that came later: the same."""
 _ROOTED = ("extract", "pretrain", "finetune", "evaluate", "draw")
 
 
@@ -79,12 +81,26 @@ def plain(stage: Stage) -> dict[str, Any]:
     An extract stage without a ``batch_size`` counts as one that says 16, which the schema once filled in: records do
     not depend on it, and what was made with that default stays what it was.
     """
-    dump = stage.model_dump(by_alias=True, mode="json")
-    if isinstance(stage, Extract) and stage.batch_size is None:
+    return _as_it_was(stage.kind, stage.model_dump(by_alias=True, mode="json"))
+
+
+def _as_it_was(kind: str, dump: dict[str, Any]) -> dict[str, Any]:
+    if kind == "extract" and dump.get("batch_size") is None:
         dump["batch_size"] = _FORMER_BATCH
     if dump.get("text"):
         dump["text"] = _text(dump["text"])
-    return dump
+    return {k: v for k, v in dump.items() if v or k not in _LATER_OF_STAGES}
+
+
+def differs(record: ledger.Record, recipe: Recipe, name: str) -> str:
+    """What this recipe has otherwise than a finished stage of another key, in words."""
+    stage = recipe.stages[name]
+    before, now = _as_it_was(record.kind, dict(record.config)), plain(stage)
+    found = [k for k in sorted({*before, *now} - _SILENT) if before.get(k) != now.get(k)]
+    found += ["seed"] if stage.kind in SEEDED and record.seed != seed_of(recipe, stage) else []
+    used = packages(recipe, name).items()
+    found += [f"{package} {version}" for package, version in used if record.versions.get(package) != version]
+    return ", ".join(found) or "what it builds on, or what the recipe sets for all stages"
 
 
 def _text(dump: dict[str, Any]) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Planner:
         resolved: the recipe.
         options: how to run.
         folder: the run's folder.
-        changed: of finished stages, what of the data they read has changed since; also of folders tried before.
+        changed: of finished stages, what is otherwise now (data or recipe), in words; also of folders tried before.
     """
 
     resolved: Resolved
@@ -172,6 +172,7 @@ class Planner:
                 step.artifact, step.record = own
                 return _with(step, "skip", "unchanged")
             step.conflict = chosen and not step.lost
+            changed = changed or ("" if same else keys.differs(own[1], self.resolved.recipe, step.name))
             self.changed |= {step.name: changed} if changed else {}
         if not self._forced(step.name):
             for folder, record in self.elsewhere.get(step.key, []):
