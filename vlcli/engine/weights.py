@@ -98,7 +98,11 @@ def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
             tied = json.loads((file.metadata() or {}).get(TIED, "{}"))
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
-        raise DataError("These weights cannot be read.", where=str(path), got=str(error).split("\n")[0]) from error
+        got, hint = (
+            str(error).split("\n")[0],
+            "fetch it again; a stage's: delete it, and vlcli run makes it again",
+        )
+        raise DataError("These weights cannot be read.", where=str(path), got=got, hint=hint) from error
     if not isinstance(tied, dict) or any(source not in found for source in map(str, tied.values())):
         raise DataError("These weights cannot be read.", where=str(path), got=f"{TIED}: {shown(tied)}")
     return found | {name: found[source] for name, source in tied.items()}
