@@ -74,6 +74,18 @@ def test_it_lists_state_size_and_what_can_go_and_removes_only_that(cli, folder):
     assert "nothing to remove" in cli("runs", "--clean", "--yes").err
 
 
+def test_stages_that_were_never_begun_count_as_not_done(cli, folder):
+    (folder / "two" / "tune" / "stage.json").unlink()
+    (folder / "two" / "recipe.yaml").write_text("stages: {regions: {kind: extract}, tune: {kind: finetune}}\n")
+    (folder / "three").mkdir()
+    (folder / "three" / "recipe.yaml").write_text("stages: [cut")
+    runs = {Path(run["folder"]).name: run for run in json.loads(cli("runs", "--json").out)["runs"]}
+    assert runs["two"]["stages"] == {"regions": "done", "tune": "not begun"}
+    assert runs["two"]["state"] == "unfinished"
+    assert runs["three"]["state"] == "empty"
+    assert "1 of 2" in cli("runs").out
+
+
 def test_it_asks_first_and_a_missing_folder_is_told(cli, folder):
     asked = cli("runs", "--clean")  # stdin is at its end: no answer
     assert asked.code == 1

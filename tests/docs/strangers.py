@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 
@@ -20,7 +19,8 @@ def environment(folder: Path, *, plain: bool = False) -> Path:
     venv.EnvBuilder(with_pip=False, symlinks=True).create(folder)
     python = folder / "bin" / "python"
     site = run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder).out.strip()
-    here = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    # This one's packages may lie in several folders: a virtual environment over another one's.
+    here = dict.fromkeys(path for path in sys.path if Path(path).name in ("site-packages", "dist-packages"))
     lines = [path if plain else f"import site; site.addsitedir({path!r})" for path in here]
     (Path(site) / "beneath.pth").write_text("".join(f"{line}\n" for line in lines))
     return python

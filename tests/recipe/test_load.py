@@ -107,6 +107,14 @@ def test_unknown_recipe_suggests():
         locate("no/such/file.yaml")
 
 
+def test_an_unknown_parent_is_told_with_its_line_and_no_list_of_hundreds(tmp_path):
+    (tmp_path / "heir.yaml").write_text("# mine\nextends: tiny/vmlo\n")
+    with pytest.raises(ComponentError, match="tiny/vlmo") as caught:
+        load(str(tmp_path / "heir.yaml"))
+    assert caught.value.where == f"{tmp_path / 'heir.yaml'}:2"
+    assert len(str(caught.value)) < 400
+
+
 def test_every_fault_at_once_with_its_line(base):
     text = "seeed: 1\nstages:\n  pretrain:\n    optimizer: {lrr: 2}\n    batch_size: many\n"
     text += "  test: {from: pretrian}\n  x: {kind: fine}\n"

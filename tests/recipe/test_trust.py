@@ -95,6 +95,32 @@ def test_trust_is_listed_kept_once_and_taken_back(folder):
     assert [file.name for file in trust.list_file().parent.iterdir()] == ["trusted.json"]
 
 
+def test_a_list_that_is_a_text_trusts_nothing(folder):
+    trust.trust(folder)
+    trust.list_file().write_text(json.dumps({"schema_version": 1, "trusted": str(folder)}))
+    ended = vlcli("validate", folder / "mine.yaml")
+    assert ended.exit_code == 5, ended.stderr
+    assert "cannot be read" in ended.stderr
+    assert not (folder / "ran").exists()
+
+
+def test_an_empty_list_is_told_and_folders_with_spaces_are_quoted(folder):
+    assert "nothing is trusted yet" in vlcli("trust", "--list").stderr
+    spaced = folder / "my bag"
+    spaced.mkdir()
+    for name in ("mine.yaml", "mine.py"):
+        (spaced / name).write_text((folder / name).read_text())
+    assert f"vlcli trust '{spaced}'" in vlcli("validate", spaced / "mine.yaml").stderr
+
+
+@pytest.mark.parametrize(("code", "line"), [("x = 1\nraise ValueError('no')\n", 2), ("x = 1\n\ny = (\n", 3)])
+def test_a_file_that_raises_is_told_with_its_line(folder, code, line):
+    (folder / "mine.py").write_text(code)
+    ended = vlcli("validate", "--trust", folder / "mine.yaml")
+    assert ended.exit_code == 4
+    assert f"mine.py:{line}" in ended.stderr
+
+
 def test_a_link_counts_as_what_it_points_to(folder, tmp_path):
     home = tmp_path / "home"
     home.mkdir()

@@ -63,6 +63,8 @@ def test_validation_is_drawn_and_losses_stand_on_a_logarithmic_scale(tmp_path, m
     assert [line.get_label() for line in below.get_lines()] == ["accuracy"]
     draw_curves({"loss": [(1, -2.0), (2, 3.0)]}, tmp_path / "signed.png")
     assert [axes.get_yscale() for axes in kept[1].axes] == ["linear"]
+    ticks = kept[1].axes[0].get_xticks()
+    assert ticks.tolist() == [round(tick) for tick in ticks]
 
 
 def test_panels_of_attention_share_a_scale():

@@ -41,5 +41,7 @@ def trust(
     kept = [str(place) for place in trusting.trusted()]
     if json_:
         console.out_json({"file": str(trusting.list_file()), "trusted": kept})
-    elif show:
+    elif show and kept:
         console.table(["trusted"], [[place] for place in kept])
+    elif show:
+        console.err("nothing is trusted yet: vlcli trust FOLDER")

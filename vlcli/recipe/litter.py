@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import time
 
-from vlcli.recipe import ledger
+from vlcli.errors import VlcliError
+from vlcli.recipe import ledger, yaml
 from vlcli.recipe.ledger import Record
 
 HALF = re.compile(r"^\.(.+\.(tmp|old)-\d+|.+\.\d+\.partial|.+\.part|(stage\.json|stage\.json\.copy)\.\d+)$")
@@ -42,7 +43,7 @@ class Run:
 
     Attributes:
         folder: where.
-        stages: state by stage: a record's status, or ``working`` while a process holds it.
+        stages: state by stage: a record's status, ``working`` while a process holds it, or ``not begun``.
         size: bytes, litter included.
         changed: when its newest file was written, seconds since 1970.
         litter: what can go.
@@ -61,7 +62,9 @@ class Run:
         for state, found in {"working": "working", "failed": "failed", "unfinished": "running"}.items():
             if found in states:
                 return state
-        return "unfinished" if "damaged" in states else "done" if states else "empty"
+        if states <= {"not begun"}:
+            return "empty"
+        return "done" if states == {"done"} else "unfinished"
 
 
 def sweep_stage(folder: Path) -> None:
@@ -113,7 +116,17 @@ def _look(folder: Path) -> Run:
             run.litter += _litter(path)
         if path.is_dir() and not aside and (ledger.has_record(path) or stage in held):
             run.stages[stage] = "working" if stage in held else _status(path)
+    run.stages = dict.fromkeys(_planned(folder), "not begun") | run.stages
     return run
+
+
+def _planned(folder: Path) -> list[str]:
+    """The stages of the recipe that was run last, in its order; none where its copy is missing or damaged."""
+    try:
+        stages = yaml.read(folder / "recipe.yaml").value["stages"]
+    except (VlcliError, OSError, KeyError, TypeError):
+        return []
+    return [str(name) for name in stages] if isinstance(stages, dict) else []
 
 
 def _status(folder: Path) -> str:

@@ -130,7 +130,7 @@ def read_chain(source: Source) -> tuple[Document, list[Source]]:
         if not isinstance(parent, str):
             problem = Problem("extends", "a parent is a name or a path", where=place, got=repr(parent))
             raise RecipeError([problem], source.name)
-        following = locate(parent, chain[-1])
+        following = _parent(parent, chain[-1], place)
         if any(following.file.resolve() == known.file.resolve() for known in chain):
             circle = " -> ".join([s.name for s in chain] + [following.name])
             raise RecipeError([Problem("extends", "recipes extend one another in a circle", where=place, got=circle)])
@@ -141,6 +141,15 @@ def read_chain(source: Source) -> tuple[Document, list[Source]]:
         document = merge.merge(document, documents.pop())
     merge.drop_null_stages(document)
     return document, chain
+
+
+def _parent(name: str, child: Source, place: str) -> Source:
+    """The recipe that ``child`` extends; one that does not exist is told with the line that names it."""
+    try:
+        return locate(name, child)
+    except (ComponentError, UsageError) as error:
+        error.where = place
+        raise
 
 
 def _mapping(source: Source) -> Document:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -33,13 +34,16 @@ def trusted() -> list[Path]:
     """
     file = list_file()
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-        return [Path(str(place)) for place in value["trusted"]]
+        places = json.loads(file.read_text(encoding="utf-8"))["trusted"]
+        # A text would be read letter by letter, and its first letter is the root of all files.
+        if not isinstance(places, list) or not all(isinstance(place, str) for place in places):
+            raise TypeError("'trusted' is not a list of paths")
+        return [Path(place) for place in places]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError) as error:
         got = f"{type(error).__name__}: {error}"
-        hint = f"delete it, then trust again: vlcli trust FOLDER (file {file})"
+        hint = "delete it, then trust again: vlcli trust FOLDER"
         raise DataError("The list of trusted folders cannot be read.", where=str(file), got=got, hint=hint) from error
 
 
@@ -105,7 +109,7 @@ def refusal(files: Iterable[tuple[Path, str]]) -> ComponentError:
         where=", ".join(place for _, place in found),
         got=", ".join(str(file) for file, _ in found),
         expected="a file you have read: it can do whatever you can do",
-        hint=f"vlcli trust {' '.join(folders)}; or for this command alone: --trust",
+        hint=f"vlcli trust {shlex.join(folders)}; or for this command alone: --trust",
     )
 
 

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -60,6 +61,7 @@ class Entry:
 
 NEEDS = "vlcli.needs"
 """Entry points that name the package a component needs: ``"extractors.detectron2" = "detectron2"``."""
+_MOST_LISTED = 40
 _session: dict[tuple[str, str], Entry] = {}
 
 
@@ -144,11 +146,21 @@ def load_file(path: str | Path) -> None:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a plugin that calls sys.exit is broken too
         del sys.modules[name]
-        raise ComponentError(
-            "The plugin file raises.", where=str(path), got=f"{type(error).__name__}: {error}"
-        ) from error
+        raise _raises(error, file, path) from error
     finally:
         _current_file = ""
+
+
+def _raises(error: BaseException, file: Path, said: str | Path) -> ComponentError:
+    """The message for a plugin file that raises, with its own last line that led there."""
+    lines = [line for at, line in traceback.walk_tb(error.__traceback__) if at.f_code.co_filename == str(file)]
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        lines = [error.lineno or 1]
+    where = f"{said}:{lines[-1]}" if lines else str(said)
+    hint = "mend the file; -vv shows the whole traceback"
+    return ComponentError(
+        "The plugin file raises an error.", where=where, got=f"{type(error).__name__}: {error}", hint=hint
+    )
 
 
 def is_loaded(path: str | Path) -> bool:
@@ -197,10 +209,12 @@ def _did_you_mean(name: str, known: list[str] | tuple[str, ...]) -> str:
 
 def _unknown(kind: str, name: str) -> ComponentError:
     known = names(kind)
+    listed = ", ".join(known) or "(none is installed)"
     return ComponentError(
         f"There is no {kind[:-1]} called {name!r}.",
         where=f"vlcli.{kind}",
-        expected=", ".join(known) or "(none is installed)",
+        # Hundreds of recipes would bury the one name that was meant.
+        expected=listed if len(known) <= _MOST_LISTED else f"one of the {len(known)} that vlcli ls {kind} lists",
         hint=_did_you_mean(name, known) or f"list them: vlcli ls {kind}",
     )
 

@@ -96,7 +96,7 @@ def _logarithmic(series: Series) -> bool:
 
 
 def _lines(axes: Any, series: Series, logarithmic: bool = False) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     for label, points in series.items():
         shown = [(step, height) for step, height in points if height > 0 or not logarithmic]
@@ -115,5 +115,6 @@ def _lines(axes: Any, series: Series, logarithmic: bool = False) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda height, _: f"{height:g}"))
         axes.yaxis.set_minor_formatter("")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # there is no half step
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
     axes.grid(alpha=0.3)
