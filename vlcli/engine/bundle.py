@@ -176,7 +176,7 @@ class _Config(BaseModel):
 
     vlcli: str
     model: dict[str, Any]
-    objectives: list[dict[str, Any]]
+    objectives: list[dict[str, Any] | str]
     task: dict[str, Any] | None
     transform: dict[str, Any] | None = None
     facts: dict[str, Any]
