@@ -303,3 +303,16 @@ def test_readers_need_no_torch() -> None:
     code = ";".join(f"import vlcli.data.readers.{name}" for name in modules)
     code += ";import vlcli.data, vlcli.data.vocabulary, sys; vlcli.data.Tokenizer; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_null_sentence_is_no_sentence(tmp_path):
+    from vlcli.data.readers.generic import JsonLines
+
+    rows = ['{"text": null, "image": "a.jpg"}', '{"text": "a dog", "image": "b.jpg"}', '{"image": "c.jpg"}']
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    assert [example.text for example in JsonLines(tmp_path).examples()] == [None, "a dog", None]
+    for wrong in ("NaN", "3", "true", '["a"]'):
+        (tmp_path / "train.jsonl").write_text(f'{rows[0]}\n{{"text": {wrong}, "image": "a.jpg"}}')
+        with pytest.raises(DataError) as caught:
+            JsonLines(tmp_path).examples()
+        assert "train.jsonl:2" in str(caught.value)

@@ -21,7 +21,7 @@ LINES: dict[str, str | bytes] = {
     "text-true": GOOD + '{"text": true}\n',
     "text-list": GOOD + '{"text": ["a", "b"]}\n',
     "text-object": GOOD + '{"text": {"a": 1}}\n',
-    "text-null": GOOD + '{"text": null, "image": "a.jpg"}\n',
+    "text-null": GOOD + '{"text": null}\n',
     "text-surrogate": GOOD + '{"text": "\\ud800"}\n',
     "text-long": GOOD + json.dumps({"text": "word " * 2_100_000}) + "\n",
     "no-text": '{"words": "a", "image": 3}\n',
@@ -64,7 +64,7 @@ LINES: dict[str, str | bytes] = {
     "same-name": '{"text": "a", "image": "a/x.jpg"}\n{"text": "b", "image": "b/x.jpg"}\n',
 }
 MAY_BE_RIGHT = {
-    "no-text", "image-number", "image-long", "label-nan", "id-list", "text-null", "nul", "box-labels-list", "boxes-nan",
+    "no-text", "image-number", "image-long", "label-nan", "id-list", "nul", "box-labels-list", "boxes-nan",
     "boxes-huge", "answers-number-list", "answers-nan", "image-nul", "id-surrogate",
 }  # fmt: skip
 

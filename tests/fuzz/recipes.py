@@ -37,7 +37,8 @@ DOCUMENTS: dict[str, str | bytes] = {
     "deep-block": "\n".join(" " * i + "a:" for i in range(600)),
     "deep-90": "about: " + "[" * 90 + "]" * 90 + "\nstages: {}\n",
     "huge": "# " + "x" * 3_000_000,
-    "wide": "stages: {" + ", ".join(f"s{i}: {{kind: make}}" for i in range(2000)) + "}",
+    "wide": "stages: {" + ", ".join(f"s{i}: {{kind: make}}" for i in range(1000)) + "}",
+    "too-wide": "stages: {" + ", ".join(f"s{i}: {{kind: make}}" for i in range(40_000)) + "}",
     "python-tag": "stages: !!python/object/apply:os.system [id]\n",
     "own-tag": "stages: !mine {}\n",
     "key-mapping": "? {a: 1}\n: 2\n",
@@ -193,10 +194,19 @@ def trials() -> Iterator[Trial]:
         "stage-long-name",
         "nul",
     }
+    says = {"too-wide": "at most 1,000"}
     for name, text in DOCUMENTS.items():
         valid = name in ("deep-90", "recipe-odd-name", "wide", "merge-key", "control", "timestamp")
         codes = (0, 2, 3, 4, 5) if valid else (2, 3, 4, 5)
-        yield Trial("recipe", name, ("validate", "r.yaml"), {"r.yaml": text}, codes, quick=name in quick)
+        yield Trial(
+            "recipe",
+            name,
+            ("validate", "r.yaml"),
+            {"r.yaml": text},
+            codes,
+            says=says.get(name, ""),
+            quick=name in quick,
+        )
         if name in ("recipe-long-name", "stage-long-name"):
             words = ("run", "r.yaml", "--dry-run")
             yield Trial("recipe", f"{name}-run", words, {"r.yaml": text}, (2, 3, 5), quick=True)

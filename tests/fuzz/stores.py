@@ -110,12 +110,26 @@ def _flip(place: int) -> Callable[[bytearray], None]:
     return change
 
 
+def _prefix(size: int) -> Callable[[bytearray], None]:
+    def change(data: bytearray) -> None:
+        data[:0] = data[:size]
+
+    return change
+
+
+def _longer(data: bytearray) -> None:
+    data += b"\x00" * 100
+
+
 CHANGES: dict[str, Content] = {
     "empty": b"",
     "text": "no store",
     "cut-100": _bytes(_cut(100)),
     "cut-2000": _bytes(_cut(2000)),
     "cut-end": _bytes(_cut(-1)),
+    "prefixed": _bytes(_prefix(229)),
+    "doubled": _bytes(_prefix(2109)),
+    "longer": _bytes(_longer),
     "flip-0": _bytes(_flip(0)),
     "flip-40": _bytes(_flip(40)),
     "flip-middle": _bytes(_flip(3001)),
@@ -201,15 +215,16 @@ def trials() -> Iterator[Trial]:
     """Every bad store and box file."""
     for number, (name, content) in enumerate(CHANGES.items()):
         codes = (0, 5) if name in MAY_BE_SOUND else (5,)
-        quick = number % 4 == 0 or name in ("no-sets", "no-features", "no-boxes", "ids-numbers", "features-loop")
+        often = number % 4 == 0 or name in ("no-sets", "no-features", "no-boxes", "ids-numbers", "features-loop")
         words = ("features", "verify", "s.h5")
-        yield Trial("store", f"verify-{name}", words, {"s.h5": content}, codes, quick=quick, verdict=True)
+        yield Trial("store", f"verify-{name}", words, {"s.h5": content}, codes, quick=often, verdict=True)
         yield Trial("store", f"info-{name}", ("features", "info", "s.h5"), {"s.h5": content}, (0, 5))
     extract = (
         "stages: {regions: {kind: extract, root: {valid}/runs/valid/world/world, batch_size: 2, "
         "extractor: {name: backbone, arch: tiny-conv, short: 0, resolution: 1, boxes: given}, "
         "data: {name: coco-instances, split: train}, boxes: BOXES}}"
     )
+    quick = ("coco-huge.json", "coco-nan.json", "nan.npz")
     for suffix, table in ((".json", BOXES), (".npz", ARRAYS)):
         for name, content in table.items():
             file = f"boxes{suffix}"
@@ -221,4 +236,6 @@ def trials() -> Iterator[Trial]:
             alone = name in ("nan", "coco-nan", "infinite")  # these once ended the process itself
             files: dict[str, Content] = {"r.yaml": recipe, file: content}
             words = ("run", "r.yaml", "--quiet", "--output", "out")
-            yield Trial("store", f"boxes-{name}{suffix}", words, files, (5,), alone=alone, quick=name == "coco-huge")
+            yield Trial(
+                "store", f"boxes-{name}{suffix}", words, files, (5,), alone=alone, quick=f"{name}{suffix}" in quick
+            )

@@ -223,6 +223,36 @@ def test_patterns_match_as_the_standard_library_does():
         assert [search.search(name) for name in names] == [bool(re.search(pattern, name)) for name in names]
 
 
+def test_braces_mean_what_the_standard_library_reads():
+    import re
+
+    names = ["a", "b", "aa", "{e<=1}", "a{e}", "a{e<=1}", "ab{e<=1}", "a{,}", "{2}", "aaa", "\\{", "[{e}]", "x{e}"]
+    for pattern in [
+        "^a{e<=1}$",
+        "a{e}",
+        "^a{2}$",
+        "^a{1,}$",
+        "^a{,2}$",
+        "^a{,}$",
+        r"^a\{e\}$",
+        "^[{e}]+$",
+        "^(?:a|b){i}",
+        "[]{]",
+    ]:
+        search = patterns.Searcher(pattern, "k")
+        assert [search.search(name) for name in names] == [bool(re.search(pattern, name)) for name in names], pattern
+
+
+def test_a_recipe_has_a_limit_of_stages():
+    stages = {f"s{i}": {"kind": "make"} for i in range(1001)}
+    with pytest.raises(RecipeError) as caught:
+        from_mapping("wide", {"stages": stages})
+    problem = caught.value.problems[0]
+    assert (problem.key, problem.got, problem.expected) == ("stages", "1,001 stages", "at most 1,000")
+    del stages["s0"]
+    assert len(from_mapping("wide", {"stages": stages}).stages) == 1000
+
+
 def test_the_command_line_ends_with_3_and_names_the_bound(tmp_path):
     file = tmp_path / "r.yaml"
     file.write_text("stages: {world: {kind: make}, train: {kind: pretrain, root: world, model: lxmert, epochs: 0}}\n")

@@ -26,7 +26,15 @@ from vlcli.features.schema import (
     checksum,
     decode_strings,
 )
-from vlcli.features.structure import damaged, datasets_of, index_problems, sets_of, shape_problems, unbounded_box
+from vlcli.features.structure import (
+    damaged,
+    datasets_of,
+    index_problems,
+    sets_of,
+    shape_problems,
+    unbounded_box,
+    unlike_length,
+)
 
 _SMALL = 1 << 14
 """Bytes of a picture's field up to which one gather for all pictures is faster than a copy for each."""
@@ -48,21 +56,28 @@ def open_hdf5(path: Path) -> h5py.File:
         what = "is truncated" if "truncated" in str(error) else "is not a readable HDF5 file"
         hint = "delete it and run the extraction again"
         raise DataError(f"the feature store {what}", where=str(path), got=str(error), hint=hint) from None
+    try:
+        length_problem = unlike_length(path)
+        if length_problem:
+            raise damaged(path, length_problem)
+        _check_kind(file, path)
+        sets_of(file, path)
+    except (DataError, KeyError, OSError, RuntimeError, ValueError, TypeError) as error:
+        file.close()
+        raise error if isinstance(error, DataError) else damaged(path, str(error)) from None
+    return file
+
+
+def _check_kind(file: h5py.File, path: Path) -> None:
+    """Raise a DataError where the file does not call itself a store, or one of a newer schema."""
     found = (_text(file.attrs.get("format")), _number(file.attrs.get("schema", 0)))
     if found[0] != FORMAT or not 0 <= found[1] <= SCHEMA_VERSION:
-        file.close()
         raise DataError(
             "this HDF5 file is not a feature store that this version reads",
             where=str(path),
             got=f"format {found[0]!r}, schema {found[1]}",
             expected=f"format {FORMAT!r}, schema up to {SCHEMA_VERSION}",
         )
-    try:
-        sets_of(file, path)
-    except (DataError, KeyError, OSError, RuntimeError) as error:
-        file.close()
-        raise error if isinstance(error, DataError) else damaged(path, str(error)) from None
-    return file
 
 
 def _number(value: Any) -> int:

@@ -124,3 +124,19 @@ def unbounded_box(boxes: Any) -> int | None:
         if not good.all():
             return start + int(np.argmin(good))
     return None
+
+
+def unlike_length(path: Path) -> str:
+    """How the size of a file differs from the end its superblock names; empty where they agree.
+
+    HDF5 refuses a file that is too short. One that is too long holds inserted bytes: every address behind them is
+    wrong, and reading an attribute from a heap that is none may never end.
+    """
+    with path.open("rb") as file:
+        head = file.read(48)
+    at = {0: (24, 40), 2: (12, 28), 3: (12, 28)}.get(head[8] if len(head) == 48 else -1)
+    if head[:8] != b"\x89HDF\r\n\x1a\n" or at is None:
+        return ""
+    base, end = (int.from_bytes(head[place : place + 8], "little") for place in at)
+    size = path.stat().st_size
+    return f"{size:,} bytes, and the file says {end:,}" if base == 0 and size > end else ""

@@ -20,12 +20,18 @@ from vlcli.registry.bounds import MOST_INT
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
 MOST_NAME = 100
 """How long the name of a recipe or a stage may be: folders are called so, with more behind it."""
+MOST_STAGES = 1000
+"""Every stage is checked against all stages before it."""
 _NEEDS_SOURCE = ("average", "evaluate", "export")
 
 
 def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:
     """The typed recipe (its ``stages`` typed by kind) and every fault of structure and wiring."""
     stages = document.value.get("stages")
+    if isinstance(stages, dict) and len(stages) > MOST_STAGES:
+        got, expected = f"{len(stages):,} stages", f"at most {MOST_STAGES:,}"
+        hint = "split the recipe into several"
+        return None, [Problem("stages", "too many stages", document.place(("stages",)), got, expected, hint)]
     raw = {**document.value, "stages": stages if isinstance(stages, dict) else {}}
     recipe, problems = _validate(Recipe, raw, (), document)
     if not isinstance(stages, dict):

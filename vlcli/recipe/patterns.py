@@ -20,6 +20,14 @@ MOST_SECONDS = 5.0
 MOST_REPEATS = 100_000
 """How large the counts of a pattern, such as ``{3}`` or ``{1,9}``, may be, multiplied: they are laid out in memory."""
 
+_UNITS = re.compile(
+    r"""\\N\{[^}]*\} | \\.                     # an escape
+    | \[\^?\]?(?:\\.|[^\]\\])*\]              # a set of characters
+    | \{(?:\d+(?:,\d*)?|,\d*)\}                # a count, as re reads them
+    | \{                                        # a brace that re reads as itself
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 _COUNTS = re.compile(r"\{\s*(?:\d*\s*,)?\s*(\d{1,30})\s*,?\s*\}")
 
 
@@ -87,7 +95,12 @@ def _compile(text: str) -> Any:
     if math.prod(max(int(count), 1) for count in _COUNTS.findall(text)) > MOST_REPEATS:
         raise ValueError(f"a regular expression whose counts {{n}} multiply to at most {MOST_REPEATS:,}")
     try:
-        re.compile(text)  # what Python's own syntax lacks (recursion, fuzzy matching) is refused with it
-        return regex.compile(text)
+        re.compile(text)  # refuses what Python's syntax lacks, such as recursion
+        return regex.compile(_plain_braces(text))
     except (re.error, regex.error, OverflowError, RecursionError, MemoryError) as error:
         raise ValueError(f"a regular expression ({str(error)[:100]})") from None
+
+
+def _plain_braces(text: str) -> str:
+    """Escape the braces that ``re`` reads as themselves: ``regex`` reads ``{e<=1}`` as fuzzy matching."""
+    return _UNITS.sub(lambda unit: r"\{" if unit[0] == "{" else unit[0], text)

@@ -14,7 +14,7 @@ from pathlib import Path
 from vlcli import registry
 from vlcli.errors import ComponentError, Problem, VlcliError
 from vlcli.recipe import keys, wiring
-from vlcli.recipe.check import by_place
+from vlcli.recipe.check import MOST_STAGES, by_place
 from vlcli.recipe.components import (
     CHANGED,
     Use,
@@ -80,7 +80,7 @@ def of_document(document: Document) -> list[Problem]:
     """The same of a recipe whose structure is wrong elsewhere: of the components that can be made out."""
     found = []
     stages = document.value.get("stages")
-    for name, stage in stages.items() if isinstance(stages, dict) else ():
+    for name, stage in list(stages.items())[:MOST_STAGES] if isinstance(stages, dict) else ():
         found += list(of_raw_stage(name, stage)) if isinstance(stage, dict) else []
     return _of_uses(found, document)
 

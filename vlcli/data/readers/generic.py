@@ -33,8 +33,6 @@ class _Table(Reader):
     """What JSON lines and CSV share: rows in, examples out."""
 
     pictures_help: ClassVar[str] = "name the column that holds them (image=COLUMN), or their folder (images=FOLDER)"
-    empty_cells: ClassVar[bool] = False
-    """Whether a field that is not used in a row stands there as None."""
 
     def _set_up(
         self, file: str, columns: dict[str, str], extra: list[str], labels: list[str] | None, only: dict[str, str]
@@ -127,11 +125,10 @@ class _Table(Reader):
         return Example(name, text, images, targets=targets)
 
     def _text(self, row: dict[str, Any], where: str) -> str | None:
-        """The sentence; None where the row has no such field (a field that holds null, NaN or a list is a fault)."""
+        """The sentence; None where the field is missing, null or an empty cell (NaN, a number or a list is a fault)."""
         column = self.columns["text"]
         given = row.get(column)
-        absent = given is None and (column not in row or self.empty_cells)
-        return None if absent else sentence(given, where, column)
+        return None if given is None else sentence(given, where, column)
 
     def _image_names(self, given: Any) -> list[Any]:
         return [name for name in _listed(given) if name not in ("", None)]
@@ -151,7 +148,8 @@ class _Table(Reader):
 class JsonLines(_Table):
     """One's own data: a JSON object a line, columns named by parameters.
 
-    Columns that are not there are not used; ``image`` may hold a list of files, ``boxes`` a list of
+    A column that a row lacks, or holds null in, is not used for that row: ``"text": null`` is an example without a
+    sentence. ``image`` may hold a list of files, ``boxes`` a list of
     ``[x1, y1, x2, y2]`` in pixels, ``answers`` an object answer -> score, a list of people's answers (soft scores by
     VQA's rule) or one answer.
 
@@ -236,8 +234,6 @@ class Csv(_Table):
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
     """
-
-    empty_cells: ClassVar[bool] = True
 
     def __init__(
         self,
