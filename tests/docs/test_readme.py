@@ -79,12 +79,14 @@ WALLS = (
 )
 FEW_SHAPES = ("stages.world.world.images=40", "stages.eyes.steps=1", "text.length=24")
 FEW_EPOCHS = tuple(f"stages.{stage}.epochs=1" for stage in ("words", "pretrain", "caption"))
+NEAR = (("fit", "first"), ("data", "after"))
 SAID_WALLS = (
     *("run", "tiny/dimbert-photos", "root=photos", "table=~"),
     "stages.grid.extractor={name: backbone, arch: tiny-conv, boxes: grid}",
     "text.vocabulary={train: {name: jsonl, split: train}, size: 100}",
     *(f"stages.{stage}.data={{name: jsonl, split: train}}" for stage in ("grid", "learn", "concepts", "pretrain")),
     *(f"stages.{stage}.data={{name: jsonl, split: train}}" for stage in ("test", "caption", "said", "sheet")),
+    *(f"stages.nearest.{key}={{name: jsonl, split: train, take: {take}:8}}" for key, take in NEAR),
     *("stages.learn.task.min_count=1", "stages.learn.epochs=2", "stages.learn.model.hidden=8"),
     *(
         "stages.pretrain.epochs=1",

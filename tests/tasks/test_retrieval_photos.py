@@ -28,5 +28,6 @@ def test_it_runs(shared, cli, name):
     ended = cli("run", name, f"root={shared / 'data'}", *SMALL, "--json", timeout=500)
     assert ended.code == 0, ended.err
     rows = {row["label"]: row["metrics"] for row in json.loads(ended.out)["table"]["rows"]}
-    assert len(rows) == 2
+    assert len(rows) == 3
+    assert rows["canonical correlation"]["image/r@10"] > 0.1  # twice what chance gives
     assert all(0 <= metrics["image/r@10"] <= 1 for metrics in rows.values())

@@ -9,6 +9,8 @@ from typing import Any
 
 NAME = "most_frequent"
 """The metric; ``most_frequent/KIND`` stands beside ``accuracy/KIND``."""
+CHANCE = "chance"
+"""``chance/NAME`` stands beside the metric NAME: what a ranking in random order scores."""
 ACCURACIES = ("accuracy", "top1", "aacc")
 """Metrics that it stands beside."""
 
@@ -35,20 +37,26 @@ def most_frequent(rows: Iterable[Row], kind: str | None = None) -> dict[str, flo
 
 
 def beside(name: str, metrics: Mapping[str, float]) -> str | None:
-    """The name of the baseline that ``metrics`` holds for the metric ``name``; None where there is none.
+    """The name of the baseline (or chance) that ``metrics`` holds for the metric ``name``; None where there is none.
 
     >>> beside("accuracy/color", {"accuracy/color": 0.5, "most_frequent/color": 0.4})
     'most_frequent/color'
     """
     first, slash, kind = name.partition("/")
     wanted = NAME + slash + kind if first in ACCURACIES else f"{NAME}/{name}"
-    return wanted if wanted in metrics and not name.startswith(NAME) else None
+    found = next((other for other in (wanted, f"{CHANCE}/{name}") if other in metrics), None)
+    return None if name.startswith((NAME, f"{CHANCE}/")) else found
 
 
 def baselines(names: Iterable[str], metrics: Mapping[str, float]) -> dict[str, float]:
-    """Of these metrics, what the most frequent answer scores, by the name of the accuracy it stands beside."""
+    """Of these metrics, what the most frequent answer (or chance) scores, by the name of what it stands beside."""
     pairs = ((name, beside(name, metrics)) for name in names if name in metrics)
     return {name: metrics[other] for name, other in pairs if other is not None}
+
+
+def by_chance(metrics: Mapping[str, float]) -> bool:
+    """Whether what stands beside these metrics is chance."""
+    return any(name.startswith(f"{CHANCE}/") for name in metrics)
 
 
 def without_baselines(metrics: Mapping[str, float]) -> list[str]:
@@ -67,7 +75,8 @@ def suspicious(metrics: Mapping[str, float]) -> list[str]:
         if value == 0:
             found.append(f"{name} is exactly 0: no answer was right; compare predictions with the data's own answers")
         elif other is not None and math.isclose(value, metrics[other], rel_tol=1e-12):
-            found.append(f"{name} is exactly what the most frequent answer scores ({value:.3f}): no more was learned")
+            who = "chance" if other.startswith(CHANCE) else "the most frequent answer"
+            found.append(f"{name} is exactly what {who} scores ({value:.3f}): no more was learned")
     return found
 
 

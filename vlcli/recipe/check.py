@@ -197,12 +197,12 @@ def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) ->
             for value in values:
                 if value not in earlier and not names_a_place(value):
                     problems.append(_unwired(path, value, earlier, list(raw), document))
-        if stage is not None and stage.kind in _NEEDS_SOURCE and not stage.source:
+        fitted = bool(getattr(stage, "fit", []))  # without a model
+        if stage is not None and stage.kind in _NEEDS_SOURCE and not stage.source and not fitted:
             what = f"{stage.kind} needs 'from': the stage (or folder) whose model it takes"
-            place = document.place(("stages", name))
-            problems.append(
-                Problem(f"stages.{name}.from", what, place, expected=", ".join(earlier) or "an earlier stage")
-            )
+            place, expected = document.place(("stages", name)), ", ".join(earlier) or "an earlier stage"
+            expected += "; or `fit: DATA` for a task without a model" if stage.kind == "evaluate" else ""
+            problems.append(Problem(f"stages.{name}.from", what, place, expected=expected))
         earlier.append(name)
     return problems + _table_rows(raw, document)
 

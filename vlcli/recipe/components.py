@@ -20,6 +20,7 @@ _FIELDS = {
     "extractor": "extractors",
     "data": "datasets",
     "validation": "datasets",
+    "fit": "datasets",
     "objectives": "objectives",
     "task": "tasks",
     "transform": "transforms",

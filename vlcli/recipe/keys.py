@@ -36,7 +36,7 @@ _SILENT = {
 _FORMER_BATCH = 16
 _LATER = ("prepare", "words", "end")
 """Text options that came later: at their defaults they leave a key as it was."""
-_LATER_OF_STAGES = ("curriculum",)
+_LATER_OF_STAGES = ("curriculum", "fit")
 """Keys of stages that came later: the same."""
 _ROOTED = ("extract", "pretrain", "finetune", "evaluate", "draw")
 
@@ -179,7 +179,7 @@ def where_to_get(recipe: Recipe, name: str, file: Path) -> str:
 
 def data_specs(recipe: Recipe, stage: Stage, *, defaults: bool = True, optional: bool = False) -> list[Spec]:
     """The readers a stage must have (or those it may do without), one split each, without the mixture's own keys."""
-    specs: list[Spec] = [*getattr(stage, "data", []), *getattr(stage, "validation", [])]
+    specs: list[Spec] = [spec for field in ("data", "validation", "fit") for spec in getattr(stage, field, [])]
     if isinstance(stage, Training):
         specs += _vocabulary_specs(stage.text or recipe.text, stage)
     if defaults and not getattr(stage, "data", []):

@@ -323,9 +323,10 @@ class Reading(Stage):
 
 
 class Evaluate(Reading):
-    """Score a trained model on a task."""
+    """Score a trained model on a task; or, on the data ``fit`` names, a task that is fitted without a model."""
 
     kind: Literal["evaluate"]
+    fit: DataField = []
 
 
 class Draw(Reading):

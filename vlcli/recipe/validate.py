@@ -72,8 +72,10 @@ def faults(
 
 
 def parameters(resolved: Resolved, names: Iterable[str] | None = None) -> list[Problem]:
-    """Every fault of every component's parameters (imports the components)."""
-    return _of_uses(uses(resolved, names), resolved.document)
+    """Every fault of every component's parameters (imports the components), and of tasks that need no model."""
+    chosen = list(resolved.stages if names is None else names)
+    found = _of_uses(uses(resolved, chosen), resolved.document)
+    return found or [fault for name in chosen for fault in _fit_given(resolved, name)]
 
 
 def of_document(document: Document) -> list[Problem]:
@@ -206,6 +208,29 @@ def _model_given(resolved: Resolved, name: str, stage: Stage) -> list[Problem]:
             expected=", ".join(registry.names("models")),
         )
     ]
+
+
+def _fit_given(resolved: Resolved, name: str) -> list[Problem]:
+    """Where `fit` and the task do not go together."""
+    stage = resolved.stages[name]
+    spec, fit = getattr(stage, "task", None), bool(getattr(stage, "fit", []))
+    fitted = spec is not None and bool(getattr(registry.load("tasks", spec["name"]), "fitted", False))
+    if fitted and stage.kind != "evaluate":
+        what = "this task is fitted without a model: it belongs to an evaluate stage"
+        return [_at(resolved, ("stages", name, "task"), what, spec["name"], "kind: evaluate, with `fit: DATA`")]
+    if fitted and not fit:
+        what = "this task is fitted without a model, and no data are named to fit it on"
+        return [_at(resolved, ("stages", name, "task"), what, spec["name"], "fit: DATA in the stage")]
+    if fit and not fitted:
+        tasks = ", ".join(
+            one for one in registry.names("tasks") if getattr(registry.load("tasks", one), "fitted", False)
+        )
+        what, got = "`fit` is for tasks that need no model", "no task" if spec is None else str(spec["name"])
+        return [_at(resolved, ("stages", name, "fit"), what, got, f"task: one of {tasks}; or leave `fit` out")]
+    if fit and stage.source:
+        what = "a task that is fitted without a model takes none"
+        return [_at(resolved, ("stages", name, "from"), what, ", ".join(stage.source), "leave `from` out")]
+    return []
 
 
 def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str, Path]) -> list[Problem]:

@@ -18,14 +18,14 @@ from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.features.extraction import Share
 from vlcli.metrics.baseline import suspicious
-from vlcli.nn.model import device_of
+from vlcli.nn.model import Needs, device_of
 from vlcli.recipe.schema import Evaluate, Reading
 from vlcli.registry import Spec, as_spec
 from vlcli.stages.assembly import make_transform
 from vlcli.stages.base import StageContext, StageResult
 from vlcli.stages.readers import open_readers
 from vlcli.stages.stores import Stores, open_stores, require_stores
-from vlcli.tasks.base import Result, Task
+from vlcli.tasks.base import Given, Result, Task
 from vlcli.tasks.outputs import write_json, write_json_lines
 
 PREDICTIONS = "predictions.jsonl"
@@ -37,6 +37,8 @@ def run(context: StageContext) -> StageResult:
     config = context.config
     assert isinstance(config, Evaluate)
     use_threads(config.threads)
+    if config.fit or (config.task is not None and registry.load("tasks", config.task["name"]).fitted):
+        return run_fitted(context, config)
     if processes.rank() and not choose_task(config, read_bundle(source_of(context))).joint:
         return StageResult({}, {})  # rank 0 does it
     bundle = open_bundle(context)
@@ -52,6 +54,45 @@ def run(context: StageContext) -> StageResult:
         context.progress.warn(line)
     facts: dict[str, object] = {"examples": data.total, "model": str(bundle.folder)}
     return StageResult(result.metrics, files, _notes(result, data), facts)
+
+
+def run_fitted(context: StageContext, config: Evaluate) -> StageResult:
+    """Score a task that needs no model, fitted on the data that ``fit`` names; the first process does it."""
+    if processes.rank():
+        return StageResult({}, {})
+    task, needs = fitted_task(context.name, config), Needs(regions=True)
+    readers = readers_of(context, config, task)
+    known = open_readers(config.fit, context.root, context.progress)
+    stores = open_stores(context.feature_files(config.features), needs)
+    require_stores(stores, needs, context.name, "task")
+    assert stores.regions is not None
+    data, fit = (
+        Pipeline(some, needs=needs, store=stores.regions, seed=context.seed, missing=config.missing)
+        for some in (readers, known)
+    )
+    result = task.solve(Given(data, fit, stores.regions, context.progress))
+    files = write_result(context, task, result)
+    facts: dict[str, object] = {"examples": data.total, "fitted": fit.total}
+    return StageResult(result.metrics, files, [*_notes(result, data), *fit.notes()], facts)
+
+
+def fitted_task(stage: str, config: Evaluate) -> Task:
+    """The task of a stage without a model.
+
+    Raises:
+        RecipeError: the stage names no task that needs none, names no data to fit it on, or a model.
+    """
+    task: Task | None = None if config.task is None else registry.build("tasks", config.task)
+    place, name = f"stages.{stage}", "no task" if config.task is None else str(config.task["name"])
+    if task is None or not task.fitted:
+        raise RecipeError([Problem(f"{place}.fit", "`fit` is for tasks that need no model", got=name)])
+    if not config.fit:
+        what = "this task is fitted without a model, and no data are named to fit it on"
+        raise RecipeError([Problem(f"{place}.task", what, got=name, expected="fit: DATA in the stage")])
+    if config.source:
+        what = "a task that is fitted without a model takes none"
+        raise RecipeError([Problem(f"{place}.from", what, got=", ".join(config.source), expected="leave `from` out")])
+    return task
 
 
 def open_bundle(context: StageContext) -> Bundle:

@@ -190,7 +190,7 @@ def _entries(name: str, stage: Stage) -> Iterator[tuple[tuple[str | int, ...], S
     """The data sets that a stage names itself, one split each, with their place in the recipe."""
     if not isinstance(stage, Extract | Training | Evaluate):
         return
-    for field_name in ("data", "validation"):
+    for field_name in ("data", "validation", "fit"):
         given: list[Any] = getattr(stage, field_name, None) or []
         for index, entry in enumerate(given):
             spec = as_spec(entry)

@@ -41,8 +41,8 @@ def open_stores(files: Sequence[Path], needs: Needs) -> Stores:
     )
 
 
-def require_stores(stores: Stores, needs: Needs, stage: str) -> None:
-    """Refuse a model that reads what no store holds.
+def require_stores(stores: Stores, needs: Needs, stage: str, who: str = "model") -> None:
+    """Refuse a model (or, ``who``, a task without one) that reads what no store holds.
 
     Raises:
         DataError: what is missing and how it is made.
@@ -54,7 +54,7 @@ def require_stores(stores: Stores, needs: Needs, stage: str) -> None:
     for needed, store, what, held in wanted:
         if needed and store is None:
             raise DataError(
-                f"The model reads {what}, and there is no store of them.",
+                f"The {who} reads {what}, and there is no store of them.",
                 where=f"stages.{stage}",
                 expected=f"`features: STAGE` or a file that holds {held}, or an extract stage before this one",
                 hint="make one: vlcli extract",

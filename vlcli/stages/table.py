@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlcli.metrics.baseline import baselines, without_baselines
+from vlcli.metrics.baseline import CHANCE, NAME, baselines, by_chance, without_baselines
 from vlcli.metrics.interval import Interval, interval
 from vlcli.recipe.schema import TableOptions
 from vlcli.stages.runner import Outcome
@@ -29,22 +29,27 @@ class Table:
         title: what it shows.
         columns: the label's column, then one per metric.
         rows: label and one value (or interval, or None) per metric.
-        beside: by row label and metric, what the most frequent answer scores where the metric is an accuracy.
+        beside: by row label and metric, what the most frequent answer scores where the metric is an accuracy, or what
+            chance does.
+        chance: labels of the rows beside which chance stands.
     """
 
     title: str
     columns: list[str]
     rows: list[tuple[str, list[float | Interval | None]]] = field(default_factory=list)
     beside: dict[str, dict[str, float | Interval]] = field(default_factory=dict)
+    chance: set[str] = field(default_factory=set)
 
     def text_rows(self) -> list[list[str]]:
-        """As strings; in brackets, what the most frequent answer scores."""
+        """As strings; in brackets, what the most frequent answer or chance scores."""
         return [[label, *self._cells(label, values)] for label, values in self.rows]
 
     def text_title(self) -> str:
         """The title, and what stands in brackets."""
-        known = any(self.beside.values())
-        return f"{self.title} (in brackets: the most frequent answer)".lstrip() if known else self.title
+        labels = {label for label, others in self.beside.items() if others}
+        words = ["the most frequent answer"] if labels - self.chance else []
+        words += ["chance"] if labels & self.chance else []
+        return f"{self.title} (in brackets: {' or '.join(words)})".lstrip() if words else self.title
 
     def _cells(self, label: str, values: Sequence[float | Interval | None]) -> list[str]:
         others = self.beside.get(label, {})
@@ -62,7 +67,8 @@ class Table:
         ]
         for row in rows:
             if others := self.beside.get(row["label"]):
-                row["most_frequent"] = {name: _plain(value) for name, value in others.items()}
+                key = CHANCE if row["label"] in self.chance else NAME
+                row[key] = {name: _plain(value) for name, value in others.items()}
         return {"title": self.title, "rows": rows}
 
 
@@ -75,7 +81,8 @@ def recipe_table(layout: TableOptions, outcomes: Sequence[Outcome]) -> Table:
         (label, [metrics.get(name) for name in names]) for label, metrics in rows.items()
     ]
     beside = {label: baselines(names, metrics) for label, metrics in rows.items()}
-    return Table(layout.title, ["", *names], values, dict(beside))
+    chance = {label for label, metrics in rows.items() if by_chance(metrics)}
+    return Table(layout.title, ["", *names], values, dict(beside), chance)
 
 
 def labelled(layout: TableOptions | None, outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
@@ -98,6 +105,7 @@ def seeds_table(runs: Mapping[str, Sequence[Mapping[str, float]]], patterns: Seq
     names = choose([metrics for seeds in runs.values() for metrics in seeds], patterns)
     table = Table(title, ["", *names])
     for label, seeds in runs.items():
+        table.chance |= {label} if any(map(by_chance, seeds)) else set()
         table.beside[label] = _over_seeds([baselines(names, metrics) for metrics in seeds])
         values = [[metrics[name] for metrics in seeds if name in metrics] for name in names]
         table.rows.append((label, [interval(given) if given else None for given in values]))

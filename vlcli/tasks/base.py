@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor
 
+from vlcli.features import FeatureStore
 from vlcli.features.extraction import Share
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Model, Needs, Recorder
@@ -68,6 +69,23 @@ class Result:
     predictions: list[dict[str, Any]] = field(default_factory=list)
 
 
+@dataclass
+class Given:
+    """What a task that needs no model is given.
+
+    Attributes:
+        data: the assembled data it is scored on (``vlcli.data.pipeline.Pipeline``).
+        fit: those it is fitted on.
+        store: region features of both.
+        progress: where to report.
+    """
+
+    data: Any
+    fit: Any
+    store: FeatureStore
+    progress: Progress
+
+
 class Task:
     """Base of every task: defaults, decoding, metric, submission. The usual one overrides ``decode`` and ``score``."""
 
@@ -79,6 +97,8 @@ class Task:
     """The split that ``vlcli eval TASK`` reads unless told otherwise."""
     joint: ClassVar[bool] = False
     """Whether all processes of a run take part in its evaluation, by ``runner.share``; else the first alone."""
+    fitted: ClassVar[bool] = False
+    """Whether it needs no model: it is fitted (:meth:`solve`) on the data an evaluate stage names in ``fit``."""
     usual_answers: int = 0
     """Rows of the answer table its papers use, for counting where no data are at hand; 0: it has none."""
 
@@ -140,6 +160,10 @@ class Task:
         for batch in runner.batches():
             predictions += self.predictions(runner.step(batch), runner.predict, tokenizer)
         return Result(self.score(predictions), predictions)
+
+    def solve(self, given: Given) -> Result:
+        """The whole evaluation of a task that is ``fitted``: on ``given.fit``, scored on ``given.data``."""
+        raise NotImplementedError(f"{type(self).__name__} is not fitted without a model")
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         """Write the evaluation server's file(s) into ``folder``; none by default."""

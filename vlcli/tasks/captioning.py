@@ -17,7 +17,7 @@ from vlcli.nn.generation import Generation
 from vlcli.nn.model import Facts
 from vlcli.nn.step import Step
 from vlcli.registry import DatasetSpec, Spec
-from vlcli.tasks.base import Predict, Result, Runner, Task
+from vlcli.tasks.base import Given, Predict, Result, Runner, Task
 from vlcli.tasks.caption_facts import check_facts
 from vlcli.tasks.outputs import target, write_json
 
@@ -127,7 +127,10 @@ class Captioning(Task):
 
     def evaluate(self, runner: Runner) -> Result:
         """Caption every picture; say which metrics could not be computed."""
-        result = super().evaluate(runner)
+        return self.measured(super().evaluate(runner), runner)
+
+    def measured(self, result: Result, runner: Runner | Given) -> Result:
+        """The same result, its captions scored against the references."""
         if self.facts is not None:
             result.metrics |= check_facts(self.facts, runner, result.predictions)
         rows = self.scored(result.predictions)
