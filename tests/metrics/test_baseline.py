@@ -13,7 +13,7 @@ from vlcli import registry
 from vlcli.cli.telling import main_metrics
 from vlcli.data.answers import read_answers
 from vlcli.metrics import vqa
-from vlcli.metrics.baseline import baselines, beside, most_frequent, suspicious
+from vlcli.metrics.baseline import baselines, beside, most_frequent, suspicious, without_baselines
 from vlcli.objectives.answers import AnswerTable
 from vlcli.recipe.schema import TableOptions
 from vlcli.stages.table import recipe_table, seeds_table
@@ -103,3 +103,10 @@ def test_published_tables_give_the_same_rows_as_before(shared: Path) -> None:
         said = {a["answer"] for row in json.load(content)["annotations"] for a in row["answers"]}
     assert len(said) > 1000
     assert {answer for answer in said if table.find(answer) is not None} == said & plain
+
+
+def test_chance_stands_beside_rankings() -> None:
+    metrics = {"r_mean": 0.1, "image/r@1": 0.3, "chance/r_mean": 0.1, "chance/image/r@1": 0.005}
+    assert baselines(metrics, metrics) == {"r_mean": 0.1, "image/r@1": 0.005}
+    assert without_baselines(metrics) == ["r_mean", "image/r@1"]
+    assert suspicious(metrics) == ["r_mean is exactly what chance scores (0.100): no more was learned"]

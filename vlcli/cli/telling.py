@@ -6,7 +6,7 @@ from typing import Any
 
 from vlcli.cli import console
 from vlcli.cli.guard import as_vlcli, report
-from vlcli.metrics.baseline import beside, without_baselines
+from vlcli.metrics.baseline import CHANCE, beside, without_baselines
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import Resolved
 from vlcli.recipe.plan import Options, Step
@@ -135,7 +135,7 @@ def exit_code(outcomes: list[Outcome]) -> int:
 def main_metrics(metrics: dict[str, float], most: int = 3) -> str:
     """The first few numbers in one cell, without those per kind or group, which the tables show.
 
-    An accuracy stands beside that of the most frequent answer.
+    An accuracy stands beside that of the most frequent answer, a ranking's score beside that of a random order.
     """
     shown = without_baselines(metrics)
     depth = min((name.count("/") for name in shown), default=0)
@@ -145,7 +145,8 @@ def main_metrics(metrics: dict[str, float], most: int = 3) -> str:
 
 def _told(name: str, metrics: dict[str, float]) -> str:
     other = beside(name, metrics)
-    return f"{name} {number(metrics[name])}" + (f" (most frequent {number(metrics[other])})" if other else "")
+    who = "chance" if other is not None and other.startswith(f"{CHANCE}/") else "most frequent"
+    return f"{name} {number(metrics[name])}" + (f" ({who} {number(metrics[other])})" if other else "")
 
 
 def number(value: float) -> str:

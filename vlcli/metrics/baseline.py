@@ -75,7 +75,7 @@ def suspicious(metrics: Mapping[str, float]) -> list[str]:
         if value == 0:
             found.append(f"{name} is exactly 0: no answer was right; compare predictions with the data's own answers")
         elif other is not None and math.isclose(value, metrics[other], rel_tol=1e-12):
-            who = "chance" if other.startswith(CHANCE) else "the most frequent answer"
+            who = "chance" if other.startswith(f"{CHANCE}/") else "the most frequent answer"
             found.append(f"{name} is exactly what {who} scores ({value:.3f}): no more was learned")
     return found
 
