@@ -142,7 +142,7 @@ def _resolved(task: str, value: dict[str, Any], overrides: list[str]) -> Any:
 
     changed = from_mapping("eval", value, overrides)
     stage = changed.stages["evaluate"]
-    name = f"{slug(task)}-{ledger.digest([changed.recipe.root, stage.model_dump(mode='json')])[:8]}"
+    name = f"{slug(task)}-{ledger.digest([changed.recipe.root, stage.model_dump(mode='json', exclude={'fit'})])[:8]}"
     recipe = changed.recipe.model_copy(update={"stages": {name: stage}})
     changed.recipe = recipe
     return changed

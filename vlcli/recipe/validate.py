@@ -28,6 +28,7 @@ from vlcli.recipe.components import (
 from vlcli.recipe.load import Resolved
 from vlcli.recipe.schema import Stage, Training
 from vlcli.recipe.yaml import Document, Path_
+from vlcli.registry import Spec
 
 WORLDS = ("shapes",)
 
@@ -213,20 +214,19 @@ def _model_given(resolved: Resolved, name: str, stage: Stage) -> list[Problem]:
 def _fit_given(resolved: Resolved, name: str) -> list[Problem]:
     """Where `fit` and the task do not go together."""
     stage = resolved.stages[name]
-    spec, fit = getattr(stage, "task", None), bool(getattr(stage, "fit", []))
+    spec: Spec | None = getattr(stage, "task", None)
+    fit = bool(getattr(stage, "fit", []))
     fitted = spec is not None and bool(getattr(registry.load("tasks", spec["name"]), "fitted", False))
+    said = "no task" if spec is None else str(spec["name"])
     if fitted and stage.kind != "evaluate":
         what = "this task is fitted without a model: it belongs to an evaluate stage"
-        return [_at(resolved, ("stages", name, "task"), what, spec["name"], "kind: evaluate, with `fit: DATA`")]
+        return [_at(resolved, ("stages", name, "task"), what, said, "kind: evaluate, with `fit: DATA`")]
     if fitted and not fit:
         what = "this task is fitted without a model, and no data are named to fit it on"
-        return [_at(resolved, ("stages", name, "task"), what, spec["name"], "fit: DATA in the stage")]
+        return [_at(resolved, ("stages", name, "task"), what, said, "fit: DATA in the stage")]
     if fit and not fitted:
-        tasks = ", ".join(
-            one for one in registry.names("tasks") if getattr(registry.load("tasks", one), "fitted", False)
-        )
-        what, got = "`fit` is for tasks that need no model", "no task" if spec is None else str(spec["name"])
-        return [_at(resolved, ("stages", name, "fit"), what, got, f"task: one of {tasks}; or leave `fit` out")]
+        what = "`fit` is for tasks that need no model"
+        return [_at(resolved, ("stages", name, "fit"), what, said, "task: cca-retrieval, say; or leave `fit` out")]
     if fit and stage.source:
         what = "a task that is fitted without a model takes none"
         return [_at(resolved, ("stages", name, "from"), what, ", ".join(stage.source), "leave `from` out")]

@@ -37,7 +37,7 @@ def run(context: StageContext) -> StageResult:
     config = context.config
     assert isinstance(config, Evaluate)
     use_threads(config.threads)
-    if config.fit or (config.task is not None and registry.load("tasks", config.task["name"]).fitted):
+    if config.fit or (config.task is not None and _is_fitted(registry.load("tasks", config.task["name"]))):
         return run_fitted(context, config)
     if processes.rank() and not choose_task(config, read_bundle(source_of(context))).joint:
         return StageResult({}, {})  # rank 0 does it
@@ -84,7 +84,7 @@ def fitted_task(stage: str, config: Evaluate) -> Task:
     """
     task: Task | None = None if config.task is None else registry.build("tasks", config.task)
     place, name = f"stages.{stage}", "no task" if config.task is None else str(config.task["name"])
-    if task is None or not task.fitted:
+    if task is None or not _is_fitted(task):
         raise RecipeError([Problem(f"{place}.fit", "`fit` is for tasks that need no model", got=name)])
     if not config.fit:
         what = "this task is fitted without a model, and no data are named to fit it on"
@@ -93,6 +93,11 @@ def fitted_task(stage: str, config: Evaluate) -> Task:
         what = "a task that is fitted without a model takes none"
         raise RecipeError([Problem(f"{place}.from", what, got=", ".join(config.source), expected="leave `from` out")])
     return task
+
+
+def _is_fitted(task: object) -> bool:
+    """Whether a task needs no model; a stranger's may do without the base class."""
+    return bool(getattr(task, "fitted", False))
 
 
 def open_bundle(context: StageContext) -> Bundle:
