@@ -213,6 +213,14 @@ def test_doctor_names_broken_and_double_components():
     assert [(f.what, f.state) for f in found] == [("model a", "wrong"), ("model a", "note")]
 
 
+def test_doctor_tells_a_plugin_file_that_raises(tmp_path):
+    (tmp_path / "bad.py").write_text("x = 1\nraise ValueError('no')\n")
+    listed = CliRunner().invoke(app, ["ls", "--check", "--json", "--plugin", str(tmp_path / "bad.py")])
+    (finding,) = doctor.component_findings(listed.exit_code, listed.stdout, listed.stderr)
+    assert finding.state == "wrong"
+    assert "bad.py:2 ValueError: no" in finding.detail
+
+
 def test_doctor_finds_a_leftover_egg_info(tmp_path):
     info = tmp_path / "vlcli.egg-info"
     info.mkdir()

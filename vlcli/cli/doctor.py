@@ -160,7 +160,12 @@ def component_findings(code: int, out: str, err: str) -> list[Finding]:
     if code not in (0, 4) or not out.strip():  # 4: listed, and some are broken
         cause = (err.strip().splitlines() or [f"code {code}"])[-1]
         return [Finding("components", "wrong", f"listing them fails: {cause}", "see vlcli ls --check -vv")]
-    rows = json.loads(out)["components"]
+    document = json.loads(out)
+    if "components" not in document:  # a plugin file that raises: the listing is an error itself
+        error = document.get("error", {})
+        what = " ".join(error.get(key, "") for key in ("what", "where", "got")).strip() or f"code {code}"
+        return [Finding("components", "wrong", what, error.get("next") or "see vlcli ls --check -vv")]
+    rows = document["components"]
     found = []
     for row in rows:
         if row.get("broken"):
