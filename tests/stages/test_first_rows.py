@@ -34,6 +34,7 @@ def folder(tmp_path, monkeypatch):
     for number in range(6):
         Image.new("RGB", (40, 40), (number * 40, 0, 0)).save(tmp_path / f"images/p{number}.png")
         rows.append({"pic": f"p{number}.png", "said": "a red wall", "kind": number % 2, "lost": f"q{number}.png"})
+        rows[-1]["maybe"] = "a red wall" if number % 3 else None
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "latin.csv").write_bytes("image,text\np0.png,caf\xe9\n".encode("latin-1"))
     monkeypatch.chdir(tmp_path)
@@ -64,7 +65,8 @@ FAULTS = {
         "3 of 6 pictures of jsonl (train) are not among those extracted",
         "missing: drop",
     ),
-    "no text column": ({"read": "{name: jsonl, file: t.jsonl, image: pic}"}, "have no sentences", "text=COLUMN"),
+    "no text column": ({"read": "{name: jsonl, file: t.jsonl, image: pic}"}, "have none", "text=COLUMN"),
+    "some without text": ({"read": GOOD.replace("said", "maybe")}, "2 of 6 examples without a sentence", "example 1"),
     "wrong text column": ({"read": GOOD.replace("said", "sayed")}, "lacks a column", "t.jsonl:1"),
     "no label column": ({"judged": GOOD.replace(", label: kind", "")}, "number of labels is not known", "label"),
     "no answers": ({"task": "vqa"}, "no answer to choose from", "answers"),

@@ -120,16 +120,18 @@ def _labels(config: Training, task: Task | None, reader: Reader | None) -> tuple
 
 
 def _refuse_wordless(learner: Learner, reader: Reader | None) -> None:
-    """Refuse data without a sentence where an objective reads sentences."""
+    """Refuse data where an objective reads sentences and an example has none."""
     asked = [objective.requires or {"text"} for objective in learner.objectives.values()]
     reads = learner.model.needs().text and any(READ_WORDS & set(one) for one in asked)  # type: ignore[arg-type]
-    examples = [] if reader is None or not reads else reader.examples()[:EXAMPLES]
-    if reader is not None and examples and all(example.text is None for example in examples):
+    examples = [] if reader is None or not reads else reader.examples()
+    lacking = [number for number, example in enumerate(examples) if example.text is None]
+    if reader is not None and lacking:
+        share = "all" if len(lacking) == len(examples) else f"{len(lacking):,} of {len(examples):,}"
         raise DataError(
-            "The data have no sentences, and the stage's objectives read them.",
-            where=f"{reader.files()[0]}:1" if reader.files() else reader.label,
-            got=f"{reader.label}: examples such as {examples[0].key!r}, without a sentence",
-            hint="name the column that holds them: text=COLUMN",
+            "The stage's objectives read sentences, and examples of the data have none.",
+            where=f"{reader.files()[0] if reader.files() else reader.label}: example {lacking[0] + 1}",
+            got=f"{reader.label}: {share} examples without a sentence, the first is {examples[lacking[0]].key!r}",
+            hint="name the column that holds the sentences (text=COLUMN), or leave the rows without one out",
         )
 
 
