@@ -101,6 +101,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
     [
         {"parts": ("coco", "voc")},
         {"statements": ()},
+        {"question_types": ("count", "why")},
         {"objects": (1, 9)},
         {"size": 20},
         {"colours": ("red", "red", "blue")},

@@ -15,7 +15,9 @@ from PIL import Image
 from shapes_oracle import SMALL, matching, read, read_lines, related, small_world, stands, things
 
 from vlcli.data.shapes import make_shapes
+from vlcli.data.shapes.coco import shared_pictures
 from vlcli.data.shapes.folders import _related
+from vlcli.data.shapes.questions import balanced
 from vlcli.data.shapes.world import RELATIONS
 from vlcli.errors import UsageError
 from vlcli.progress import Silent
@@ -56,6 +58,17 @@ def test_vqa_pairs_are_complementary(split):
             balance[question["question"]] += 1 if answer["multiple_choice_answer"] == "yes" else -1
     assert balance
     assert set(balance.values()) == {0}
+
+
+def test_questions_are_of_the_types_asked_for():
+    config = replace(SMALL, images=200, questions=10, question_types=("relVerify", "relVerify", "count"))
+    train = shared_pictures(config)["train"]
+    pairs = balanced(train, Random(0), config)
+    types = Counter(one.question.types[0] for pair in pairs for one in pair)
+    assert set(types) == {"relVerify", "count"}
+    assert types["count"] == 2 * round(5 * len(train) / 3)
+    assert types["relVerify"] > types["count"]
+    assert all(one.question.text == two.question.text for one, two in pairs)
 
 
 def test_vqa_language_alone_is_weak():

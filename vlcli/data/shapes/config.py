@@ -10,6 +10,10 @@ VERSION = 1
 PARTS = ("coco", "vqa", "gqa", "nlvr2", "snli-ve", "refcoco", "vist", "imagenet", "ade20k", "karpathy")
 STATEMENTS = ("both", "one", "has", "more", "count", "relation", "any", "attribute")
 CAPTIONS = ("single", "absent", "list", "relation", "count", "groups", "place", "compare")
+QUESTIONS = (
+    *("existAttrC", "twoCount", "verifyAttr", "relVerify", "count", "attr"),
+    *("categoryThat", "categoryRel", "relAttr"),
+)
 SPLITS = ("train", "val", "test")
 SIZES = ("small", "large")
 
@@ -48,6 +52,8 @@ class ShapesConfig:
         statements: kinds of NLVR2 statement, in equal shares.
         more_gaps: differences in number that ``more`` statements show, drawn uniformly (repeat one to weigh it).
         questions: VQA and GQA questions per picture.
+        question_types: what they ask, in equal shares, by GQA's names out of ``QUESTIONS`` (repeat one to weigh it);
+            empty: everything, in VQA's shares of yes/no, number and other.
         entailments: SNLI-VE hypotheses per picture.
         expressions: most referring expressions per object.
         place_words: whether expressions may say where a shape is (RefCOCO); RefCOCO+ forbids it.
@@ -73,6 +79,7 @@ class ShapesConfig:
     statements: tuple[str, ...] = ("both", "one", "has", "more", "count", "relation")
     more_gaps: tuple[int, ...] = (1, 2)
     questions: int = 4
+    question_types: tuple[str, ...] = ()
     entailments: int = 3
     expressions: int = 3
     place_words: bool = True
@@ -83,7 +90,8 @@ class ShapesConfig:
 
     def __post_init__(self) -> None:
         """Refuse what the generator could not draw or balance."""
-        for field in ("caption_forms", "objects", "colours", "kinds", "parts", "statements", "more_gaps", "related"):
+        names = ("caption_forms", "question_types", "objects", "colours", "kinds", "parts", "statements", "more_gaps")
+        for field in (*names, "related"):
             object.__setattr__(self, field, tuple(getattr(self, field)))
         self._check_names()
         self._check_numbers()
@@ -91,8 +99,9 @@ class ShapesConfig:
     def _check_names(self) -> None:
         if len(self.related) != 2 or not set(self.related) <= {"", *self.colours}:
             raise _bad("related", ", ".join(self.related), f"two of {', '.join(self.colours)}, or empty words")
-        if unknown := sorted(set(self.caption_forms) - set(CAPTIONS)):
-            raise _bad("caption_forms", ", ".join(unknown), f"names out of {', '.join(CAPTIONS)}")
+        for field, known in (("caption_forms", CAPTIONS), ("question_types", QUESTIONS)):
+            if unknown := sorted(set(getattr(self, field)) - set(known)):
+                raise _bad(field, ", ".join(unknown), f"names out of {', '.join(known)}")
         rows = [("parts", PARTS, 1), ("statements", STATEMENTS, 1), ("colours", tuple(PALETTE), 3), ("kinds", KINDS, 3)]
         for field, allowed, least in rows:
             given = getattr(self, field)

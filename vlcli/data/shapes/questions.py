@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import NamedTuple
@@ -182,13 +182,24 @@ def balanced(pictures: Sequence[Picture], rng: Random, config: ShapesConfig) -> 
     sort = {text: next(iter(answers.values()))[0].question for text, answers in table.items()}
     pairs: list[Pair] = []
     total = max(1, len(pictures) * config.questions // 2)
+    for groups, share in _shares(sort, config):
+        pairs += _draw_pairs(rng, table, groups, max(1, round(total * share)))
+    return pairs
+
+
+def _shares(sort: dict[str, Question], config: ShapesConfig) -> Iterator[tuple[list[list[str]], float]]:
+    """Groups of questions that are drawn from in turn, with their share of all questions."""
+    if config.question_types:
+        for name, count in Counter(config.question_types).items():
+            texts = sorted(text for text, question in sort.items() if question.types[0] == name)
+            yield [texts], count / len(config.question_types)
+        return
     for answer_type, share in SHARES.items():
         groups: dict[str, list[str]] = defaultdict(list)
         for text, question in sorted(sort.items()):
             if question.answer_type == answer_type:
                 groups[question.types[0]].append(text)
-        pairs += _draw_pairs(rng, table, list(groups.values()), max(1, round(total * share)))
-    return pairs
+        yield list(groups.values()), share
 
 
 def companions(pictures: Sequence[Picture], pairs: Sequence[Pair], config: ShapesConfig) -> list[tuple[Pair, Pair]]:
