@@ -46,6 +46,8 @@ def questions(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
     yield from _counts(scene, config)
     yield from _colours_and_kinds(scene, config)
     yield from _relations(scene)
+    if "relChooser" in config.question_types:  # only where asked for: other worlds keep their questions
+        yield from _chosen(scene)
 
 
 def _yes(truth: bool) -> str:
@@ -159,6 +161,21 @@ def _is_beside(scene: Scene, first: int, second: int) -> Iterator[Question]:
             program = (("select", one.one), ("verify rel", f"{word},{two.one}"))
             types = ("relVerify", "rel", "verify")
             yield Question(text, _yes(holds), "yes/no", "is the", full, types, program, (first, second))
+
+
+def _chosen(scene: Scene) -> Iterator[Question]:
+    """On which side: the answer is the relation, where it holds by the margin."""
+    single = [index for index, shape in enumerate(scene.shapes) if len(scene.having(shape.noun)) == 1]
+    for first, second in ((one, two) for one in single for two in single if one != two):
+        one, two = scene.shapes[first].noun, scene.shapes[second].noun
+        for word, back in (("left", "right"), ("above", "below")):
+            for real in (word, back):
+                if scene.stands(first, real, second):
+                    text = f"Is the {one.one} {word} or {PHRASES[back]} the {two.one}?"
+                    full = f"The {one.one} is {PHRASES[real]} the {two.one}."
+                    program = (("select", one.one), ("choose rel", f"{word}|{back},{two.one}"))
+                    types = ("relChooser", "rel", "choose")
+                    yield Question(text, real, "other", "is the", full, types, program, (first, second))
 
 
 class Asked(NamedTuple):
