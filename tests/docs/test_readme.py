@@ -141,7 +141,7 @@ WAYS: dict[str, Way] = {
     "vlcli data stats table.yaml": Way("csv"),
     "vlcli data stats quickstart": Way("coco-captions"),
     "vlcli run mine.yaml stages.pretrain.epochs=3 model.hidden=64": Way("train/loss", ("--until", "pretrain")),
-    "vlcli pretrain --recipe mine.yaml objectives.mlm.probability=0.2 --dry-run": Way("pretrain"),
+    "vlcli pretrain --recipe mine.yaml --only pretrain objectives.mlm.probability=0.2 --dry-run": Way("pretrain"),
     "vlcli run quickstart --seeds 3 --table": Way("skip", DRY),
     "vlcli run quickstart --seeds 10 --table": Way("skip", DRY),
     "vlcli run quickstart mine.yaml --seeds 3 --table": Way("±", ("--until", "test"), slow=True),
@@ -155,7 +155,7 @@ WAYS: dict[str, Way] = {
     "vlcli run quickstart --from nlvr2 --until test": Way("skip"),
     "vlcli run quickstart --force --only nlvr2": Way("run"),
     "vlcli run quickstart stages.pretrain.objectives.mlm.probability=0.2 '~stages.onnx' --dry-run": Way("reuse"),
-    "vlcli pretrain --recipe quickstart optimizer.lr=5e-4 --dry-run": Way("not made yet"),
+    "vlcli pretrain --recipe quickstart --only pretrain optimizer.lr=3e-4 --dry-run": Way("not made yet"),
     "vlcli extract --recipe regions root=PICTURES extractor.weights=resnet50.safetensors": Way(
         "regions", instead=("extract", "--recipe", "regions", "root=photographs", "extractor.arch=tiny-conv")
     ),
