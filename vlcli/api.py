@@ -35,6 +35,7 @@ from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Fused, Model, Recorder, States, device_of
 from vlcli.nn.slots import build_model
 from vlcli.objectives.answering import Answering
+from vlcli.recipe.ledger import similar
 from vlcli.stages.search import Index, make_index
 from vlcli.stages.stores import open_stores
 from vlcli.tasks.base import Task
@@ -326,7 +327,9 @@ def _find(place: str | Path) -> Path:
     for path in (Path(place), Path(RUNS) / place):
         if path.exists():
             return path
-    raise DataError("There is no such model.", got=str(place), expected=f"a folder, or RECIPE/STAGE under {RUNS}/")
+    expected = f"a folder, or RECIPE/STAGE under {RUNS}/"
+    hint = similar(Path(RUNS), str(place)) or "train it: vlcli run RECIPE"
+    raise DataError("There is no such model.", got=str(place), expected=expected, hint=hint)
 
 
 def _load(path: Path, device: str) -> Bundle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -79,6 +80,11 @@ class BackboneExtractor(Extractor):
         self.preparation = Preparation(
             fixed or short, long, boxes, tuple(grid), limit or None, 1 if fixed else multiple, square=bool(fixed)
         )
+
+    @classmethod
+    def rehearse(cls, parameters: Mapping[str, Any]) -> None:
+        """Whether there is such a network, with these options, that gives a map of features."""
+        RegionBackbone(**{key: parameters[key] for key in ("arch", "layout", "head", "resolution", "sampling")})
 
     def to(self, device: str | torch.device) -> Self:
         """Move the network."""

@@ -208,8 +208,11 @@ def test_shards_act_as_one_and_merge(tmp_path):
     assert all(same(merged.read(name), store.read(name)) for name in store.ids)
     assert verify(tmp_path / "all.h5") == []
     fill(tmp_path / "s" / "3.h5", [records[0]])
-    with pytest.raises(DataError, match="twice"):
+    with pytest.raises(DataError, match="twice") as caught:
         len(FeatureStore(tmp_path / "s"))
+    assert "'im0' in " in caught.value.got
+    assert caught.value.expected
+    assert "vlcli features verify" in caught.value.hint
     assert any("twice" in str(fault) for fault in verify(tmp_path / "s"))
     fill(tmp_path / "s" / "3.h5", [make_record("im9", 0, dim=3)], resume=False)
     with pytest.raises(DataError, match="do not fit together"):

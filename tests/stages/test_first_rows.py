@@ -149,3 +149,86 @@ def test_packages_that_are_absent_are_told_once_and_with_their_place(folder, mon
         ended = CliRunner().invoke(app, ["validate", "r.yaml", *words])
         assert ended.exit_code == 4
         assert ended.stderr.count("r.yaml:6: stages.regions.extractor: needs packages") == 1
+
+
+ALBEF = (
+    "{name: albef, image: features, grid: [5, 5], hidden: 32, heads: 2, "
+    "image_layers: 1, text_layers: 1, cross_layers: 1}"
+)
+
+
+def reading_a_grid(extractor: str) -> str:
+    text = RECIPE.format(seen=GOOD, read=GOOD, judged=GOOD, task="classification")
+    lxmert = next(line for line in text.splitlines() if line.startswith("model:"))
+    return text.replace(lxmert, f"model: {ALBEF}").replace("boxes: grid", extractor)
+
+
+@pytest.mark.parametrize(
+    ("extractor", "said"),
+    [
+        ("boxes: grid, grid: [5, 5]", None),
+        ("boxes: given-or-grid", None),
+        ("boxes: grid", "got: grid: [6, 6]"),
+        ("boxes: given", "got: boxes: given"),
+    ],
+)
+def test_an_extraction_that_is_no_grid_is_told_to_a_model_of_a_grid(folder, extractor, said):
+    (folder / "r.yaml").write_text(reading_a_grid(extractor))
+    ended = CliRunner().invoke(app, ["validate", "r.yaml", "--deep"])
+    assert ended.exit_code == (3 if said else 0), ended.stderr
+    if said:
+        assert said in ended.stderr
+        assert "r.yaml:6: stages.regions.extractor: the model reads a grid" in ended.stderr
+        assert "expected: 5 x 5 cells" in ended.stderr
+        assert "boxes: grid, grid: [5, 5]" in ended.stderr
+
+
+def test_files_of_boxes_may_hold_a_grid(folder):
+    (folder / "boxes.json").write_text("[]")
+    (folder / "r.yaml").write_text(
+        reading_a_grid("boxes: given").replace("{kind: extract,", "{kind: extract, boxes: boxes.json,")
+    )
+    ended = CliRunner().invoke(app, ["validate", "r.yaml", "--deep"])
+    assert ended.exit_code == 0, ended.stderr
+
+
+def test_a_network_that_gives_no_map_is_told_before_it_is_needed(folder):
+    text = RECIPE.format(seen=GOOD, read=GOOD, judged=GOOD, task="classification")
+    (folder / "r.yaml").write_text(text.replace("arch: tiny-conv", "arch: hiera_tiny_224"))
+    ended = CliRunner().invoke(app, ["validate", "r.yaml", "--deep"])
+    assert ended.exit_code == 4
+    assert "r.yaml:6: stages.regions.extractor: the timm model hiera_tiny_224 cannot be used" in ended.stderr
+    assert "choose another arch" in ended.stderr
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_lost_file_of_the_vocabulary_is_told_of_the_vocabulary(folder, own):
+    text = RECIPE.format(seen=GOOD, read=GOOD, judged=GOOD, task="classification")
+    line = next(line for line in text.splitlines() if line.startswith("text:"))
+    lost = line.replace("t.jsonl", "lost.jsonl")
+    text = text.replace("pretrain: {", f"pretrain: {{{lost}, ") if own else text.replace(line, lost)
+    (folder / "r.yaml").write_text(text)
+    ended = CliRunner().invoke(app, ["validate", "r.yaml", "--deep"])
+    assert ended.exit_code == 5
+    key = "stages.pretrain.text.vocabulary.train" if own else "text.vocabulary.train"
+    assert f": {key}: " in ended.stderr
+    assert "lost.jsonl" in ended.stderr
+    assert "stages.pretrain.data" not in ended.stderr
+
+
+def test_stages_are_counted_in_words(folder):
+    text = RECIPE.format(seen=GOOD, read=GOOD, judged=GOOD, task="classification")
+    (folder / "r.yaml").write_text(text)
+    assert "3 stages" in CliRunner().invoke(app, ["validate", "r.yaml"]).stdout
+    (folder / "r.yaml").write_text("".join(text.splitlines(keepends=True)[:-2]))
+    assert CliRunner().invoke(app, ["validate", "r.yaml"]).stdout.endswith("1 stage\n")
+
+
+@pytest.mark.parametrize("key", ["features", "from"])
+def test_a_mapping_where_a_stage_or_file_is_named_is_answered_in_words(folder, key):
+    text = RECIPE.format(seen=GOOD, read=GOOD, judged=GOOD, task="classification")
+    (folder / "r.yaml").write_text(text.replace("pretrain: {", f"pretrain: {{{key}: {{name: regions}}, "))
+    ended = CliRunner().invoke(app, ["validate", "r.yaml"])
+    assert ended.exit_code == 3
+    assert "expected: the name of an earlier stage, of a file or of a folder" in ended.stderr
+    assert "valid string" not in ended.stderr

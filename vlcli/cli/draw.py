@@ -90,12 +90,14 @@ def _find(source: str, output: Path) -> Path:
         DataError: neither is there.
     """
     from vlcli.errors import DataError
+    from vlcli.recipe import ledger
 
     for path in (Path(source).expanduser(), output / source):
         if path.exists():
             return path.absolute()
     expected = f"a folder, or RECIPE/STAGE under {output}/"
-    raise DataError("There is nothing to draw here.", got=source, expected=expected, hint="make it: vlcli run RECIPE")
+    hint = ledger.similar(output, source) or "make it: vlcli run RECIPE"
+    raise DataError("There is nothing to draw here.", got=source, expected=expected, hint=hint)
 
 
 def _resolved(name: str, overrides: list[str], folders: dict[str, Path], root: Path | None) -> Any:

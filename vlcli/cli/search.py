@@ -51,9 +51,13 @@ def search(
     _refuse(text, model, images, image, texts, sheet)
     from vlcli.api import load
     from vlcli.cli import console
+    from vlcli.cli.regions import refuse_unknown
     from vlcli.engine.processes import resolve_device
 
     loaded = load(model, features=features, device=resolve_device(device or "cpu"))
+    if texts is None or loaded.features is None:
+        folder = "FOLDER" if images is None else str(images)
+        refuse_unknown(loaded, [] if image is None else [str(image)], "search", folder)
     if texts is not None:
         _tell_sentences(loaded, image, texts, top, objective, json_)
         return
@@ -66,7 +70,7 @@ def search(
     for name, reason in index.failures.items():
         progress.warn(f"left out {name}: {reason}")
     if sheet is not None:
-        draw(found, sheet, text or str(image))
+        draw(found, sheet, text or Path(str(image)).name)  # its folders would push the name off the sheet
     if json_:
         rows = [{"rank": n, "picture": str(path), "score": score} for n, (path, score) in enumerate(found, 1)]
         kept = {"store": str(index.store.path), **({"sheet": str(sheet)} if sheet else {})}

@@ -44,4 +44,8 @@ def validate(
     if json_:
         console.out_json({"recipe": resolved.name, "valid": True, "deep": deep, "stages": list(resolved.stages)})
     else:
-        console.out(f"{name}: valid ({'deep' if deep else 'shallow'}), {len(resolved.stages)} stages")
+        console.out(f"{name}: valid ({'deep' if deep else 'shallow'}), {_count(len(resolved.stages))}")
+
+
+def _count(stages: int) -> str:
+    return "1 stage" if stages == 1 else f"{stages} stages"

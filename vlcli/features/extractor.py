@@ -8,6 +8,7 @@ extracts from a batch of prepared images on the device. Files, resuming and shar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -153,6 +154,17 @@ class Extractor(ABC):
     preparation: Preparation
     device: torch.device = torch.device("cpu")
     batch_size: int = 8
+
+    @classmethod  # noqa: B027 (a hook, not a duty)
+    def rehearse(cls, parameters: Mapping[str, Any]) -> None:
+        """Asked before a recipe runs (on the meta device, without its weights) whether these parameters can work.
+
+        Args:
+            parameters: all of the extractor's parameters, what the recipe does not set at its default.
+
+        Raises:
+            ComponentError: they cannot.
+        """
 
     def prepare(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
         """Decode-side work on one image; runs in loader workers."""

@@ -87,9 +87,14 @@ class FeatureStore:
             for name in part.ids:
                 if name in seen:
                     got = f"{name!r} in {seen[name]} and {part.path}"
-                    return DataError("the shards hold an image twice", where=self.where, got=got)
+                    return self._doubled(got)
                 seen[name] = part.path
-        return DataError("the shards hold an image twice", where=self.where)
+        return self._doubled("")
+
+    def _doubled(self, got: str) -> DataError:
+        hint = "leave one of the files out, or extract again; vlcli features verify STORE names every fault of a store"
+        what, expected = "the shards hold an image twice", "each image once in all files together"
+        return DataError(what, where=self.where, got=got, expected=expected, hint=hint)
 
     def _find(self, name: str) -> tuple[SetFile, int]:
         parts = self._parts()

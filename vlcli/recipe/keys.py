@@ -179,14 +179,24 @@ def where_to_get(recipe: Recipe, name: str, file: Path) -> str:
 
 def data_specs(recipe: Recipe, stage: Stage, *, defaults: bool = True, optional: bool = False) -> list[Spec]:
     """The readers a stage must have (or those it may do without), one split each, without the mixture's own keys."""
-    specs: list[Spec] = [spec for field in ("data", "validation", "fit") for spec in getattr(stage, field, [])]
+    return [spec for _, spec in data_places(recipe, stage, defaults=defaults, optional=optional)]
+
+
+def data_places(
+    recipe: Recipe, stage: Stage, *, defaults: bool = True, optional: bool = False
+) -> list[tuple[tuple[str, ...], Spec]]:
+    """The same readers, each with the key that names it; the first part says whether the stage or the recipe has it."""
+    given = [(("stage", field), spec) for field in ("data", "validation", "fit") for spec in getattr(stage, field, [])]
+    found: list[tuple[tuple[str, ...], Spec]] = list(given)
     if isinstance(stage, Training):
-        specs += _vocabulary_specs(stage.text or recipe.text, stage)
+        root = "recipe" if stage.text is None else "stage"
+        texts = _vocabulary_specs(stage.text or recipe.text, stage)
+        found += [((root, "text", "vocabulary", "train"), spec) for spec in texts]
     if defaults and not getattr(stage, "data", []):
-        specs += _task_specs(recipe, stage)
-    split = [split_options("datasets", spec) for spec in specs]
-    wanted = [spec for spec, options in split if (options.get("if_missing") == "skip") is optional]
-    return [one for spec in wanted for one in _each_split(spec)]
+        found += [(("stage", "data"), spec) for spec in _task_specs(recipe, stage)]
+    split = [(key, *split_options("datasets", spec)) for key, spec in found]
+    wanted = [(key, spec) for key, spec, options in split if (options.get("if_missing") == "skip") is optional]
+    return [(key, one) for key, spec in wanted for one in _each_split(spec)]
 
 
 def _each_split(spec: Spec) -> list[Spec]:

@@ -244,3 +244,14 @@ def finished_stages(output: Path) -> Iterator[tuple[Path, Record]]:
         if record is not None and record.status == "done" and not record.artifact and ".old-" not in file.parent.name:
             found.append((record.finished, file.parent, record))
     yield from ((folder, record) for _, folder, record in sorted(found, key=lambda row: row[0], reverse=True))
+
+
+def similar(output: Path, source: str) -> str:
+    """The stages ``RECIPE-.../STAGE`` that a changed recipe left where ``source`` is RECIPE/STAGE, newest first.
+
+    A recipe run with overrides has a folder of its own, whose name ends in a digest of them.
+    """
+    recipe, _, stage = source.strip("/").removeprefix(f"{output}/").partition("/")
+    found = [folder for folder, record in finished_stages(output) if folder.name == (stage or record.stage)]
+    near = [folder for folder in found if folder.parent.name.startswith(f"{recipe}-")] if recipe else []
+    return f"did you mean {' or '.join(map(str, near[:3]))}?" if near else ""

@@ -39,6 +39,13 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, list) or value is None else [value]
 
 
+def _place(value: Any) -> Any:
+    """A text that names a stage or a file; a ValueError that says so where it is none (a mapping, a number)."""
+    if not isinstance(value, str):
+        raise ValueError("the name of an earlier stage, of a file or of a folder, or a list of them")
+    return value
+
+
 def _spec(value: Any) -> Any:
     """A component's spec; a ValueError where it is none, so that pydantic reports it with every other fault."""
     try:
@@ -62,6 +69,8 @@ def _specs(value: Any) -> Any:
 
 SpecField = Annotated[dict[str, Any], BeforeValidator(_spec)]
 DataField = Annotated[list[dict[str, Any]], BeforeValidator(_specs), Kind("datasets")]
+Place = Annotated[str, BeforeValidator(_place)]
+Places = Annotated[list[Place], BeforeValidator(_listed)]
 Names = Annotated[list[str], BeforeValidator(_listed)]
 Beta = Annotated[float, Between(0, 1, below=True)]
 
@@ -214,7 +223,7 @@ class Stage(Section):
 
     kind: str
     about: str = ""
-    source: Annotated[list[str], BeforeValidator(_listed), Field(alias="from")] = []
+    source: Annotated[list[Place], BeforeValidator(_listed), Field(alias="from")] = []
     root: str | None = None
     seed: Seed | None = None
     if_missing: Literal["error", "skip"] = "error"
@@ -242,8 +251,8 @@ class Extract(Stage):
     extractor: SpecField
     data: DataField = []
     images: str | None = None
-    features: Names = []
-    boxes: Names = []
+    features: Places = []
+    boxes: Places = []
     dtype: Literal["float16", "float32"] = "float16"
     set: str | None = None
     compression: Literal["gzip", "lzf"] | None = None
@@ -258,7 +267,7 @@ class Training(Stage):
 
     model: Annotated[dict[str, Any] | None, BeforeValidator(_changes)] = None
     text: TextOptions | None = None
-    features: Names = []
+    features: Places = []
     data: DataField = []
     objectives: Annotated[list[dict[str, Any]] | None, BeforeValidator(_specs)] = None
     task: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
@@ -315,7 +324,7 @@ class Reading(Stage):
     data: DataField = []
     transform: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     split: str | None = None
-    features: Names = []
+    features: Places = []
     batch_size: BatchSize = 64
     workers: Processes = 0
     precision: Literal["float32", "bf16", "fp16"] = "float32"

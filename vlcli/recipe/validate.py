@@ -247,11 +247,11 @@ def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str,
 
 def _readers_of(resolved: Resolved, name: str, stage: Stage, root: Path) -> list[Problem]:
     problems = []
-    for spec in keys.data_specs(resolved.recipe, stage):
+    for (owner, *place), spec in keys.data_places(resolved.recipe, stage):
         try:
             registry.build("datasets", spec, root).require()
         except VlcliError as error:
-            key: Path_ = ("stages", name, "data")
+            key: Path_ = tuple(place) if owner == "recipe" else ("stages", name, *place)
             problems.append(
                 _at(
                     resolved,

@@ -10,6 +10,7 @@ from vlcli.recipe.components import dotted
 from vlcli.recipe.plan import Planner, Step
 from vlcli.recipe.schema import Make
 from vlcli.recipe.validate import faults
+from vlcli.stages.extractions import unbuildable
 from vlcli.stages.first_rows import Preview
 
 
@@ -23,6 +24,8 @@ def preflight(planner: Planner, steps: list[Step], names: list[str], progress: P
     artifacts = {step.name: step.artifact for step in steps if step.artifact is not None}
     problems = [*_worlds(planner, names), *faults(planner.resolved, names, artifacts)]
     problems = problems or blocked(planner, steps)
+    running = [name for name in names if states[name].action not in ("passed", "done")]
+    problems = problems or [_placed(planner, one) for one in unbuildable(planner.resolved.stages, running)]
     problems = problems or Preview(planner, artifacts).problems(names)
     if not problems:
         problems = rehearse(planner, states, [name for name in names if states[name].action != "passed"], progress)

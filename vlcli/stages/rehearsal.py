@@ -28,6 +28,7 @@ from vlcli.registry import Spec, as_spec
 from vlcli.registry.contract import blame, origin
 from vlcli.stages.assembly import make_transform, without_memory
 from vlcli.stages.base import StageContext
+from vlcli.stages.extractions import refuse_other_grid
 from vlcli.stages.model_choice import planned_model
 from vlcli.stages.readers import plain
 from vlcli.tasks.base import Task
@@ -55,6 +56,7 @@ def rehearse(context: StageContext) -> list[Problem]:
         facts = _facts(context, task, objectives, reader)
         learner = _on_meta(context, model, objectives, facts)
         _refuse_wordless(learner, reader)
+        refuse_other_grid(context.recipe.stages, _stores_of(context), learner.model.needs().grid)
         if sum(p.numel() for p in learner.parameters()) <= LARGEST:
             _step(context, model, objectives, facts, reader, task)
     except RecipeError as error:
@@ -80,6 +82,14 @@ def _unforeseen(context: StageContext, place: str, error: Exception) -> Problem:
     what = f"one step on invented data fails in the {whose[0]}" if whose else "one step on invented data fails"
     hint = "the line is in the code that fails; -vv shows the traceback of a run"
     return Problem(place, f"{what} ({line})", got=f"{type(error).__name__}: {text}", hint=hint, code=4)
+
+
+def _stores_of(context: StageContext) -> list[str]:
+    """The extract stages whose stores the stage reads: those it names, else every one before it."""
+    named = [*getattr(context.config, "features", []), *context.config.source]
+    chosen = [name for name in named if context.kinds.get(name) == "extract"]
+    earlier = itertools.takewhile(lambda name: name != context.name, context.recipe.stages)
+    return chosen or [name for name in earlier if context.kinds.get(name) == "extract"]
 
 
 def _inside(place: str, key: str) -> str:
