@@ -7,8 +7,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.engine.parts import FACTS, FakeData, TinyModel
-from vlcli import registry
+from vlcli import load, registry
 from vlcli.engine.bundle import find_bundle, load_bundle, read_bundle, read_weights, save_bundle
+from vlcli.engine.checkpoint import Checkpoints, Position
 from vlcli.engine.learner import build_learner
 from vlcli.engine.weights import Loader, read_tensors, save_tensors
 from vlcli.errors import DataError, RecipeError, VlcliError
@@ -100,6 +101,62 @@ def test_what_is_no_bundle_is_told(tmp_path):
     weights.write_bytes(weights.read_bytes()[:-20])
     with pytest.raises(DataError, match="cannot be read"):
         load_bundle(tmp_path)
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 8
+    path.write_bytes(data)
+
+
+def test_weights_that_changed_since_they_were_written_are_refused(tmp_path):
+    folder = tmp_path / "model"
+    made = learner()
+    save(folder, made)
+    assert read_weights(folder).keys() == {name for name in made.state_dict() if not name.startswith("teacher.")}
+    flip(folder / "model.safetensors")
+    for read in (load_bundle, read_weights, load):
+        with pytest.raises(DataError, match="not those that were written") as caught:
+            read(folder)
+        assert caught.value.exit_code == 5
+        assert "remove `files` from config.json" in caught.value.hint
+        assert "--force --only STAGE" in caught.value.hint
+
+
+def test_a_changed_model_beside_whole_checkpoints_is_made_again_from_them(tmp_path):
+    made = learner()
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    at = checkpoints.save(made, torch.optim.SGD([{"params": [], "names": []}]), None, Position(step=4))
+    save(tmp_path / "model", made)
+    flip(tmp_path / "model/model.safetensors")
+    with pytest.raises(DataError) as caught:
+        load_bundle(tmp_path)
+    assert f"delete {tmp_path / 'model'} and run its recipe again" in caught.value.hint
+    flip(at / "model.safetensors")
+    with pytest.raises(DataError) as caught:
+        load_bundle(tmp_path)
+    assert "--force" in caught.value.hint
+
+
+@pytest.mark.parametrize("files", [None, {}])
+def test_models_without_a_record_of_their_weights_load(tmp_path, files):
+    save(tmp_path, learner())
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert set(config["files"]) == {"model.safetensors"}
+    config = {k: v for k, v in config.items() if k != "files"} | ({} if files is None else {"files": files})
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    flip(tmp_path / "model.safetensors")
+    assert load_bundle(tmp_path).learner is not None
+
+
+@pytest.mark.parametrize("files", [3, [1], {"model.safetensors": 3}, {"model.safetensors": {"bytes": "x"}}])
+def test_a_damaged_record_of_the_weights_is_told(tmp_path, files):
+    save(tmp_path, learner())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"files": files}))
+    for read in (load_bundle, read_weights):
+        with pytest.raises(DataError):
+            read(tmp_path)
 
 
 def test_loading_reports_matched_new_and_left_over():

@@ -59,10 +59,18 @@ def _cut(name: str, size: int) -> Callable[[Path, Path], None]:
     return _bundle(change)
 
 
+def _unrecorded(folder: Path) -> None:
+    """Size and checksum of the weights removed, so that what is wrong within them is what is met."""
+    config = json.loads((folder / "config.json").read_text())
+    del config["files"]
+    (folder / "config.json").write_text(json.dumps(config))
+
+
 def _tied(value: str) -> Callable[[Path, Path], None]:
     def change(folder: Path) -> None:
         state = load_file(folder / "model.safetensors")
         save_file(state, folder / "model.safetensors", {"tied": value})
+        _unrecorded(folder)
 
     return _bundle(change)
 
@@ -71,12 +79,13 @@ def _weights(edit: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Path
     def change(folder: Path) -> None:
         state = edit(load_file(folder / "model.safetensors"))
         save_file(state, folder / "model.safetensors", {"tied": "{}"})
+        _unrecorded(folder)
 
     return _bundle(change)
 
 
 ODD: tuple[Any, ...] = (3, "x", [], [1], None, True, {"a": {"b": 1}})
-KEYS = ("format", "version", "facts", "text", "model", "objectives", "task", "transform", "info", "vlcli")
+KEYS = ("format", "version", "facts", "text", "model", "objectives", "task", "transform", "info", "files", "vlcli")
 CHANGES: dict[str, Content] = {
     "no-config": _file("config.json", None),
     "config-empty": _file("config.json", b""),

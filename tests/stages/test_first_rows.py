@@ -8,12 +8,14 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from vlcli import registry
 from vlcli.cli import app
 from vlcli.data.readers.generic import Csv, JsonLines
 from vlcli.errors import Problem
 from vlcli.recipe import validate
 from vlcli.stages import first_rows
 from vlcli.stages.first_rows import Peek, peek
+from vlcli.tasks.base import Task
 
 RECIPE = """
 root: .
@@ -49,6 +51,29 @@ def deep(folder, seen=GOOD, read=GOOD, judged=GOOD, task="classification", words
 def test_sound_data_are_valid(folder):
     ended = deep(folder)
     assert ended.exit_code == 0, ended.stderr
+
+
+class Silent(Task):
+    """A task that says neither what it trains nor on what."""
+
+    def decode(self, batch, step, outputs):
+        return []
+
+    def score(self, rows):
+        return {}
+
+
+registry.register("tasks", "silent-test", Silent)
+
+
+@pytest.mark.parametrize("words", [("validate", "--deep"), ("run",), ("count",)])
+def test_a_task_without_objectives_is_the_fault_of_its_author(folder, words):
+    ended = deep(folder, task="silent-test", words=(*words, "--stage", "tune") if words == ("count",) else words)
+    assert ended.exit_code == 4, ended.stderr
+    assert "silent-test" in ended.stderr
+    assert "Silent has no default objectives" in ended.stderr
+    assert "test_first_rows.py" in ended.stderr
+    assert "unforeseen" not in ended.stderr
 
 
 FAULTS = {

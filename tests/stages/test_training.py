@@ -13,9 +13,10 @@ from vlcli.engine.trackers import read_log
 from vlcli.errors import DataError, RecipeError, UsageError
 from vlcli.features import FeatureWriter, Record
 from vlcli.progress import Silent
-from vlcli.recipe.schema import Average, Finetune, Pretrain, Recipe
-from vlcli.stages import average, finetune, pretrain
+from vlcli.recipe.schema import Average, Export, Extract, Finetune, Pretrain, Recipe
+from vlcli.stages import average, export, finetune, pretrain
 from vlcli.stages.base import StageContext
+from vlcli.stages.extract import build_extractor
 from vlcli.stages.training import rehearse
 
 torch.set_num_threads(1)
@@ -23,6 +24,7 @@ torch.set_num_threads(1)
 MODEL = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
 CAPTIONS = {"name": "coco-captions", "split": "train"}
 PAIRS = {"name": "nlvr2", "split": "train"}
+HALF = {"name": "safetensors", "dtype": "float16"}
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +112,29 @@ def test_an_average_is_the_mean_of_the_checkpoints(world, tmp_path):
     name = "objectives.matching.head.weight"
     wanted = torch.stack([load_file(file)[name].double() for file in files]).mean(0).float()
     assert torch.equal(read_weights(tmp_path / "mean" / "model")[name], wanted)
+
+
+def test_no_stage_takes_weights_that_changed(world, tmp_path):
+    """One byte, the size as before: training, averages' models, exports and features refuse it."""
+    pretrain.run(context(world, tmp_path, "a", pretraining(world, steps=2, save_every=1)))
+    average.run(context(world, tmp_path, "mean", Average(kind="average", **{"from": "a"}), ["a"]))
+    export.run(context(world, tmp_path, "half", Export(kind="export", format=HALF, **{"from": "mean"}), ["mean"]))
+    for place in ("a", "mean", "half"):
+        file = tmp_path / place / "model/model.safetensors"
+        assert load_bundle(tmp_path / place).learner is not None
+        data = bytearray(file.read_bytes())
+        data[-3] ^= 8
+        file.write_bytes(data)
+        for source in (place, str(file)):
+            tuned = finetuning(world, **{"from": source})
+            with pytest.raises(DataError, match="not those that were written"):
+                finetune.run(context(world, tmp_path, "c", tuned, [place] if source == place else []))
+        again = Export(kind="export", format=HALF, **{"from": place})
+        with pytest.raises(DataError, match="not those that were written"):
+            export.run(context(world, tmp_path, "d", again, [place]))
+        eyes = Extract(kind="extract", extractor="backbone", data=CAPTIONS, **{"from": place})
+        with pytest.raises(DataError, match="not those that were written"):
+            build_extractor(context(world, tmp_path, "e", eyes, [place]))
 
 
 def test_an_average_does_not_hang_on_the_machine_s_speed(world, tmp_path, monkeypatch):

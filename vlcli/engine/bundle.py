@@ -1,6 +1,6 @@
 """The artifact of a training stage: weights, what builds the model again, and the tokenizer.
 
-    model/  config.json          components, facts, text options, versions
+    model/  config.json          components, facts, text options, versions; size and checksum of the weights
             model.safetensors    model.* and objectives.NAME.* (weights and buffers)
             vocab/               tokenizer files, where the model reads text
             load_report.json     what the weights started from, where they did
@@ -20,10 +20,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 import vlcli
-from vlcli.engine.files import new_folder, write_json
+from vlcli.engine.checkpoint import Checkpoints, read_state
+from vlcli.engine.files import checksum, new_folder, write_json
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, refuse_not_finite, save_tensors
-from vlcli.errors import DataError, shown
+from vlcli.errors import DataError, VlcliError, shown
 from vlcli.nn.model import Facts, Model
 from vlcli.registry import Spec
 
@@ -110,6 +111,7 @@ def save_bundle(
         if report is not None:
             write_json(beside / "load_report.json", report.as_dict())
         write_json(beside / CONFIG, config)
+        record_weights(beside)
 
 
 def find_bundle(path: str | Path) -> Path | None:
@@ -124,12 +126,12 @@ def load_bundle(folder: str | Path, device: str = "cpu") -> Bundle:
     """Build the model of a bundle (or of the stage folder that holds one) and load its weights.
 
     Raises:
-        DataError: there is none, it is damaged, or a newer vlcli wrote it.
+        DataError: there is none, it is damaged or changed, or a newer vlcli wrote it.
         ComponentError: a component it needs is not installed.
     """
     bundle = read_bundle(folder)
     learner = build_learner(bundle.model_spec, bundle.objectives_specs, bundle.facts)
-    state = read_tensors(bundle.folder / WEIGHTS)
+    state = read_weights(bundle.folder)
     own = {n: v for n, v in learner.state_dict(keep_vars=True).items() if n.startswith("teacher.")}
     teacher = {n: state.get(n.replace("teacher.", "model.", 1), v.detach()) for n, v in own.items()}
     load_exactly(learner, state | teacher, str(bundle.folder / WEIGHTS))
@@ -182,6 +184,7 @@ class _Config(BaseModel):
     facts: dict[str, Any]
     text: dict[str, Any]
     info: dict[str, Any]
+    files: dict[str, dict[str, int]] | None = None
 
 
 _MOST = 10**8
@@ -218,8 +221,60 @@ def _damaged(path: Path, got: str) -> DataError:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a bundle."""
-    return read_tensors(folder / WEIGHTS)
+    """The tensors of a bundle.
+
+    Raises:
+        DataError: the file is missing, damaged, or not the one that was written.
+    """
+    return read_tensors(verified(folder / WEIGHTS))
+
+
+def record_weights(folder: Path) -> None:
+    """Write size and checksum of a bundle's weights into its config, for :func:`verified`."""
+    write_json(folder / CONFIG, {**_config(folder), "files": {WEIGHTS: _facts_of(folder / WEIGHTS)}})
+
+
+def verified(path: Path) -> Path:
+    """``path``, once a file of weights that lies in a bundle is the one its config describes.
+
+    Files outside of bundles, and bundles whose config has no ``files``, are taken as they are.
+
+    Raises:
+        DataError: size or checksum differ.
+    """
+    files = _config(path.parent).get("files") if path.is_file() and find_bundle(path.parent) == path.parent else None
+    if files is not None and not (isinstance(files, dict) and all(isinstance(one, dict) for one in files.values())):
+        raise _damaged(path.parent, f"files: {shown(files)}")
+    recorded = (files or {}).get(path.name)
+    found = None if recorded is None else _facts_of(path)
+    if found != recorded:
+        raise DataError(
+            "These weights cannot be read: they are not those that were written.",
+            where=str(path),
+            got=_in_words(found),
+            expected=f"{_in_words(recorded)} (`files` of {CONFIG})",
+            hint=f"{_remedy(path.parent)}; weights that were changed on purpose: remove `files` from {CONFIG}",
+        )
+    return path
+
+
+def _facts_of(path: Path) -> dict[str, int]:
+    return {"bytes": path.stat().st_size, "crc32": checksum(path)}
+
+
+def _in_words(facts: Mapping[str, Any]) -> str:
+    return f"{shown(facts.get('bytes'))} bytes with CRC-32 {shown(facts.get('crc32'))}"
+
+
+def _remedy(folder: Path) -> str:
+    """How a damaged model is had again: from the checkpoints of its stage, where those are whole."""
+    try:
+        kept = [read_state(path) for path in Checkpoints(folder.parent / "checkpoints").lasting()]
+    except VlcliError:
+        kept = []
+    if folder.name == "model" and kept:
+        return f"delete {folder} and run its recipe again (vlcli run RECIPE): it is written again from the checkpoints"
+    return "fetch the model again, or make it again: vlcli run RECIPE --force --only STAGE"
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Safetensors(Exporter):
 
     def _copy_rest(self, source: Path, folder: Path) -> None:
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+        config.pop("files", None)  # size and checksum of the weights it was made from
         if not self.objectives:
             config |= {"objectives": [], "task": None}
         (folder / "config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

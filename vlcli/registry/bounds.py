@@ -97,7 +97,8 @@ _BY_NAME = tuple(
     for pattern, bounds in (
         (r"(?:\w+_)?(?:layers|blocks|depths?)", Between(0, 1000)),
         (r"(?:\w+_)?heads", Between(1, 1024)),
-        (r"(?:\w+_)?(?:hidden|width|dim|intermediate|channels)", Between(0, 65_536)),
+        (r"(?:\w+_)?hidden", Between(1, 65_536)),
+        (r"(?:\w+_)?(?:width|dim|intermediate|channels)", Between(0, 65_536)),
         (r"patch|kernel", Between(1, 65_536)),
         (r"(?:\w+_)?batch(?:_size)?|block", Between(1, 10**6)),
         (r"workers", Between(0, 1024)),
@@ -127,7 +128,7 @@ def number_fault(name: str, annotation: Any, value: Any) -> tuple[Number, str] |
     bounds = _ANY if has_bounds(annotation) else _of_name(name)
     for number in _numbers(value):
         if not bounds.holds(number):
-            return number, bounds.text(whole=isinstance(number, int))
+            return number, bounds.text(whole=_is_whole(annotation))
     return None
 
 
@@ -138,6 +139,16 @@ def has_bounds(annotation: Any) -> bool:
         if any(isinstance(part, Between) or _limits(part) for part in parts):
             return True
     return any(has_bounds(inner) for inner in typing.get_args(annotation) if not isinstance(inner, str))
+
+
+def _is_whole(annotation: Any) -> bool:
+    """Whether an annotation takes whole numbers alone."""
+    inner = [_is_whole(one) for one in typing.get_args(annotation) if _is_number(one)]
+    return all(inner) if inner else annotation is int
+
+
+def _is_number(annotation: Any) -> bool:
+    return annotation in (int, float) or any(map(_is_number, typing.get_args(annotation)))
 
 
 def _limits(part: Any) -> bool:

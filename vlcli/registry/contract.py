@@ -102,7 +102,7 @@ def unforeseen(error: Exception, kind: str, name: str, target: Any) -> Component
     text = (str(error).strip() or "no message").split("\n")[0]
     return ComponentError(
         f"The {kind[:-1]} {name!r} fails with an error of its own.",
-        where=blame(error, target),
+        where=(isinstance(error, NotImplementedError) and origin(target)) or blame(error, target),  # a method it lacks
         got=f"{type(error).__name__}: {text}",
         hint="this is for the author of the component; -vv shows the traceback",
     )

@@ -15,7 +15,7 @@ from vlcli.data.reader import Reader
 from vlcli.data.sample import Corruption
 from vlcli.data.transforms import Transform
 from vlcli.engine import processes
-from vlcli.engine.bundle import Bundle, find_bundle, read_bundle, read_weights
+from vlcli.engine.bundle import Bundle, find_bundle, read_bundle, read_weights, verified
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.engine.weights import Loader, LoadReport
 from vlcli.errors import DataError, Problem, RecipeError
@@ -24,9 +24,9 @@ from vlcli.features.weights import read_weights as read_foreign
 from vlcli.nn.model import Facts, Model, Needs
 from vlcli.nn.slots import build_model
 from vlcli.recipe.schema import TextOptions, Training
-from vlcli.registry import Spec, as_spec
+from vlcli.registry import Spec
 from vlcli.stages.base import StageContext
-from vlcli.stages.model_choice import choose_model
+from vlcli.stages.model_choice import choose_model, usual_data, usual_objectives
 from vlcli.stages.readers import keep_answered, open_readers, refuse_held_out
 from vlcli.stages.stores import Stores, open_stores, require_stores
 from vlcli.stages.texts import make_tokenizer, refuse_endless, text_of
@@ -164,9 +164,9 @@ def choose(context: StageContext) -> Plan:
     bundle = None if found is None else read_bundle(found)
     task_spec = config.task
     task: Task | None = None if task_spec is None else registry.build("tasks", task_spec)
-    objectives = config.objectives or ([] if task is None else [as_spec(spec) for spec in task.objectives()])
+    objectives = config.objectives or usual_objectives(task, task_spec)
     model = choose_model(context, config, bundle)
-    data = list(config.data) or ([] if task is None else [{"split": "train", **as_spec(task.dataset())}])
+    data = list(config.data) or usual_data(task, task_spec)
     text = config.text or text_of(bundle) or context.recipe.text
     _refuse_gaps(context, model, objectives, data)
     refuse_endless(context, text, task, objectives)
@@ -320,7 +320,7 @@ def load_sources(learner: Learner, sources: list[Path], allow_unmatched: list[st
         if folder is not None:
             loader.add(read_weights(folder), str(path), ours=True)
         else:
-            loader.add(read_foreign(_weight_file(path)), str(path), ours=False)
+            loader.add(read_foreign(verified(_weight_file(path))), str(path), ours=False)
     return loader.finish()
 
 

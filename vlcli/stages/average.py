@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from vlcli.engine.bundle import CONFIG, WEIGHTS, find_bundle
+from vlcli.engine.bundle import CONFIG, WEIGHTS, find_bundle, record_weights
 from vlcli.engine.checkpoint import Checkpoints, read_state
 from vlcli.engine.files import new_folder
 from vlcli.engine.weights import read_tensors, refuse_not_finite, save_tensors
@@ -97,3 +97,4 @@ def _write(stage: Path, final: Path, state: dict[str, Tensor]) -> None:
     with new_folder(final) as folder:
         shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(WEIGHTS))
         save_tensors(folder / WEIGHTS, kept)
+        record_weights(folder)

@@ -19,7 +19,7 @@ from vlcli.recipe.load import Resolved
 from vlcli.recipe.schema import Training, TrainVocabulary
 from vlcli.registry import Spec, build, load
 from vlcli.stages.base import StageContext
-from vlcli.stages.model_choice import planned_model
+from vlcli.stages.model_choice import planned_model, usual_objectives
 from vlcli.stages.runner import context_of
 from vlcli.tasks.base import Task
 
@@ -105,7 +105,7 @@ def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> _Built
     if not model:
         raise UsageError("The stage names no model.", where=f"stages.{name}.model")
     task = None if config.task is None else build("tasks", config.task)
-    objectives = (config.objectives or ([] if task is None else task.objectives())) if heads else []
+    objectives = (config.objectives or usual_objectives(task, config.task)) if heads else []
     entries = [dict(o) if isinstance(o, dict) else {"name": o} for o in objectives]
     artifact = next((step.artifact for step in steps if step.name == name), None)
     facts = _facts(context, artifact, answers, _usual_answers(task, entries))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vlcli import registry
-from vlcli.engine.bundle import find_bundle, load_bundle
+from vlcli.engine.bundle import WEIGHTS, find_bundle, load_bundle, record_weights
 from vlcli.engine.files import follow_mask
 from vlcli.errors import UsageError
 from vlcli.export.base import Exporter
@@ -28,6 +28,9 @@ def run(context: StageContext) -> StageResult:
     found = next((source for source in sources if find_bundle(source) is not None), sources[0])
     bundle = load_bundle(found, "cpu")
     made = exporter.export(bundle, context.folder, context.progress)
+    for folder in (context.folder / name for name in made.files.values()):
+        if find_bundle(folder) == folder and (folder / WEIGHTS).is_file():
+            record_weights(folder)
     follow_mask([context.folder / name for name in made.files.values()])  # safetensors writes for the owner alone
     for note in made.notes:
         context.progress.info(note)

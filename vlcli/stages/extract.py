@@ -10,6 +10,7 @@ from typing import Any
 from vlcli import registry
 from vlcli.data.reader import Reader
 from vlcli.engine import processes
+from vlcli.engine.bundle import WEIGHTS, verified
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore
 from vlcli.features.boxes import BoxFile, BoxList, image_id, read_boxes
@@ -173,9 +174,9 @@ def build_extractor(context: StageContext) -> Extractor:
     spec: dict[str, Any] = dict(config.extractor)
     sources = context.sources()
     if sources and "weights" not in spec:
-        spec["weights"] = str(sources[0] / "model" / "model.safetensors")
+        spec["weights"] = str(verified(sources[0] / "model" / WEIGHTS))
     elif spec.get("weights"):
-        spec["weights"] = str(under(context.root, spec["weights"], there=False))  # it says where to get them
+        spec["weights"] = str(verified(under(context.root, spec["weights"], there=False)))  # it says where to get them
     extractor: Extractor = registry.build("extractors", spec)
     return extractor
 

@@ -8,10 +8,13 @@ another model takes nothing of either.
 from __future__ import annotations
 
 from vlcli.engine.bundle import Bundle, find_bundle, read_bundle
+from vlcli.errors import VlcliError
 from vlcli.recipe.schema import Average, Stage, Training
 from vlcli.recipe.wiring import find_place
-from vlcli.registry import Spec
+from vlcli.registry import Spec, as_spec
+from vlcli.registry.contract import unforeseen
 from vlcli.stages.base import StageContext
+from vlcli.tasks.base import Task
 
 
 def resolve_model(recipe: Spec | None, own: Spec | None, source: Spec | None, inside: bool) -> Spec | None:
@@ -33,6 +36,38 @@ def resolve_model(recipe: Spec | None, own: Spec | None, source: Spec | None, in
     if changes.get("name", (base or {}).get("name")) != (base or {}).get("name"):
         return changes
     return {**(base or {}), **changes} or None
+
+
+def usual_objectives(task: Task | None, spec: Spec | None) -> list[Spec]:
+    """The objectives of a task that ``spec`` names; none where there is no task.
+
+    Raises:
+        ComponentError: the task does not say them.
+    """
+    if task is None or spec is None:
+        return []
+    try:
+        return [as_spec(one) for one in task.objectives()]
+    except VlcliError:
+        raise
+    except Exception as error:
+        raise unforeseen(error, "tasks", spec["name"], type(task)) from error
+
+
+def usual_data(task: Task | None, spec: Spec | None) -> list[Spec]:
+    """The training data of a task that ``spec`` names; none where there is no task.
+
+    Raises:
+        ComponentError: the task does not say them.
+    """
+    if task is None or spec is None:
+        return []
+    try:
+        return [{"split": "train", **as_spec(task.dataset())}]
+    except VlcliError:
+        raise
+    except Exception as error:
+        raise unforeseen(error, "tasks", spec["name"], type(task)) from error
 
 
 def planned_model(context: StageContext, config: Training) -> Spec | None:

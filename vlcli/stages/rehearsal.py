@@ -29,7 +29,7 @@ from vlcli.registry.contract import blame, origin
 from vlcli.stages.assembly import make_transform, without_memory
 from vlcli.stages.base import StageContext
 from vlcli.stages.extractions import refuse_other_grid
-from vlcli.stages.model_choice import planned_model
+from vlcli.stages.model_choice import planned_model, usual_objectives
 from vlcli.stages.readers import plain
 from vlcli.tasks.base import Task
 
@@ -101,7 +101,7 @@ def _choices(context: StageContext) -> tuple[Spec, list[Spec], Task | None]:
     config = context.config
     assert isinstance(config, Training)
     task: Task | None = None if config.task is None else registry.build("tasks", config.task)
-    objectives = config.objectives or ([] if task is None else [as_spec(spec) for spec in task.objectives()])
+    objectives = config.objectives or usual_objectives(task, config.task)
     model = planned_model(context, config)
     missing = [word for word, value in (("model", model), ("objectives", objectives)) if not value]
     if missing:
