@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from vlcli.features.backbone import CLASSIFIERS, RegionBackbone
 from vlcli.nn.batch import Images, Pixels, Regions
 from vlcli.nn.layout import Layout
 from vlcli.nn.model import Facts, Model, Needs, Recorder, States
+from vlcli.registry.bounds import Between
 from vlcli_concepts.trunk import WIDTH, Vgg16Cells, from_classifier
 
 VGG = "vgg16"
@@ -48,7 +49,7 @@ class NoisyOr(Model):
         layout: Literal["torchvision", "caffe"] = "caffe",
         side: int = 565,
         fit: Literal["stretch", "inside", "published"] = "inside",
-        hidden: int = 0,
+        hidden: Annotated[int, Between(0, 65_536)] = 0,
         dropout: float = 0.5,
     ) -> None:
         super().__init__(facts)

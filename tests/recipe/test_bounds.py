@@ -129,6 +129,11 @@ def test_a_component_may_say_its_own_bounds():
     assert registry.check("models", {"name": "bounded-test", "heads": 5000}, "m")[0].expected.endswith("1 to 1,024")
 
 
+def test_bounds_of_a_signature_are_shown_in_words():
+    parameters = registry.parameters(registry.load("models", "noisy-or"))
+    assert parameters["hidden"].type_text == "int (from 0 to 65,536)"
+
+
 def test_every_default_of_an_installed_component_is_within_bounds():
     from vlcli.registry.bounds import number_fault
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, PydanticUndefinedAnnotation, TypeAdapter, create_model
 
 from vlcli.errors import ComponentError
+from vlcli.registry.bounds import Between
 
 Spec = dict[str, Any]
 """A component as a recipe writes it: ``{"name": "irpe", "method": "product"}``."""
@@ -129,4 +130,7 @@ def _type_text(annotation: Any) -> str:
         return annotation.__name__
     if typing.get_origin(annotation) is typing.Literal:
         return " | ".join(map(repr, typing.get_args(annotation)))
+    bounds = [item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Between)]
+    if bounds:
+        return f"{_type_text(typing.get_args(annotation)[0])} ({bounds[0].text().removeprefix('a number ')})"
     return str(annotation).replace("typing.", "").replace("NoneType", "None")
