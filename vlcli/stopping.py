@@ -1,9 +1,9 @@
-"""Signals that ask this process to end, taken at a moment when nothing is lost.
+"""Signals that ask this process to end, handled at a moment when no work is lost.
 
-SIGTERM, SIGINT and SIGHUP become :class:`Stopped`, raised in the main thread: at once, or, inside :func:`held`, when
-that section is left. A second signal, half a second later or more, ends the process on the spot, whatever it does.
-Signals that the parent process ignores (``nohup``, a shell's background jobs) stay ignored. Nothing here acts unless
-:func:`listening` was entered, as the command line does.
+SIGTERM, SIGINT and SIGHUP become the exception :class:`Stopped` in the main thread: at once, or, inside a section of
+:func:`held`, when that section ends. A second signal, at least half a second after the first, ends the process
+immediately. Signals that the parent process ignores (``nohup``, a shell's background jobs) stay ignored. Nothing here
+has an effect outside :func:`listening`, which the command line enters.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stopped(BaseException):
         return 128 + self.number
 
     def __str__(self) -> str:
-        """In a word or two, for the user."""
+        """A word or two for the user, such as "interrupted"."""
         return WORDS.get(signal.Signals(self.number).name, "ended")
 
 
@@ -49,9 +49,9 @@ class Stopped(BaseException):
 class _State:
     listening: bool = False
     asked: int = 0  # the signal that came
-    raised: bool = False  # and was made an exception: clearing up after it is not broken off again
+    raised: bool = False  # Stopped was raised: the clean-up after it is not interrupted again
     held: int = 0  # sections open
-    ends: bool = False  # this process ends when the section that listens does
+    ends: bool = False  # the process exits when the section of listening() ends
 
 
 _state = _State()
@@ -59,7 +59,7 @@ _state = _State()
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """Turn the signals into :class:`Stopped`; outside the main thread, and inside itself, this changes nothing."""
+    """Turn the signals into :class:`Stopped`; nested calls and calls outside the main thread change nothing."""
     if _state.listening or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -82,10 +82,10 @@ def listening() -> Iterator[None]:
 
 
 def end_with(command: Callable[[], object]) -> None:
-    """Run ``command`` as all that this process does, and leave as soon as one that a signal ended has told so.
+    """Run ``command`` as the only work of this process, and exit at once where a signal ended it.
 
-    Everything is written by then. The interpreter's own way out takes seconds once torch is loaded, and a late signal
-    (a scheduler sends several, to the group and to each process) would change the exit code.
+    Everything is written by then. The normal exit of the interpreter takes seconds once torch is loaded, and a late
+    signal (a scheduler sends several, to the group and to each process) would change the exit code.
     """
     _state.ends = True
     try:
@@ -123,7 +123,7 @@ def _watch(reading: int, caught: frozenset[int]) -> None:
 
 
 def _leave_terminal() -> None:
-    """Nobody reads the terminal any more: words for it go nowhere instead of failing."""
+    """Redirect output to the closed terminal to the null device, so that printing does not fail."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         with suppress(OSError):
@@ -147,7 +147,7 @@ def asked() -> int:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """A section that no signal breaks off: it is taken when the outermost such section ends.
+    """A section that no signal interrupts: a signal takes effect when the outermost such section ends.
 
     Raises:
         Stopped: on leaving, where a signal came meanwhile.
@@ -165,7 +165,7 @@ def held() -> Iterator[None]:
 
 @contextmanager
 def opened() -> Iterator[None]:
-    """Inside :func:`held`: a part that a signal may break off at any time (waiting for data, an evaluation).
+    """A part of a section of :func:`held` that a signal may interrupt (waiting for data, an evaluation).
 
     Raises:
         Stopped: a signal came before or comes now.
@@ -192,13 +192,13 @@ def _raise_if_asked() -> None:
 
 
 def conclude(stop: Stopped) -> None:
-    """Make ready to end by ``stop``, which may have been another process's signal, agreed on by all."""
+    """Prepare to end because of ``stop``, a signal to this process or to another one that all processes agreed on."""
     _state.asked = _state.asked or stop.number
     end_children()
 
 
 def end_children() -> None:
-    """End the processes that load data for this one: they hold nothing, and some take long to notice."""
+    """Kill the data loader processes: they have no state to save, and some take long to notice the end."""
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch would raise here about the deaths
     for child in multiprocessing.active_children():
@@ -206,13 +206,13 @@ def end_children() -> None:
 
 
 def shelter(_: int = 0) -> None:
-    """In a process that loads data (``worker_init_fn``): outlive signals to the group, for the parent needs it."""
+    """``worker_init_fn`` of data loaders: ignore signals to the process group, since the parent still needs batches."""
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
 
 
 def _in_child() -> None:
-    """A forked process has neither the thread nor the use of the pipe; the terminal's signals are its parent's."""
+    """After a fork: the child has no watching thread and leaves the signals of the terminal to its parent."""
     if not _state.listening:
         return
     _state.listening = False

@@ -1,4 +1,4 @@
-"""The next batch made in a thread while this one is trained on."""
+"""Prefetching: a thread makes the next batch while the model trains on the current one."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from queue import SimpleQueue
 from typing import Any
 
 PATIENCE = 2.0
-"""Seconds that closing waits for a batch that is being made."""
+"""Seconds that ``close`` waits for a batch in progress."""
 
 
 @dataclass
 class _End:
-    """What stands for the end of the batches: by a fault, or because there are no more."""
+    """Marks the end of the items: ``fault`` was raised, or the source is exhausted."""
 
     fault: BaseException | None = None
 
 
 class Ahead(Iterator[Any]):
-    """The items of an iterator, one made ahead of being asked for.
+    """Iterates over ``source`` and keeps one item prefetched.
 
-    The computation of a step leaves Python's lock free for much of its time; a thread makes the next batch in it. The
-    first item is made when it is asked for, and the thread begins with the second: who wants one batch starts none.
+    Torch releases the global interpreter lock during much of a training step; a thread makes the next batch meanwhile.
+    The first item is made in the calling thread and the second starts the thread, so that reading a single batch starts
+    no thread.
 
     Args:
-        source: makes the items; used by one thread at a time.
+        source: the iterator; used by one thread at a time.
     """
 
     def __init__(self, source: Iterator[Any]) -> None:
@@ -37,7 +38,7 @@ class Ahead(Iterator[Any]):
         self._end: _End | None = None
 
     def __next__(self) -> Any:
-        """The next item; a fault in making it is raised here."""
+        """The next item; an exception of ``source`` is raised here."""
         if not self._begun:
             self._begun = True
             return next(self._source)
@@ -56,7 +57,7 @@ class Ahead(Iterator[Any]):
         raise StopIteration
 
     def close(self) -> None:
-        """Make no more."""
+        """Stop prefetching and wait briefly for the thread."""
         self._closed = True
         self._taken.release()
         if self._thread is not None:
@@ -68,7 +69,7 @@ class Ahead(Iterator[Any]):
                 item = next(self._source)
             except StopIteration:
                 return self._made.put(_End())
-            except BaseException as fault:  # handed over: it is raised where the item is asked for
+            except BaseException as fault:  # passed on: __next__ raises it
                 return self._made.put(_End(fault))
             self._made.put(item)
             self._taken.acquire()

@@ -1,4 +1,4 @@
-"""Regions of a batch's pictures, read from the store at once and kept as the padded arrays they were read into."""
+"""The regions of all pictures of a batch, read from the store in one call into padded arrays."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from vlcli.features import FeatureStore
 from vlcli.nn.batch import Regions
 
 FILLS = {"classes": -1, "class_scores": 0, "attributes": -1, "attribute_scores": 0, "class_probs": 0}
-"""Fields of regions that a batch holds, and what stands at padding."""
+"""Fields of regions in a batch, and their values at padding."""
 _TEXTS = ("box_ids",)
 
 
 class RegionTable:
     """The regions of several pictures.
 
-    The table does not hold on to the pictures made from it: in a circle of references, arrays would live until Python
-    looks for circles.
+    The table has no references to the pictures made from it: in a reference cycle, the arrays would be freed only by
+    Python's cyclic garbage collector.
 
     Args:
-        store: where they are.
-        names: pictures, each once.
-        fields: what is read besides features and boxes.
-        multiple: the number of regions R is rounded up to a multiple of it.
+        store: the feature store.
+        names: the pictures, without duplicates.
+        fields: the fields to read besides features and boxes.
+        multiple: the padded number of regions R is rounded up to a multiple of this number.
 
     Raises:
         DataError: the store lacks a picture, or a record is damaged.
@@ -51,7 +51,7 @@ class RegionTable:
         self._names, self._parts = list(names), self._views(found)
 
     def images(self) -> dict[str, ImageSample]:
-        """A picture for each row, by name. Its arrays are of the store's types, not to be written into."""
+        """An ``ImageSample`` for each row, by name. Its arrays have the store's types and are read-only."""
         made = {}
         for row, (name, size, parts) in enumerate(zip(self._names, self.sizes.tolist(), self._parts, strict=True)):
             features, boxes, fields, ids = parts
@@ -72,10 +72,10 @@ class RegionTable:
         return parts
 
     def regions(self, images: Sequence[ImageSample]) -> Regions | None:
-        """Pictures of this table as a batch, gathered in array operations; None where more than features was replaced.
+        """The regions of some pictures as a batch, by array operations; None where more than features was replaced.
 
         Args:
-            images: pictures whose ``row`` points here; features may have been replaced by others of the same shape.
+            images: pictures made by this table (``row``); features may have been replaced by others of equal shape.
         """
         rows, changed = [], []
         for place, image in enumerate(images):
@@ -112,7 +112,7 @@ def _tensor(array: NDArray[Any]) -> Tensor:
 
 
 def _source(found: dict[str, NDArray[Any]], name: str) -> str:
-    """Which of a store's fields stands for a batch's: the confidence of a class may be the region's."""
+    """The store's field for a field of a batch: ``class_scores`` falls back to ``scores``."""
     return "scores" if name == "class_scores" and name not in found else name
 
 
@@ -124,7 +124,7 @@ def _field(found: dict[str, NDArray[Any]], name: str, blank: NDArray[np.bool_]) 
 
 
 def _shares(boxes: NDArray[Any], sizes: NDArray[Any]) -> NDArray[np.float32]:
-    """Pixels to [0, 1]: (M, R, 4)."""
+    """Boxes in pixels as fractions of the picture's size: (M, R, 4)."""
     scale = sizes[:, None, [1, 0, 1, 0]].astype(np.float32)  # (M, 1, 4)
     found: NDArray[np.float32] = np.clip(boxes.astype(np.float32) / scale, 0, 1)
     return found

@@ -1,9 +1,9 @@
 """Processes that train together notice when one of them is gone or hangs, and end with one message.
 
-A thread of each process holds a connection to rank 0. The operating system closes it when a process dies, however it
-dies, so that the others know within a moment; rank 0 tells the user (rank 1 does where rank 0 is gone) and ends the
-rest. A process that has not begun a step which the others have begun, or whose thread does not answer, counts as hung
-after ``VLCLI_PATIENCE`` seconds (600).
+A thread of each process holds a connection to rank 0. The operating system closes the connection when a process dies
+for whatever reason, so that the others learn of it at once. Rank 0 prints the message (rank 1 where rank 0 is gone) and
+ends the other processes. A process that has not begun a step which the others have begun, or whose thread does not
+answer, counts as hung after ``VLCLI_PATIENCE`` seconds (600).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ HINT = "run the same command again: it goes on from the last checkpoint"
 
 
 def _address() -> str:
-    """Where the launcher says that rank 0 is."""
+    """The host name of rank 0, from the launcher."""
     return os.environ.get("MASTER_ADDR", "127.0.0.1")
 
 
 def _listen() -> socket.socket:
-    """A free port of rank 0, at the address that the other processes use; at all of them where that is not its own."""
+    """Listen on a free port of rank 0, at the launcher's address, or at all addresses if that one is not local."""
     try:
         return socket.create_server((_address(), 0))
     except OSError:  # behind a translated address
@@ -44,12 +44,12 @@ def _listen() -> socket.socket:
 
 
 class Watch:
-    """This process's part; see :func:`watched`.
+    """The connections and state of this process; see :func:`watched`.
 
     Args:
-        rank: its number.
-        world: how many there are.
-        patience: seconds until one counts as hung.
+        rank: the rank of this process.
+        world: the number of processes.
+        patience: seconds until a process counts as hung.
     """
 
     def __init__(self, rank: int, world: int, patience: float) -> None:
@@ -114,15 +114,15 @@ class Watch:
             self.newest, self.since = step, time.monotonic()
 
     def bye(self) -> None:
-        """This process has ended its part well, or on request."""
+        """This process has finished, or was asked to end."""
         self.over = True
         for rank in self.links:
             self._say(rank, bye=True)
 
     def failed(self, error: Exception) -> None:
-        """This process fails: one message in all. Where another process tells, this one ends here."""
+        """This process fails: one process prints the message; where that is another one, this process ends here."""
         if _is_consequence(error):
-            time.sleep(_FOLLOWING)  # the thread knows, or learns now, who is gone, and ends this process
+            time.sleep(_FOLLOWING)  # meanwhile the thread learns which process is gone, and ends this one
         if self.rank == 0:
             if not self.told.acquire(blocking=False):
                 time.sleep(_FOLLOWING)
@@ -137,7 +137,7 @@ class Watch:
             self._say(rank, end=True)
 
     def _lead(self) -> None:
-        """Rank 0's thread: hear all others."""
+        """The thread of rank 0: receive the messages of all other ranks."""
         chosen = selectors.DefaultSelector()
         for rank, link in self.links.items():
             chosen.register(link, selectors.EVENT_READ, rank)
@@ -167,7 +167,7 @@ class Watch:
             self.left.add(rank)
         elif "failed" in message:
             self.left.add(rank)
-            time.sleep(_GRACE)  # this process may fail for the same reason: then it tells in the usual way
+            time.sleep(_GRACE)  # rank 0 may fail for the same reason, and then reports it as usual
             self._tell(f"Process {rank} of {self.world} failed.", rank, message["failed"])
 
     def _lost(self, rank: int) -> None:
@@ -176,7 +176,7 @@ class Watch:
             self._tell(f"Process {rank} of {self.world} is gone; the others are ended too.", rank, got)
 
     def _check(self) -> None:
-        """Whether one hangs: behind the others in steps, or silent."""
+        """Report a process that hangs: it is behind the others in steps, or does not answer."""
         now = time.monotonic()
         for rank in range(self.world):
             step = self.steps.get(rank, -1)
@@ -189,7 +189,7 @@ class Watch:
             self._tell(f"Process {rank} of {self.world} hangs; the others are ended.", rank, got)
 
     def _follow(self) -> None:
-        """Another rank's thread: hear rank 0."""
+        """The thread of the other ranks: receive the messages of rank 0."""
         rest = b""
         while (link := self.links.get(0)) is not None and not self.over:
             data = _read(link)
@@ -214,7 +214,7 @@ class Watch:
         self._tell(f"Process 0 of {self.world} is gone; the others are ended too.", 0, got)
 
     def _tell(self, what: str, rank: int, got: str) -> None:
-        """One message for the user, and the end."""
+        """Print one message for the user and end this process."""
         if not self.told.acquire(blocking=False):
             return
         error = VlcliError(what, where=f"rank {rank}", got=got.replace("\n", "\n    "), hint=HINT)
@@ -241,7 +241,7 @@ def _line(link: socket.socket) -> bytes:
 
 
 def _is_consequence(error: Exception) -> bool:
-    """Whether a collective operation broke off, for which another process is to blame."""
+    """Whether the error is a failed collective operation, whose cause lies in another process."""
     names = {kind.__name__ for kind in type(error).__mro__}
     words = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "timed out waiting")
     text = str(error).lower()
@@ -259,10 +259,10 @@ def at(step: int) -> None:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Processes that share work watch one another while this lasts; the process group must be formed.
+    """A section in which the processes of one run watch one another; the process group must be initialised.
 
     Raises:
-        VlcliError: this process waited for another in vain.
+        VlcliError: a collective operation failed because another process is gone or does not answer.
     """
     if processes.world() == 1:
         yield

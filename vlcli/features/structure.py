@@ -1,4 +1,4 @@
-"""Whether a store's file is built as a store is: checked when it is opened, without reading the features."""
+"""The structure of a feature store's file, checked when it is opened and without reading the features."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS = 1 << 20
 
 
 def damaged(path: Path, got: str) -> DataError:
-    """What is said of a store that cannot be what an extraction wrote."""
+    """The error for a store that no extraction can have written."""
     return DataError(
         "the feature store is damaged",
         where=str(path),
@@ -31,7 +31,7 @@ def sets_of(file: h5py.File, path: Path) -> h5py.Group:
     """The group that holds the box sets.
 
     Raises:
-        DataError: it is not there, or it or a box set is a link elsewhere.
+        DataError: the group is missing, or it or a box set is a link.
     """
     sets = _member(file, "sets", path)
     for name in sets if isinstance(sets, h5py.Group) else ():
@@ -51,7 +51,7 @@ def datasets_of(group: h5py.Group, path: Path, *, index: bool = False) -> dict[s
         index: whether the file joins shards, so that its rows are virtual.
 
     Raises:
-        DataError: one that is needed is missing, or the bytes of one lie in another file.
+        DataError: a required data set is missing, or the values of one lie in another file.
     """
     absent = [name for name in NEEDED if group.get(name, getlink=True) is None]
     if absent:
@@ -68,14 +68,14 @@ def datasets_of(group: h5py.Group, path: Path, *, index: bool = False) -> dict[s
 
 
 def _kinds(name: str) -> str:
-    """Letters of the numpy types a data set may have."""
+    """The ``dtype.kind`` letters that a data set may have."""
     if name in _KINDS:
         return _KINDS[name]
     return "f" if FIELDS[name].dtype in ("", "float32") else ("S" if FIELDS[name].dtype == "S" else "iu")
 
 
 def _member(group: h5py.Group, name: str, path: Path) -> Any:
-    """What lies in a group under a name, in this file and not by way of a link."""
+    """The member ``name`` of a group, which must lie in this file and not be a link."""
     link = group.get(name, getlink=True)
     if link is None:
         raise damaged(path, f"{group.name.rstrip('/')}/{name} is missing")
@@ -85,7 +85,7 @@ def _member(group: h5py.Group, name: str, path: Path) -> Any:
 
 
 def index_problems(ids: list[str], sizes: np.ndarray, offsets: np.ndarray, checksums: np.ndarray) -> list[str]:
-    """What is wrong with what is known of each image, one sentence each."""
+    """Faults of the arrays with one row per image (sizes, offsets, checksums), one sentence each."""
     count = len(ids)
     shapes = (("sizes", sizes, (count, 2)), ("offsets", offsets, (count + 1,)), ("checksums", checksums, (count,)))
     problems = [
@@ -105,7 +105,7 @@ def index_problems(ids: list[str], sizes: np.ndarray, offsets: np.ndarray, check
 
 
 def shape_problems(shapes: dict[str, tuple[int, ...]], rows: int) -> list[str]:
-    """Where a field has another shape than its rows and its kind ask for, one sentence each."""
+    """Fields whose shape does not fit the number of rows or the width of the field, one sentence each."""
     problems = []
     for name, shape in shapes.items():
         width = FIELDS[name].width

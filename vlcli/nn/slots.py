@@ -1,8 +1,8 @@
-"""What a model's slot for position encodings takes: refusals in words, and the check that a model holds what it took.
+"""Which position encodings a slot of a model accepts, and the check that a model keeps the encodings it was given.
 
-A model lists its slots in ``Model.slots`` and hands each to ``build_positions``, which refuses what would do nothing
-there. :func:`build_model` then makes sure that the model kept every encoding it was given, so that none is dropped
-without a word.
+A model declares its slots in ``Model.slots`` and passes each to ``build_positions``, which refuses an encoding that
+would have no effect in that slot. :func:`build_model` then checks that the model kept every encoding, so that none is
+silently ignored.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def build_model(spec: Spec | str, facts: Facts) -> Model:
         facts: sizes that come from the data.
 
     Raises:
-        ComponentError: the name or a parameter is wrong, a slot has no use for its encoding, or the model drops one,
-            or an attention.
+        ComponentError: the name or a parameter is wrong, a slot has no use for its encoding, or the model does not keep
+            an encoding or an attention that it was given.
     """
     with _recorded() as built:
         model: Model = registry.build("models", spec, facts)
@@ -70,7 +70,7 @@ def build_model(spec: Spec | str, facts: Facts) -> Model:
 
 
 def _require_attentions(model: Model, spec: Spec | str) -> None:
-    """Refuse an attention of the recipe that no layer of the model has."""
+    """Refuse a recipe whose attention no layer of the model uses."""
     chosen = as_spec(spec)
     present = {encoding_name(module) for module in model.modules()}
     for name, parameter in registry.parameters(type(model)).items():
@@ -103,22 +103,22 @@ def record(slot: Slot, encodings: Iterable[Encoding]) -> None:
 
 
 def given_positions(spec: Spec | str) -> dict[str, Any]:
-    """The position encodings that a model's recipe entry names, by slot; those that mean nothing are left out."""
+    """The position encodings that a model's recipe entry names, by slot; empty ones are left out."""
     chosen = as_spec(spec)
     slots = position_parameters(registry.load("models", chosen["name"]))
     return {name: chosen[name] for name in slots if chosen.get(name) not in (None, [], "none", ["none"])}
 
 
 def position_parameters(model: Any) -> list[str]:
-    """The parameters of a model class that are position encodings, by their types."""
+    """The names of the parameters of a model class whose annotation is a position encoding."""
     return [name for name, parameter in registry.parameters(model).items() if parameter.kind == "positions"]
 
 
 def require(encoding: Encoding, slot: Slot, layers: int = 1) -> None:
-    """Refuse an encoding that would do nothing in ``slot`` before a stack of ``layers``.
+    """Refuse an encoding that would have no effect in ``slot``, which serves a stack of ``layers``.
 
     Raises:
-        ComponentError: why, and which slots of the installed models take it.
+        ComponentError: the encoding has no effect; the message has the reason and the slots that accept it.
     """
     if layers < 1:
         slot = slot.without("pairs", "there are no layers here")
@@ -136,7 +136,7 @@ def require(encoding: Encoding, slot: Slot, layers: int = 1) -> None:
 
 
 def objection(encoding: Encoding, slot: Slot) -> str:
-    """Why ``encoding`` would do nothing in ``slot``; empty where it acts."""
+    """Why ``encoding`` would have no effect in ``slot``; empty where it has one."""
     if encoding.half in slot.takes:
         return encoding.objection(slot)
     if slot.closed:
@@ -147,25 +147,25 @@ def objection(encoding: Encoding, slot: Slot) -> str:
 
 
 def takers(encoding: Encoding) -> list[str]:
-    """The slots of all installed models, as ``MODEL.SLOT``, in which ``encoding`` acts."""
+    """The slots of all installed models, as ``MODEL.SLOT``, in which ``encoding`` has an effect."""
     every = all_slots()
     return [place for place, slot in every.items() if not objection(encoding, slot)]
 
 
 def all_slots() -> dict[str, Slot]:
-    """Every slot of every installed model that can be imported: ``MODEL.SLOT`` and what it takes."""
+    """Every slot of every installed model that can be imported: the slot by ``MODEL.SLOT``."""
     found = {}
     for name in registry.names("models"):
         try:
             slots: Mapping[str, Slot] = getattr(registry.load("models", name), "slots", {})
-        except ComponentError:  # a broken plugin, which `vlcli ls --check` tells about
+        except ComponentError:  # a broken plugin, which `vlcli ls --check` reports
             continue
         found.update({f"{name}.{place}": slot for place, slot in slots.items()})
     return found
 
 
 def encoding_name(encoding: nn.Module) -> str:
-    """The name a recipe gave an encoding; that of its class where it was made otherwise."""
+    """The name of an encoding in the recipe, or its class name if it was not built from one."""
     spec = getattr(encoding, "spec_in_recipe", None) or {}
     return str(spec.get("name", type(encoding).__name__))
 

@@ -1,4 +1,4 @@
-"""Which words to hide by what they say: words of place, of number, of attribute, or a list of one's own."""
+"""Choice of the words to mask by their role: words of place, number or attribute, or of the user's own list."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from vlcli.errors import ComponentError
 from vlcli.registry import Spec
 
 ROLE_OPTIONS = ("roles", "role_share", "phrase")
-"""What an objective that masks words lets a recipe say of roles."""
+"""Options on roles that every objective of masked words has."""
 KEPT = 200_000
-"""How many sentences' words are remembered."""
+"""The number of sentences whose words are cached."""
 
 
 def role_picker(roles: Sequence[Spec | str], share: float, phrase: bool) -> RolePicker | None:
-    """The picker that an objective's options ask for; None where any word is as good as another.
+    """The picker that an objective's options ask for; None where they name neither roles nor phrases.
 
     Raises:
         ComponentError: ``share`` is no share, or a role is unknown or does not take its parameters.
@@ -32,14 +32,14 @@ def role_picker(roles: Sequence[Spec | str], share: float, phrase: bool) -> Role
 
 
 class RolePicker:
-    """Finds the words of some roles in a sentence, and draws those to hide.
+    """Finds the words of the given roles in a sentence, and draws the words to mask.
 
-    Words are read from the pieces, so that a sentence which another objective has changed is seen as it is now.
+    Words are decoded from the tokens, so that changes which another objective made to the sentence are respected.
 
     Args:
-        roles: recipe's words on each; none: any word.
-        share: of the sentences with such words that are masked by role; the rest are masked like any sentence.
-        phrase: hide whole phrases: "to the left of", "a small red circle".
+        roles: a spec for each role; empty for no restriction to roles.
+        share: the share of the sentences with such words that are masked by role; the others are masked as usual.
+        phrase: mask whole phrases: "to the left of", "a small red circle".
     """
 
     def __init__(self, roles: Sequence[Spec | str], share: float, phrase: bool) -> None:
@@ -49,26 +49,26 @@ class RolePicker:
         self._known: dict[tuple[int, ...], tuple[list[list[int]], list[list[int]]]] = {}
 
     def ready(self, tokenizer: Any) -> None:
-        """Take the vocabulary that turns pieces back into words."""
+        """Set the tokenizer that decodes tokens to words."""
         self._tokenizer = tokenizer
         self._known.clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is remembered, which every process finds anew."""
+        """The state without the cache, which every process builds for itself."""
         return {**self.__dict__, "_known": {}}
 
     def pick(
         self, text: TextSample, rng: np.random.Generator, probability: float, limit: int | None
     ) -> list[int] | None:
-        """The places to hide, in order, at least one; None where the sentence is to be masked like any other.
+        """Indices of the tokens to mask, ascending and at least one; None where the sentence is to be masked as usual.
 
-        At least one word stays: a sentence of nothing else than one such word is masked like any other, too.
+        At least one token is not masked: a sentence that consists of a single such word is masked as usual.
 
         Args:
             text: the sentence.
-            rng: decides.
-            probability: of hiding each word (or phrase) of the roles; where none is drawn, one is.
-            limit: most pieces.
+            rng: source of randomness.
+            probability: of masking each word (or phrase) of the roles; if none is drawn, one is masked.
+            limit: the maximum number of masked tokens.
         """
         groups = self.groups(text)[0] if self.roles else []
         if not groups or rng.random() >= self.share:
@@ -87,7 +87,7 @@ class RolePicker:
         return sorted(chosen) or None
 
     def groups(self, text: TextSample) -> tuple[list[list[int]], list[list[int]]]:
-        """Places that are hidden together: those of the roles, and those of the whole sentence."""
+        """Indices of tokens that are masked together: those of the roles, and those of the whole sentence."""
         key = (*text.ids, -1, *text.words)
         found = self._known.get(key)
         if found is None:

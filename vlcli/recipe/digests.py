@@ -1,8 +1,8 @@
-"""What the data files of a stage held when it read them, and whether they hold the same still.
+"""Digests of the data files that a stage read, and whether the files have changed since.
 
-A row of ``Record.data`` keeps a file's path, size, time, inode and digest. Size, time and inode unchanged spare
-reading; otherwise the whole file is read. Rows written before the inode was kept hold, of files over
-16 MiB, a digest of the size and of the first and last 4 MiB only.
+A row of ``Record.data`` has a file's path, size, modification time, inode and digest. A file whose size, time and inode
+are unchanged is not read again; otherwise its whole content is hashed. Rows of earlier versions have no inode, and
+for files over 16 MiB their digest covers only the size and the first and last 4 MiB.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _REMEMBERED = 4096
 
 
 def data_digests(paths: Sequence[Path], known: Iterable[dict[str, Any]] = ()) -> list[dict[str, Any]]:
-    """What ``paths`` hold, for ``Record.data``; each once.
+    """The rows of ``Record.data`` for ``paths``, without duplicates.
 
     Args:
         paths: files and folders.
-        known: rows of other records. Where size, time and inode are those of one, its digest is taken without reading.
+        known: rows of other records. A file with the size, time and inode of one gets its digest and is not read.
 
     Raises:
-        DataError: one cannot be read.
+        DataError: a file cannot be read.
     """
     digests = {(row["path"], row["size"], row["mtime"], row["inode"]): row["digest"] for row in known if "inode" in row}
     return [_row(path, digests) for path in dict.fromkeys(p.absolute() for p in paths)]
 
 
 def changed(rows: Sequence[dict[str, Any]]) -> str:
-    """Why the recorded files are no longer what they were, of the first that is not; empty where all are."""
+    """How the first file that has changed differs from its recorded row; empty where none has changed."""
     return next((why for row in rows if (why := _why(row))), "")
 
 
@@ -59,7 +59,7 @@ def _why(row: dict[str, Any]) -> str:
 
 
 def _why_content(path: Path, stat: os.stat_result, row: dict[str, Any]) -> str:
-    """Of a file whose time or inode is another: whether its content is."""
+    """How the content of a file with another time or inode differs; empty where it is the same."""
     if "inode" in row or stat.st_size <= _ENDS_ONLY_OVER:
         same = _file_digest(path, (stat.st_size, stat.st_mtime_ns, stat.st_ino)) == row["digest"]
         return "" if same else f"{path} has changed"
@@ -94,7 +94,7 @@ def _file_digest(path: Path, known: tuple[int, int, int]) -> str:
 
 
 def _folder_digest(path: Path) -> str:
-    """Hash of a folder's listing: names, and sizes where there are not too many. A stage's folder: its fingerprint."""
+    """Hash of the file names of a folder, with sizes where there are few; the fingerprint of a stage's folder."""
     if done := finished(path):
         return done[1].fingerprint
     with os.scandir(path) as found:

@@ -1,8 +1,8 @@
-"""How large a number of a recipe may be.
+"""Bounds of the numbers in a recipe.
 
-Two sorts of bounds: :class:`Between` stands in an annotation and is exact (``Annotated[int, Between(1, 1024)]``);
-:func:`number_fault` is for parameters whose annotation says nothing: finite always, and what a number of that name can
-mean at most (``layers``, ``heads``, ``hidden``). Neither imports anything that a component needs.
+There are two kinds of bounds. :class:`Between` is part of an annotation (``Annotated[int, Between(1, 1024)]``).
+:func:`number_fault` checks parameters whose annotation has no bounds: every number must be finite, and parameters with
+a common name (``layers``, ``heads``, ``hidden``) have bounds by that name. Neither imports what a component needs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Between:
         return over and under and math.isfinite(number)
 
     def text(self, whole: bool = False) -> str:
-        """The bounds as a person reads them."""
+        """The bounds as text for a message: "a whole number from 1 to 1,024"."""
         first = f"above {_figure(self.low)}" if self.above else f"from {_figure(self.low)}"
         last = f"below {_figure(self.high)}" if self.below else f"to {_figure(self.high)}"
         joint = " and " if self.above or self.below else " "
@@ -67,9 +67,9 @@ class Between:
 
 
 Share = Annotated[float, Between(0, 1)]
-"""A part of a whole: 0 to 1."""
+"""A fraction: 0 to 1."""
 Weight = Annotated[float, Between(-1e6, 1e6)]
-"""How much something counts."""
+"""The weight of an objective; may be negative."""
 Positive = Annotated[float, Between(0, 1e6, above=True)]
 """Above 0."""
 NotNegative = Annotated[float, Between(0, 1e6)]
@@ -79,13 +79,13 @@ Count = Annotated[int, Between(1, 10**12)]
 CountOrNone = Annotated[int, Between(0, 10**12)]
 """Any number of something, none included."""
 BatchSize = Annotated[int, Between(1, 10**6)]
-"""How many at a time."""
+"""The number of examples in a batch."""
 Processes = Annotated[int, Between(0, 1024)]
-"""How many processes work beside this one."""
+"""The number of worker processes; 0 for none."""
 Threads = Annotated[int, Between(1, 1024)]
-"""How many threads, or stages side by side."""
+"""The number of threads, or of stages that run at the same time."""
 Seed = Annotated[int, Between(0, MOST_INT)]
-"""What chance starts from."""
+"""A random seed."""
 
 _SIZES = "image_size|short|long|shortest|longest|side|resolution|window|stride|length|table_length|text_positions"
 _SHARES = "dropout|drop_path|probability|smoothing|distill|momentum|flip|erasing|cropped|confidence|nms|proposal_nms"
@@ -118,12 +118,12 @@ _ANY = Between(-1e12, 1e12)
 
 
 def number_fault(name: str, annotation: Any, value: Any) -> tuple[Number, str] | None:
-    """The first number in ``value`` that a parameter cannot hold, and what would be right; None where all fit.
+    """The first number in ``value`` that is out of bounds, and the bounds as text; None where all fit.
 
     Args:
         name: of the parameter.
-        annotation: of the parameter; where it has bounds of its own, those count (they are checked with the type).
-        value: what the recipe says; lists and mappings are looked through.
+        annotation: of the parameter; bounds in the annotation replace those by name (they are checked with the type).
+        value: the value in the recipe; numbers inside lists and mappings are checked too.
     """
     bounds = _ANY if has_bounds(annotation) else _of_name(name)
     for number in _numbers(value):
@@ -133,7 +133,7 @@ def number_fault(name: str, annotation: Any, value: Any) -> tuple[Number, str] |
 
 
 def has_bounds(annotation: Any) -> bool:
-    """Whether an annotation says how large a number may be: :class:`Between`, or ``ge``, ``gt``, ``le``, ``lt``."""
+    """Whether an annotation has bounds: :class:`Between`, or ``ge``, ``gt``, ``le``, ``lt``."""
     for item in getattr(annotation, "__metadata__", ()):
         parts = (item, *getattr(item, "metadata", ()))
         if any(isinstance(part, Between) or _limits(part) for part in parts):

@@ -1,4 +1,4 @@
-"""What a component of each kind must be: base class and methods, by name, so that nothing heavy is imported."""
+"""Base class and methods that each kind of component requires, by name, so that checking imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from vlcli.errors import ComponentError
 
 @dataclass(frozen=True)
 class Contract:
-    """The demands on one kind.
+    """The requirements of one kind of component.
 
     Attributes:
-        bases: base classes as ``module:name``, one of which it must have.
-        methods: what it must define itself.
-        unless: methods that, where overridden, spare it the others (a task with an evaluation of its own).
+        bases: base classes as ``module:name``, one of which a component must have.
+        methods: methods that a component must define.
+        unless: methods of which one, if defined, replaces all of ``methods`` (a task that overrides ``evaluate``).
     """
 
     bases: tuple[str, ...]
@@ -50,11 +50,11 @@ CAPABLE = {
     "detect": ("detect", "detection_losses"),
     "pyramid": ("pyramid", "pyramid_channels"),
 }
-"""Methods that go with a model's capability."""
+"""Methods that a model must define for each of its capabilities."""
 
 
 def fault(kind: str, target: Any) -> str:
-    """What a component lacks of its kind, in words; empty where it is sound. Functions are taken at their word."""
+    """What a component lacks of its kind, as text; empty where it is complete. Functions are not checked."""
     contract = CONTRACTS.get(kind)
     if contract is None or inspect.isfunction(target):
         return ""
@@ -80,7 +80,7 @@ def overrides(target: type, name: str, bases: Iterable[str]) -> bool:
 
 
 def origin(target: Any) -> str:
-    """``file:line`` where a component is written; empty where that is not known."""
+    """``file:line`` of a component's definition; empty where that is not known."""
     try:
         return f"{inspect.getsourcefile(target)}:{inspect.getsourcelines(target)[1]}"
     except (OSError, TypeError):
@@ -88,7 +88,7 @@ def origin(target: Any) -> str:
 
 
 def blame(error: BaseException, *targets: Any) -> str:
-    """``file:line`` of the deepest step of a traceback in a component's own file, else outside of libraries."""
+    """``file:line`` of the innermost traceback frame in a file of ``targets``, else outside of installed packages."""
     files = {origin(target).rpartition(":")[0] for target in targets} - {""}
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename in files]
@@ -98,7 +98,7 @@ def blame(error: BaseException, *targets: Any) -> str:
 
 
 def unforeseen(error: Exception, kind: str, name: str, target: Any) -> ComponentError:
-    """A component's own fault, met while it was used, as a message that names its author's file and line."""
+    """An error raised by the code of a component, as a message with the file and line that raised it."""
     text = (str(error).strip() or "no message").split("\n")[0]
     return ComponentError(
         f"The {kind[:-1]} {name!r} fails with an error of its own.",

@@ -1,8 +1,9 @@
 """Which model a training stage builds: one rule for the preflight, the count and the run.
 
-A stage's own keys change what it starts from; what it starts from is a source of this recipe, else the recipe's model,
-else a source outside. A source outside lends its keys to the recipe's model of the same name. A stage that names
-another model takes nothing of either.
+A stage starts from the model of its source if that source is a stage of the same recipe, else from the recipe's model,
+else from the model of a source outside the recipe. A source outside the recipe also supplies the keys that the recipe's
+model of the same name leaves out. The keys of the stage's ``model`` change the result; if they name another model, they
+alone are used.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ def resolve_model(recipe: Spec | None, own: Spec | None, source: Spec | None, in
 
     Args:
         recipe: the recipe's model.
-        own: the stage's keys; without ``name`` they change the model they find.
-        source: the model of the first source that has one; None: there is none.
+        own: the stage's ``model``; without ``name`` its keys change the model that the stage starts from.
+        source: the model of the first source that has one; None where none has.
         inside: whether that source is a stage of the recipe.
 
     Returns:
-        What builds the model; None where nobody names one.
+        The model's spec; None where neither recipe, stage nor source names a model.
     """
     base = recipe if source is None else source
     if source is not None and recipe is not None and not inside:
@@ -71,13 +72,13 @@ def usual_data(task: Task | None, spec: Spec | None) -> list[Spec]:
 
 
 def planned_model(context: StageContext, config: Training) -> Spec | None:
-    """The model a stage will have, found out before any of its sources need be there."""
+    """The model that a stage will have, determined before its sources have been trained."""
     source, inside = _planned_source(context, config)
     return resolve_model(context.recipe.model, config.model, source, inside)
 
 
 def choose_model(context: StageContext, config: Training, bundle: Bundle | None) -> Spec | None:
-    """The model a stage has, its sources at hand: ``bundle`` is the first of them that is one."""
+    """The model of a stage whose sources exist; ``bundle`` is the first source that is a bundle."""
     inside = bundle is not None and any(name in context.recipe.stages for name in _first_bundle(context, config))
     return resolve_model(context.recipe.model, config.model, None if bundle is None else bundle.model_spec, inside)
 
