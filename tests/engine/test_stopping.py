@@ -22,6 +22,16 @@ torch.set_num_threads(1)
 COMMON = {"steps": 6, "evaluate_every": 2, "log_every": 4, "accumulate": 2, "ema": {"decay": 0.9}, "save_every": 100}
 
 
+@pytest.fixture(autouse=True)
+def heeded():
+    """Signals act as in a terminal, also where the suite runs in the background and its parent ignores some."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in stopping.SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 class Asking(FakeData):
     """Data in whose loading the process gets a signal, before the batch of that number is there."""
 

@@ -72,7 +72,7 @@ def usual_tasks() -> dict[str, str]:
     found: dict[str, str] = {}
     for name in registry.names("tasks"):
         task = registry.load("tasks", name)
-        if task.fitted:  # it trains no model
+        if getattr(task, "fitted", True):  # it trains no model
             continue
         if task.objectives is not Task.objectives and not any(p.required for p in registry.parameters(task).values()):
             found |= {as_spec(spec)["name"]: name for spec in task().objectives() if as_spec(spec)["name"] not in found}
