@@ -136,7 +136,7 @@ def test_all_processes_agree_on_the_step_a_signal_ends(folder, number):
         assert code == 128 + number, told
         assert "Traceback" not in told
     assert time.monotonic() - begun < 10
-    found = Checkpoints(both.run / "pretrain" / "checkpoints").list()
+    found = Checkpoints(both.run / "pretrain" / "checkpoints").complete()
     assert 8 <= read_state(found[-1]).step <= 60
     again = Ranks(folder, name, *words).ended()
     assert [code for code, _ in again] == [0, 0], again[0][1][-2000:]

@@ -99,7 +99,7 @@ def test_without_resume_it_starts_anew(tmp_path):
     assert loop.at.step == 6
     fresh = Loop(loop.learner, FakeData(), config(), tmp_path, seed=3, device="cpu", resume=False)
     assert fresh.at.step == 0
-    assert Checkpoints(tmp_path / "checkpoints").list() == []
+    assert Checkpoints(tmp_path / "checkpoints").complete() == []
 
 
 @pytest.mark.parametrize("harm", ["truncate", "flip", "remove", "state"])
@@ -149,7 +149,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint_kept(tmp_
     assert caught.value.where == where
     assert "engine-words = nan at learning rate 0.0001" in caught.value.got
     assert "step-00000003" in caught.value.hint
-    state = Checkpoints(tmp_path / "checkpoints").list()[-1]
+    state = Checkpoints(tmp_path / "checkpoints").complete()[-1]
     assert json.loads((state / "state.json").read_text())["position"]["step"] == 3
 
 

@@ -66,7 +66,7 @@ def test_a_signal_while_data_load_leaves_a_checkpoint_of_the_last_whole_step(tmp
     with pytest.raises(stopping.Stopped) as caught, stopping.listening():
         loop.run()
     assert caught.value.code == 128 + number
-    found = Checkpoints(tmp_path / "cut" / "checkpoints").list()
+    found = Checkpoints(tmp_path / "cut" / "checkpoints").complete()
     assert [read_state(path).step for path in found] == ([step] if step else [])
     _resumes(tmp_path, whole)
 
@@ -86,10 +86,10 @@ def test_an_evaluation_broken_off_is_made_again(tmp_path, whole, call):
     with pytest.raises(stopping.Stopped), stopping.listening():
         make(tmp_path / "cut", evaluate=evaluate, **COMMON).run()
     assert time.monotonic() - begun < 10
-    path = Checkpoints(tmp_path / "cut" / "checkpoints").list()[-1]
+    path = Checkpoints(tmp_path / "cut" / "checkpoints").complete()[-1]
     assert read_state(path).extra["pending"]
     _resumes(tmp_path, whole)
-    assert "pending" not in read_state(Checkpoints(tmp_path / "cut" / "checkpoints").list()[-1]).extra
+    assert "pending" not in read_state(Checkpoints(tmp_path / "cut" / "checkpoints").complete()[-1]).extra
 
 
 def _resumes(tmp_path, whole):
@@ -108,7 +108,7 @@ def test_what_a_signal_had_written_is_not_averaged(tmp_path):
     options = {**COMMON, "save_every": None, "keep": 5}
     with pytest.raises(stopping.Stopped), stopping.listening():
         make(tmp_path, Asking(2, signal.SIGTERM), **options).run()
-    assert [path.name for path in Checkpoints(tmp_path / "checkpoints").list()] == ["step-00000001"]
+    assert [path.name for path in Checkpoints(tmp_path / "checkpoints").complete()] == ["step-00000001"]
     make(tmp_path, **options).run()
     found = Checkpoints(tmp_path / "checkpoints", 5)
     assert "step-00000001" not in [path.name for path in found.lasting()]

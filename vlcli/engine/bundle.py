@@ -200,10 +200,14 @@ def _checked(facts: dict[str, Any]) -> dict[str, Any]:
     for item in fields(Facts):
         value = facts.get(item.name, item.default)
         kind = str if item.name in ("answers", "class_names", "attribute_names", "concepts") else int
-        wrong = [one for one in _leaves(value) if not isinstance(one, kind) or (kind is int and not 0 <= one < _MOST)]
+        wrong = [one for one in _leaves(value) if not isinstance(one, kind) or not _in_range(one)]
         if wrong or isinstance(value, list | tuple) is not (item.default == ()):
             raise TypeError(f"facts.{item.name}: {shown(wrong[0] if wrong else value)}")
     return facts
+
+
+def _in_range(value: str | int) -> bool:
+    return isinstance(value, str) or 0 <= value < _MOST
 
 
 def _leaves(value: Any) -> list[Any]:
@@ -262,7 +266,8 @@ def _facts_of(path: Path) -> dict[str, int]:
     return {"bytes": path.stat().st_size, "crc32": checksum(path)}
 
 
-def _in_words(facts: Mapping[str, Any]) -> str:
+def _in_words(facts: Mapping[str, Any] | None) -> str:
+    facts = facts or {}
     return f"{shown(facts.get('bytes'))} bytes with CRC-32 {shown(facts.get('crc32'))}"
 
 

@@ -77,7 +77,7 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder, self.keep = folder, max(1, keep)
 
-    def list(self) -> list[Path]:
+    def complete(self) -> list[Path]:
         """Complete-looking checkpoints, oldest first."""
         return [path for path in self._found("step") if (path / STATE).is_file()]
 
@@ -92,7 +92,7 @@ class Checkpoints:
         The others were written because time had passed or a signal came (``passing`` in :attr:`Position.extra`), for a
         resume alone.
         """
-        found = self.list()
+        found = self.complete()
         return [path for path in found if path == found[-1] or not _is_passing(path)]
 
     def save(self, learner: Learner, optimizer: torch.optim.Optimizer, ema: Ema | None, at: Position) -> Path:
@@ -126,7 +126,7 @@ class Checkpoints:
             _save_state(folder, at)
 
     def _refuse_not_finite(self, learner: Learner, at: Position) -> None:
-        kept = self.list()
+        kept = self.complete()
         hint = f"the last good checkpoint is {kept[-1]}; " if kept else "no checkpoint was written yet; "
         hint += "lower optimizer.lr, lengthen schedule.warmup or set clip"
         buffers = {name for name, _ in learner.named_buffers()}
@@ -207,7 +207,7 @@ class Checkpoints:
             path.rename(target)
 
     def _prune(self, at: Position) -> None:
-        found = self.list()
+        found = self.complete()
         for path in {*found} - {*self.lasting()[-self.keep :], *found[-min(2, self.keep) :]}:
             shutil.rmtree(path, ignore_errors=True)
         for path in self._found("best"):

@@ -6,7 +6,7 @@ import copy
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -80,10 +80,13 @@ class Learner(nn.Module):
         parts: the recipe's words on each, in the recipe's order.
     """
 
+    objectives: Mapping[str, Objective]
+
     def __init__(self, model: Model, objectives: Mapping[str, Objective], parts: list[Part]) -> None:
         super().__init__()
         self.model = model
-        self.objectives = nn.ModuleDict(objectives)
+        # A ModuleDict, so that parameters are found; typed by what it holds.
+        self.objectives = cast("Mapping[str, Objective]", nn.ModuleDict(objectives))
         self.parts = {part.name: part for part in parts}
         self.order, self._reads = _order(self.objectives, self.parts)
         momenta = [o.teacher_momentum for o in self.objectives.values() if o.teacher_momentum is not None]
@@ -111,9 +114,17 @@ class Learner(nn.Module):
     def step(self, batch: Batch, *, epoch: int = 0, index: int = 0, record: Recorder | None = None) -> Step:
         """Shared passes over a batch; gathers over processes in training mode only."""
         gather = processes.gather if self.training else None
-        facts = {"epoch": epoch, "index": index, "training": self.training, "record": record}
-        facts["rank"] = processes.rank() if self.training else 0
-        return Step(self.model, batch, gather=gather, teacher=self.teacher, **facts)
+        return Step(
+            self.model,
+            batch,
+            epoch=epoch,
+            index=index,
+            training=self.training,
+            gather=gather,
+            rank=processes.rank() if self.training else 0,
+            teacher=self.teacher,
+            record=record,
+        )
 
     def predict(self, step: Step, only: str | None = None) -> dict[str, dict[str, Tensor]]:
         """``predict`` of every objective that has one (or of ``only`` this one), by name."""
@@ -228,7 +239,6 @@ def build_learner(model: Any, objectives: list[Any], facts: Facts, *, seed: int 
     for part in parts:
         torch.manual_seed(seed ^ zlib.crc32(part.name.encode()))  # heads do not depend on one another's order
         heads[part.name] = registry.build("objectives", part.spec, made, facts)
-        heads[part.name].name_in_recipe = part.name  # type: ignore[assignment]
     return Learner(made, heads, parts)
 
 
@@ -285,8 +295,8 @@ def follow(teacher: nn.Module, model: nn.Module, momentum: float) -> None:
     """Move ``teacher``: it keeps ``momentum`` of itself and takes the rest from ``model``; buffers are copied."""
     for own, other in zip(teacher.parameters(), model.parameters(), strict=True):
         own.mul_(momentum).add_(other.detach(), alpha=1 - momentum)
-    for own, other in zip(teacher.buffers(), model.buffers(), strict=True):
-        own.copy_(other)
+    for kept, moved in zip(teacher.buffers(), model.buffers(), strict=True):
+        kept.copy_(moved)
 
 
 def _check_names(parts: list[Part]) -> None:
@@ -300,7 +310,9 @@ def _check_names(parts: list[Part]) -> None:
         raise RecipeError([Problem("objectives", "a name holds '/' or '.'", got=bad[0], hint="use `as: NAME`")])
 
 
-def _order(objectives: nn.ModuleDict, parts: Mapping[str, Part]) -> tuple[list[str], dict[str, dict[str, str]]]:
+def _order(
+    objectives: Mapping[str, Objective], parts: Mapping[str, Part]
+) -> tuple[list[str], dict[str, dict[str, str]]]:
     """Objectives so that each follows those it reads, and for each the name behind every word it reads by."""
     reads = {name: _sources(name, objective, parts) for name, objective in objectives.items()}
     order: list[str] = []

@@ -118,8 +118,7 @@ class Loop:
         for tracker in self.trackers:
             tracker.resume(self.at.step)
         self.learner.train()
-        facts = {"unit": "step", "done": self.at.step}
-        with self.progress.task("train", self.plan.steps, **facts) as self._bar:  # type: ignore[arg-type]
+        with self.progress.task("train", self.plan.steps, unit="step", done=self.at.step) as self._bar:
             if self._pending:
                 self._close_step(self.at.batch == 0, again=True)
             while self.at.step < self.plan.steps:
@@ -244,7 +243,7 @@ class Loop:
             raise self._not_finite("The loss is not finite.", ", ".join(bad), rate)
 
     def _not_finite(self, what: str, got: str, rate: float) -> VlcliError:
-        kept = self.checkpoints.list()
+        kept = self.checkpoints.complete()
         name = first_not_finite(dict(self.learner.named_parameters()))
         weights = f"the first weight that is not finite is {name}" if name else "all weights are finite"
         return VlcliError(
@@ -360,7 +359,7 @@ class Loop:
 
     def _save_if(self, due: bool, *, passing: bool = False, again: bool = False) -> None:
         """Rank 0 writes a checkpoint, unless this step's is there; ``passing`` ones are for a resume alone."""
-        last = self.checkpoints.list()[-1:]
+        last = self.checkpoints.complete()[-1:]
         there = bool(last) and last[0].name == f"step-{self.at.step:08d}"
         if not due or processes.rank() != 0 or (there and not again):
             return

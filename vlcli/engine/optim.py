@@ -42,7 +42,7 @@ class BertAdam(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:  # type: ignore[override]
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:  # type: ignore[override]  # torch: float
         """One update of every parameter that has a gradient."""
         loss = None
         if closure is not None:
@@ -55,7 +55,7 @@ class BertAdam(torch.optim.Optimizer):
         return loss
 
     def _update(self, group: dict[str, Any], used: list[Tensor]) -> None:
-        (first, second), grads = group["betas"], [p.grad for p in used]
+        (first, second), grads = group["betas"], [p.grad for p in used if p.grad is not None]
         for p in used:
             if not self.state[p]:
                 self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
@@ -157,7 +157,7 @@ def _layer_factors(learner: Learner, decay: float) -> Callable[[str], float]:
     names = [name for name, _ in learner.model.named_parameters()]
     depths = {f"model.{name}": learner.model.layer_of(name) for name in names}
     top = max((depth for depth in depths.values() if depth is not None), default=0) + 1
-    return lambda name: 1.0 if depths.get(name) is None else math.pow(decay, top - depths[name])  # type: ignore[operator]
+    return lambda name: 1.0 if (depth := depths.get(name)) is None else math.pow(decay, top - depth)
 
 
 def _check_groups(found: Any, wanted: list[Searcher], learner: nn.Module) -> None:

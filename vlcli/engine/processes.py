@@ -157,7 +157,8 @@ def gather(tensor: Tensor) -> Tensor:
     if world() == 1:
         return tensor
     if tensor.is_floating_point():
-        return _Gather.apply(tensor)  # type: ignore[no-any-return]
+        gathered: Tensor = _Gather.apply(tensor)
+        return gathered
     return _collect(tensor)[0]
 
 

@@ -34,4 +34,5 @@ def _shape(options: ScheduleOptions, done: float) -> float:
         return 1.0
     if options.name == "cosine":
         return 0.5 * (1 + math.cos(math.pi * done))
-    return (1 - done) ** (options.power if options.name == "polynomial" else 1.0)
+    made: float = (1 - done) ** (options.power if options.name == "polynomial" else 1.0)
+    return made

@@ -74,7 +74,8 @@ class TensorBoard(Tracker):
                 "The tracker 'tensorboard' needs TensorBoard, which is not installed.",
                 hint="pip install 'vlcli[tensorboard]'",
             ) from error
-        self._make, self.directory, self._writer = SummaryWriter, folder / directory, None
+        self._make, self.directory = SummaryWriter, folder / directory
+        self._writer: SummaryWriter | None = None
 
     def resume(self, step: int) -> None:
         """Open the log; TensorBoard hides what an older one says of later steps."""
@@ -84,6 +85,7 @@ class TensorBoard(Tracker):
         """One scalar each."""
         if self._writer is None:
             self.resume(0)
+        assert self._writer is not None
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 

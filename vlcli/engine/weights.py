@@ -232,13 +232,13 @@ class Loader:
             if taken:
                 inner = {own: state[n] for n, own in taken.items()}
                 state = {n: v for n, v in state.items() if n not in taken}
-                adapted = objective.adapt(inner, self.report.reshaped)  # type: ignore[operator]
+                adapted = objective.adapt(inner, self.report.reshaped)
                 state |= {f"objectives.{name}.{n}": v for n, v in adapted.items()}
         return state
 
     def _heads_taken(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """Heads of objectives that parts of the model start from (``Model.takes``)."""
-        found = {}
+        found: dict[str, Tensor] = {}
         for part, givers in self.learner.model.takes.items():
             giver = next((g for g in givers if any(n.startswith(f"objectives.{g}") for n in state)), None)
             if giver is not None and not any(n.startswith(f"model.{part}") for n in state):
@@ -260,7 +260,7 @@ class Loader:
         """Whose parts of the checkpoint an objective takes: its own, then one of its kind, then its ancestors'."""
         held = {n.split(".")[1] for n in state if n.startswith("objectives.")}
         kind = str(self.learner.parts[name].spec["name"])
-        others = [kind, *self.learner.objectives[name].inherits]  # type: ignore[operator, union-attr]
+        others = [kind, *self.learner.objectives[name].inherits]
         heirs = [n for n in others if n not in self.learner.objectives]
         return [n for n in dict.fromkeys([name, *heirs]) if n in held] or [name]
 

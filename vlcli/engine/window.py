@@ -51,7 +51,8 @@ class Window:
 
     def sums(self) -> dict[str, tuple[float, float]]:
         """For a checkpoint."""
-        return {name: tuple(pair.tolist()) for name, pair in self._sums.items()}  # type: ignore[misc]
+        found = {name: pair.tolist() for name, pair in self._sums.items()}
+        return {name: (total, count) for name, (total, count) in found.items()}
 
     def close(self, weight: Callable[[str], float]) -> dict[str, float]:
         """The log line, ``loss`` being the weighted sum; starts the next window."""

@@ -86,8 +86,12 @@ def recall_of(place: Standing, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, fl
 
 def joined(places: Sequence[Standing]) -> Standing:
     """The standings of several runs of queries among the same candidates, one after another."""
-    parts = ([getattr(place, name) for place in places] for name in ("above", "tied", "right"))
-    return Standing(*(np.concatenate(part) for part in parts), total=places[0].total)
+    return Standing(
+        above=np.concatenate([place.above for place in places]),
+        tied=np.concatenate([place.tied for place in places]),
+        right=np.concatenate([place.right for place in places]),
+        total=places[0].total,
+    )
 
 
 def both_ways(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:

@@ -26,7 +26,10 @@ FEWEST, MOST = 1024, 1 << 16
 class Vectors(Protocol):
     """Anything with rows that slices to an array: a tensor, a numpy array or memory map, an HDF5 data set."""
 
-    shape: Any
+    @property
+    def shape(self) -> Any:
+        """Rows and columns."""
+        ...
 
     def __getitem__(self, rows: slice) -> Any:
         """The rows of a slice."""

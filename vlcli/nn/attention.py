@@ -214,7 +214,7 @@ class Attention(nn.Module):
         q = q.to(dtype) * self.shape.head_dim**-0.5
         far = _by_row(_by_owner(q, per) @ shared[0].to(dtype).transpose(-1, -2), per)  # (B, H, Tq, P)
         scores = torch.cat([far, q @ own[0].to(dtype).transpose(-1, -2)], -1)
-        bias = None if mask is None else mask.bias(*scores.shape[-2:], q.device, dtype)
+        bias = None if mask is None else mask.bias(scores.shape[-2], scores.shape[-1], q.device, dtype)
         weights = (scores if bias is None else scores + bias).softmax(-1)
         weights = F.dropout(weights, self.dropout, self.training).to(own[1].dtype)
         met = _by_row(_by_owner(weights[..., :common], per) @ shared[1], per)
@@ -240,7 +240,8 @@ class Attention(nn.Module):
 
     def split(self, tokens: Tensor) -> Tensor:
         """(B, T, dim) by head: (B, H, T, d)."""
-        return tokens.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        out: Tensor = tokens.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return out
 
 
 class StandardAttention(Attention):
@@ -286,17 +287,20 @@ class StandardAttention(Attention):
 
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
         """The output projection."""
-        return self.dense(context)
+        out: Tensor = self.dense(context)
+        return out
 
 
 def _by_owner(x: Tensor, per: int) -> Tensor:
     """(A * per, H, T, ...) with the rows of one owner side by side: (A, H, per * T, ...)."""
-    return x.unflatten(0, (-1, per)).transpose(1, 2).flatten(2, 3)
+    out: Tensor = x.unflatten(0, (-1, per)).transpose(1, 2).flatten(2, 3)
+    return out
 
 
 def _by_row(x: Tensor, per: int) -> Tensor:
     """What :func:`_by_owner` did, undone."""
-    return x.unflatten(2, (per, -1)).transpose(1, 2).flatten(0, 1)
+    out: Tensor = x.unflatten(2, (per, -1)).transpose(1, 2).flatten(0, 1)
+    return out
 
 
 def _add(left: Tensor | None, right: Tensor | None) -> Tensor | None:

@@ -104,8 +104,9 @@ class Residual(nn.Module):
         """The stream ``x`` with the block's ``out`` added."""
         out = self.drop(out)
         out = out if self.scale is None else out * self.scale
-        summed = x + self.path(out)
-        return summed if self.pre else self.norm(summed)
+        summed: Tensor = x + self.path(out)
+        stream: Tensor = summed if self.pre else self.norm(summed)
+        return stream
 
 
 class AttentionBlock(Residual):
@@ -171,7 +172,8 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x: Tensor, **options: Any) -> Tensor:
         """``x`` (B, T, D); ``options`` are the attention's."""
-        return self.feed_forward(self.self_attention(x, **options))
+        out: Tensor = self.feed_forward(self.self_attention(x, **options))
+        return out
 
 
 class Stack(nn.Module):
@@ -267,7 +269,7 @@ class Stack(nn.Module):
 def packable(position: PairwisePosition | None) -> bool:
     """Whether tokens may come without padding: an encoding that shifts inputs wants them by row."""
     if isinstance(position, CombinedPairwise):
-        return all(packable(part) for part in position.parts)
+        return all(packable(part) for part in position.each())
     return position is None or type(position).inputs is PairwisePosition.inputs
 
 

@@ -81,7 +81,7 @@ def head_macs(head: nn.Module) -> int:
     """Multiply-accumulates of one use of every linear layer in ``head``, tied decoders included."""
     modules = dict.fromkeys(_without_copies(head))
     linear = [m.in_features * m.out_features for m in modules if isinstance(m, nn.Linear)]
-    tied = [m.tied[0] * m.tied[1] for m in modules if isinstance(getattr(m, "tied", None), tuple)]
+    tied: list[int] = [size[0] * size[1] for m in modules if isinstance(size := getattr(m, "tied", None), tuple)]
     return sum(linear) + sum(tied)
 
 

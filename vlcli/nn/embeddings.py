@@ -97,7 +97,8 @@ class FeatureEmbeddings(nn.Module):
         x = self.norm(self.project(features.to(self.project.weight.dtype)))
         for position in self.positions:
             x = position(x, layout)
-        return self.drop(x)
+        out: Tensor = self.drop(x)
+        return out
 
 
 class Pooler(nn.Module):

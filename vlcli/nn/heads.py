@@ -31,7 +31,8 @@ class HeadTransform(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) of (..., D)."""
-        return self.norm(F.gelu(self.dense(x)))
+        out: Tensor = self.norm(F.gelu(self.dense(x)))
+        return out
 
 
 class TwoLayerHead(nn.Module):
@@ -53,7 +54,8 @@ class TwoLayerHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Scores (..., outputs) of (..., dim)."""
         x = self.inner(x)
-        return self.outer(F.gelu(self.norm(x)) if self.norm_first else self.norm(F.gelu(x)))
+        out: Tensor = self.outer(F.gelu(self.norm(x)) if self.norm_first else self.norm(F.gelu(x)))
+        return out
 
 
 class TiedWordHead(nn.Module):
@@ -86,7 +88,8 @@ class OwnWordHead(nn.Module):
 
     def forward(self, hidden: Tensor, table: Tensor | None = None) -> Tensor:
         """Scores (K, V) of hidden states (K, D)."""
-        return self.decoder(self.transform(hidden))
+        out: Tensor = self.decoder(self.transform(hidden))
+        return out
 
 
 HEADS: dict[str, Builder] = {

@@ -72,7 +72,14 @@ class Layout(Tensors):
 
     @classmethod
     def for_grid(
-        cls, rows: int, columns: int, *, skip: int = 0, route: int = IMAGE, source: int = 0, device: object = None
+        cls,
+        rows: int,
+        columns: int,
+        *,
+        skip: int = 0,
+        route: int = IMAGE,
+        source: int = 0,
+        device: torch.device | str | None = None,
     ) -> Self:
         """A grid in row-major order behind ``skip`` special tokens, shared by the batch (leading dimension 1)."""
         count = skip + rows * columns
@@ -83,11 +90,12 @@ class Layout(Tensors):
         real = torch.ones_like(special)
         runs, grid = ((route, count),), (rows, columns)
         made = cls(flat + route, flat + source, flat - 1, centre, special, real, grid, runs=runs)
-        return made if device is None else made.to(device)  # type: ignore[arg-type]
+        return made if device is None else made.to(device)
 
     def __len__(self) -> int:
         """How many tokens a row has."""
-        return self.route.shape[1]
+        count: int = self.route.shape[1]
+        return count
 
     def __add__(self, other: Layout) -> Layout:
         """One sequence after the other; a grid survives beside tokens that lie on no plane."""

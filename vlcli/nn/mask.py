@@ -38,8 +38,10 @@ class AttentionMask:
 
         def make() -> Tensor | None:
             allowed = self.allowed(queries, keys, device)
-            blank = None if allowed is None else torch.zeros(allowed.shape, dtype=dtype, device=device)
-            return None if blank is None else blank.masked_fill(~allowed, torch.finfo(dtype).min)
+            if allowed is None:
+                return None
+            blank = torch.zeros(allowed.shape, dtype=dtype, device=device)
+            return blank.masked_fill(~allowed, torch.finfo(dtype).min)
 
         return self._once((queries, keys, device, dtype), make)
 
@@ -80,5 +82,5 @@ class AttentionMask:
         return seen[:, None]
 
 
-def _picker(rows: Tensor):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _picker(rows: Tensor) -> Callable[[Tensor | None], Tensor | None]:
     return lambda tensor: tensor if tensor is None or len(tensor) == 1 else tensor[rows]

@@ -44,7 +44,8 @@ class Packing:
     def unpack(self, x: Tensor) -> Tensor:
         """(1, K, ...) as (B, T, ...), zeros at padding."""
         blank = x.new_zeros(self.rows * self.length, *x.shape[2:])
-        return blank.index_copy(0, self.places, x[0]).unflatten(0, (self.rows, self.length))
+        out: Tensor = blank.index_copy(0, self.places, x[0]).unflatten(0, (self.rows, self.length))
+        return out
 
     def pack_layout(self, layout: Layout) -> Layout:
         """The places of the packed tokens; a grid does not survive."""

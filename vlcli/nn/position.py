@@ -28,7 +28,7 @@ from vlcli.nn.layout import Layout
 
 Sort = Literal["word", "cell", "box", "special"]
 """What a token is: a piece of a sentence, a cell of a grid, a box, or a class token or separator without a place."""
-Half = Literal["tokens", "pairs"]
+PositionKind = Literal["tokens", "pairs"]
 """The two kinds of encodings: those that change tokens, and those of pairs, which live inside attention."""
 PLACED: frozenset[Sort] = frozenset({"word", "cell", "box"})
 """The sorts of tokens that have a place."""
@@ -48,19 +48,19 @@ class Slot:
     """
 
     name: str
-    takes: frozenset[Half]
+    takes: frozenset[PositionKind]
     holds: frozenset[Sort]
     keys: frozenset[Sort] = frozenset()
     closed: str = ""
 
     @classmethod
-    def of(cls, name: str, takes: Iterable[Half], holds: Iterable[Sort], keys: Iterable[Sort] = ()) -> Slot:
+    def of(cls, name: str, takes: Iterable[PositionKind], holds: Iterable[Sort], keys: Iterable[Sort] = ()) -> Slot:
         """The same from any collections: ``Slot.of("position", ["pairs"], ["word", "box"])``."""
         return cls(name, frozenset(takes), frozenset(holds), frozenset(keys))
 
-    def without(self, half: Half, why: str) -> Slot:
-        """This slot where the model's other options leave no use for ``half``; ``why`` says which and what to set."""
-        return replace(self, takes=self.takes - {half}, closed=why)
+    def without(self, kind: PositionKind, why: str) -> Slot:
+        """This slot where the model's other options leave no use for ``kind``; ``why`` says which and what to set."""
+        return replace(self, takes=self.takes - {kind}, closed=why)
 
     def pairs(self) -> frozenset[tuple[Sort, Sort]]:
         """The sorts of query and key that meet here."""
@@ -106,7 +106,7 @@ class TokenPosition(nn.Module):
         shape: of the stack that follows.
     """
 
-    half: ClassVar[Half] = "tokens"
+    kind: ClassVar[PositionKind] = "tokens"
     encodes: frozenset[Sort] = PLACED
     """Sorts of tokens that it changes; a slot that holds none of them refuses it."""
 
@@ -136,7 +136,7 @@ class PairwisePosition(nn.Module):
         shape: of the stack it serves.
     """
 
-    half: ClassVar[Half] = "pairs"
+    kind: ClassVar[PositionKind] = "pairs"
     encodes: frozenset[tuple[Sort, Sort]] = frozenset(product(PLACED, PLACED))
     """Sorts of query and key whose relation it encodes; a slot where no such pair meets refuses it."""
     uses_weights = False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -91,39 +91,43 @@ class CombinedPairwise(PairwisePosition):
         self.parts = nn.ModuleList(parts)
         self.uses_weights = any(part.uses_weights for part in parts)
 
+    def each(self) -> Iterator[PairwisePosition]:
+        """The encodings, in the order in which they are applied."""
+        return cast("Iterator[PairwisePosition]", iter(self.parts))
+
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
         """Each part's state."""
-        return [part.prepare(x, y, x_layout, y_layout) for part in self.parts]
+        return [part.prepare(x, y, x_layout, y_layout) for part in self.each()]
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Shifted by each in turn."""
-        for part, own in zip(self.parts, state, strict=True):
+        for part, own in zip(self.each(), state, strict=True):
             q_in, k_in, v_in = part.inputs(q_in, k_in, v_in, own, layer)
         return q_in, k_in, v_in
 
     def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
         """Turned by each in turn."""
-        for part, own in zip(self.parts, state, strict=True):
+        for part, own in zip(self.each(), state, strict=True):
             q, k = part.rotate(q, k, own, layer)
         return q, k
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
         """The sum."""
-        return _total([part.logits(q, k, own, layer) for part, own in zip(self.parts, state, strict=True)])
+        return _total([part.logits(q, k, own, layer) for part, own in zip(self.each(), state, strict=True)])
 
     def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
         """The sum over parts that read the probabilities."""
-        pairs = zip(self.parts, state, strict=True)
+        pairs = zip(self.each(), state, strict=True)
         return _total([part.values(weights, own, layer) for part, own in pairs if part.uses_weights])
 
     def objection(self, slot: Slot) -> str:
         """Those of its parts."""
-        return "; ".join(filter(None, (part.objection(slot) for part in self.parts)))  # type: ignore[operator]
+        return "; ".join(filter(None, (part.objection(slot) for part in self.each())))
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
         """Each part reshapes its own."""
         made = dict(state)
-        for number, part in enumerate(self.parts):
+        for number, part in enumerate(self.each()):
             prefix = f"parts.{number}."
             own = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
             made.update({prefix + key: value for key, value in part.resize_state(own, old, new).items()})
@@ -169,7 +173,8 @@ class LearnedPosition(TokenPosition):
         """``x`` (B, T, dim) plus the vectors of its places."""
         place = self._by_index(layout) if self.grid is None else self._by_cell(layout)
         added = self.table(place.clamp(min=0))  # (B or 1, T, dim)
-        return x + added.masked_fill((place < 0)[..., None], 0)
+        out: Tensor = x + added.masked_fill((place < 0)[..., None], 0)
+        return out
 
     def _by_index(self, layout: Layout) -> Tensor:
         count = layout.route.shape[1]  # not len(): an exporter's lengths are symbols

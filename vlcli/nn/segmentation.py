@@ -21,7 +21,7 @@ class Norm(nn.SyncBatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """(M, C, h, w) of (M, C, h, w)."""
-        return super().forward(x) if x.is_cuda else nn.BatchNorm2d.forward(self, x)  # type: ignore[arg-type]
+        return super().forward(x) if x.is_cuda else nn.BatchNorm2d.forward(self, x)
 
     def _check_input_dim(self, x: Tensor) -> None:
         if x.dim() != 4:
@@ -75,7 +75,8 @@ class LightHead(nn.Module):
 
     def forward(self, maps: Sequence[Tensor]) -> Tensor:
         """Scores (M, classes, h, w)."""
-        return self.classifier(self.norm(maps[-1]))
+        out: Tensor = self.classifier(self.norm(maps[-1]))
+        return out
 
 
 class UPerHead(nn.Module):
@@ -121,7 +122,8 @@ class UPerHead(nn.Module):
             levels[number - 1] = levels[number - 1] + resized(levels[number], levels[number - 1].shape[-2:])
         outs = [part(one) for part, one in zip(self.smooth, levels[:-1], strict=True)] + levels[-1:]
         joined = torch.cat([resized(out, outs[0].shape[-2:]) for out in outs], 1)
-        return self.classifier(self.drop(self.joint(joined)))
+        scores: Tensor = self.classifier(self.drop(self.joint(joined)))
+        return scores
 
 
 class PlainHead(nn.Module):
@@ -143,7 +145,8 @@ class PlainHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores (M, classes, h, w)."""
-        return self.classifier(self.drop(self.conv(x)))
+        out: Tensor = self.classifier(self.drop(self.conv(x)))
+        return out
 
 
 def as_maps(states: States, layers: Sequence[int], grid: tuple[int, int]) -> list[Tensor]:

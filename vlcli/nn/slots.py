@@ -17,7 +17,7 @@ from torch import nn
 
 from vlcli import registry
 from vlcli.errors import ComponentError
-from vlcli.nn.position import Half, PairwisePosition, Slot, TokenPosition
+from vlcli.nn.position import PairwisePosition, PositionKind, Slot, TokenPosition
 from vlcli.registry import Spec, as_spec
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vlcli.nn.model import Facts, Model
 
 Encoding = TokenPosition | PairwisePosition
-HALVES: dict[Half, str] = {"tokens": "encodings of tokens", "pairs": "pairwise encodings"}
+KINDS: dict[PositionKind, str] = {"tokens": "encodings of tokens", "pairs": "pairwise encodings"}
 
 
 @dataclass
@@ -130,20 +130,20 @@ def require(encoding: Encoding, slot: Slot, layers: int = 1) -> None:
             f"The position encoding {name!r} would have no effect here.",
             where=slot.name,
             got=reason,
-            expected=" or ".join(HALVES[half] for half in sorted(slot.takes)) or "none",
+            expected=" or ".join(KINDS[kind] for kind in sorted(slot.takes)) or "none",
             hint=f"slots that take {name!r} as it is set here: {', '.join(taken)}" if taken else "leave it out",
         )
 
 
 def objection(encoding: Encoding, slot: Slot) -> str:
     """Why ``encoding`` would have no effect in ``slot``; empty where it has one."""
-    if encoding.half in slot.takes:
+    if encoding.kind in slot.takes:
         return encoding.objection(slot)
     if slot.closed:
         return slot.closed
-    kind = "an encoding of tokens" if encoding.half == "tokens" else "a pairwise encoding"
-    others = " and ".join(HALVES[half] for half in sorted(slot.takes))
-    return f"it is {kind}, and the slot takes {others or 'none'}"
+    what = "an encoding of tokens" if encoding.kind == "tokens" else "a pairwise encoding"
+    others = " and ".join(KINDS[kind] for kind in sorted(slot.takes))
+    return f"it is {what}, and the slot takes {others or 'none'}"
 
 
 def takers(encoding: Encoding) -> list[str]:

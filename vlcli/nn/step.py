@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from vlcli.nn.batch import Batch, Images, Text, View
 from vlcli.nn.generation import Generated, Generation, generate
 from vlcli.nn.model import Fused, Model, Recorder, States
 
+T = TypeVar("T")
 Rows = Literal["all", "text", "pooled"]
 ROWS: tuple[Rows, ...] = ("all", "text", "pooled")
 """Which tokens of a pass are read, each a part of the one before: all, the text's, the pooled vector alone."""
@@ -94,8 +95,7 @@ class Step:
 
     def pictures(self, view: str = "clean") -> States:
         """Every example's picture (its K pictures one after another) as the model fuses it and generates from it."""
-        seen = self.view(view)
-        images, rows = seen.images, seen.image_rows  # (B, K)
+        images, rows = self._images(view), self.view(view).image_rows  # (B, K)
         if self.model.fuse_takes == "encodings":
             image = self.image(view)
         else:
@@ -118,11 +118,11 @@ class Step:
         # What is recorded, or kept by layer, is wanted whole.
         return {"rows": rows} if self.model.finishes and rows != "all" and self.record is None else {}
 
-    def _finished(self, key: tuple[Any, ...], rows: Rows, make: Callable[[dict[str, Any]], Any]) -> Any:
+    def _finished(self, key: tuple[Any, ...], rows: Rows, make: Callable[[dict[str, Any]], T]) -> T:
         """A pass that finished ``rows``, or one that finished more."""
         own = self._asked(rows)
         wider = ROWS[: ROWS.index(rows)] if own else ()
-        done = next((found for more in wider if (found := self._done.get((*key, more))) is not None), None)
+        done: T | None = next((found for more in wider if (found := self._done.get((*key, more))) is not None), None)
         return self._once((*key, rows if own else "all"), lambda: make(own)) if done is None else done
 
     @property
@@ -131,9 +131,15 @@ class Step:
         if self._teacher is None:
             raise AttributeError("no momentum copy: an objective that reads step.teacher sets teacher_momentum")
         if self._teacher_step is None:
-            facts = {"epoch": self.epoch, "index": self.index, "training": self.training, "gather": self.gather}
-            facts["rank"] = self.rank
-            self._teacher_step = Step(self._teacher, self.batch, **facts)
+            self._teacher_step = Step(
+                self._teacher,
+                self.batch,
+                epoch=self.epoch,
+                index=self.index,
+                training=self.training,
+                gather=self.gather,
+                rank=self.rank,
+            )
         return self._teacher_step
 
     def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[States, States]:
@@ -202,7 +208,8 @@ class Step:
             )
         return images
 
-    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    def _once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         if key not in self._done:
             self._done[key] = make()
-        return self._done[key]
+        found: T = self._done[key]
+        return found

@@ -67,7 +67,8 @@ class Classification(Objective):
 
     def logits(self, step: Step) -> Tensor:
         """(B, C)."""
-        return self.head(step.fused(seen(step, self.view, self.only)).by_example())
+        out: Tensor = self.head(step.fused(seen(step, self.view, self.only)).by_example())
+        return out
 
     def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
         """Cross-entropy and accuracy over the examples that have a label."""

@@ -170,7 +170,7 @@ class Contrast(Objective):
         if self.as_released:
             return self._released(own_texts, own_images, all_texts, all_images, known, second)
         scores = self._scores(own_images, all_texts, second), self._scores(own_texts, all_images, second)
-        return sum(self._loss(found, known) for found in scores) / 2, scores  # type: ignore[return-value]
+        return (self._loss(scores[0], known) + self._loss(scores[1], known)) / 2, scores
 
     def _released(
         self, texts: Tensor, images: Tensor, all_texts: Tensor, all_images: Tensor, known: Known, second: bool

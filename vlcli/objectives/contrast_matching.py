@@ -68,7 +68,8 @@ class ContrastMatching(Objective):
             (texts.select(with_picture), all_images.select(picture)),
             (all_texts.select(sentence), images.select(with_sentence)),
         ]
-        fused = step.fuse_states(*(stack_states([pair[side] for pair in pairs]) for side in (0, 1)), rows="pooled")
+        left, right = (stack_states([pair[side] for pair in pairs]) for side in (0, 1))
+        fused = step.fuse_states(left, right, rows="pooled")
         logits = full_precision(self.head(fused.pooled))  # (P, 2)
         truth = (torch.arange(len(logits), device=logits.device) < len(text_rows)).long()
         loss = F.cross_entropy(logits, truth, reduction="none")

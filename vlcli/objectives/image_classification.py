@@ -121,10 +121,10 @@ class ImageClassification(Objective):
     def _mix(self, step: Step) -> tuple[str, float]:
         """The view with mixed pictures, made once a step, and the share that each picture keeps."""
         view = step.view(self.view)
-        pixels = None if view.images is None else view.images.pixels
-        if not self.mixing.active or pixels is None:
+        if not self.mixing.active or view.images is None or view.images.pixels is None:
             return self.view, 1.0
-        images = replace(view.images, pixels=None).select(view.image_rows[:, 0])  # type: ignore[type-var]
+        pixels = view.images.pixels
+        images = replace(view.images, pixels=None).select(view.image_rows[:, 0])
         mixed, share = self.mixing(pixels.images[view.image_rows[:, 0]], batch_seed(step.batch.seeds))
         images.pixels = replace(pixels.select(view.image_rows[:, 0]), images=mixed)
         rows = torch.arange(len(mixed), device=mixed.device)

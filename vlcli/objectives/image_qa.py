@@ -59,8 +59,9 @@ class ImageQA(Answering):
         view: str = "corrupted",
         source_answers: str | None = None,
     ) -> None:
-        options = {"head": head, "only": only, "view": view, "source_answers": source_answers}
-        super().__init__(model, facts, loss="ce", sample=True, **options)
+        super().__init__(
+            model, facts, loss="ce", sample=True, head=head, only=only, view=view, source_answers=source_answers
+        )
         self.rows = AnswerList(facts.answers)
 
     @classmethod

@@ -38,7 +38,8 @@ def patches(pixels: Tensor, grid: Grid) -> Tensor:
     """Pictures (M, 3, H, W) as (M, cells, H / rows * W / columns * 3): rows of a patch, its columns, channels."""
     rows, columns = grid
     cut = pixels.unflatten(3, (columns, -1)).unflatten(2, (rows, -1))  # (M, 3, rows, p, columns, q)
-    return cut.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+    out: Tensor = cut.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+    return out
 
 
 def pixels_of(images: Images) -> Tensor:
@@ -136,7 +137,7 @@ class FeatureTarget(Frozen):
         """The backbone with its weights."""
         with torch.random.fork_rng(devices=[]):
             made = RegionBackbone(arch=self.arch)
-        made.load(self.weights)  # type: ignore[arg-type]
+        made.load(self.weights)
         return made
 
     @torch.no_grad()

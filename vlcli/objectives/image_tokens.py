@@ -6,7 +6,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -101,7 +101,8 @@ class DiscreteVAE(Tokenizer):
         """(M, cells) ids of pixels (M, 3, H, W) in [0, 1]."""
         size = [side * self.shrinks for side in grid]
         pixels = _resized(pixels, size)
-        return self.blocks((1 - 2 * EDGE) * pixels + EDGE).argmax(1).flatten(1)
+        out: Tensor = self.blocks((1 - 2 * EDGE) * pixels + EDGE).argmax(1).flatten(1)
+        return out
 
 
 class Codebook(Tokenizer):
@@ -126,7 +127,7 @@ class Codebook(Tokenizer):
         self.side = round((state["encoder.pos_embed"].shape[1] - 1) ** 0.5)
         depth = 1 + max(int(found[1]) for name in state if (found := re.match(r"encoder\.blocks\.(\d+)\.", name)))
         hidden = state["encoder.blocks.0.mlp.fc1.weight"].shape[0]
-        self.encoder = Beit(
+        self.encoder: Any = Beit(
             img_size=self.side * self.patch, patch_size=self.patch, embed_dim=width, depth=depth,
             num_heads=max(1, width // 64), mlp_ratio=hidden / width, num_classes=0, global_pool="avg",
             init_values=0.1 if "encoder.blocks.0.gamma_1" in state else None,
@@ -134,7 +135,7 @@ class Codebook(Tokenizer):
         )  # fmt: skip
         self.codes, code = state["quantize.embedding.weight"].shape
         self.encode_task_layer = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, code))
-        self.quantize = nn.ModuleDict({"embedding": nn.Embedding(self.codes, code)})
+        self.quantize = nn.ModuleDict({"embedding": nn.Embedding(self.codes, code)})  # the file's names
 
     def forward(self, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
         """(M, cells) ids of pixels (M, 3, H, W) in [0, 1].
@@ -148,8 +149,8 @@ class Codebook(Tokenizer):
         pixels = _resized(pixels, [self.side * self.patch] * 2)
         tokens = self.encoder.forward_features(2 * pixels - 1)[:, 1:]
         codes = F.normalize(self.encode_task_layer(self.encoder.fc_norm(tokens)), dim=-1)  # (M, cells, d)
-        table = self.quantize["embedding"].weight
-        distance = table.pow(2).sum(1) - 2 * codes @ table.T  # (M, cells, codes), less what all codes share
+        table = cast("nn.Embedding", self.quantize["embedding"]).weight
+        distance: Tensor = table.pow(2).sum(1) - 2 * codes @ table.T  # (M, cells, codes), less what all codes share
         return distance.argmin(-1)
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.batch import Images, View
+from vlcli.nn.batch import Images
 from vlcli.nn.model import Facts, Model, initialise
 from vlcli.nn.step import Step
 from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
@@ -77,7 +77,8 @@ class MaskedImage(Objective):
         options = {"tokenizer": tokenizer, "codes": codes, "backbone": backbone, "backbone_weights": backbone_weights}
         self.target, self.on, self.view = build_target(model, facts, target, options), on, view
         self.masks = PatchMasks(mask, ratio, smallest, unit)
-        self.grid: tuple[int, int] = model.grid  # type: ignore[assignment]
+        assert model.grid is not None, "build_target refuses a model without a grid"
+        self.grid = model.grid
         self.loss = _checked(loss, self.target.discrete)
         self.blank = nn.Parameter(torch.zeros(1, 1, self.dim))
         nn.init.trunc_normal_(self.blank, std=model.init_std)
@@ -107,9 +108,11 @@ class MaskedImage(Objective):
         """What the head says of the hidden patches, picture after picture (K, width), and what they are (K, ...)."""
         images = self.masked(step)
         hidden, rows = self._states(step)
-        flags = images.hidden if rows is None else images.hidden[rows]  # type: ignore[index]
-        assert flags is not None
-        truth = self.target(step.view().images)  # type: ignore[arg-type]
+        clean = step.view().images
+        assert images.hidden is not None
+        assert clean is not None
+        flags = images.hidden if rows is None else images.hidden[rows]
+        truth = self.target(clean)
         truth = truth if rows is None else truth[rows]
         return full_precision(self.head(hidden[flags])), truth[flags]
 
@@ -123,8 +126,7 @@ class MaskedImage(Objective):
         assert clean.images is not None
         flags = self.masks.draw(self.grid, self._seeds(step)).to(clean.image_rows.device)
         images = replace(clean.images, hidden=flags, blank=self.blank[0].expand(len(flags), -1))
-        rows = {"text_rows": clean.text_rows, "image_rows": clean.image_rows}
-        step.batch.views[self.view] = View(clean.text, images, **rows, aligned=clean.aligned)
+        step.batch.views[self.view] = replace(clean, images=images, marks={})
         return images
 
     @staticmethod
@@ -147,7 +149,8 @@ class MaskedImage(Objective):
 
     def _rows(self, step: Step) -> int:
         view = step.view(self.view)
-        return len(view.images) if self.on == "image" else view.image_rows.numel()  # type: ignore[arg-type]
+        assert view.images is not None
+        return len(view.images) if self.on == "image" else view.image_rows.numel()
 
     def _losses(self, scores: Tensor, truth: Tensor) -> Tensor:
         """(K,)."""

@@ -232,7 +232,8 @@ class Matching(Objective):
 
     def logits(self, fused: Fused) -> Tensor:
         """Scores (P, 2) of fused pairs: column 1 speaks for a match."""
-        return self.head(fused.pooled)
+        out: Tensor = self.head(fused.pooled)
+        return out
 
     def predict(self, step: Step) -> dict[str, Tensor]:
         """``logits`` (B, 2) and ``score`` (B,), the log-odds of a match, of the samples as read."""

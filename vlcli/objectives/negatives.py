@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +48,7 @@ def stack_states(parts: Sequence[States]) -> States:
         return States(hidden, parts[0].layout, pooled)
     layouts = [_padded(part.layout.expand(len(part.hidden)), more) for part, more in zip(parts, missing, strict=True)]
     values = {name: [getattr(layout, name) for layout in layouts] for name in _LAYOUT}
-    joined = {name: torch.cat(found) for name, found in values.items() if all(v is not None for v in found)}
+    joined: dict[str, Any] = {n: torch.cat(found) for n, found in values.items() if all(v is not None for v in found)}
     return States(hidden, replace(layouts[0], runs=_runs(layouts[0]), **joined), pooled)
 
 
@@ -70,7 +71,8 @@ def _padded(layout: Layout, missing: int) -> Layout:
         return torch.cat([value, more], 1)
 
     runs = None if layout.runs is None else merged((*layout.runs, (layout.runs[-1][0], missing)))
-    return replace(layout, grid=None, runs=runs, **{name: grown(name) for name in _LAYOUT})
+    longer: dict[str, Any] = {name: grown(name) for name in _LAYOUT}
+    return replace(layout, grid=None, runs=runs, **longer)
 
 
 def _runs(layout: Layout) -> Runs | None:
@@ -80,7 +82,7 @@ def _runs(layout: Layout) -> Runs | None:
 
 def _gathered(layout: Layout, gather: Gather) -> Layout:
     values = {name: value for name in _LAYOUT if (value := getattr(layout, name)) is not None}
-    gathered = {name: gather(value.detach().contiguous()) for name, value in values.items()}
+    gathered: dict[str, Any] = {name: gather(value.detach().contiguous()) for name, value in values.items()}
     return replace(layout, runs=_runs(layout), **gathered)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,9 +63,8 @@ class SelfCritical(Objective):
                 "A mean of other samples needs some.", where="scst", got=str(samples), expected=expected
             )
         self.baseline, self.end, self.sep_id = baseline, end, facts.sep_id
-        common = {"longest": longest, "forbidden": (facts.unk_id,)}
-        self.drawing = Generation("sample", samples=samples, temperature=temperature, **common)  # type: ignore[arg-type]
-        self.choosing = Generation("greedy", **common)  # type: ignore[arg-type]
+        self.choosing = Generation("greedy", longest=longest, forbidden=(facts.unk_id,))
+        self.drawing = replace(self.choosing, way="sample", samples=samples, temperature=temperature)
         self.reward: CiderReward | None = None
         self.tokenizer: Any = None
 

@@ -24,9 +24,7 @@ Predict = Callable[[Step], dict[str, dict[str, Tensor]]]
 class Runner(Protocol):
     """What a task's evaluation is given."""
 
-    model: Model
     progress: Progress
-    facts: Facts
     data: Any
     """The assembled evaluation data (``vlcli.data.pipeline.Pipeline``), for a loop of one's own."""
     batch_size: int
@@ -34,6 +32,16 @@ class Runner(Protocol):
     """This process's part, where several evaluate a task that is ``joint``."""
     folder: Path | None
     """Where what is worth keeping may be kept: the stage's folder; None while training."""
+
+    @property
+    def model(self) -> Model:
+        """The model that is evaluated."""
+        ...
+
+    @property
+    def facts(self) -> Facts:
+        """Sizes and answers that come from the data."""
+        ...
 
     def batches(self, data: Any = None) -> Iterable[Batch]:
         """The evaluation batches in order (or those of other data), on the model's device."""

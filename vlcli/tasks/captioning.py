@@ -12,7 +12,7 @@ import torch
 
 from vlcli.data.references import REFERENCES, WithReferences
 from vlcli.errors import ComponentError
-from vlcli.metrics.captions.measure import NAMES, measure, same_for_all
+from vlcli.metrics.captions.measure import NAMES, Metric, measure, same_for_all
 from vlcli.nn.generation import Generation
 from vlcli.nn.model import Facts
 from vlcli.nn.step import Step
@@ -21,7 +21,6 @@ from vlcli.tasks.base import Given, Predict, Result, Runner, Task
 from vlcli.tasks.caption_facts import check_facts
 from vlcli.tasks.outputs import target, write_json
 
-Metric = Literal["bleu", "rouge_l", "cider_d", "cider", "meteor", "spice"]
 SERVER = ("val2014", "test2014")
 """The splits that the COCO caption server wants, each in a file of its own."""
 

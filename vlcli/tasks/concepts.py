@@ -86,8 +86,10 @@ class Concepts(Task):
         if self.vocabulary is not None:
             words = [word.word for word in read_vocabulary(inside(inner[0].root, self.vocabulary))]
         else:
-            options = {"pos": self.pos, "function_words": self.function_words, "min_count": self.min_count}
-            words = [word.word for word in build_vocabulary(captions, self.size, **options)]  # type: ignore[arg-type]
+            found = build_vocabulary(
+                captions, self.size, pos=self.pos, function_words=self.function_words, min_count=self.min_count
+            )
+            words = [word.word for word in found]
         pictures = Counter(word for texts in captions for word in {w for text in texts for w in tokens(text)})
         return tuple(sorted(words, key=lambda word: -pictures[word]))
 

@@ -140,7 +140,8 @@ class Axes:
 
     def scale(self, ridge: float) -> Rows:
         """(W,) what each axis is multiplied by; ``ridge`` is a share of the mean variance."""
-        return 1 / np.sqrt(self.spread + ridge * self.spread.mean())
+        made: Rows = 1 / np.sqrt(self.spread + ridge * self.spread.mean())
+        return made
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from vlcli.data.references import REFERENCES
 from vlcli.errors import ComponentError
 from vlcli.features import FeatureStore
-from vlcli.metrics.captions.measure import NAMES
+from vlcli.metrics.captions.measure import NAMES, Metric
 from vlcli.registry import DatasetSpec, Spec
 from vlcli.tasks.base import Given, Result
-from vlcli.tasks.captioning import Captioning, Metric, coco_number
+from vlcli.tasks.captioning import Captioning, coco_number
 from vlcli.tasks.correlation import unit
 from vlcli.tasks.pairs import blocks_of, mean_features, refuse_known, sentences_by_picture
 

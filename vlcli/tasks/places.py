@@ -117,7 +117,8 @@ class Ranking:
             parts.append(place)
             best, ranks = scores.argmax(1), expected_rank(place)
             for row, query in enumerate(queries.tolist() if rows is not None else ()):
-                rows.append(  # type: ignore[union-attr]
+                assert rows is not None
+                rows.append(
                     {
                         "key": f"{way}/{asked[query]}",
                         "prediction": found[others[best[row]]],

@@ -107,8 +107,8 @@ class Segmentation(Task):
                 own = confusion(truth, found, count)
                 table += own
                 rows.append({"key": key, **union_scores(own)})
-        found = union_scores(table, self.names if count <= FEW else ())
-        return Result({**found, NAME: float(table.sum(1).max() / max(1, table.sum()))}, rows)
+        scores = union_scores(table, self.names if count <= FEW else ())
+        return Result({**scores, NAME: float(table.sum(1).max() / max(1, table.sum()))}, rows)
 
     def _labelled(self, runner: Runner, batch: Batch) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
         """Each example's picture, its key, and the classes found (H, W) at the picture's own size."""

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from vlcli.data.readers.vist import ALBUM, NAMED, PHOTOS
 from vlcli.data.references import REFERENCES, OfAlbum
-from vlcli.metrics.captions.measure import NAMES
+from vlcli.metrics.captions.measure import NAMES, Metric
 from vlcli.metrics.captions.tokens import tokenize
 from vlcli.nn.step import Step
 from vlcli.registry import Spec
 from vlcli.tasks.base import Predict
-from vlcli.tasks.captioning import Captioning, Metric
+from vlcli.tasks.captioning import Captioning
 from vlcli.tasks.outputs import target, write_json
 
 _END = re.compile(r"(?<=[.!?])\s+")

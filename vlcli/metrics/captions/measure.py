@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from vlcli.metrics.captions.bleu import bleu
 from vlcli.metrics.captions.cider import Cider, DocumentFrequency
@@ -11,7 +12,8 @@ from vlcli.metrics.captions.java import lacking, meteor, spice
 from vlcli.metrics.captions.rouge import rouge_l
 from vlcli.metrics.captions.tokens import Words, tokenize
 
-NAMES = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
+Metric = Literal["bleu", "rouge_l", "cider_d", "cider", "meteor", "spice"]
+NAMES: tuple[Metric, ...] = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
 SOME = 60
 """How many captions are tried as the one for every picture, on so many pictures."""
 
