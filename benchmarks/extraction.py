@@ -17,9 +17,9 @@ from pathlib import Path
 
 import torch
 
-from vlcli.features import BoxList, read_boxes
-from vlcli.features.extraction import Share, _jobs, _prepare, _Run, extract_images
-from vlcli.features.extractor import Extractor, Prepared
+from vlcli.detection.extraction import Share, _jobs, _prepare, _Run, extract_images
+from vlcli.detection.extractor import Extractor, Prepared
+from vlcli.images.boxes import BoxList, read_boxes
 from vlcli.progress import Silent
 from vlcli.registry import build
 

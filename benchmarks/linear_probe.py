@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from vlcli_backbone import BackboneExtractor
 
-from vlcli.features import FeatureStore, image_id, read_boxes
-from vlcli.features.extraction import extract_images
+from vlcli.detection.extraction import extract_images
+from vlcli.features import FeatureStore
+from vlcli.images.boxes import image_id, read_boxes
 
 
 def arguments() -> argparse.Namespace:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from vlcli import registry
+from vlcli.builders.stores import open_stores
 from vlcli.data.collate import Item, collate
 from vlcli.data.pictures import read_picture
 from vlcli.data.pipeline import fill_regions
@@ -29,17 +30,17 @@ from vlcli.engine.evaluation import fingerprint
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.engine.weights import load_exactly, read_tensors
 from vlcli.errors import DataError, UsageError
-from vlcli.features import FeatureStore, image_id
+from vlcli.features import FeatureStore
 from vlcli.features.concepts import ConceptStore
+from vlcli.images.boxes import image_id
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Fused, Model, Recorder, States, device_of
 from vlcli.nn.slots import build_model
 from vlcli.objectives.answering import Answering
 from vlcli.recipe.ledger import similar
-from vlcli.stages.search import Index, make_index
-from vlcli.stages.stores import open_stores
 from vlcli.tasks.base import Task
 from vlcli.tasks.generative_vqa import GenerativeVQA
+from vlcli.tools.search import Index, make_index
 
 RUNS = "runs"
 AT_ONCE = 64
@@ -207,7 +208,7 @@ class Loaded:
         Args:
             images: the folder; subfolders count.
             objective: what embeds.
-            options: ``store``, ``batch_size``, ``workers``, ``progress`` of :func:`vlcli.stages.search.make_index`.
+            options: ``store``, ``batch_size``, ``workers``, ``progress`` of :func:`vlcli.tools.search.make_index`.
         """
         key = {"weights": fingerprint(self.learner, objective), "objective": objective}
         key |= {"transform": self.transform_spec, "features": self.features.where if self.features else None}

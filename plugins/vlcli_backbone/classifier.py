@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from vlcli.detection.backbone import Head, RegionBackbone
 from vlcli.errors import DataError
-from vlcli.features.backbone import Head, RegionBackbone
 from vlcli.nn.batch import Images
 from vlcli.nn.layout import Layout
 from vlcli.nn.model import Facts, Model, Needs, Recorder, States

@@ -14,8 +14,8 @@ import torchvision
 from pydantic import Field
 
 from vlcli import __version__
-from vlcli.features.backbone import Head, RegionBackbone
-from vlcli.features.extractor import Extractor, Preparation, Prepared, to_record
+from vlcli.detection.backbone import Head, RegionBackbone
+from vlcli.detection.extractor import Extractor, Preparation, Prepared, to_record
 from vlcli.features.schema import Record
 
 SHORT = 600

@@ -12,12 +12,12 @@ from pydantic import Field
 from torch import Tensor
 
 from vlcli import __version__
+from vlcli.detection.detections import ClassProbs, detection_record
+from vlcli.detection.detector_input import DetectorPreparation, Resize
+from vlcli.detection.extractor import Extractor, Prepared
+from vlcli.detection.selection import RuleName, make_rule
 from vlcli.errors import UsageError
-from vlcli.features.detections import ClassProbs, detection_record
-from vlcli.features.detector_input import DetectorPreparation, Resize
-from vlcli.features.extractor import Extractor, Prepared
 from vlcli.features.schema import Record
-from vlcli.features.selection import RuleName, make_rule
 from vlcli_bottom_up.families import FamilyName
 from vlcli_bottom_up.load import HELP, Options, load_detector
 

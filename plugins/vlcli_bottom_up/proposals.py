@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torchvision.ops import batched_nms
 
-from vlcli.features.detections import apply_deltas, clip_boxes
-from vlcli.features.selection import nms
+from vlcli.detection.detections import apply_deltas, clip_boxes
+from vlcli.detection.selection import nms
 from vlcli_bottom_up.architecture import Architecture
 from vlcli_bottom_up.families import Family
 

@@ -15,13 +15,13 @@ from vlcli.api import load
 from vlcli.data.collate import Item, collate
 from vlcli.data.images import fitted
 from vlcli.data.sample import ImageSample, Sample
+from vlcli.detection.extractor import Extractor, Preparation, Prepared
 from vlcli.errors import DataError, UsageError
-from vlcli.features.boxes import BoxList
 from vlcli.features.concepts import CONCEPTS, WORDS, concept_record
-from vlcli.features.extractor import Extractor, Preparation, Prepared
 from vlcli.features.schema import Record
-from vlcli.features.weights import file_sha256
+from vlcli.images.boxes import BoxList
 from vlcli.nn.model import Needs
+from vlcli.nn.weights import file_sha256
 
 
 @dataclass

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vlcli.detection.backbone import CLASSIFIERS, RegionBackbone
 from vlcli.errors import DataError
-from vlcli.features.backbone import CLASSIFIERS, RegionBackbone
 from vlcli.nn.batch import Images, Pixels, Regions
 from vlcli.nn.layout import Layout
 from vlcli.nn.model import Facts, Model, Needs, Recorder, States

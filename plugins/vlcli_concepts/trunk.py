@@ -6,7 +6,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from vlcli.features.backbone import CAFFE_MEAN, IMAGENET_MEAN, IMAGENET_STD
+from vlcli.detection.backbone import CAFFE_MEAN, IMAGENET_MEAN, IMAGENET_STD
 
 WIDTH = 4096
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from vlcli import __version__
+from vlcli.detection.detections import ClassProbs, detection_record
+from vlcli.detection.detector_input import DetectorPreparation
+from vlcli.detection.extractor import Extractor, Prepared
+from vlcli.detection.selection import RuleName, make_rule
 from vlcli.errors import ComponentError, DataError
-from vlcli.features.detections import ClassProbs, detection_record
-from vlcli.features.detector_input import DetectorPreparation
-from vlcli.features.extractor import Extractor, Prepared
 from vlcli.features.schema import Record
-from vlcli.features.selection import RuleName, make_rule
 from vlcli_detectron2.model import TwoStages, class_labels, read_config, seeded
 
 PACKAGE = "detectron2"

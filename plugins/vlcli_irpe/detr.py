@@ -13,8 +13,8 @@ import torchvision
 from torch import Tensor, nn
 from torchvision.ops import FrozenBatchNorm2d, box_convert
 
+from vlcli.detection.backbone import TINY, TINY_WIDTHS, tiny_conv
 from vlcli.errors import ComponentError, DataError
-from vlcli.features.backbone import TINY, TINY_WIDTHS, tiny_conv
 from vlcli.nn import (
     AttentionBlock,
     AttentionMask,

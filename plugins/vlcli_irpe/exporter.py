@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vlcli.errors import ComponentError
 from vlcli.export.base import Exported, Exporter, Trained
-from vlcli.features.weights import read_weights
+from vlcli.nn.weights import read_weights
 from vlcli.progress import Progress
 from vlcli_irpe.deit import DeiT
 from vlcli_irpe.detr import DETR

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import DataError
-from vlcli.features.weights import load_tensors, read_weights
 from vlcli.nn.batch import Images, Pixels
 from vlcli.nn.layout import Layout
 from vlcli.nn.model import Detections, Facts, Model, Needs, Recorder, States
+from vlcli.nn.weights import load_tensors, read_weights
 from vlcli_torchvision.network import AttributeHeads, Sizes, faster_rcnn, modern_names
 from vlcli_torchvision.pooling import BoxFeatures, Seen, look, scaled
 

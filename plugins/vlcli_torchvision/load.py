@@ -12,8 +12,8 @@ from torchvision.models import detection
 
 from vlcli.engine.bundle import find_bundle, load_bundle
 from vlcli.errors import ComponentError
-from vlcli.features.labels import Labels
-from vlcli.features.weights import file_sha256, load_tensors, read_weights
+from vlcli.images.labels import Labels
+from vlcli.nn.weights import file_sha256, load_tensors, read_weights
 from vlcli_torchvision.detector import FasterRCNN
 from vlcli_torchvision.network import modern_names
 

@@ -20,8 +20,8 @@ from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign
 
+from vlcli.detection.backbone import TINY, TINY_WIDTHS, tiny_conv
 from vlcli.errors import ComponentError
-from vlcli.features.backbone import TINY, TINY_WIDTHS, tiny_conv
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 TINY_ANCHORS = (12, 24, 48, 96)

@@ -14,6 +14,8 @@ from tiny_batches import SMALL, make_batch
 from torch.nn import functional
 
 from vlcli import registry
+from vlcli.builders.context import StageContext
+from vlcli.builders.readers import refuse_held_out
 from vlcli.data.aggregate import composition
 from vlcli.data.answers import read_answers
 from vlcli.data.heldout import Identity, held_out, listed_images
@@ -25,9 +27,7 @@ from vlcli.nn.step import Step
 from vlcli.objectives.image_qa import ImageQA
 from vlcli.progress import Silent
 from vlcli.recipe.schema import Recipe
-from vlcli.stages.base import StageContext
 from vlcli.stages.pretraining import table_one, write_answers, write_pretraining
-from vlcli.stages.readers import refuse_held_out
 
 TRAIN, VAL = "COCO_train2014_000000000001", "COCO_val2014_000000000042"
 MINI = "COCO_val2014_000000000043"

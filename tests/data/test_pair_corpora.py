@@ -20,8 +20,8 @@ from vlcli.data.readers.pair_corpora import SBU, ConceptualCaptions
 from vlcli.data.readers.tar_shards import NO_CAPTION, NO_PICTURE, WebDataset, braces
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore
-from vlcli.features.images import read_size
-from vlcli.features.shards import BadShardError, is_there, members, places
+from vlcli.images.files import read_size
+from vlcli.images.shards import BadShardError, is_there, members, places
 from vlcli.nn.model import Needs
 from vlcli.stages import extract
 

@@ -18,7 +18,8 @@ from vlcli.data.pipeline import Pipeline
 from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
-from vlcli.features import BoxList, FeatureStore, FeatureWriter, Record
+from vlcli.features import FeatureStore, FeatureWriter, Record
+from vlcli.images.boxes import BoxList
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Needs
 

@@ -12,6 +12,7 @@ import pytest
 from small_run import LXMERT, NLVR2_OBJECTIVES, context, make_bundle
 
 from vlcli import registry
+from vlcli.builders.training import choose
 from vlcli.data.preparation import PREPARATIONS, preparation
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.engine.bundle import load_bundle, read_bundle
@@ -19,7 +20,6 @@ from vlcli.errors import RecipeError
 from vlcli.recipe.keys import stage_key
 from vlcli.recipe.load import load
 from vlcli.recipe.schema import STAGES, Recipe
-from vlcli.stages.assembly import choose
 
 LONG = " ".join(f"w{n}" for n in range(40))
 

@@ -21,7 +21,7 @@ from vlcli.data.transforms.detection import scaled_size
 from vlcli.data.transforms.randaugment import OPERATIONS, apply, randaugment
 from vlcli.data.transforms.words import mirrored, mirrored_targets
 from vlcli.errors import ComponentError, DataError
-from vlcli.features import BoxList
+from vlcli.images.boxes import BoxList
 from vlcli.nn.model import Needs
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

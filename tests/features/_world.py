@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vlcli.features import BoxList, Record
-from vlcli.features.extractor import Extractor, Preparation, Prepared, to_record
+from vlcli.detection.extractor import Extractor, Preparation, Prepared, to_record
+from vlcli.features import Record
+from vlcli.images.boxes import BoxList
 
 
 def make_record(name: str, seed: int, rows: int = 5, dim: int = 8, **fields) -> Record:

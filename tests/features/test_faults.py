@@ -12,10 +12,10 @@ import time
 import pytest
 
 from tests.features._world import MeanColour, make_images, make_record
+from vlcli.detection.extraction import extract_images
 from vlcli.errors import VlcliError
 from vlcli.features import FeatureStore, FeatureWriter, verify
 from vlcli.features import writer as writing
-from vlcli.features.extraction import extract_images
 from vlcli.features.writer import _disk_error
 
 COUNT = 60

@@ -16,7 +16,7 @@ from vlcli.metrics import vqa
 from vlcli.metrics.baseline import baselines, beside, most_frequent, suspicious, without_baselines
 from vlcli.objectives.answers import AnswerTable
 from vlcli.recipe.schema import TableOptions
-from vlcli.stages.table import recipe_table, seeds_table
+from vlcli.tools.table import recipe_table, seeds_table
 
 
 @pytest.mark.parametrize(("answer", "given", "wanted"), [

@@ -13,7 +13,7 @@ from vlcli.data.shapes.coco import shared_pictures
 from vlcli.data.shapes.config import CAPTIONS, ShapesConfig
 from vlcli.data.shapes.world import Scene, stream
 from vlcli.errors import DataError, UsageError
-from vlcli.features.boxes import BoxList
+from vlcli.images.boxes import BoxList
 from vlcli.metrics.captions.facts import Claims, Thing, fact_metrics
 from vlcli.registry import component
 from vlcli.tasks.caption_facts import check_facts

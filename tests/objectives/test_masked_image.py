@@ -129,7 +129,7 @@ def test_stored_features_are_guessed_where_the_model_reads_them():
 
 
 def test_features_of_a_backbone(tmp_path):
-    from vlcli.features.backbone import RegionBackbone
+    from vlcli.detection.backbone import RegionBackbone
 
     body = RegionBackbone(arch="tiny-conv")
     save_file(body.body.state_dict(), tmp_path / "eyes.safetensors")

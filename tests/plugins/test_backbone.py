@@ -9,11 +9,12 @@ from torchvision.models import resnet18, resnet50
 from vlcli_backbone import BackboneExtractor, RegionBackbone
 
 from vlcli import registry
+from vlcli.detection.extraction import extract_images
+from vlcli.detection.extractor import Extractor
 from vlcli.errors import ComponentError, DataError, UsageError
-from vlcli.features import BoxList, FeatureStore, boxes_for, image_id, read_boxes, verify
-from vlcli.features.extraction import extract_images
-from vlcli.features.extractor import Extractor
-from vlcli.features.images import open_image
+from vlcli.features import FeatureStore, verify
+from vlcli.images.boxes import BoxList, boxes_for, image_id, read_boxes
+from vlcli.images.files import open_image
 
 SHOWN = {  # ImageNet classes: Indian elephant, pizza, zebra, bullet train, electric locomotive
     "000000000263.jpg": 385,

@@ -21,11 +21,12 @@ from vlcli_bottom_up.proposals import centred_cells, legacy_cells
 from tests.docs.pages import PROJECT, blocks
 from vlcli import registry
 from vlcli.cli import app
+from vlcli.detection.detector_input import DetectorPreparation
+from vlcli.detection.extraction import extract_images
+from vlcli.detection.extractor import Extractor
 from vlcli.errors import DataError, UsageError
-from vlcli.features import BoxList, FeatureStore, verify
-from vlcli.features.detector_input import DetectorPreparation
-from vlcli.features.extraction import extract_images
-from vlcli.features.extractor import Extractor
+from vlcli.features import FeatureStore, verify
+from vlcli.images.boxes import BoxList
 
 from .detectors import FPN, make, picture, published, save, sizes_of
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlcli.features.detections import Detections, apply_deltas
-from vlcli.features.selection import best_surviving, make_rule, nms
+from vlcli.detection.detections import Detections, apply_deltas
+from vlcli.detection.selection import best_surviving, make_rule, nms
 
 THREAD = settings(max_examples=25, deadline=None)
 

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from small_run import context
 
+from vlcli.builders.stores import open_stores, require_stores
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.readers.captions import Captions
 from vlcli.engine.bundle import load_bundle
@@ -19,7 +20,6 @@ from vlcli.features import FeatureStore, FeatureWriter, Record, info, merge, ver
 from vlcli.features.concepts import CONCEPTS, ConceptStore, concept_record, sort_files
 from vlcli.nn.model import Facts, Needs
 from vlcli.stages import evaluate, extract, finetune
-from vlcli.stages.stores import open_stores, require_stores
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220), "yellow": (230, 220, 20)}
 CORNERS = np.array([[0, 0, 20, 16], [20, 0, 40, 16], [0, 16, 20, 32], [20, 16, 40, 32]], np.float32)

@@ -18,9 +18,10 @@ from vlcli_detectron2.model import read_config
 from vlcli import registry
 from vlcli.cli import app
 from vlcli.cli.doctor import component_findings
+from vlcli.detection.extraction import extract_images
 from vlcli.errors import ComponentError, DataError, UsageError
-from vlcli.features import BoxList, FeatureStore
-from vlcli.features.extraction import extract_images
+from vlcli.features import FeatureStore
+from vlcli.images.boxes import BoxList
 from vlcli.recipe.load import load
 from vlcli.recipe.validate import shallow
 
@@ -165,7 +166,7 @@ def test_it_equals_detectron2s_own_inference(shared, tmp_path):
     overrides = (*C4, "MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.001", "TEST.DETECTIONS_PER_IMAGE", "50")
     made = Detectron2Extractor(config=MODELS["c4"], overrides=overrides, min_boxes=0, max_boxes=50)
     enliven(made)
-    from vlcli.features.images import open_image
+    from vlcli.images.files import open_image
 
     image = open_image(file)
     item = made.prepare(image, None)

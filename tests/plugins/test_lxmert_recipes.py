@@ -14,7 +14,7 @@ from vlcli.nn import Facts
 from vlcli.recipe.load import about, load
 from vlcli.recipe.schema import Evaluate, Finetune, Training
 from vlcli.recipe.validate import uses
-from vlcli.stages.counting import count
+from vlcli.tools.counting import count
 
 NAMES = sorted(name for name in registry.names("recipes") if name.split("/")[0] == "lxmert")
 COUNTS = {"pretrain": 228_051_752, "vqa": 213_930_297, "gqa": 211_952_178, "nlvr2": 210_303_746}

@@ -12,6 +12,7 @@ from tiny_batches import SMALL, make_batch
 from vlcli_lxmert import to_airsplay
 
 from vlcli import registry
+from vlcli.builders.training import load_sources
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.engine.bundle import load_bundle, save_bundle
 from vlcli.engine.learner import build_learner
@@ -19,7 +20,6 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.nn import Step
 from vlcli.progress import Silent
 from vlcli.recipe.wiring import find_place
-from vlcli.stages.assembly import load_sources
 
 transformers = pytest.importorskip("transformers")
 

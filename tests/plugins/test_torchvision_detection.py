@@ -25,12 +25,12 @@ from vlcli_torchvision.select import Choice, Found, select
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.readers.coco import CocoInstances
 from vlcli.data.shapes import ShapesConfig, make_shapes
+from vlcli.detection.extractor import Prepared
 from vlcli.engine.learner import build_learner
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.features import FeatureStore, verify
-from vlcli.features.boxes import BoxList
-from vlcli.features.extractor import Prepared
-from vlcli.features.labels import Labels
+from vlcli.images.boxes import BoxList
+from vlcli.images.labels import Labels
 from vlcli.nn import Facts, Images, Pixels
 from vlcli.progress import Silent
 from vlcli.stages import extract, finetune

@@ -155,7 +155,7 @@ def test_a_damaged_list_says_so(folder):
 
 def test_processes_of_a_run_are_given_its_plugins(folder):
     from vlcli.recipe import plan
-    from vlcli.stages.parallel import command
+    from vlcli.runner.parallel import command
 
     resolved = load(str(folder / "mine.yaml"), trust=True)
     planner, steps = plan.make(resolved, plan.Options(folder / "runs"))

@@ -40,7 +40,7 @@ def stage(tmp_path):
     def run(images, *words, boxes="grid"):
         from vlcli.recipe.load import load
         from vlcli.recipe.plan import Options
-        from vlcli.stages.runner import run_recipe
+        from vlcli.runner.run import run_recipe
 
         resolved = load(str(_recipe(tmp_path, images, boxes)), list(words))
         (outcome,) = run_recipe(resolved, Options(output=tmp_path / "runs"))
@@ -112,7 +112,7 @@ def test_strict_fails_the_command(tmp_path, pictures, monkeypatch):
 
 
 def test_the_batch_size_is_the_extractors_unless_the_stage_names_one(tmp_path, pictures, stage, monkeypatch):
-    from vlcli.features import extraction
+    from vlcli.detection import extraction
 
     sizes = []
     real = extraction._Run.plan
@@ -163,7 +163,7 @@ def test_linked_folders_inside_the_root_are_followed(tmp_path, pictures):
 def test_weights_and_pictures_through_linked_folders(tmp_path, stage):
     from safetensors.torch import save_file
 
-    from vlcli.features.backbone import RegionBackbone
+    from vlcli.detection.backbone import RegionBackbone
 
     elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
     make_images(elsewhere / "images", 3)

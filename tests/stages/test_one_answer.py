@@ -9,10 +9,10 @@ import pytest
 import torch
 from small_run import SENTENCES, make_store
 
+from vlcli.builders.context import StageContext
 from vlcli.progress import Silent
 from vlcli.recipe.schema import Evaluate, Finetune, Recipe
 from vlcli.stages import evaluate, finetune
-from vlcli.stages.base import StageContext
 
 MODEL = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
 TASK = {"name": "vqa", "min_count": 1}

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from vlcli import registry
+from vlcli.builders.context import StageContext
 from vlcli.data.shapes import ShapesConfig, make_shapes
 from vlcli.engine.bundle import load_bundle, read_bundle, read_weights
 from vlcli.engine.trackers import read_log
@@ -14,10 +15,9 @@ from vlcli.errors import DataError, RecipeError, UsageError
 from vlcli.features import FeatureWriter, Record
 from vlcli.progress import Silent
 from vlcli.recipe.schema import Average, Export, Extract, Finetune, Pretrain, Recipe
+from vlcli.runner.smoke_test import smoke_test
 from vlcli.stages import average, export, finetune, pretrain
-from vlcli.stages.base import StageContext
 from vlcli.stages.extract import build_extractor
-from vlcli.stages.training import rehearse
 
 torch.set_num_threads(1)
 
@@ -161,13 +161,13 @@ def test_a_stage_may_change_the_model_and_start_from_a_file(world, tmp_path):
 def test_a_rehearsal_passes_what_will_run_and_needs_no_inputs(world, tmp_path):
     first, tuned = pretraining(world), finetuning(world, **{"from": "a"})
     stages = {"a": first, "c": tuned}
-    assert rehearse(context(world, tmp_path, "a", first, stages=stages)) == []
-    assert rehearse(context(world, tmp_path, "c", tuned, stages=stages)) == []
-    assert rehearse(context(tmp_path / "absent", tmp_path, "a", first, stages=stages)) == []
+    assert smoke_test(context(world, tmp_path, "a", first, stages=stages)) == []
+    assert smoke_test(context(world, tmp_path, "c", tuned, stages=stages)) == []
+    assert smoke_test(context(tmp_path / "absent", tmp_path, "a", first, stages=stages)) == []
 
 
 def test_a_rehearsal_of_a_large_model_takes_no_memory(world, tmp_path):
-    assert rehearse(context(world, tmp_path, "a", pretraining(world), model={"name": "lxmert"})) == []
+    assert smoke_test(context(world, tmp_path, "a", pretraining(world), model={"name": "lxmert"})) == []
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_rehearsal_of_a_large_model_takes_no_memory(world, tmp_path):
     ],
 )
 def test_a_rehearsal_finds_what_would_fail(world, tmp_path, given, text):
-    problems = rehearse(context(world, tmp_path, "a", pretraining(world, **given)))
+    problems = smoke_test(context(world, tmp_path, "a", pretraining(world, **given)))
     assert problems
     assert all(problem.key.startswith("stages.a") for problem in problems)
     assert text in "\n".join(map(str, problems))

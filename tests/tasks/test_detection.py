@@ -21,7 +21,7 @@ from vlcli.data.sample import Example
 from vlcli.engine.evaluation import TaskRunner
 from vlcli.engine.learner import build_learner
 from vlcli.errors import DataError
-from vlcli.features import read_boxes
+from vlcli.images.boxes import read_boxes
 from vlcli.metrics.detection import average_precision
 from vlcli.nn import Detections, Facts, Model, Needs
 from vlcli.registry.entries import component

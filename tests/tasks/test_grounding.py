@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.errors import ComponentError, DataError, UsageError
-from vlcli.features import BoxList
+from vlcli.images.boxes import BoxList
 from vlcli.nn import Batch, Facts, Images, Layout, Pixels, Recorder, Regions, Text, View
 from vlcli.nn.saliency import choose_layer, word_layers, word_maps
 from vlcli.tasks.grounding import Grounding, read_detections

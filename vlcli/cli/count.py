@@ -54,7 +54,7 @@ def count(
 
 def _count(name: str, choice: _Choice) -> dict[str, Any]:
     from vlcli.recipe.load import load
-    from vlcli.stages.counting import count as count_recipe
+    from vlcli.tools.counting import count as count_recipe
 
     resolved = load(name, choice.overrides, only=choice.stage, trust=choice.trust)
     counted = count_recipe(resolved, choice.stage, answers=choice.answers, output=choice.output, heads=choice.heads)
@@ -87,7 +87,7 @@ def _several(names: list[str], choice: _Choice, as_json: bool, verbose: int) -> 
 def _first_stage(name: str, choice: _Choice) -> dict[str, Any]:
     """The recipe's first training stage, or the one that ``--stage`` names; the others are not built."""
     from vlcli.recipe.load import load
-    from vlcli.stages.counting import first_stage
+    from vlcli.tools.counting import first_stage
 
     stage = choice.stage or first_stage(load(name, choice.overrides, trust=choice.trust))
     return {**_count(name, replace(choice, stage=stage)), "recipe": name} if stage else {"recipe": name}

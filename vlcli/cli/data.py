@@ -83,7 +83,7 @@ def stats(
     from vlcli.cli import console
     from vlcli.recipe.load import load
     from vlcli.stages.pretraining import table_one
-    from vlcli.stages.statistics import statistics
+    from vlcli.tools.statistics import statistics
 
     names, overrides = o.split_words(words)
     if root is not None and not names:

@@ -63,7 +63,7 @@ def _draw(
     name: str, overrides: list[str], request: Order, sources: list[str], root: Path | None, out: Path | None
 ) -> None:
     from vlcli.cli import console, telling
-    from vlcli.stages.runner import run_recipe
+    from vlcli.runner.run import run_recipe
 
     folders = {source: _find(source, request.output) for source in sources}
     resolved = _resolved(name, overrides, folders, root)

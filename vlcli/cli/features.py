@@ -250,8 +250,8 @@ def draw(
 ) -> None:
     """Draw the stored boxes on pictures, with labels and scores where there are any."""
     from vlcli.cli import console
+    from vlcli.drawings.stored_boxes import draw_stored, read_names
     from vlcli.features import FeatureStore
-    from vlcli.features.drawing import draw_stored, read_names
 
     made = draw_stored(
         FeatureStore(path, set),

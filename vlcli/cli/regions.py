@@ -19,7 +19,7 @@ def refuse_unknown(loaded: Any, pictures: list[str], verb: str, folder: str = "F
         UsageError: which pictures, and the commands that extract their regions.
     """
     from vlcli.errors import UsageError
-    from vlcli.features.boxes import image_id
+    from vlcli.images.boxes import image_id
 
     if not loaded.model.needs().regions:
         return

@@ -138,7 +138,7 @@ def carry_out(resolved: Any, request: Order, telling: Any, console: Any) -> None
     if request.dry_run:
         code = telling.tell_plan(resolved, plan_options(request), request)
     else:
-        from vlcli.stages.runner import run_recipe
+        from vlcli.runner.run import run_recipe
 
         shown = console.progress(request.verbose, request.quiet, request.worker)
         outcomes = run_recipe(resolved, plan_options(request), shown)

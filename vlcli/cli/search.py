@@ -97,7 +97,7 @@ def _refuse(
 
 def _tell_sentences(loaded: Any, image: Any, texts: Path, top: int, objective: str, as_json: bool) -> None:
     from vlcli.cli import console
-    from vlcli.stages.search import rank, read_sentences
+    from vlcli.tools.search import rank, read_sentences
 
     sentences = read_sentences(texts)
     vectors = loaded.embed_text(sentences, objective)

@@ -12,8 +12,9 @@ from vlcli.cli.request import Order
 from vlcli.cli.run import plan_options, resolve
 from vlcli.errors import UsageError
 from vlcli.recipe.load import Resolved
-from vlcli.stages.runner import Outcome, run_recipe
-from vlcli.stages.table import labelled, seeds_table
+from vlcli.runner.execute import Outcome
+from vlcli.runner.run import run_recipe
+from vlcli.tools.table import labelled, seeds_table
 
 
 def sweep(names: list[str], overrides: list[str], request: Order, seeds: int) -> None:

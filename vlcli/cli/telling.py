@@ -10,8 +10,8 @@ from vlcli.metrics.baseline import CHANCE, beside, without_baselines
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import Resolved
 from vlcli.recipe.plan import Options, Step
-from vlcli.stages.runner import Outcome
-from vlcli.stages.table import Table, recipe_table
+from vlcli.runner.execute import Outcome
+from vlcli.tools.table import Table, recipe_table
 
 _WORDS = {"passed": "passed over", "outside": "not chosen"}
 

@@ -37,7 +37,7 @@ def validate(
         raise RecipeError(problems, name)
     if deep:
         from vlcli.recipe import plan
-        from vlcli.stages.preflight import preflight
+        from vlcli.runner.preflight import preflight
 
         planner, steps = plan.make(resolved, plan.Options(output))
         preflight(planner, steps, list(resolved.stages), console.progress(verbose))

@@ -20,7 +20,7 @@ from vlcli.data.files import parse_json, read_text, value
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, UsageError
-from vlcli.features.boxes import BoxList
+from vlcli.images.boxes import BoxList
 
 CONTENT = ("NN", "VB", "JJ")
 """Parts of speech that can be seen: things, doings, qualities."""

@@ -14,7 +14,7 @@ from typing import Any
 from vlcli.data.files import inside, read_json, read_text
 from vlcli.data.readers.vg import coco_numbers, places
 from vlcli.errors import DataError
-from vlcli.features.boxes import image_id
+from vlcli.images.boxes import image_id
 
 COCO = re.compile(r"^(?:COCO_[a-z]+\d{4}_)?(\d{12})$")
 TEST = re.compile(r"^COCO_test\d{4}_\d{12}$")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vlcli.errors import DataError
-from vlcli.features.images import BadImageError, open_image
+from vlcli.images.files import BadImageError, open_image
 
 
 class PictureError(DataError):

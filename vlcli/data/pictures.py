@@ -15,7 +15,7 @@ from vlcli.data.reader import Reader
 from vlcli.data.sample import ImageSample
 from vlcli.data.transforms import Scene, Transform, resize
 from vlcli.errors import DataError
-from vlcli.features.boxes import BoxList
+from vlcli.images.boxes import BoxList
 from vlcli.nn.model import Needs
 
 

@@ -39,7 +39,7 @@ from vlcli.data.transforms.words import mirrored_targets
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError
 from vlcli.features import FeatureStore, Record
-from vlcli.features.shards import is_there
+from vlcli.images.shards import is_there
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Needs
 

@@ -13,7 +13,7 @@ from vlcli.data.sample import Example
 from vlcli.data.take import select
 from vlcli.data.texts import check_texts
 from vlcli.errors import DataError
-from vlcli.features.boxes import BoxList, image_id
+from vlcli.images.boxes import BoxList, image_id
 
 
 @dataclass

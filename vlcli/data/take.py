@@ -27,7 +27,7 @@ from pathlib import Path
 from vlcli.data.files import inside, read_text
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.features.boxes import image_id
+from vlcli.images.boxes import image_id
 
 
 def select(examples: Sequence[Example], take: str, root: Path) -> list[Example]:

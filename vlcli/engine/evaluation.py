@@ -11,9 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from vlcli.detection.extraction import Share
 from vlcli.engine.learner import Learner
 from vlcli.engine.processes import seed_step
-from vlcli.features.extraction import Share
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Model, Recorder, device_of
 from vlcli.nn.step import Step

@@ -1,12 +1,11 @@
-"""Region features on disk: the HDF5 store, box files, and what runs an extractor over images.
+"""Region features on disk: the HDF5 store, its reader, writer and tools, and the formats it converts.
 
-The names here need numpy and h5py only. :mod:`vlcli.features.extractor` and
-:mod:`vlcli.features.extraction` need torch and are imported by their own names.
+The names here need numpy and h5py only. Pictures and given boxes are in :mod:`vlcli.images`, what makes the features in
+:mod:`vlcli.detection`.
 """
 
 from __future__ import annotations
 
-from vlcli.features.boxes import BoxList, boxes_for, image_id, read_boxes
 from vlcli.features.inspect import info, verify
 from vlcli.features.join import join
 from vlcli.features.merge import merge
@@ -14,17 +13,4 @@ from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
 from vlcli.features.writer import FeatureWriter
 
-__all__ = [
-    "DEFAULT_SET",
-    "BoxList",
-    "FeatureStore",
-    "FeatureWriter",
-    "Record",
-    "boxes_for",
-    "image_id",
-    "info",
-    "join",
-    "merge",
-    "read_boxes",
-    "verify",
-]
+__all__ = ["DEFAULT_SET", "FeatureStore", "FeatureWriter", "Record", "info", "join", "merge", "verify"]

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vlcli.detection.backbone import RegionBackbone
 from vlcli.errors import ComponentError, DataError
-from vlcli.features.backbone import RegionBackbone
 from vlcli.nn.batch import Images
 from vlcli.nn.model import Facts, Model, Needs
 from vlcli.objectives.image_tokens import read_tokenizer
@@ -118,7 +118,7 @@ class FeatureTarget(Frozen):
     Args:
         grid: rows and columns of patches.
         needs: how the model's pixels are normalised.
-        arch: a backbone of ``vlcli.features.backbone``.
+        arch: a backbone of ``vlcli.detection.backbone``.
         weights: its local weights.
     """
 

@@ -31,7 +31,7 @@ CONTRACTS = {
     "objectives": Contract(("vlcli.objectives.base:Objective",), ("forward",)),
     "positions": Contract(("vlcli.nn.position:TokenPosition", "vlcli.nn.position:PairwisePosition")),
     "attentions": Contract(("vlcli.nn.attention:Attention",), ("project",)),
-    "extractors": Contract(("vlcli.features.extractor:Extractor",)),
+    "extractors": Contract(("vlcli.detection.extractor:Extractor",)),
     "datasets": Contract(("vlcli.data.reader:Reader",), ("files", "read")),
     "tasks": Contract(("vlcli.tasks.base:Task",), ("decode", "score"), ("evaluate", "predictions")),
     "transforms": Contract(("vlcli.data.transforms.base:Transform",)),

@@ -1,1 +1,1 @@
-"""Stages: one module per kind, each with ``run(context) -> StageResult``; ``runner`` chains them."""
+"""Stages: one module per kind, each with ``run(context) -> StageResult``; :mod:`vlcli.runner` runs them in order."""

@@ -7,6 +7,8 @@ from pathlib import Path
 import torch
 
 from vlcli import registry
+from vlcli.builders.context import StageContext, StageResult
+from vlcli.builders.readers import open_readers
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.drawings import Drawing
@@ -18,9 +20,7 @@ from vlcli.features import FeatureStore
 from vlcli.recipe import ledger
 from vlcli.recipe.ledger import Record
 from vlcli.recipe.schema import Draw
-from vlcli.stages.base import StageContext, StageResult
 from vlcli.stages.evaluate import assemble, open_runner, readers_of
-from vlcli.stages.readers import open_readers
 from vlcli.tasks.base import Task
 
 

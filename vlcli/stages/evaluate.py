@@ -9,22 +9,22 @@ from pathlib import Path
 import torch
 
 from vlcli import registry
+from vlcli.builders.context import StageContext, StageResult
+from vlcli.builders.readers import open_readers
+from vlcli.builders.stores import Stores, open_stores, require_stores
+from vlcli.builders.training import make_transform
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
+from vlcli.detection.extraction import Share
 from vlcli.engine import processes
 from vlcli.engine.bundle import Bundle, find_bundle, load_bundle, read_bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import Problem, RecipeError, UsageError
-from vlcli.features.extraction import Share
 from vlcli.metrics.baseline import suspicious
 from vlcli.nn.model import Needs, device_of
 from vlcli.recipe.schema import Evaluate, Reading
 from vlcli.registry import Spec, as_spec
-from vlcli.stages.assembly import make_transform
-from vlcli.stages.base import StageContext, StageResult
-from vlcli.stages.readers import open_readers
-from vlcli.stages.stores import Stores, open_stores, require_stores
 from vlcli.tasks.base import Given, Result, Task
 from vlcli.tasks.outputs import write_json, write_json_lines
 

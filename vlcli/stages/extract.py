@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from vlcli import registry
+from vlcli.builders.context import StageContext, StageResult
+from vlcli.builders.readers import open_readers
 from vlcli.data.reader import Reader
+from vlcli.detection.extraction import ExtractionReport, Share, extract_images
+from vlcli.detection.extractor import Extractor
+from vlcli.detection.given import stored_boxes, stored_labels
 from vlcli.engine import processes
 from vlcli.engine.bundle import WEIGHTS, verified
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore
-from vlcli.features.boxes import BoxFile, BoxList, image_id, read_boxes
 from vlcli.features.concepts import sort_files
-from vlcli.features.extraction import ExtractionReport, Share, extract_images
-from vlcli.features.extractor import Extractor
-from vlcli.features.given import stored_boxes, stored_labels
-from vlcli.features.labels import Labels, class_table, ids_used, numbered, together
+from vlcli.images.boxes import BoxFile, BoxList, image_id, read_boxes
+from vlcli.images.labels import Labels, class_table, ids_used, numbered, together
 from vlcli.recipe.schema import Extract
-from vlcli.stages.base import StageContext, StageResult
-from vlcli.stages.readers import open_readers
 
 STORE = "features.h5"
 STORES = (".h5", ".hdf5")

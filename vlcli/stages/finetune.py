@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from vlcli.builders.context import StageContext, StageResult
 from vlcli.errors import Problem, RecipeError
 from vlcli.recipe.schema import Finetune
-from vlcli.stages.base import StageContext, StageResult
 from vlcli.stages.training import run_training
 
 

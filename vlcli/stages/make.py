@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from vlcli.builders.context import StageContext, StageResult
 from vlcli.errors import Problem, RecipeError, VlcliError
 from vlcli.recipe.schema import Make
 from vlcli.recipe.wiring import WORLD
-from vlcli.stages.base import StageContext, StageResult
 
 WORLDS = ("shapes",)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vlcli.stages.base import StageContext, StageResult
+from vlcli.builders.context import StageContext, StageResult
 from vlcli.stages.training import run_training
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import torch
 
 from vlcli import registry
+from vlcli.builders.context import StageContext, StageResult
+from vlcli.builders.training import Assembly, assemble, check_task
 from vlcli.engine import processes
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.evaluation import Autocast, TaskRunner, mean_losses, score_task
@@ -18,11 +20,6 @@ from vlcli.metrics.baseline import suspicious
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Training
 from vlcli.report.curves import draw_curves, loss_series, score_series
-from vlcli.stages.assembly import Assembly, assemble, check_task
-from vlcli.stages.base import StageContext, StageResult
-from vlcli.stages.rehearsal import rehearse
-
-__all__ = ["rehearse", "run_training"]
 
 MODEL = "model"
 

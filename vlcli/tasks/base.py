@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor
 
+from vlcli.detection.extraction import Share
 from vlcli.features import FeatureStore
-from vlcli.features.extraction import Share
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Model, Needs, Recorder
 from vlcli.nn.step import Step

@@ -6,7 +6,7 @@ from typing import Any
 
 from vlcli import registry
 from vlcli.errors import DataError
-from vlcli.features.boxes import BoxList
+from vlcli.images.boxes import BoxList
 from vlcli.metrics.captions.facts import Claims, Thing, Truth, fact_metrics
 from vlcli.registry import Spec
 from vlcli.tasks.base import Given, Runner

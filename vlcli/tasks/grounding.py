@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vlcli.data.files import inside, read_json
 from vlcli.errors import ComponentError, DataError
-from vlcli.features.boxes import BoxList, boxes_for, read_boxes
+from vlcli.images.boxes import BoxList, boxes_for, read_boxes
 from vlcli.metrics.nlvr2 import accuracy, by_kind
 from vlcli.nn.batch import Batch
 from vlcli.registry import Spec

@@ -9,13 +9,13 @@ import torch
 from typer.testing import CliRunner
 
 from vlcli import registry
+from vlcli.builders.resolve import planned_model
 from vlcli.cli import app
 from vlcli.nn import Facts
 from vlcli.recipe.load import about, load
 from vlcli.recipe.schema import Finetune, Training
 from vlcli.recipe.validate import uses
-from vlcli.stages.counting import count
-from vlcli.stages.model_choice import planned_model
+from vlcli.tools.counting import count
 
 NAMES = sorted(name for name in registry.names("recipes") if name.split("/")[0] == "ace-rpe" and "photos" not in name)
 TINY = ("tiny/ace-rpe", "tiny/ace-rpe-grounding")

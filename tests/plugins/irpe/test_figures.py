@@ -151,7 +151,7 @@ def test_terms_of_a_trained_model_are_drawn(tmp_path):
 @pytest.mark.parametrize("method", ["product", "cross"])
 def test_exported_names_load_into_an_equipped_timm_model(tmp_path, method, file):
     """``equip`` puts tables where the authors have them, so a strict load there shows every name."""
-    from vlcli.features.weights import read_weights
+    from vlcli.nn.weights import read_weights
 
     ours = deit(method=method)
     made = ReleasedNames(file=file).export(SimpleNamespace(model=ours), tmp_path, Silent())

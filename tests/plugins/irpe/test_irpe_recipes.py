@@ -12,7 +12,7 @@ from PIL import Image
 import vlcli
 from vlcli.cli import app
 from vlcli.recipe.load import load
-from vlcli.stages.counting import count
+from vlcli.tools.counting import count
 
 SIZES = {
     "irpe": (22_089_064, 4_644_271_104),

@@ -23,7 +23,7 @@ from vlcli.objectives.mlm import MARK
 from vlcli.recipe.load import about, load
 from vlcli.recipe.schema import Evaluate, Training
 from vlcli.recipe.validate import uses
-from vlcli.stages.counting import count
+from vlcli.tools.counting import count
 
 NAMES = sorted(n for n in registry.names("recipes") if n.split("/")[0] == "vlmo" and "photos" not in n)
 SIZES = {

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from vlcli.data.reader import Reader
 from vlcli.data.readers.coco import CocoInstances
-from vlcli.features.boxes import BoxList
+from vlcli.images.boxes import BoxList
 
 
 class BoxesBeside(Reader):

@@ -10,7 +10,7 @@ from vlcli.data.files import read_json, value
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.features.boxes import image_id
+from vlcli.images.boxes import image_id
 
 
 class Captions(Reader):

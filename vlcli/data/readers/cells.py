@@ -12,7 +12,7 @@ import numpy as np
 from vlcli.data.readers.vqa import soft_scores
 from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
-from vlcli.features.boxes import BoxList
+from vlcli.images.boxes import BoxList
 from vlcli.metrics.vqa import table_form
 
 

@@ -11,7 +11,7 @@ from vlcli.data.files import read_json, value
 from vlcli.data.reader import Reader, Truth
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, shown
-from vlcli.features.boxes import BoxList, Index, attribute_product
+from vlcli.images.boxes import BoxList, Index, attribute_product
 
 
 class _Coco(Reader):

@@ -15,7 +15,7 @@ from vlcli.data.readers import cells
 from vlcli.data.sample import Example
 from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
-from vlcli.features.boxes import BoxList
+from vlcli.images.boxes import BoxList
 
 COLUMNS = {
     "id": "id",

@@ -12,7 +12,7 @@ from vlcli.data.files import IMAGE_SUFFIXES, inside, read_text
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.features.boxes import image_id
+from vlcli.images.boxes import image_id
 
 SOLUTION = "LOC_val_solution.csv"
 

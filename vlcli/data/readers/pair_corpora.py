@@ -15,7 +15,7 @@ from vlcli.data.files import read_json, too_much, unpacked_limit, value, walk
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.features.boxes import image_id
+from vlcli.images.boxes import image_id
 
 SAMPLE = 2000
 """Rows by which the naming of the picture files is recognised."""

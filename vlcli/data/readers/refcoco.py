@@ -12,7 +12,7 @@ from vlcli.data.plain_pickle import load_plain
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.features.boxes import BoxList, boxes_for, read_boxes
+from vlcli.images.boxes import BoxList, boxes_for, read_boxes
 
 
 class RefCOCO(Reader):

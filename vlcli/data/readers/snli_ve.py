@@ -12,7 +12,7 @@ from vlcli.data.files import read_json, read_lines, read_text
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.features.boxes import image_id
+from vlcli.images.boxes import image_id
 
 LABELS = ("contradiction", "neutral", "entailment")
 """In the order that ALBEF's head numbers them."""

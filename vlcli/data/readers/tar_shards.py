@@ -13,7 +13,7 @@ from vlcli.data.files import IMAGE_SUFFIXES, inside
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.features.shards import BadShardError, Member, members
+from vlcli.images.shards import BadShardError, Member, members
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
 NO_PICTURE, NO_CAPTION = "without a picture", "without a caption"

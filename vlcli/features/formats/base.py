@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.errors import DataError
-from vlcli.features.boxes import image_id
-from vlcli.features.images import BadImageError, read_size
 from vlcli.features.schema import DEFAULT_SET, Record
+from vlcli.images.boxes import image_id
+from vlcli.images.files import BadImageError, read_size
 
 _NUMBER = re.compile(r"(\d+)$")
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")

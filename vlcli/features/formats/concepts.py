@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.errors import DataError
-from vlcli.features.boxes import image_id
 from vlcli.features.concepts import CONCEPTS as SET
 from vlcli.features.concepts import WORDS, concept_record
 from vlcli.features.formats.base import Entry, Format, Options, Pictures, named_size
 from vlcli.features.schema import Record
+from vlcli.images.boxes import image_id
 
 _IMAGE = ("image_id", "file_name", "image", "id")
 _LIST = ("image_concepts", "concepts", "words")

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vlcli.features.boxes import BoxList, read_boxes
 from vlcli.features.formats.base import Entry, Format, Options, Pictures, named_size, size_facts
-from vlcli.features.labels import Labels, class_table, ids_used, numbered
 from vlcli.features.schema import Record
+from vlcli.images.boxes import BoxList, read_boxes
+from vlcli.images.labels import Labels, class_table, ids_used, numbered
 
 
 class Mattnet(Format):

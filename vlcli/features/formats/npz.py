@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vlcli.errors import DataError
-from vlcli.features.boxes import image_id
 from vlcli.features.formats.base import Entry, Format, Options, Pictures, named_size
 from vlcli.features.schema import Record
+from vlcli.images.boxes import image_id
 
 LABELS = {
     "classes": "objects_id",

@@ -1,0 +1,1 @@
+"""From a stage's section of a recipe to the objects that the stage needs: model, data, tokenizer, stores."""

@@ -1,0 +1,89 @@
+"""From the recipe's words to open data sets: the one way every stage does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vlcli import registry
+from vlcli.builders.context import StageContext
+from vlcli.data.answers import AnswerList
+from vlcli.data.reader import Reader
+from vlcli.errors import DataError, Problem, RecipeError
+from vlcli.progress import Progress, Silent
+from vlcli.recipe.components import split_options
+from vlcli.registry import Spec, as_spec
+
+
+def open_readers(specs: Sequence[Spec | str], root: Path, progress: Progress | None = None) -> list[Reader]:
+    """Data sets by the recipe's words.
+
+    ``weight`` says how often an epoch passes over one; of one that ``augments`` others, only the questions count whose
+    answers are in the table that the others give (:func:`keep_answered`); one with ``if_missing: skip`` is left out
+    where its files are not there, unless none would remain.
+
+    Raises:
+        DataError: a file is missing.
+    """
+    readers, absent = [], []
+    for entry in specs:
+        spec, options = split_options("datasets", as_spec(entry))
+        reader: Reader = registry.build("datasets", spec, root)
+        if options.get("if_missing") == "skip" and (lacking := missing(reader)):
+            (progress or Silent()).warn(f"{spec['name']} is left out: {lacking} is not there")
+            absent.append(lacking)
+            continue
+        reader.weight, reader.augments = float(options.get("weight", 1.0)), bool(options.get("augments", False))
+        reader.require()
+        readers.append(reader)
+    if absent and not readers:
+        raise DataError(
+            "None of the stage's data is there.", where=absent[0], hint="point `root` at the data: root=DATA"
+        )
+    return readers
+
+
+def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
+    """Keep the questions that have an answer in a table; their other answers are left out.
+
+    Answers are found as they are written, else in LXMERT's normalised form.
+    """
+    table, kept = AnswerList(tuple(answers)), []
+    for example in reader.examples():
+        given = example.targets.get("answers")
+        scores = given.items() if isinstance(given, dict) else ()
+        known = {answers[row]: score for answer, score in scores if (row := table.find(answer)) is not None}
+        if known:
+            kept.append(replace(example, targets={**example.targets, "answers": known}))
+    reader.restrict(kept)
+
+
+def missing(reader: Reader) -> Path | None:
+    """The first of a data set's files that is not there."""
+    return next((file for file in reader.files() if not file.exists()), None)
+
+
+def plain(spec: Any) -> Spec:
+    """A data entry without the mixture's own keys: what the reader itself takes."""
+    return split_options("datasets", as_spec(spec))[0]
+
+
+def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:
+    """Refuse to pre-train on a split that is for validation or testing.
+
+    Raises:
+        RecipeError: which, and where the recipe names it.
+    """
+    problems = []
+    for number, spec in enumerate(specs):
+        held: tuple[str, ...] = getattr(registry.load("datasets", spec["name"]), "held_out_splits", ())
+        split = spec.get("split", [])
+        named = sorted({split} & set(held)) if isinstance(split, str) else sorted(set(split) & set(held))
+        if named:
+            what = "a split for validation or testing is pre-trained on"
+            place = f"stages.{context.name}.data[{number}].split"
+            problems.append(Problem(place, what, got=", ".join(named), hint="name it in `validation` instead"))
+    if problems:
+        raise RecipeError(problems)

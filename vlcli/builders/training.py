@@ -1,0 +1,377 @@
+"""From a training stage's config and inputs to a learner and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from vlcli import registry
+from vlcli.builders.context import StageContext
+from vlcli.builders.readers import keep_answered, open_readers, refuse_held_out
+from vlcli.builders.resolve import choose_model, usual_data, usual_objectives
+from vlcli.builders.stores import Stores, open_stores, require_stores
+from vlcli.builders.tokenizers import make_tokenizer, refuse_endless, text_of
+from vlcli.data.pipeline import Pipeline
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Corruption
+from vlcli.data.transforms import Transform
+from vlcli.engine import processes
+from vlcli.engine.bundle import Bundle, find_bundle, read_bundle, read_weights, verified
+from vlcli.engine.learner import Learner, build_learner
+from vlcli.engine.weights import Loader, LoadReport
+from vlcli.errors import DataError, Problem, RecipeError
+from vlcli.features import FeatureStore
+from vlcli.nn.model import Facts, Model, Needs
+from vlcli.nn.slots import build_model
+from vlcli.nn.weights import read_weights as read_foreign
+from vlcli.recipe.schema import TextOptions, Training
+from vlcli.registry import Spec
+from vlcli.tasks.base import Task
+
+T = TypeVar("T")
+NO_WEIGHTS = ("extract", "make")
+"""Kinds of stages that ``from`` may name for their features or data, not for weights."""
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+
+
+@dataclass
+class Assembly:
+    """Everything a training stage needs.
+
+    Attributes:
+        learner: model and objectives, loaded.
+        data: training data.
+        validation: held-out data, or None.
+        tokenizer: or None where the model reads no text.
+        facts: sizes and answers.
+        task: of a fine-tuning, or None.
+        task_spec: the recipe's words on it.
+        model_spec: what builds the model.
+        objectives_specs: the recipe's entries.
+        text: how sentences become ids.
+        transform_spec: how pictures become pixels, or None.
+        report: what the weights came from; None: from scratch.
+    """
+
+    learner: Learner
+    data: Pipeline
+    validation: Pipeline | None
+    tokenizer: Any
+    facts: Facts
+    task: Task | None
+    task_spec: Spec | None
+    model_spec: Spec
+    objectives_specs: list[Spec]
+    text: TextOptions
+    transform_spec: Spec | None = None
+    report: LoadReport | None = None
+
+    @property
+    def text_options(self) -> dict[str, Any]:
+        """What a bundle keeps of the text options."""
+        return self.text.model_dump(exclude={"vocabulary"})
+
+
+@dataclass
+class Plan:
+    """A training stage's choices, before anything costs time.
+
+    Attributes:
+        config: the stage's section.
+        task: or None.
+        task_spec: or None.
+        sources: folders or files that weights come from.
+        bundle: config of the first that is a bundle.
+        model_spec: what builds the model.
+        objectives_specs: entries of the recipe, or the task's own.
+        text: how sentences become ids.
+        data_specs: data sets to train on.
+        transform_spec: how pictures become pixels, the stage's or its source's; or None.
+    """
+
+    config: Training
+    task: Task | None
+    task_spec: Spec | None
+    sources: list[Path]
+    bundle: Bundle | None
+    model_spec: Spec
+    objectives_specs: list[Spec]
+    text: TextOptions
+    data_specs: list[Spec] = field(default_factory=list)
+    transform_spec: Spec | None = None
+
+
+def assemble(context: StageContext) -> Assembly:
+    """Build everything: data first (they give the sizes), then model, objectives and weights.
+
+    Raises:
+        RecipeError: a choice is missing or does not fit another.
+        DataError: data, features or weights are missing or do not fit.
+    """
+    plan = choose(context)
+    needs = model_needs(plan)
+    if plan.config.kind == "pretrain":
+        refuse_held_out(context, plan.data_specs)
+    arrange = plan.task.arrange if plan.task is not None else list
+    arrange_training = plan.task.arrange_training if plan.task is not None else list
+    readers = arrange_training(open_readers(plan.data_specs, context.root, context.progress))
+    validation = arrange(open_readers(plan.config.validation, context.root))
+    tokenizer = make_tokenizer(context, plan) if needs.text else None
+    stores = open_stores(_feature_files(context, plan), needs) if needs.regions or needs.concepts else Stores()
+    facts = gather_facts(plan, readers, tokenizer, stores)
+    learner = build_learner(plan.model_spec, plan.objectives_specs, facts, seed=context.seed)
+    require_stores(stores, needs, context.name)
+    for objective in learner.objectives.values():
+        objective.study(readers, tokenizer, context.folder if processes.rank() == 0 else None)  # type: ignore[operator]
+    report = load_sources(learner, plan.sources, plan.config.allow_unmatched)
+    loads = _loads(plan.task, needs, learner)
+    facts_of_data = {"facts": facts, "missing": plan.config.missing, "seed": context.seed}
+    if not needs.pixels and plan.config.transform is None:  # that of a source which read pixels
+        plan.transform_spec = None
+    facts_of_data["transform"] = make_transform(plan.transform_spec, needs)
+    make = _pipelines(learner, tokenizer, stores, facts_of_data)
+    order = {"repeats": plan.config.repeats, "curriculum": plan.config.curriculum}
+    return Assembly(
+        learner=learner,
+        data=make(readers, training=True, needs=loads[0], **order),
+        validation=make(validation, plan.task is None, needs=loads[1]) if validation else None,
+        tokenizer=tokenizer,
+        facts=facts,
+        task=plan.task,
+        task_spec=plan.task_spec,
+        model_spec=plan.model_spec,
+        objectives_specs=plan.objectives_specs,
+        text=plan.text,
+        transform_spec=plan.transform_spec,
+        report=report,
+    )
+
+
+def choose(context: StageContext) -> Plan:
+    """Resolve what the recipe leaves open.
+
+    Raises:
+        RecipeError: no model, no data or no objectives are named.
+    """
+    config = context.config
+    assert isinstance(config, Training)
+    sources = [path for name, path in zip(config.source, context.sources(), strict=True) if _gives(context, name, path)]
+    found = next((path for path in sources if find_bundle(path) is not None), None)
+    bundle = None if found is None else read_bundle(found)
+    task_spec = config.task
+    task: Task | None = None if task_spec is None else registry.build("tasks", task_spec)
+    objectives = config.objectives or usual_objectives(task, task_spec)
+    model = choose_model(context, config, bundle)
+    data = list(config.data) or usual_data(task, task_spec)
+    text = config.text or text_of(bundle) or context.recipe.text
+    _refuse_gaps(context, model, objectives, data)
+    refuse_endless(context, text, task, objectives)
+    transform = config.transform or (None if bundle is None else bundle.transform_spec)
+    return Plan(config, task, task_spec, sources, bundle, model or {}, objectives, text, data, transform)
+
+
+def _gives(context: StageContext, name: str, path: Path) -> bool:
+    """Whether a source gives weights (features and data come by other ways)."""
+    return context.kinds.get(name) not in NO_WEIGHTS and path.suffix != ".h5"
+
+
+def _refuse_gaps(context: StageContext, model: Spec | None, objectives: list[Spec], data: list[Spec]) -> None:
+    place = f"stages.{context.name}"
+    problems = []
+    if not model or "name" not in model:
+        problems.append(Problem(f"{place}.model", "no model is named", hint="add `model: {name: ...}` to the recipe"))
+    if not objectives:
+        problems.append(Problem(f"{place}.objectives", "nothing to train on", hint="add `objectives:` or a `task:`"))
+    if not data:
+        problems.append(Problem(f"{place}.data", "no data are named", hint="add `data:` (vlcli ls datasets)"))
+    if problems:
+        raise RecipeError(problems)
+
+
+def model_needs(plan: Plan) -> Needs:
+    """What the model must be fed, asked before its data are there: of one without memory."""
+    facts = plan.bundle.facts if plan.bundle else Facts()
+    model: Model = without_memory(lambda: build_model(plan.model_spec, facts))
+    return model.needs()
+
+
+def _loads(task: Task | None, needs: Needs, learner: Learner) -> list[Needs]:
+    """What is loaded in training, and in validation."""
+    if task is not None:
+        return [task.needs(needs, training) for training in (True, False)]
+    if all(objective.text_alone for objective in learner.objectives.values()):
+        needs = replace(needs, regions=False, grid=None, concepts=False, pixels=False)
+    return [needs, needs]
+
+
+def make_transform(spec: Spec | None, needs: Needs) -> Transform | None:
+    """How a model's pictures become pixels; None where nothing is asked for.
+
+    Raises:
+        RecipeError: it is asked for, and the model reads no pixels.
+    """
+    if spec is not None and not needs.pixels:
+        raise RecipeError([Problem("transform", "the model reads no pixels, so nothing is transformed")])
+    made: Transform | None = None if spec is None else registry.build("transforms", spec, needs)
+    return made
+
+
+def without_memory(make: Callable[[], T]) -> T:
+    """What ``make`` builds, on the meta device; in earnest where its construction reads values."""
+    try:
+        with torch.device("meta"):
+            return make()
+    except RuntimeError as error:  # NotImplementedError is one
+        if "meta" not in str(error):
+            raise
+        return make()
+
+
+def _feature_files(context: StageContext, plan: Plan) -> list[Path]:
+    """The stores the stage names (or every extract stage before it made)."""
+    named = [n for n in plan.config.source if context.kinds.get(n) == "extract" or n.endswith(".h5")]
+    return context.feature_files(list(plan.config.features) or named)
+
+
+def gather_facts(plan: Plan, readers: list[Reader], tokenizer: Any, stores: Stores) -> Facts:
+    """The sizes that the data decide; what they leave open comes from the source, else from :class:`Facts`."""
+    store = stores.regions
+    facts = replace(plan.bundle.facts if plan.bundle else Facts(), text_length=plan.text.length)
+    if tokenizer is not None:
+        facts = replace(facts, **tokenizer.facts())
+    if store is not None:
+        facts = replace(facts, regions=store.max_regions, region_dim=store.dim)
+        facts = replace(facts, region_classes=_labels(store, "class"), region_attributes=_labels(store, "attribute"))
+    elif any(reader.class_names() for reader in readers):
+        facts = replace(facts, **_box_facts(readers))
+    if stores.concepts is not None:
+        facts = replace(facts, concepts=stores.words)
+    if tokenizer is not None and facts.concepts:
+        facts = replace(facts, concept_pieces=tuple(map(tokenizer.pieces, facts.concepts)))
+    labels = _answers(plan, [reader for reader in readers if not reader.augments])
+    for reader in readers:
+        if reader.augments:
+            keep_answered(reader, labels or facts.answers)
+    return replace(facts, answers=labels) if labels else facts
+
+
+def _answers(plan: Plan, readers: list[Reader]) -> tuple[str, ...]:
+    """The answer strings: the task's, else those of the first objective that has any."""
+    found = tuple(plan.task.labels(readers)) if plan.task is not None else ()
+    for spec in plan.objectives_specs:
+        found = found or tuple(registry.load("objectives", spec["name"]).labels(spec, readers))
+    return found
+
+
+def _box_facts(readers: list[Reader]) -> dict[str, Any]:
+    """Names and numbers of the classes and attributes of given boxes.
+
+    Raises:
+        DataError: data sets number their classes differently.
+    """
+    named = [reader for reader in readers if reader.class_names()]
+    first = max(named, key=lambda reader: len(reader.class_names()))
+    names = tuple(first.class_names())
+    for reader in named:
+        own = tuple(reader.class_names())
+        if own != names[: len(own)]:
+            raise DataError(
+                "Two data sets number the classes of their boxes differently.",
+                where=f"{first.label} and {reader.label}",
+                got=f"{', '.join(names[:4])} ... and {', '.join(own[:4])} ...",
+                expected="the same categories in the same order",
+            )
+    attributes = max((tuple(reader.attribute_names()) for reader in named), key=len)
+    return {
+        "region_classes": len(names),
+        "region_attributes": len(attributes),
+        "class_names": names,
+        "class_ids": tuple(first.class_ids()),
+        "attribute_names": attributes,
+    }
+
+
+def _labels(store: FeatureStore, what: str) -> int:
+    """How many classes or attributes a store knows: columns of their distribution, else those it names, or holds."""
+    columns = store.classes_count if what == "class" else store.attributes_count
+    field_name = "classes" if what == "class" else "attributes"
+    if columns or field_name not in store.fields:
+        return columns
+    tops = [part.block(field_name, 0, int(part.offsets[-1])).max(initial=-1) for part in store.parts()]
+    told = store.provenance.get("class_ids" if what == "class" else "attributes", ())
+    return max(int(max(tops, default=-1)) + 1, len(told))
+
+
+def load_sources(learner: Learner, sources: list[Path], allow_unmatched: list[str]) -> LoadReport | None:
+    """Fill the learner from bundles, checkpoints of other tools, or folders that hold one; None where none is named.
+
+    Raises:
+        DataError: there are no weights, or the backbone is not complete.
+    """
+    if not sources:
+        return None
+    loader = Loader(learner, allow_unmatched)
+    for path in sources:
+        folder = find_bundle(path)
+        if folder is not None:
+            loader.add(read_weights(folder), str(path), ours=True)
+        else:
+            loader.add(read_foreign(verified(_weight_file(path))), str(path), ours=False)
+    return loader.finish()
+
+
+def _weight_file(path: Path) -> Path:
+    if path.is_file():
+        return path
+    found = [path / name for name in WEIGHT_FILES if (path / name).is_file()]
+    if not found:
+        raise DataError(
+            "There are no weights here.",
+            where=str(path),
+            expected=f"a stage of this recipe, a model folder, {' or '.join(WEIGHT_FILES)}, or a file",
+        )
+    return found[0]
+
+
+def _pipelines(learner: Learner, tokenizer: Any, stores: Stores, facts: dict[str, Any]) -> Callable[..., Pipeline]:
+    """Makes the data of some readers, corrupted as the objectives ask unless told not to."""
+    corruptions = [found for name in learner.objectives for found in corruptions_of(learner, name, facts["facts"])]
+
+    def make(readers: list[Reader], corrupted: bool = True, **options: Any) -> Pipeline:
+        chosen = corruptions if corrupted else []
+        sources = {"store": stores.regions, "concepts": stores.concepts}
+        return Pipeline(readers, tokenizer=tokenizer, corruptions=chosen, **sources, **facts, **options)
+
+    return make
+
+
+def corruptions_of(learner: Learner, name: str, facts: Facts) -> list[Corruption]:
+    """How an objective changes samples, in each stretch of epochs with options of its own."""
+    part, objective = learner.parts[name], learner.objectives[name]
+    found: list[Corruption] = []
+    for start, end, own in part.options.phases():
+        if own:
+            with torch.random.fork_rng():  # heads that are made and thrown away must not move what is drawn later
+                objective = registry.build("objectives", {**part.spec, **own}, learner.model, facts)
+        corruption = objective.corruption()  # type: ignore[operator]
+        if corruption is not None:
+            corruption.from_epoch, corruption.until_epoch = start, end
+            found.append(corruption)
+    return found
+
+
+def check_task(task: Task | None, learner: Learner, stage: str) -> None:
+    """Refuse a task that asks for what the model cannot do.
+
+    Raises:
+        RecipeError: what it lacks.
+    """
+    lacking = sorted(task.requires - learner.model.capabilities) if task is not None else []
+    if lacking:
+        can = ", ".join(sorted(learner.model.capabilities)) or "nothing"
+        what = f"the task needs a model that can: {', '.join(lacking)}"
+        raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{type(learner.model).__name__} can: {can}")])

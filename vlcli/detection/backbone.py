@@ -1,0 +1,278 @@
+"""A convolutional (or patch) backbone with RoIAlign: images and boxes in, one vector per box out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import timm
+import torch
+import torchvision
+from torch import Tensor, nn
+from torchvision.ops import roi_align
+
+from vlcli.errors import ComponentError, UsageError
+from vlcli.nn.weights import WeightsReport, load_tensors, read_weights
+
+TINY = "tiny-conv"
+TINY_WIDTHS = (16, 32, 64, 96, 128)
+TINY_STRIDES = (2, 2, 1, 2, 1)
+TINY_CHANNELS = (16, 64, 128)
+"""Of the maps of stride 2, 4 and 8."""
+CAFFE_MEAN = (123.68, 116.779, 103.939)  # RGB order
+IMAGENET_MEAN = (123.675, 116.28, 103.53)
+IMAGENET_STD = (58.395, 57.12, 57.375)
+Head = Literal["c5", "c4-res5", "final"]
+_TIMM_SAYS = (AssertionError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ImportError)
+CLASSIFIERS = ("fc.*", "head.*", "classifier.*", "head_dist.*", "norm_pre.*")
+"""Tensors of published classifiers that a region feature does not need."""
+
+
+class RegionBackbone(nn.Module):
+    """Region features of a backbone.
+
+    Args:
+        arch: a torchvision ResNet (``resnet18`` ... ``resnext101_64x4d``), any timm model with feature maps, or
+            ``tiny-conv``, five small convolutions that a CPU trains in a minute.
+        layout: of a ResNet. ``torchvision``: stride in the 3x3 convolutions, RGB scaled by mean and deviation;
+            ``caffe``: stride in the first 1x1 convolutions, BGR in 0..255 minus the mean (He et al. 2016).
+        head: ``c5``: RoIAlign on the map after the last stage, mean over its cells; ``c4-res5``: RoIAlign on the map
+            before the last stage, that stage on each region, mean (Ren et al. 2015 as in ResNet detectors; ResNets
+            only); ``final``: RoIAlign on the map that a timm model's own classifier pools (EfficientNet's 1,280
+            channels, where its last stage has 320).
+        resolution: cells per side that RoIAlign makes; 0 for 7 with ``c5`` and 14 with ``c4-res5``.
+        sampling: RoIAlign's samples per side of a cell; 0 adapts to the box.
+
+    Attributes:
+        body: the backbone, under the names that its published weights use.
+        dim: width D of the features.
+        stride: pixels per cell of the map that regions are cut from.
+        fixed_size: the side of the only pictures that a timm model takes; 0 for any.
+        own_size: the side that a timm model was made for; 0 of others.
+
+    Raises:
+        ComponentError: there is no such backbone, or it gives no map of features.
+        UsageError: it has no such head or layout.
+    """
+
+    def __init__(
+        self,
+        *,
+        arch: str = "resnet50",
+        layout: Literal["torchvision", "caffe"] = "torchvision",
+        head: Head = "c5",
+        resolution: int = 0,
+        sampling: int = 2,
+    ) -> None:
+        super().__init__()
+        self.arch, self.layout, self.head, self.sampling = arch, layout, head, sampling
+        self.resolution = resolution or (14 if head == "c4-res5" else 7)
+        self.kind = _kind(arch)
+        self._check_options()
+        self.fixed_size = self.own_size = 0
+        self.body, self.dim, self.stride = self._build()
+        mean, std = _normalisation(self.kind, layout, self.body)
+        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
+
+    def _check_options(self) -> None:
+        if self.kind != "resnet" and (self.head == "c4-res5" or self.layout != "torchvision"):
+            got = f"{self.arch} has neither the head c4-res5 nor the layout caffe"
+            raise UsageError(got, expected="a ResNet for these")
+        if self.kind != "timm" and self.head == "final":
+            raise UsageError(f"{self.arch} has no head final", expected="a timm model for it, else c5")
+
+    def _build(self) -> tuple[nn.Module, int, int]:
+        if self.kind == "tiny":
+            return tiny_conv(), TINY_WIDTHS[-1], 8
+        if self.kind == "resnet":
+            body = resnet(self.arch, self.layout)
+            return body, _out_channels(body.layer4), 16 if self.head == "c4-res5" else 32
+        with _in_words(self.arch):
+            body, self.fixed_size = _timm(self.arch)
+            self.own_size = int(body.pretrained_cfg["input_size"][-1])
+            return body, *_probe(body, self.fixed_size or self.own_size, self.head)
+
+    def forward(self, images: Tensor, boxes: Sequence[Tensor]) -> Tensor:
+        """Features of every box.
+
+        Args:
+            images: RGB in 0..255 (B, 3, H, W).
+            boxes: per image x1 y1 x2 y2 in pixels of ``images`` (N_i, 4).
+
+        Returns:
+            One row per box, image after image (sum N_i, D).
+        """
+        maps = self.feature_map(images)  # (B, C, H / stride, W / stride)
+        scale = maps.shape[-1] / images.shape[-1] if self.kind == "timm" else 1.0 / self.stride
+        rois = [box.to(maps.dtype) for box in boxes]
+        regions = roi_align(maps, rois, self.resolution, scale, self.sampling, aligned=True)  # (N, C, r, r)
+        if self.head == "c4-res5":
+            regions = self.body.layer4(regions)  # (N, D, r / 2, r / 2)
+        return regions.mean(dim=(2, 3))
+
+    def feature_map(self, images: Tensor) -> Tensor:
+        """The map that regions are cut from (B, C, h, w)."""
+        x = (images.to(self.mean.dtype) - self.mean) / self.std
+        if self.kind == "tiny":
+            return self.body(x)
+        if self.kind == "timm":
+            return _last_map(self.body, x, self.head)
+        return resnet_stages(self.body, x.flip(1) if self.layout == "caffe" else x, last=self.head == "c5")
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        """The maps after all stages (B, C, h, w), finest first: of a ResNet strides 4, 8, 16 and 32.
+
+        Args:
+            images: RGB in 0..255 (B, 3, H, W).
+        """
+        x = (images.to(self.mean.dtype) - self.mean) / self.std
+        if self.kind == "tiny":
+            return _tiny_stages(self.body, x)
+        if self.kind == "timm":
+            with _in_words(self.arch):
+                return list(self.body.forward_intermediates(x, output_fmt="NCHW", intermediates_only=True))
+        body, found = self.body, []
+        x = body.maxpool(body.relu(body.bn1(body.conv1(x.flip(1) if self.layout == "caffe" else x))))
+        for stage in (body.layer1, body.layer2, body.layer3, body.layer4):
+            x = stage(x)
+            found.append(x)
+        return found
+
+    @torch.no_grad()
+    def stage_channels(self) -> tuple[int, ...]:
+        """The channels of these maps, by asking for one."""
+        if self.kind == "tiny":
+            return TINY_CHANNELS
+        side = self.fixed_size or 64
+        training = self.training
+        found = self.eval().stages(torch.zeros(1, 3, side, side, device=self.mean.device))
+        self.train(training)
+        return tuple(one.shape[1] for one in found)
+
+    def load(self, path: str | Path) -> WeightsReport:
+        """Load local weights completely; see :func:`vlcli.nn.weights.load_tensors`.
+
+        Takes a backbone's published file and the file of any trained model that holds a ``RegionBackbone``.
+        """
+        tensors = read_weights(path)
+        held = {name: name.split("body.", 1)[1] for name in tensors if name.startswith("body.") or ".body." in name}
+        renamed = {held.get(name, name): value for name, value in tensors.items()}
+        unneeded = [name for name in tensors if name not in held] if held else CLASSIFIERS
+        return load_tensors(self.body, renamed, path, unneeded)
+
+
+def _kind(arch: str) -> str:
+    if arch == TINY:
+        return "tiny"
+    if arch in torchvision.models.list_models() and arch.startswith(("resnet", "resnext", "wide_resnet")):
+        return "resnet"
+    if arch in timm.list_models() or arch.split(".", maxsplit=1)[0] in timm.list_models():
+        return "timm"
+    close = timm.list_models(f"*{arch[:6]}*")[:5]
+    hint = f"close by: {', '.join(close)}" if close else "see timm.list_models()"
+    raise ComponentError(
+        f"there is no backbone {arch!r}", expected="a torchvision ResNet, timm model or tiny-conv", hint=hint
+    )
+
+
+def tiny_conv() -> nn.Sequential:
+    """Five 3x3 convolutions with group normalisation (no batch statistics), stride 8, 128 channels."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for width, stride in zip(TINY_WIDTHS, TINY_STRIDES, strict=True):
+        conv = nn.Conv2d(channels, width, 3, stride, 1, bias=False)
+        layers += [nn.Sequential(conv, nn.GroupNorm(8, width), nn.ReLU(inplace=True))]
+        channels = width
+    return nn.Sequential(*layers)
+
+
+def _tiny_stages(body: nn.Module, x: Tensor) -> list[Tensor]:
+    found = []
+    for layer in body:  # type: ignore[attr-defined]
+        x = layer(x)
+        found.append(x)
+    return [found[number] for number in (0, 2, 4)]
+
+
+def resnet(arch: str, layout: str) -> nn.Module:
+    """A torchvision ResNet without its classifier, its stride where ``layout`` wants it."""
+    body = torchvision.models.get_model(arch, weights=None)
+    del body.fc
+    if layout == "caffe":
+        stride_in_1x1(body)
+    return body
+
+
+def stride_in_1x1(body: nn.Module) -> None:
+    """Move the stride of every bottleneck from its 3x3 to its first 1x1 convolution (the original, Caffe layout)."""
+    for block in body.modules():
+        if hasattr(block, "conv3") and hasattr(block, "downsample"):
+            block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride
+
+
+def resnet_stages(body: nn.Module, x: Tensor, last: bool = True) -> Tensor:
+    """A torchvision ResNet's map after its last stage (stride 32), or before it (stride 16)."""
+    x = body.maxpool(body.relu(body.bn1(body.conv1(x))))
+    x = body.layer3(body.layer2(body.layer1(x)))
+    return body.layer4(x) if last else x
+
+
+def _out_channels(stage: nn.Module) -> int:
+    return next(m.num_features for m in reversed(list(stage[-1].children())) if isinstance(m, nn.BatchNorm2d))
+
+
+def _timm(arch: str) -> tuple[nn.Module, int]:
+    """A timm model and the side it insists on (0: any)."""
+    try:
+        return timm.create_model(arch, pretrained=False, num_classes=0, dynamic_img_size=True), 0
+    except TypeError:  # only patch models know that option
+        body = timm.create_model(arch, pretrained=False, num_classes=0)
+    config = body.pretrained_cfg
+    return body, int(config["input_size"][-1]) if config.get("fixed_input_size") else 0
+
+
+@contextmanager
+def _in_words(arch: str) -> Iterator[None]:
+    """Say of a timm model that it cannot be used; what timm raises for that is of many kinds."""
+    try:
+        yield
+    except _TIMM_SAYS as error:
+        cause = str(error).split("\n", 1)[0]
+        raise ComponentError(
+            f"the timm model {arch} cannot be used as a backbone",
+            got=f"timm: {type(error).__name__}{': ' if cause else ''}{cause}",
+            expected="a model whose last map timm gives with its final norm (forward_intermediates, norm=True)",
+            hint="choose another arch: ResNets, ConvNeXt, EfficientNet, ViT, Swin and most others do",
+        ) from None
+
+
+@torch.no_grad()
+def _probe(body: nn.Module, side: int, head: str) -> tuple[int, int]:
+    """Channels and stride of the map that regions are cut from, by asking the model for one of a picture."""
+    training = body.training
+    shape = _last_map(body.eval(), torch.zeros(1, 3, side, side), head).shape
+    body.train(training)
+    return int(shape[1]), side // int(shape[-1])
+
+
+def _last_map(body: nn.Module, x: Tensor, head: str = "c5") -> Tensor:
+    if head == "c5" and hasattr(body, "forward_intermediates"):
+        return body.forward_intermediates(x, indices=1, norm=True, output_fmt="NCHW", intermediates_only=True)[-1]
+    maps = body.forward_features(x)
+    if maps.ndim != 4:
+        raise ComponentError(f"{type(body).__name__} gives no feature map", got=f"shape {tuple(maps.shape)}")
+    # Some models (Swin) keep the channels last.
+    return maps.permute(0, 3, 1, 2) if maps.shape[1] != body.num_features == maps.shape[-1] else maps
+
+
+def _normalisation(kind: str, layout: str, body: nn.Module) -> tuple[Sequence[float], Sequence[float]]:
+    """Mean and deviation of RGB in 0..255."""
+    if kind == "tiny":
+        return (127.5,) * 3, (127.5,) * 3
+    if kind == "resnet":
+        return (CAFFE_MEAN, (1.0,) * 3) if layout == "caffe" else (IMAGENET_MEAN, IMAGENET_STD)
+    config = body.pretrained_cfg
+    return [255 * value for value in config["mean"]], [255 * value for value in config["std"]]

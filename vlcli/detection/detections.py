@@ -1,0 +1,175 @@
+"""What a two-stage detector says of one image, in one convention for every detector, and the record made of it.
+
+Detectors differ in where they keep the background, in the widths of their boxes and in their heads; extractors turn
+what they get into :class:`Detections`, so that the rules of :mod:`vlcli.detection.selection` are written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vlcli.detection.extractor import Prepared, to_record
+from vlcli.features.schema import Record
+
+ClassProbs = Literal["none", "classes", "all"]
+"""Which class probabilities a store keeps: none, the C classes, or those and the background."""
+
+
+@dataclass
+class Detections:
+    """One image's proposals with what the detector's heads say of each.
+
+    Attributes:
+        boxes: proposals in pixels of the original image (N, 4).
+        features: one row per proposal (N, D).
+        probs: probabilities of the classes, background left out (N, C); they sum to 1 with ``background``.
+        background: probability of no class (N,).
+        regress: gives every class's refined box in pixels of the original image (N, C, 4); None for given boxes.
+        attributes: probabilities of the attributes, "none" left out (N, A); None without such a head.
+        background_first: whether the detector's own order puts the background before the classes.
+    """
+
+    boxes: Tensor
+    features: Tensor
+    probs: Tensor
+    background: Tensor
+    regress: Callable[[], Tensor] | None = None
+    attributes: Tensor | None = None
+    background_first: bool = False
+
+    def __len__(self) -> int:
+        """Number of proposals."""
+        return int(self.boxes.shape[0])
+
+    def stored_probs(self, kind: ClassProbs, rows: Tensor) -> Tensor | None:
+        """Class probabilities of ``rows`` as a store keeps them: (K, C), or (K, C + 1) in the detector's own order."""
+        if kind == "none":
+            return None
+        probs, background = self.probs[rows], self.background[rows, None]
+        if kind == "classes":
+            return probs
+        return torch.cat([background, probs] if self.background_first else [probs, background], 1)
+
+
+@dataclass
+class Selection:
+    """The boxes a rule keeps, in its order.
+
+    Attributes:
+        rows: which proposal each comes from (K,).
+        boxes: pixels of the original image (K, 4).
+        scores: what the rule ranked it by (K,).
+        classes: class of each (K,).
+        class_scores: probability of that class (K,).
+    """
+
+    rows: Tensor
+    boxes: Tensor
+    scores: Tensor
+    classes: Tensor
+    class_scores: Tensor
+
+
+class AttributeHead(nn.Module):
+    """Attributes of a region given its class (Anderson et al. 2018): embed the class, concatenate, one hidden layer.
+
+    Args:
+        dim: width of a region's feature.
+        classes: rows of the embedding, background included.
+        outputs: attributes, "none" included where the head has it.
+        embedding: width of the class embedding.
+        hidden: width of the hidden layer.
+    """
+
+    def __init__(self, dim: int, classes: int, outputs: int, embedding: int = 256, hidden: int = 512) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(classes, embedding)
+        self.hidden = nn.Linear(dim + embedding, hidden)
+        self.score = nn.Linear(hidden, outputs)
+
+    def forward(self, features: Tensor, classes: Tensor) -> Tensor:
+        """Logits of the attributes.
+
+        Args:
+            features: (N, D).
+            classes: the most likely class of each, background included, in the embedding's order (N,).
+        """
+        return self.score(self.hidden(torch.cat([features, self.embedding(classes)], 1)).relu())
+
+
+def apply_deltas(
+    deltas: Tensor,
+    boxes: Tensor,
+    weights: tuple[float, float, float, float],
+    *,
+    extra: int = 0,
+    inclusive: bool = False,
+) -> Tensor:
+    """Move boxes by what a regressor predicts (Girshick et al. 2014, appendix C).
+
+    Args:
+        deltas: dx, dy, dw, dh (N, ..., 4).
+        boxes: x1 y1 x2 y2, broadcast against ``deltas`` (N, ..., 4).
+        weights: what each delta was multiplied by in training.
+        extra: added to widths: 1 where a box's far corner is its last pixel (Caffe, Detectron), 0 where it is its edge.
+        inclusive: the moved far corner is a last pixel again (Detectron; the Caffe code leaves this out).
+    """
+    size = boxes[..., 2:] - boxes[..., :2] + extra
+    centre = boxes[..., :2] + 0.5 * size
+    scaled = deltas / deltas.new_tensor(weights)
+    centre = scaled[..., :2] * size + centre
+    size = scaled[..., 2:].clamp(max=MAX_LOG_SCALE).exp() * size
+    return torch.cat([centre - 0.5 * size, centre + 0.5 * size - float(inclusive)], -1)
+
+
+MAX_LOG_SCALE = float(np.log(1000.0 / 16))
+"""A box grows at most from 16 to 1,000 pixels, in every published detector."""
+
+
+def clip_boxes(boxes: Tensor, size: tuple[float, float], extra: int = 0) -> Tensor:
+    """Boxes cut to an image of ``size`` (height, width); with ``extra`` 1 the last pixel is the limit."""
+    height, width = size
+    limit = boxes.new_tensor([width, height, width, height]) - extra
+    return boxes.clamp(min=0).minimum(limit)
+
+
+def detection_record(
+    item: Prepared, found: Detections, kept: Selection | None, class_probs: ClassProbs, attributes: bool
+) -> Record:
+    """The record of one image.
+
+    Args:
+        item: the prepared image.
+        found: what the detector said.
+        kept: what a rule kept of it; None for given boxes, all of which stay.
+        class_probs: which class probabilities to store.
+        attributes: whether to store attributes.
+    """
+    rows = torch.arange(len(found), device=found.boxes.device) if kept is None else kept.rows
+    fields: dict[str, Any] = {"class_probs": found.stored_probs(class_probs, rows)}
+    if kept is None:
+        fields["class_scores"], fields["classes"] = _best(found.probs)
+    else:
+        fields |= {"scores": kept.scores, "classes": kept.classes, "class_scores": kept.class_scores}
+    if attributes and found.attributes is not None:
+        fields["attribute_scores"], fields["attributes"] = _best(found.attributes[rows])
+    arrays = {name: value.detach().cpu().numpy() for name, value in fields.items() if value is not None}
+    features = found.features[rows].float().cpu().numpy()
+    if kept is None:
+        return to_record(item, features, **arrays)
+    height, width = item.size
+    boxes = clip_boxes(kept.boxes.float().cpu(), (height, width)).numpy()  # rounding may leave by a hair
+    boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2])  # the last pixel of a box thinner than one lies before it
+    return Record(id=item.id, features=features, boxes=boxes, size=item.size, **arrays)
+
+
+def _best(probs: Tensor) -> tuple[Tensor, Tensor]:
+    """Highest probability and its column; the first of equal ones. Works for no rows."""
+    columns = probs.argmax(1) if len(probs) else torch.zeros(0, dtype=torch.int64, device=probs.device)
+    return probs.gather(1, columns[:, None])[:, 0], columns

@@ -1,0 +1,221 @@
+"""What an extractor is: (images, given boxes or none) -> records.
+
+A plugin subclasses :class:`Extractor`. Its keyword-only parameters are what a recipe may set. It prepares
+one image at a time in worker processes (a picklable :class:`Preparation`, which holds no weights) and
+extracts from a batch of prepared images on the device. Files, resuming and sharding are not its concern.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vlcli import __version__
+from vlcli.features.schema import DEFAULT_SET, Record
+from vlcli.images.boxes import BoxList
+from vlcli.images.labels import Labels
+
+
+@dataclass
+class Prepared:
+    """One image on its way to the device.
+
+    Attributes:
+        pixels: the resized image (3, h, w): uint8 RGB, or what the extractor's own preparation makes.
+        size: height and width of the original in pixels.
+        scale: (x, y) factors from original to resized pixels.
+        boxes: regions in original pixels, None where the extractor proposes them.
+        id: the image; filled in by the extraction.
+        record: its regions, for an extractor that reads them instead of pixels.
+    """
+
+    pixels: Tensor
+    size: tuple[int, int]
+    scale: tuple[float, float]
+    boxes: BoxList | None = None
+    id: str = ""
+    record: Record | None = None
+
+    def pin_memory(self) -> Prepared:
+        """With pixels in page-locked memory, as a loader asks for on a GPU machine."""
+        return replace(self, pixels=self.pixels.pin_memory())
+
+    def scaled_boxes(self) -> Tensor:
+        """The boxes in resized pixels (N, 4), float32."""
+        if self.boxes is None:
+            return torch.zeros(0, 4)
+        x, y = self.scale
+        return torch.from_numpy(self.boxes.boxes.astype(np.float32)) * torch.tensor([x, y, x, y])
+
+
+@dataclass
+class Preparation:
+    """Turn a decoded image into what an extractor takes: shorter side to ``short``, longer at most ``long``.
+
+    Attributes:
+        short: pixels of the shorter side; 0 keeps the original size.
+        long: most pixels of the longer side; 0 for no limit.
+        boxes: where regions come from: ``given``, ``grid``, ``given-or-grid`` or ``none`` (the extractor's own).
+        grid: rows and columns of a grid of boxes that tile the image.
+        limit: most boxes of an image, by score; None for all.
+        multiple: sides are rounded up to a multiple of this (patches of a transformer).
+        square: stretch to ``short`` by ``short`` instead (transformers with a fixed grid).
+    """
+
+    short: int = 600
+    long: int = 1000
+    boxes: str = "given"
+    grid: tuple[int, int] = (6, 6)
+    limit: int | None = None
+    multiple: int = 1
+    square: bool = False
+
+    def input_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width after resizing an image of ``size``."""
+        if self.square and self.short:
+            return self.short, self.short
+        height, width = size
+        factor = self.short / min(size) if self.short else 1.0
+        if self.long and max(size) * factor > self.long:
+            factor = self.long / max(size)
+
+        def side(pixels: int) -> int:
+            return max(1, -(-max(1, round(pixels * factor)) // self.multiple)) * self.multiple
+
+        return side(height), side(width)
+
+    def __call__(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
+        """Resize (bilinear, antialiased) and settle the regions.
+
+        Args:
+            image: upright 8-bit RGB.
+            boxes: given boxes in its pixels.
+
+        Raises:
+            ValueError: boxes are needed and not given, or were measured in an image of another size.
+        """
+        width, height = image.size
+        size = (height, width)
+        target = self.input_size(size)
+        if target != size:
+            image = image.resize((target[1], target[0]), Image.Resampling.BILINEAR)
+        pixels = torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).contiguous()  # (3, h, w)
+        return Prepared(pixels, size, (target[1] / width, target[0] / height), self._regions(size, boxes))
+
+    def _regions(self, size: tuple[int, int], boxes: BoxList | None) -> BoxList | None:
+        if self.boxes == "none":
+            return None
+        if self.boxes == "grid" or (boxes is None and self.boxes == "given-or-grid"):
+            return grid_boxes(size, self.grid)
+        if boxes is None:
+            raise ValueError("no boxes are given for this image")
+        if boxes.size is not None and tuple(boxes.size) != size:
+            theirs, ours = (f"{s[1]} x {s[0]}" for s in (boxes.size, size))
+            raise ValueError(f"its boxes were measured in an image of {theirs} pixels, the file has {ours}")
+        return boxes.top(self.limit).clipped(size)
+
+
+def grid_boxes(size: tuple[int, int], grid: tuple[int, int]) -> BoxList:
+    """Boxes that tile an image of ``size`` (height, width) in rows and columns, row by row."""
+    rows, columns = grid
+    y = np.linspace(0, size[0], rows + 1, dtype=np.float32)
+    x = np.linspace(0, size[1], columns + 1, dtype=np.float32)
+    tiles = [[x[j], y[i], x[j + 1], y[i + 1]] for i in range(rows) for j in range(columns)]
+    return BoxList(np.array(tiles, dtype=np.float32).reshape(-1, 4), size=size)
+
+
+class Extractor(ABC):
+    """Base of every extractor.
+
+    Attributes:
+        dim: width D of the features.
+        trained_on: what its weights learned from; ``untrained`` for random ones.
+        preparation: what worker processes do to an image.
+        device: where it runs.
+        batch_size: images at a time that suit it, where the recipe does not say.
+        weights_help: one line on where to get its weights, for whoever has none.
+    """
+
+    paper: ClassVar[str] = ""
+    weights_help: ClassVar[str] = ""
+    reads: Literal["pixels", "regions"] = "pixels"
+    """Whether it is given pictures, or the regions that another extraction stored (``features`` of the stage)."""
+    set: ClassVar[str] = DEFAULT_SET
+    """The box set it writes."""
+    dim: int
+    trained_on: str = "untrained"
+    preparation: Preparation
+    device: torch.device = torch.device("cpu")
+    batch_size: int = 8
+
+    @classmethod  # noqa: B027 (a hook, not a duty)
+    def rehearse(cls, parameters: Mapping[str, Any]) -> None:
+        """Asked before a recipe runs (on the meta device, without its weights) whether these parameters can work.
+
+        Args:
+            parameters: all of the extractor's parameters, what the recipe does not set at its default.
+
+        Raises:
+            ComponentError: they cannot.
+        """
+
+    def prepare(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
+        """Decode-side work on one image; runs in loader workers."""
+        return self.preparation(image, boxes)
+
+    @abstractmethod
+    def extract(self, batch: list[Prepared]) -> list[Record]:
+        """Features of prepared images that share one input size, on the device.
+
+        Args:
+            batch: prepared images.
+
+        Returns:
+            One record per image, in order; values of a record must not depend on the rest of the batch.
+        """
+
+    def provenance(self) -> dict[str, Any]:
+        """What the store remembers: name, parameters, ``weights_sha256``, ``trained_on``, kind of boxes, versions."""
+        return {
+            "extractor": type(self).__name__,
+            "boxes": self.preparation.boxes,
+            "trained_on": self.trained_on,
+            "versions": {"vlcli": __version__, "torch": torch.__version__},
+        }
+
+    def attach(self, labels: Labels) -> None:  # noqa: B027 (a hook, not a duty)
+        """Told, before the first picture, what the labels of the given boxes stand for (nothing where none are)."""
+
+    def notes(self) -> list[str]:
+        """Lines a user should see beside the result (how the weights loaded, that they are untrained)."""
+        return []
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move to a device."""
+        self.device = torch.device(device)
+        return self
+
+
+def to_record(item: Prepared, features: np.ndarray, **fields: Any) -> Record:
+    """The record of a prepared image with given boxes.
+
+    Args:
+        item: the image and its boxes.
+        features: one row per box (N, D).
+        fields: more per-row fields of the record.
+    """
+    boxes = item.boxes or BoxList(np.zeros((0, 4), np.float32))
+    given = {
+        "classes": boxes.classes,
+        "scores": boxes.scores,
+        "attributes": boxes.attributes,
+        "box_ids": boxes.box_ids,
+    }
+    return Record(id=item.id, features=features, boxes=boxes.boxes, size=item.size, **{**given, **fields})

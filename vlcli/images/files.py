@@ -1,0 +1,131 @@
+"""Open any image file a data set may contain, or say in one line why it cannot be used."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from vlcli.images.shards import read_member, split_path
+
+MAX_PIXELS = 178_956_970
+"""Largest image decoded: twice Pillow's own warning limit, where it too speaks of a decompression bomb."""
+_ORIENTATION = 0x0112
+
+
+class BadImageError(Exception):
+    """An image that cannot be used; the message is the reason, one line."""
+
+
+def read_size(path: Path, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | None = None) -> tuple[int, int]:
+    """Height and width of an image from its header, upright.
+
+    Args:
+        path: the file.
+        max_pixels: refuse larger ones.
+        raw: height and width that annotations were measured in, see :func:`open_image`.
+
+    Raises:
+        BadImageError: missing, empty, no image, or too large.
+    """
+    with _opened(path, max_pixels) as image:
+        width, height = image.size
+        turned = _turns(image, raw)
+    return (width, height) if turned else (height, width)
+
+
+def open_image(path: Path, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | None = None) -> Image.Image:
+    """Decode an image to 8-bit RGB, turned upright.
+
+    CMYK, palette, grey, transparent (the alpha channel is dropped) and 16-bit images are converted.
+    Only the first frame of an animation is used.
+
+    Args:
+        path: the file.
+        max_pixels: refuse larger ones.
+        raw: height and width that annotations were measured in. Where they are those of the stored, not of
+            the upright pixels, the annotator ignored the orientation tag and so does this function.
+
+    Raises:
+        BadImageError: missing, empty, truncated, no image, or too large.
+    """
+    with _opened(path, max_pixels) as image:
+        try:
+            image.load()
+            turned = _orientation(image) != 1 and not _keeps(image, raw)
+            return to_rgb(ImageOps.exif_transpose(image) if turned else image)
+        except Exception as error:  # decoders of damaged files raise whatever they meet
+            raise BadImageError(f"cannot be decoded: {error}") from None
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """An 8-bit RGB copy of an image of any mode."""
+    if image.mode.startswith("I") or image.mode == "F":
+        values = np.asarray(image, dtype=np.float64)
+        # Pillow would clip 16-bit values at 255; a full range becomes 0..255 instead.
+        scale = 257.0 if image.mode.startswith("I;16") or values.max(initial=0) > 255 else 1.0
+        image = Image.fromarray(np.clip(values / scale, 0, 255).round().astype(np.uint8))
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+def _opened(path: Path, max_pixels: int) -> Image.Image:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(_source(path))
+    except FileNotFoundError:
+        raise BadImageError("the file does not exist") from None
+    except UnidentifiedImageError:
+        raise BadImageError("not an image in a known format") from None
+    except Image.DecompressionBombError as error:
+        raise BadImageError(f"too large: {error}") from None
+    except BadImageError:
+        raise
+    except Exception as error:  # as above
+        raise BadImageError(f"cannot be opened: {error}") from None
+    width, height = image.size
+    if width * height > max_pixels:
+        image.close()
+        raise BadImageError(f"too large: {width} x {height} pixels, at most {max_pixels} are decoded")
+    return image
+
+
+def _source(path: Path) -> Path | BinaryIO:
+    """The file, or the bytes of a path that leads into a shard."""
+    try:
+        empty = path.stat().st_size == 0
+    except NotADirectoryError:
+        inner = split_path(path)
+        if inner is None:
+            raise FileNotFoundError(path) from None
+        data = read_member(*inner)
+        if data:
+            return io.BytesIO(data)
+        empty = True
+    if empty:
+        raise BadImageError("the file is empty")
+    return path
+
+
+def _keeps(image: Image.Image, raw: tuple[int, int] | None) -> bool:
+    """Whether annotations were measured in the stored pixels of an image whose tag would turn it."""
+    width, height = image.size
+    return raw is not None and _orientation(image) >= 5 and width != height and tuple(raw) == (height, width)
+
+
+def _turns(image: Image.Image, raw: tuple[int, int] | None) -> bool:
+    return _orientation(image) >= 5 and not _keeps(image, raw)
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        value = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # a damaged tag turns nothing
+        return 1
+    return value if isinstance(value, int) else 1

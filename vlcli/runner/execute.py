@@ -1,0 +1,233 @@
+"""Runs one stage: prepares its folder and context, calls its kind, writes its record, says how it ended."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from vlcli.builders.context import StageContext, StageResult
+from vlcli.errors import VlcliError
+from vlcli.progress import Progress
+from vlcli.recipe import artifacts, digests, keys, ledger, litter, wiring
+from vlcli.recipe.ledger import Record
+from vlcli.recipe.plan import Options, Planner, Step
+from vlcli.runner import ranks
+
+
+@dataclass
+class Outcome:
+    """How one stage ended.
+
+    Attributes:
+        name: the stage.
+        kind: its kind.
+        action: what was done: see ``vlcli.recipe.plan``.
+        status: ``done``, ``failed``, ``blocked`` or ``skipped`` (passed over).
+        why: in a few words.
+        folder: its artifact.
+        seconds: time spent now.
+        metrics: its numbers.
+        notes: lines for the user.
+        error: what went wrong.
+    """
+
+    name: str
+    kind: str
+    action: str
+    status: str
+    why: str
+    folder: Path
+    seconds: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    error: Exception | None = None
+
+
+Execute = Callable[[Planner, Step, dict[str, Step], Progress], Record]
+"""Runs one stage and returns its finished record."""
+
+
+def settle(planner: Planner, states: dict[str, Step], name: str, progress: Progress, run: Execute) -> Outcome:
+    """Carry out what was decided for one stage; ``states`` then says what came of it."""
+    step = states[name]
+    started = time.monotonic()
+    error: Exception | None = None
+    if step.action == "reuse":
+        _point_at(step)
+    elif step.works:
+        if planner.options.check:  # a worker process: its parent has said so
+            progress.info(f"{name}: {step.action} ({step.why})")
+        try:
+            step.record = run(planner, step, states, progress)
+            step.artifact = step.folder
+        except Exception as fault:
+            if ranks.several() and step.kind in ranks.JOINT:
+                raise  # the others wait inside this stage: only the end of this process lets the launcher end them
+            error = _disk_full(fault, step.folder)
+            step.action, step.why = "blocked", f"{name} failed"
+    return _outcome(step, error, time.monotonic() - started)
+
+
+def _outcome(step: Step, error: Exception | None, seconds: float) -> Outcome:
+    status = {"blocked": "blocked", "outside": "blocked", "passed": "skipped"}.get(step.action, "done")
+    folder, record = step.artifact or step.folder, step.record
+    outcome = Outcome(step.name, step.kind, step.action, "failed" if error else status, step.why, folder, error=error)
+    outcome.seconds = seconds if step.works or error else 0.0
+    if record is not None:
+        outcome.metrics, outcome.notes = dict(record.metrics), list(record.notes)
+    return outcome
+
+
+def _disk_full(fault: Exception, folder: Path) -> Exception:
+    if isinstance(fault, OSError) and fault.errno == errno.ENOSPC:
+        return VlcliError(
+            "The disk is full.",
+            where=str(folder),
+            got=str(fault),
+            hint="free some space and run the same command again: it goes on from what is finished",
+        )
+    return fault
+
+
+def execute(planner: Planner, step: Step, states: dict[str, Step], progress: Progress) -> Record:
+    """Run one stage in this process, its ``stage.json`` kept throughout."""
+    with ledger.locked(step.folder), _made_room(step, planner.options, progress) as (resume, replaces):
+        context = context_of(planner, step.name, states, progress)
+        context.resume = resume
+        record = _begin(planner, step, states, context, replaces)
+        started = time.monotonic()
+        try:
+            if ranks.several() and step.kind in ranks.JOINT:
+                ranks.announce(context)
+            module = importlib.import_module(f"vlcli.stages.{step.kind}")
+            result: StageResult = module.run(context)
+        except Exception as fault:
+            record.status, record.error = "failed", str(fault) or type(fault).__name__
+            record.finished, record.seconds = _now(), time.monotonic() - started
+            _write_quietly(step.folder, record)
+            raise
+        _finish(record, result, time.monotonic() - started)
+        record.sizes = artifacts.sizes(step.folder, record.files)
+        ledger.write(step.folder, record)
+        litter.sweep_replaced(step.folder, record)
+        return record
+
+
+@contextmanager
+def _made_room(step: Step, options: Options, progress: Progress) -> Iterator[tuple[bool, str]]:
+    """Move what another key or ``--force`` leaves behind aside; yields whether to resume, and what will be replaced.
+
+    What a forced run replaces is removed once the new artifact stands; anything else stays as ``<stage>.old-N``.
+    """
+    litter.sweep_stage(step.folder)
+    old = ledger.read(step.folder)
+    same = old is not None and old.key == step.key and options.resume and not options.force
+    if same and old is not None and (old.status != "done" or step.goes_on):
+        yield True, old.replaces
+        return
+    moved = ledger.aside(step.folder)
+    if moved is not None and (old is None or step.lost):
+        progress.info(f"{step.name}: what was in the folder is kept as {moved.name}")
+    step.folder.mkdir(parents=True, exist_ok=True)
+    forced = moved is not None and options.force and old is not None and old.key == step.key
+    yield False, moved.name if forced and moved is not None else ""
+
+
+def _begin(planner: Planner, step: Step, states: dict[str, Step], context: StageContext, replaces: str = "") -> Record:
+    recipe = planner.resolved.recipe
+    stage = recipe.stages[step.name]
+    inputs = {}
+    for name in (*planner.graph[step.name].named, *step.implied):
+        other = states[name]
+        if other.record is not None and other.artifact is not None:
+            inputs[name] = {"fingerprint": other.record.fingerprint, "path": str(other.artifact.absolute())}
+    made = [Path(row["path"]) for row in inputs.values()]
+    places = [wiring.find_place(value, context.root) for value in planner.graph[step.name].paths]
+    files = keys.data_files(recipe, step.name, context.root) + [place for place in places if place is not None]
+    outside = [file for file in files if not any(file.absolute().is_relative_to(folder) for folder in made)]
+    record = Record(step.name, step.kind, "running", step.key, stage.model_dump(by_alias=True, mode="json"), inputs)
+    known = [row for made in planner.elsewhere.values() for _, other in made for row in other.data]
+    record.data = digests.data_digests([file for file in outside if file.exists()], known)
+    record.replaces = replaces
+    record.root, record.recipe = str(context.root.absolute()), planner.resolved.reference
+    if hasattr(stage, "features"):
+        record.features = [str(path.absolute()) for path in context.feature_files(stage.features)]
+    record.seed = context.seed if step.kind in keys.SEEDED else None
+    record.versions, record.started = _versions(planner, step.name), _now()
+    ledger.write(step.folder, record)
+    return record
+
+
+def _finish(record: Record, result: StageResult, seconds: float) -> None:
+    record.status, record.finished, record.seconds = "done", _now(), seconds
+    record.metrics, record.files = result.metrics, result.files
+    record.notes, record.facts = result.notes, dict(result.facts)
+
+
+def _write_quietly(folder: Path, record: Record) -> None:
+    """On a full disk the failure itself must still be told."""
+    try:
+        ledger.write(folder, record)
+    except OSError:
+        return
+
+
+def context_of(planner: Planner, name: str, states: dict[str, Step], progress: Progress) -> StageContext:
+    """What a stage is handed."""
+    recipe = planner.resolved.recipe
+    stage = recipe.stages[name]
+    earlier = list(planner.graph)[: list(planner.graph).index(name)]
+    ready = {n: states[n].artifact for n in earlier if n in states and states[n].ready}
+    waited = {*planner.graph[name].named, *states[name].implied} if name in states else set(planner.graph[name].stages)
+    # Only what it waits for: which other stages happen to be finished must not matter when several run at a time.
+    below = wiring.ancestors(planner.graph, list(waited))
+    inputs = {n: path for n, path in ready.items() if n in below and path is not None}
+    kinds = {n: recipe.stages[n].kind for n in planner.graph if n in waited or n == name or n not in earlier}
+    return StageContext(
+        recipe=recipe,
+        name=name,
+        config=stage,
+        folder=planner.folder / name,
+        inputs=inputs,
+        root=wiring.root_folder(recipe, stage, inputs),
+        seed=keys.seed_of(recipe, stage),
+        device=planner.options.device or stage.device or "auto",
+        progress=progress,
+        resume=planner.options.resume,
+        kinds=kinds,
+    )
+
+
+def _point_at(step: Step) -> None:
+    """Leave a ``stage.json`` in this run that leads to the artifact another run made."""
+    assert step.artifact is not None
+    assert step.record is not None
+    record = Record(**{**vars(step.record), "stage": step.name})
+    with ledger.locked(step.folder):
+        if ledger.read(step.folder) is not None:
+            ledger.aside(step.folder)
+        record.artifact = os.path.relpath(step.artifact, step.folder)
+        ledger.write(step.folder, record)
+
+
+def _versions(planner: Planner, name: str) -> dict[str, str]:
+    found = {"python": sys.version.split()[0]}
+    for package in ("torch", "torchvision", "timm", "numpy"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found | keys.packages(planner.resolved.recipe, name)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")

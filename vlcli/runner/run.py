@@ -1,0 +1,94 @@
+"""Runs a recipe: plans, validates what will run, then stage after stage (or several at a time)."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from vlcli.progress import Progress, Silent
+from vlcli.recipe import ledger, litter
+from vlcli.recipe import plan as planning
+from vlcli.recipe.load import Resolved
+from vlcli.recipe.plan import Options, Planner, Step
+from vlcli.runner import ranks
+from vlcli.runner.execute import Outcome, execute, settle
+
+
+def run_recipe(resolved: Resolved, options: Options, progress: Progress | None = None) -> list[Outcome]:
+    """Do what the plan says; a stage that fails stops those that build on it, the others go on.
+
+    Args:
+        resolved: a checked recipe.
+        options: how to run.
+        progress: where to report.
+
+    Raises:
+        RecipeError: deep validation found faults; nothing was run.
+    """
+    progress = progress or Silent()
+    if ranks.several() and not ranks.is_first():
+        ranks.follow(resolved, options)
+        return []
+    planner, steps = planning.make(resolved, options)
+    if _tidy(planner, progress):
+        planner, steps = planning.make(resolved, options)
+    working = [step.name for step in steps if step.works]
+    held_up = [step.name for step in steps if step.action == "blocked"]
+    if options.check and (working or held_up):
+        from vlcli.runner.preflight import preflight
+
+        preflight(planner, steps, working + held_up, progress)
+    if working:
+        _keep_recipe(planner)
+    if ranks.several():
+        return _run_first_of_ranks(planner, [step.name for step in steps], progress)
+    jobs = options.jobs or resolved.recipe.jobs
+    if jobs > 1 and len(working) > 1:
+        from vlcli.runner.parallel import run_parallel
+
+        return run_parallel(planner, [step.name for step in steps], jobs, progress)
+    return _run_sequential(planner, [step.name for step in steps], progress)
+
+
+def _tidy(planner: Planner, progress: Progress) -> bool:
+    """Mend damaged records and sweep what kills left; says whether the plan may have changed."""
+    litter.sweep_run(planner.folder)
+    told = []
+    for name in planner.graph:
+        folder = planner.folder / name
+        if not ledger.has_record(folder) or ledger.is_held(folder):
+            continue
+        told.append(ledger.heal(folder))
+        litter.sweep_replaced(folder, ledger.read(folder))
+    for line in filter(None, told):
+        progress.warn(line)
+    return any(told)
+
+
+def _run_sequential(planner: Planner, names: list[str], progress: Progress) -> list[Outcome]:
+    states: dict[str, Step] = {}
+    outcomes = []
+    for name in planner.graph:
+        states[name] = planner.decide(name, states)
+        if name in names:
+            outcomes.append(settle(planner, states, name, progress, execute))
+    return outcomes
+
+
+def _run_first_of_ranks(planner: Planner, names: list[str], progress: Progress) -> list[Outcome]:
+    """Rank 0's run: the other processes wait for its word before every training stage."""
+    with ranks.joined(planner.options.device):
+        outcomes = _run_sequential(planner, names, progress)
+        ranks.announce(None)
+    return outcomes
+
+
+def _keep_recipe(planner: Planner) -> None:
+    """Write the resolved recipe into the run's folder, for people."""
+    from vlcli.recipe.dump import to_yaml
+
+    planner.folder.mkdir(parents=True, exist_ok=True)
+    # Stages that run side by side write it at the same time, each beside under a name of its own.
+    beside = planner.folder / f".recipe.yaml.{os.getpid()}-{threading.get_ident()}"
+    beside.write_text(to_yaml(planner.resolved.document.value), encoding="utf-8")
+    beside.replace(planner.folder / "recipe.yaml")

@@ -1,0 +1,1 @@
+"""Tools beside the stages: parameter counts, data statistics, search indexes, result tables."""
