@@ -90,7 +90,7 @@ DEFAULT = ["none, fused", "none, explicit", "bias K", "K", "QK", "QKV", "naive K
 
 def build(name: str, options: argparse.Namespace) -> Callable[[], None]:
     """One step of a model, ready to be called."""
-    from vlcli_irpe import DeiT
+    from vlcli_deit import DeiT
 
     torch.manual_seed(0)
     model = DeiT(Facts(), size=options.model, image_size=options.size, position=MODELS[name], drop_path=0.0)

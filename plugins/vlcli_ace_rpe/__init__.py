@@ -1,18 +1,13 @@
 """ACE-RPE: anchor-based relative positions between words and pictures."""
 
 from vlcli_ace_rpe.alignment import AnchorAlignment
-from vlcli_ace_rpe.distillation import DistilledMLM, MomentumContrast
 from vlcli_ace_rpe.encoding import ACERPE
-from vlcli_ace_rpe.model import ALBEF
 from vlcli_ace_rpe.path import min_plus, shortest_paths, shortest_paths_between
 from vlcli_ace_rpe.similarity import distance, grouped_cosine, log_distance
 
 __all__ = [
     "ACERPE",
-    "ALBEF",
     "AnchorAlignment",
-    "DistilledMLM",
-    "MomentumContrast",
     "distance",
     "grouped_cosine",
     "log_distance",

@@ -13,7 +13,7 @@ from torch import Tensor
 from vlcli.nn import Facts, Model, States, Step
 from vlcli.objectives import Mean, Outcome
 from vlcli.objectives.contrast import Known
-from vlcli_ace_rpe.distillation import MomentumContrast
+from vlcli.objectives.momentum_contrast import MomentumContrast
 from vlcli_ace_rpe.similarity import working
 
 

@@ -1,28 +1,21 @@
-"""iRPE (Wu et al., ICCV 2021): image relative position encodings, and the models they were shown on."""
+"""iRPE (Wu et al., ICCV 2021): image relative position encodings, and those they are compared with."""
 
 from vlcli_irpe.buckets import BucketRule, clip, piecewise, ratio_for
-from vlcli_irpe.deit import DeiT
-from vlcli_irpe.detr import DETR, DetrSine
 from vlcli_irpe.earlier import SASA, Huang, Shaw, TransformerXL
 from vlcli_irpe.equip import equip
 from vlcli_irpe.irpe import IRPE
 from vlcli_irpe.lookup import BucketPosition, Plan
 from vlcli_irpe.modern import ConvolutionalGenerator, LogCPB, RoPE2D, SwinBias
-from vlcli_irpe.names import from_timm, to_timm
 from vlcli_irpe.places import CACHE, GridPlace, Ids, bucket_ids, grid_ids
-from vlcli_irpe.swin import Swin
 from vlcli_irpe.terms import bucket_sums, by_key, by_query
 
 __all__ = [
     "CACHE",
-    "DETR",
     "IRPE",
     "SASA",
     "BucketPosition",
     "BucketRule",
     "ConvolutionalGenerator",
-    "DeiT",
-    "DetrSine",
     "GridPlace",
     "Huang",
     "Ids",
@@ -30,7 +23,6 @@ __all__ = [
     "Plan",
     "RoPE2D",
     "Shaw",
-    "Swin",
     "SwinBias",
     "TransformerXL",
     "bucket_ids",
@@ -39,9 +31,7 @@ __all__ = [
     "by_query",
     "clip",
     "equip",
-    "from_timm",
     "grid_ids",
     "piecewise",
     "ratio_for",
-    "to_timm",
 ]

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.export.base import Exported, Exporter, Trained
+from vlcli.nn import Model
 from vlcli.nn.weights import read_weights
 from vlcli.progress import Progress
-from vlcli_irpe.deit import DeiT
-from vlcli_irpe.detr import DETR
-from vlcli_irpe.detr_names import to_released
-from vlcli_irpe.names import to_timm
-
-Names = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 
 
 class ReleasedNames(Exporter):
@@ -46,7 +42,7 @@ class ReleasedNames(Exporter):
         """
         model = trained.model
         own = model.state_dict()
-        made = {name: value.detach().cpu().contiguous() for name, value in _names(model)(own).items()}
+        made = {name: value.detach().cpu().contiguous() for name, value in _released(model, own).items()}
         final = folder / f"model.{self.file}"
         beside = final.with_name(f".{final.name}.part")
         if self.file == "pth":
@@ -60,11 +56,10 @@ class ReleasedNames(Exporter):
         return Exported({"model": final.name}, [note], {"max_weight_change": lost})
 
 
-def _names(model: object) -> Names:
-    if isinstance(model, DeiT):
-        return to_timm
-    if isinstance(model, DETR):
-        return to_released
+def _released(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    with suppress(NotImplementedError):
+        if isinstance(model, Model):
+            return model.released_state(state)
     raise ComponentError(
         "The release has no names for this model.",
         where="exporter irpe-names",

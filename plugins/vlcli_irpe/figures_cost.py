@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import torch
 
+from vlcli import registry
 from vlcli.drawings import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
 from vlcli.errors import UsageError
 from vlcli.nn import Facts
 from vlcli.nn.count import model_macs
 from vlcli.registry import Spec
-from vlcli_irpe.deit import DeiT
 
 SIDES = {"K": ["key"], "QK": ["query", "key"], "QKV": ["query", "key", "value"]}
 ENCODINGS: dict[str, Spec | None] = {
@@ -90,9 +90,9 @@ class ExtraMacs(Drawing):
             extra[f"{label}, per pair"] = len(label) * layers * tokens**2 * dim
         return {"resolution": pixels, "tokens": tokens, "none": bare, "extra": extra}
 
-    def _macs(self, pixels: int, position: Spec | None) -> tuple[int, DeiT]:
+    def _macs(self, pixels: int, position: Spec | None) -> tuple[int, Any]:
         with torch.device("meta"):
-            model = DeiT(Facts(), size=self.size, image_size=pixels, position=position)
+            model = deit(size=self.size, image_size=pixels, position=position)
         return sum(model_macs(model, model.needs(), model.facts).values()), model
 
 
@@ -216,10 +216,15 @@ class Speed(Drawing):
         return figure
 
 
+def deit(**options: Any) -> Any:
+    """The registered model ``deit`` for ImageNet's classes, with these options."""
+    return registry.build("models", {"name": "deit", **options}, Facts())
+
+
 def step_of(trial: Trial, name: str) -> Callable[[], None]:
     """One step of DeiT with an encoding, ready to be called."""
     torch.manual_seed(0)
-    model = DeiT(Facts(), size=trial.size, image_size=trial.pixels, position=ENCODINGS[name], drop_path=0.0)  # type: ignore[arg-type]
+    model = deit(size=trial.size, image_size=trial.pixels, position=ENCODINGS[name], drop_path=0.0)
     dtype = getattr(torch, trial.dtype)
     model = model.to(trial.device, dtype).train(trial.train)
     pixels = torch.randn(trial.batch, 3, trial.pixels, trial.pixels, device=trial.device, dtype=dtype)

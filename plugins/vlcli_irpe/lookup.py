@@ -193,6 +193,19 @@ class BucketPosition(PairwisePosition):
             total = plus(total, sums[..., : table.shape[-2]] @ table.to(weights.dtype))
         return total
 
+    def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
+        """Tables with or without the bucket of pairs off the plane, made to fit.
+
+        A missing bucket is filled with zeros, as tables start; a superfluous one is dropped.
+        """
+        if ".lookup_table_" not in name or value.dim() != wanted.dim():
+            return value
+        differing = [axis for axis, (a, b) in enumerate(zip(value.shape, wanted.shape, strict=True)) if a != b]
+        if len(differing) != 1 or differing[0] == 0:
+            return value
+        axis = differing[0]
+        return _with_buckets(name, value, axis, wanted.shape[axis], report)
+
     def scores(self, tokens: Tensor, table: Tensor, state: Ids) -> Tensor:
         """What each token gives each bucket: (B, H, T, K), or (1, H, T, K) in bias mode, already scaled."""
         table = table.to(tokens.dtype) * self.scale
@@ -203,6 +216,18 @@ class BucketPosition(PairwisePosition):
         else:
             z = tokens @ table
         return with_blank(z) if self.plan.off_plane == "nothing" and state.outside else z
+
+
+def _with_buckets(name: str, value: Tensor, axis: int, needs: int, report: list[str]) -> Tensor:
+    """The table with one bucket fewer or more along ``axis``, where that gives ``needs`` of them."""
+    if value.shape[axis] == needs + 1:
+        report.append(f"{name}: the bucket of pairs off the plane dropped")
+        return value.narrow(axis, 0, needs)
+    if value.shape[axis] == needs - 1:
+        report.append(f"{name}: a zero bucket for pairs off the plane added")
+        blank = value.new_zeros(*value.shape[:axis], 1, *value.shape[axis + 1 :])
+        return torch.cat([value, blank], axis)
+    return value
 
 
 def plus(total: Tensor | None, term: Tensor) -> Tensor:

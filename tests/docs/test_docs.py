@@ -148,7 +148,7 @@ def test_a_name_used_twice_is_told_apart(quickstart, tmp_path):
     path = recipe(tmp_path, quickstart, "deit", keep=("bag",))
     refused = vlcli(tmp_path, "validate", path, python=python)
     assert refused.code == 4
-    for word in ("copy-cat (copy_cat:Copy)", "vlcli (vlcli_irpe:DeiT)", "copy-cat:deit or vlcli:deit"):
+    for word in ("copy-cat (copy_cat:Copy)", "vlcli (vlcli_deit:DeiT)", "copy-cat:deit or vlcli:deit"):
         assert word in refused.err
     ended = vlcli(tmp_path, "run", path, "stages.bag.model.name=copy-cat:deit", "--json", python=python)
     assert ended.code == 0, ended.err

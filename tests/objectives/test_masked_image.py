@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from tiny_batches import SMALL, make_text
-from vlcli_irpe import DeiT
+from vlcli_deit import DeiT
 from vlcli_vlmo import VLMo
 
 from vlcli.engine.learner import build_learner

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from vlcli_backbone import RegionClassifier
-from vlcli_irpe import DeiT, Swin
+from vlcli_deit import DeiT
+from vlcli_swin import Swin
 from vlcli_vlmo import VLMo
 
 from vlcli import registry

@@ -11,6 +11,7 @@ The public names, by module:
     cache       KeyValueCache: incremental decoding
     packing     Packing: batches without their padding
     blocks      AttentionBlock, FeedForward, TransformerLayer, Stack, BlockStyle
+    fitting     fit_weights: weights of a checkpoint fitted to a model
     embeddings  TextEmbeddings, FeatureEmbeddings, Pooler
     heads       build_head, register_head, HEADS
     model       Model, Facts, Needs, States, Fused, Recorder, initialise, init_scale
@@ -33,10 +34,13 @@ from vlcli.nn.blocks import (
 )
 from vlcli.nn.cache import KeyValueCache
 from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, hide, text_layout
+from vlcli.nn.fitting import fit_weights
 from vlcli.nn.heads import HEADS, HeadTransform, build_head, register_head
 from vlcli.nn.layout import CONCEPT, IMAGE, TEXT, Layout
 from vlcli.nn.mask import AttentionMask
 from vlcli.nn.model import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
     Detections,
     Facts,
     Fused,
@@ -59,6 +63,8 @@ __all__ = [
     "CONCEPT",
     "HEADS",
     "IMAGE",
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
     "TEXT",
     "VIT_STYLE",
     "WORDS",
@@ -104,6 +110,7 @@ __all__ = [
     "build_model",
     "build_positions",
     "chosen",
+    "fit_weights",
     "geometry",
     "hide",
     "init_scale",

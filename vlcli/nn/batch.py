@@ -13,6 +13,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from vlcli.errors import DataError
+
 
 @dataclass
 class Tensors:
@@ -198,6 +200,19 @@ class Images(Tensors):
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def pixels_for(self, model: str) -> Tensor:
+        """The pixels (M, 3, H, W) that a model reads.
+
+        Args:
+            model: its registered name, for the message.
+
+        Raises:
+            DataError: the data give none.
+        """
+        if self.pixels is None:
+            raise DataError("The model reads pixels, and the data give none.", where=f"model {model}")
+        return self.pixels.images
 
 
 @dataclass

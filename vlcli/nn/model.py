@@ -64,6 +64,10 @@ class Facts:
     concept_pieces: tuple[tuple[int, ...], ...] = ()
 
 
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and deviation of ImageNet's red, green and blue in [0, 1], for ``Needs.mean`` and ``Needs.std``."""
+
+
 @dataclass(frozen=True)
 class Needs:
     """What a model must be fed; the data pipeline loads only that.
@@ -332,6 +336,16 @@ class Model(nn.Module):
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         """Reshape foreign or differently sized weights before loading; say what was done in ``report``."""
         return state
+
+    def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of ``state`` (as ``state_dict`` gives them) under the names of the model's published code.
+
+        Called by exporters that write a file for that code, such as ``irpe-names``.
+
+        Raises:
+            NotImplementedError: the model knows no published names.
+        """
+        raise NotImplementedError(f"{type(self).__name__} knows no published names of its weights")
 
     def parameter_groups(self) -> Iterable[tuple[str, dict[str, float]]]:
         """Proposals for the optimizer: (pattern, {"lr": factor, "decay": factor}) pairs; a recipe overrides them."""

@@ -109,6 +109,9 @@ class TokenPosition(nn.Module):
     kind: ClassVar[PositionKind] = "tokens"
     encodes: frozenset[Sort] = PLACED
     """Sorts of tokens that it changes; a slot that holds none of them refuses it."""
+    after: tuple[int, ...] = ()
+    """Blocks of a stack (0 is the first) behind which a model that runs its own blocks calls :meth:`forward` with
+    ``block=NUMBER``, instead of once before the stack; empty: before the stack only."""
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
@@ -127,6 +130,20 @@ class TokenPosition(nn.Module):
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
         """This module's own weights, made for an ``old`` grid (rows, columns), reshaped for a ``new`` one."""
         return state
+
+    def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
+        """A weight of a checkpoint in the shape that this module has it in.
+
+        Called by :func:`vlcli.nn.fitting.fit_weights` while a model adapts a checkpoint, for each weight of this
+        encoding whose shape differs. The default returns ``value``; loading then reports the two shapes.
+
+        Args:
+            name: of the weight in the model's state.
+            value: the checkpoint's tensor.
+            wanted: this module's tensor.
+            report: gets one line on what was changed.
+        """
+        return value
 
 
 class PairwisePosition(nn.Module):
@@ -190,6 +207,20 @@ class PairwisePosition(nn.Module):
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
         """This module's own weights, made for an ``old`` grid (rows, columns), reshaped for a ``new`` one."""
         return state
+
+    def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
+        """A weight of a checkpoint in the shape that this module has it in.
+
+        Called by :func:`vlcli.nn.fitting.fit_weights` while a model adapts a checkpoint, for each weight of this
+        encoding whose shape differs. The default returns ``value``; loading then reports the two shapes.
+
+        Args:
+            name: of the weight in the model's state.
+            value: the checkpoint's tensor.
+            wanted: this module's tensor.
+            report: gets one line on what was changed.
+        """
+        return value
 
 
 def within(*sorts: Sort) -> frozenset[tuple[Sort, Sort]]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from vlcli_ace_rpe.alignment import hinge, never_rests, soft_maximum
 
-from tests.plugins.ace_rpe.reference import FACTS, MODEL, batch
+from tests.plugins.albef.reference import FACTS, MODEL, batch
 from vlcli.engine.learner import build_learner
 
 

@@ -10,7 +10,9 @@ import pytest
 import timm
 import torch
 from PIL import Image
-from vlcli_irpe import DETR, DeiT, equip, figures_cost
+from vlcli_deit import DeiT
+from vlcli_detr import DETR
+from vlcli_irpe import equip, figures_cost
 from vlcli_irpe.exporter import ReleasedNames
 from vlcli_irpe.figures import BucketMaps, IndexFunctions
 from vlcli_irpe.figures_cost import ExtraMacs, Speed

@@ -1,0 +1,122 @@
+"""ALBEF's answer decoder: words that see earlier words, and whatever they speak of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.nn import (
+    WORDS,
+    AttentionMask,
+    AttentionShape,
+    BlockStyle,
+    Facts,
+    KeyValueCache,
+    Layout,
+    Recorder,
+    States,
+    TextEmbeddings,
+    build_positions,
+    run_layer,
+)
+from vlcli.nn.batch import Text
+from vlcli.nn.heads import HEADS
+from vlcli.registry import Spec
+from vlcli_albef.cross import Half
+
+
+@dataclass
+class Saying:
+    """What incremental decoding keeps.
+
+    Attributes:
+        seen: P rows that are spoken of.
+        cache: keys and values of the words so far, and of ``seen``.
+        begun: (P, K) words to go on from, until the first step has read them.
+        count: words so far.
+    """
+
+    seen: States
+    cache: KeyValueCache
+    begun: Tensor | None = None
+    count: int = 0
+
+    def select(self, rows: Tensor, per: int = 1) -> Saying:
+        """The given rows, repeats allowed; nothing but the class token is common to beams, so each keeps its own."""
+        begun = None if self.begun is None else self.begun[rows]
+        return Saying(self.seen.select(rows), self.cache.select(rows), begun, self.count)
+
+
+class WordDecoder(nn.Module):
+    """Layers in which words look at earlier words, then at what they speak of; scored by a head of its own.
+
+    It has its own word embeddings, which the head's decoder is tied to. Attention is recorded under
+    ``decoder.N.text`` and ``decoder.N.other``.
+
+    Args:
+        facts: vocabulary.
+        count: layers.
+        shape: of the attention.
+        hidden: width inside a feed-forward.
+        style: of the residuals.
+        attention: a registered attention.
+        positions: rows of the position table.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        count: int,
+        shape: AttentionShape,
+        hidden: int | None,
+        style: BlockStyle,
+        attention: Spec | str,
+        positions: int,
+    ) -> None:
+        super().__init__()
+        learned = build_positions({"name": "learned", "length": positions}, shape, WORDS)[0]
+        self.embed = TextEmbeddings(facts, shape.dim, learned, dropout=style.dropout)
+        of_layers = replace(shape, layers=count, cross=True)
+        self.layers = nn.ModuleList(Half(of_layers, hidden, style, attention) for _ in range(count))
+        self.head = HEADS["bert-mlm"](shape.dim, facts.vocab_size)
+        self.checkpointing = False
+
+    def forward(self, text: Text, seen: States, record: Recorder | None = None) -> Tensor:
+        """(N, T, D) hidden states of whole texts, row i of ``seen`` with row i of ``text``."""
+        tokens, layout = self.embed(text)
+        return self._run(tokens, layout, seen, AttentionMask(layout.valid, causal=True), None, record)
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Scores (..., V) of the next word."""
+        made: Tensor = self.head(hidden, self.embed.words.weight)
+        return made
+
+    def step(self, ids: Tensor, saying: Saying) -> tuple[Tensor, Saying]:
+        """Scores (P, V) of the word after ``ids`` (P,), and what is kept from now on."""
+        words = ids[:, None] if saying.begun is None else torch.cat([ids[:, None], saying.begun], 1)
+        places = torch.arange(saying.count, saying.count + words.shape[1], device=ids.device).expand_as(words)
+        real = torch.ones_like(words, dtype=torch.bool)
+        tokens, layout = self.embed(Text(words, real, ~real, places, positions=places))
+        cache = KeyValueCache(dict(saying.cache.kept))
+        hidden = self._run(tokens, layout, saying.seen, AttentionMask(causal=True), cache, None)
+        return self.scores(hidden[:, -1]), Saying(saying.seen, cache, None, saying.count + words.shape[1])
+
+    def _run(
+        self,
+        x: Tensor,
+        layout: Layout,
+        seen: States,
+        mask: AttentionMask,
+        cache: KeyValueCache | None,
+        record: Recorder | None,
+    ) -> Tensor:
+        active = self.checkpointing and record is None and cache is None
+        other_mask = AttentionMask(seen.layout.valid)
+        for number, layer in enumerate(self.layers):
+            shared = {"x_layout": layout, "layer": number, "cache": cache, "record": record}
+            itself = {**shared, "mask": mask, "name": f"decoder.{number}.text"}
+            other = {**shared, "mask": other_mask, "y_layout": seen.layout, "name": f"decoder.{number}.other"}
+            x = run_layer(layer, x, seen.hidden, itself, other, active=active)
+        return x

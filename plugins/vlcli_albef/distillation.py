@@ -1,0 +1,84 @@
+"""Masked words whose right answers are mixed with the momentum copy's guesses (ALBEF)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from vlcli.nn import Facts, Model, Step
+from vlcli.objectives import Mean, Outcome
+from vlcli.objectives.mlm import MARK, MaskedLanguageModelling
+from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
+from vlcli.registry import RoleSpec
+
+
+class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
+    """Masked language modelling whose right words are mixed with the momentum copy's guesses.
+
+    Args:
+        model: gives width, word table and head.
+        facts: vocabulary.
+        distill: share of the momentum copy's guesses.
+        ramp: steps over which that share rises from 0.
+        momentum: what the copy keeps of itself a step.
+        options: those of ``mlm``.
+        probability: of hiding a piece.
+        mask_share: of the hidden that become [MASK].
+        random_share: of the hidden that become a random piece.
+        mask_end: where a ``[SEP]`` ends the text, it may be hidden too. ALBEF's texts have none (``text.end: none``):
+            their last piece is a word, which is hidden like any other.
+        whole_word: hide all pieces of a word or none.
+        view: the view whose words are hidden.
+        head: a named head instead of the model's own.
+        roles: hide words of these roles, as in ``mlm``.
+        role_share: of the sentences that have such words, how many are masked by role.
+        phrase: hide whole phrases, as in ``mlm``.
+    """
+
+    paper = "ALBEF, Li et al. 2021, Eq. 3 and 6"
+    requires = frozenset({"fuse"})
+    inherits = ("mlm",)
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        distill: float = 0.4,
+        ramp: int = 0,
+        momentum: float = 0.995,
+        probability: float = 0.15,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
+        mask_end: bool = True,
+        whole_word: bool = False,
+        view: str = "corrupted",
+        head: str | None = None,
+        roles: list[RoleSpec] = [],  # noqa: B006 (a schema's default)
+        role_share: float = 1.0,
+        phrase: bool = False,
+    ) -> None:
+        shares: dict[str, Any] = {"probability": probability, "mask_share": mask_share, "random_share": random_share}
+        shares |= {"mask_end": mask_end, "whole_word": whole_word, "view": view, "head": head}
+        shares |= {"roles": roles, "role_share": role_share, "phrase": phrase}
+        super().__init__(model, facts, on="fused", **shares)
+        self.distill = checked_share(distill, "distilled-mlm")
+        self.teacher_momentum, self.ramp = momentum, ramp
+        self.head_copy = momentum_copy(self.head)
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropy at the hidden places with the right word and with the copy's guess."""
+        view, share = step.view(self.view), ramped(self.distill, self.ramp, step.index)
+        if MARK not in view.marks or view.text is None:
+            return Outcome({})
+        logits, truth = self.scores(step)
+        loss = F.cross_entropy(logits, truth, reduction="none")
+        if share > 0:
+            with torch.no_grad():
+                guess = self.scores(step.teacher, self.head_copy)[0].softmax(-1)
+            loss = softened(loss, logits, guess, share)
+        right = (logits.argmax(-1) == truth).float()
+        return Outcome({"distilled-mlm": Mean.of(loss)}, metrics={"accuracy": Mean.of(right)})

@@ -1,0 +1,170 @@
+"""ALBEF's and LAVIS' files, timm's ViT and transformers' BERT as weights of our model, at its sizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from vlcli.nn.positions import LearnedPosition
+from vlcli_albef.weights import HEADS, PARTS, TEXTUAL, VISUAL, State, albef_name
+
+if TYPE_CHECKING:
+    from vlcli_albef.model import ALBEF
+
+_COPIES = re.compile(r"^(visual_encoder|text_encoder|text_decoder|vision_proj|text_proj|cls_head)_m\.")
+_TABLE = "positions.0.table.weight"
+_TIED = ("embeddings.position_ids", "predictions.decoder.weight", "predictions.decoder.bias")
+_NEEDLESS = re.compile(
+    r"(.*\.)?(pooler\.dense|seq_relationship|fc_norm|head|head_dist|pre_logits)\.(.*\.)?(weight|bias)$"
+)
+WORD_HEAD = "objectives.distilled-mlm.head."
+"""Where ALBEF's word head goes, and what a decoder's head starts from."""
+
+
+def adapt(model: ALBEF, state: Mapping[str, Tensor], report: list[str]) -> State:
+    """Foreign or our own weights under our names, at the sizes of ``model``.
+
+    Names that begin with ``teacher.`` are those of a momentum copy.
+
+    Args:
+        model: what they are for.
+        state: by our names or ALBEF's (bare, or with the prefixes of its downstream models and of LAVIS), or a ViT of
+            timm, or a BERT of transformers (its first layers are used).
+        report: gets a line on everything that was done.
+    """
+    own = model.state_dict()
+    plain = {name if name in own else plain_name(name): value for name, value in state.items()}
+    copies = {_COPIES.sub(r"\1.", name): value for name, value in plain.items() if _COPIES.match(name)}
+    made = _fitted(model, {name: value for name, value in plain.items() if not _COPIES.match(name)}, report)
+    far = _fitted(model, copies, []) if copies else {}
+    report += [f"{len(copies)} weights are a momentum copy's"] if copies else []
+    for name, value in far.items():
+        head = re.fullmatch(r"(objectives\.[^.]+\.[^.]+)(\..+)", name)
+        made[f"{head[1]}_copy{head[2]}" if head else f"teacher.{name}"] = value
+    return made
+
+
+def plain_name(name: str) -> str:
+    """ALBEF's pre-training name of a weight, whatever file it is from."""
+    name = name.removeprefix("module.")
+    if re.match(r"(blocks\.|patch_embed\.|pos_embed$|cls_token$|dist_token$|norm\.(weight|bias)$)", name):
+        return f"{VISUAL}{name}"  # a bare ViT
+    name = re.sub(r"^(bert\.)?(embeddings|encoder\.layer)\.", rf"{TEXTUAL}\2.", name)
+    name = re.sub(r"^cls\.predictions", "text_encoder.cls.predictions", name)
+    name = re.sub(r"^(text_encoder|text_decoder)(_m)?\.(embeddings|encoder)\.", r"\1\2.bert.\3.", name)
+    return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+
+
+def _fitted(model: ALBEF, state: State, report: list[str]) -> State:
+    made = _renamed(model, _without_dist(_layers(model, state, report), report), report)
+    made = _doubled(model, _interpolated(model, made, report), report)
+    return _with_decoder(model, made, report)
+
+
+def _layers(model: ALBEF, state: State, report: list[str]) -> State:
+    """Without the image encoder's upper layers where the model has fewer than the file."""
+    blocks = re.compile(rf"{VISUAL}blocks\.(\d+)\.")
+    numbers = {int(found[1]) for name in state if (found := blocks.match(name))}
+    own, there = len(model.image.layers), len(numbers)
+    if there <= own:
+        return state
+    report.append(f"image encoder: the first {own} of {there} layers are taken")
+    return {n: v for n, v in state.items() if not ((found := blocks.match(n)) and int(found[1]) >= own)}
+
+
+def _without_dist(state: State, report: list[str]) -> State:
+    """A distilled DeiT without its second class token."""
+    token, table = f"{VISUAL}dist_token", f"{VISUAL}pos_embed"
+    if token not in state:
+        return state
+    report.append("the distillation token and its place are left out")
+    made = {name: value for name, value in state.items() if name != token}
+    made[table] = state[table][:, [0, *range(2, state[table].shape[1])]]
+    return made
+
+
+def _renamed(model: ALBEF, state: State, report: list[str]) -> State:
+    depth = len(model.text.layers)
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    table = {theirs: name for name in names if (theirs := albef_name(name, depth)) is not None}
+    made: State = {}
+    renamed, dropped, needless = 0, 0, 0
+    for key, value in state.items():
+        joint = re.fullmatch(rf"{re.escape(VISUAL)}blocks\.(\d+)\.attn\.qkv\.(weight|bias)", key)
+        if joint:
+            stem = f"image.layers.{joint[1]}.self_attention.attention."
+            made |= {f"{stem}{part}.{joint[2]}": rows for part, rows in zip(PARTS, value.chunk(3), strict=True)}
+            renamed += 1
+        elif key.endswith(_TIED):
+            dropped += 1  # numbered or tied here
+        elif _NEEDLESS.match(key) and key not in names and not key.startswith("objectives."):
+            needless += 1
+        else:
+            ours = table.get(key) or _more(key, depth, table) or key
+            renamed += ours != key
+            made[ours] = value
+    report += [f"{renamed} weights had ALBEF's names"] if renamed else []
+    report += [f"{dropped} weights are computed or tied here, not read"] if dropped else []
+    report += [f"{needless} weights of poolers and classifiers are not needed"] if needless else []
+    return made
+
+
+def _more(key: str, depth: int, table: Mapping[str, str]) -> str | None:
+    """Our name of a head, or of a cross layer above those the model has (which may be used for several pictures)."""
+    head = next((ours + key[len(theirs) :] for ours, theirs in HEADS.items() if key.startswith(theirs)), None)
+    found = re.match(rf"({re.escape(TEXTUAL)}encoder\.layer\.)(\d+)(\..+)", key)
+    if head is not None or found is None:
+        return head
+    first = table.get(f"{found[1]}{depth}{found[3]}")
+    return None if first is None else first.replace("cross.text.0.", f"cross.text.{int(found[2]) - depth}.")
+
+
+def _interpolated(model: ALBEF, made: State, report: list[str]) -> State:
+    """The table of places at the model's resolution."""
+    table, position = made.get(_TABLE), next(iter(model.positions), None)
+    if table is None or not isinstance(position, LearnedPosition) or position.grid is None:
+        return made
+    table = table[0] if table.dim() == 3 else table
+    side = round((len(table) - position.specials) ** 0.5)
+    if (side, side) != position.grid:
+        table = position.resize_state({"table.weight": table}, (side, side), position.grid)["table.weight"]
+        rows, columns = position.grid
+        report.append(f"{_TABLE}: {side}x{side} places interpolated to {rows}x{columns}")
+    return {**made, _TABLE: table}
+
+
+def _doubled(model: ALBEF, made: State, report: list[str]) -> State:
+    """Cross layers of one picture repeated for each of several."""
+    layer = re.compile(r"cross\.text\.(\d+)\.(.+)")
+    found = {name: match for name in made if (match := layer.fullmatch(name))}
+    there, own = 1 + max((int(match[1]) for match in found.values()), default=-1), len(model.cross.text)
+    if model.pictures == 1 or not there or there * model.pictures != own:
+        return made
+    report.append(f"{there} cross layers, each used for {model.pictures} pictures")
+    rest = {name: value for name, value in made.items() if name not in found}
+    for name, match in found.items():
+        for picture in range(model.pictures):
+            rest[f"cross.text.{int(match[1]) * model.pictures + picture}.{match[2]}"] = made[name]
+    return rest
+
+
+def _with_decoder(model: ALBEF, made: State, report: list[str]) -> State:
+    """A decoder that the file lacks starts as the cross encoder, with the words' embeddings and head (ALBEF's VQA)."""
+    if model.decoder is None or any(name.startswith(("decoder.layers.", "decoder.embed.")) for name in made):
+        return made
+    count = len(model.decoder.layers)
+    upper = re.compile(r"cross\.text\.(\d+)\.(.+)")
+    started: State = {}
+    for name, value in made.items():
+        found = upper.fullmatch(name)
+        if found and int(found[1]) < count:
+            started[f"decoder.layers.{found[1]}.{found[2]}"] = value
+        elif name.startswith("embed."):
+            started[f"decoder.{name}"] = value
+        elif name.startswith(WORD_HEAD):
+            started[f"decoder.head.{name.removeprefix(WORD_HEAD)}"] = value
+    report += [f"decoder: {len(started)} weights start as the cross encoder's and the words'"] if started else []
+    return {**made, **started}

@@ -1,0 +1,328 @@
+"""The ALBEF-style model that ACE-RPE is measured on: image, text and cross encoders, any encoding between them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn import (
+    BERT_STYLE,
+    VIT_STYLE,
+    AttentionMask,
+    AttentionShape,
+    Facts,
+    FeatureEmbeddings,
+    Fused,
+    InitStd,
+    KeyValueCache,
+    Layout,
+    Model,
+    Needs,
+    PairwisePosition,
+    Recorder,
+    Slot,
+    Stack,
+    States,
+    TextEmbeddings,
+    build_positions,
+    chosen,
+    hide,
+    init_scale,
+    initialise,
+    register_head,
+    with_grid,
+)
+from vlcli.nn.batch import Images, Text
+from vlcli.registry import AttentionSpec, PositionSpec
+from vlcli_albef.cross import CrossEncoder
+from vlcli_albef.decoder import Saying, WordDecoder
+from vlcli_albef.loading import adapt
+
+register_head(
+    "albef-label", lambda dim, outputs: nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, outputs))
+)
+MEAN = (0.48145466, 0.4578275, 0.40821073)
+STD = (0.26862954, 0.26130258, 0.27577711)
+"""CLIP's, which ALBEF's code normalises with."""
+
+
+class ALBEF(Model):
+    """ALBEF: an image encoder, a text encoder, and a cross encoder in which words look at patches.
+
+    ACE-RPE's variant has six image layers; ALBEF's own has twelve (``image_layers: 12``). Attention is recorded under
+    ``image.N``, ``text.N`` and ``cross.N...``. Every attention takes any registered encoding by option; those of the
+    cross encoder are the subject of ACE-RPE: ``cross_position`` between the modalities, ``joint_*_position`` within
+    them (token encodings are added where the cross encoder begins).
+
+    With ``decoder_layers`` a decoder of its own says answers about the words that have looked at the picture (ALBEF's
+    VQA): ``decode``, and ``start`` and ``step`` word by word.
+
+    Args:
+        facts: vocabulary, text length, feature width.
+        as_albef: ALBEF's own model: twelve image layers, words alone ask, no encoding in the cross encoder; other
+            choices are refused.
+        hidden: width.
+        heads: attention heads.
+        intermediate: width inside a feed-forward of words; None: four times ``hidden``, as in the image encoder.
+        image_layers: of the image encoder; None: 6, as ACE-RPE has it, or 12 with ``as_albef``.
+        text_layers: of the text encoder.
+        cross_layers: of the cross encoder.
+        bidirectional: patches look at words too, in every cross layer.
+        image: what is read of a picture: its pixels in square patches, or a grid of stored features.
+        image_size: height and width in pixels.
+        patch: side of a patch.
+        grid: rows and columns of stored features, with ``image: features``.
+        text_positions: rows of the text's position table (BERT's 512).
+        image_position: encodings of the image encoder.
+        text_position: further encodings of the text encoder.
+        cross_position: pairwise encodings between words and patches.
+        joint_text_position: encodings of words in the cross encoder.
+        joint_image_position: encodings of patches there; pairwise ones act only if patches ask (``bidirectional``).
+        attention: a registered attention.
+        dropout: of the text and cross encoders.
+        drop_path: stochastic depth of the image encoder's last layer.
+        pictures: pictures an example that the cross encoder looks at in turn (2 for NLVR2: every layer is doubled, the
+            two share keys, values and encodings).
+        decoder_layers: of the answer decoder (ALBEF's VQA: 6); 0: there is none.
+        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
+    """
+
+    paper = "ALBEF, Li et al., NeurIPS 2021, arXiv:2107.07651; ACE-RPE"
+    capabilities = frozenset({"text", "image", "fuse", "decode", "hide"})
+    slots: ClassVar[Mapping[str, Slot]] = {
+        "image_position": Slot.of("image_position", ["tokens", "pairs"], ["cell", "special"]),
+        "text_position": Slot.of("text_position", ["tokens", "pairs"], ["word"]),
+        "cross_position": Slot.of("cross_position", ["pairs"], ["word"], ["cell", "special"]),
+        "joint_text_position": Slot.of("joint_text_position", ["tokens", "pairs"], ["word"]),
+        "joint_image_position": Slot.of("joint_image_position", ["tokens", "pairs"], ["cell", "special"]),
+    }
+    heads: ClassVar[Mapping[str, str]] = {
+        "mlm": "bert-mlm",
+        "matching": "linear",
+        "pair": "albef-label",
+        "label": "albef-label",
+    }
+
+    def __init__(
+        self,
+        facts: Facts,
+        *,
+        as_albef: bool = False,
+        hidden: int = 768,
+        heads: int = 12,
+        intermediate: int | None = None,
+        image_layers: int | None = None,
+        text_layers: int = 6,
+        cross_layers: int = 6,
+        bidirectional: bool = False,
+        image: Literal["pixels", "features"] = "pixels",
+        image_size: int = 256,
+        patch: int = 16,
+        grid: tuple[int, int] = (6, 6),
+        text_positions: int = 512,
+        image_position: PositionSpec | list[PositionSpec] | None = "learned",
+        text_position: PositionSpec | list[PositionSpec] | None = None,
+        cross_position: PositionSpec | list[PositionSpec] | None = None,
+        joint_text_position: PositionSpec | list[PositionSpec] | None = None,
+        joint_image_position: PositionSpec | list[PositionSpec] | None = None,
+        attention: AttentionSpec = "standard",
+        dropout: float = 0.1,
+        drop_path: float = 0.0,
+        pictures: int = 1,
+        decoder_layers: int = 0,
+        init_std: InitStd = "auto",
+    ) -> None:
+        super().__init__(facts)
+        if as_albef:
+            refused = {"bidirectional": bidirectional, "cross_position": cross_position}
+            refused |= {"joint_text_position": joint_text_position, "joint_image_position": joint_image_position}
+            _refuse(**refused)
+        image_layers = (12 if as_albef else 6) if image_layers is None else image_layers
+        self.capabilities = self.capabilities - (frozenset() if decoder_layers else {"decode"})
+        if bidirectional and pictures > 1:
+            raise ComponentError("Several pictures are looked at in turn by words alone.", where="model albef")
+        if image == "pixels" and image_size % patch:
+            raise ComponentError("The image is no multiple of the patch.", got=f"{image_size}, {patch}", where="albef")
+        self.init_std, self.keep, self.image_source = init_scale(init_std, hidden), (), image
+        self.image_size, self.patch_size, self.pictures = image_size, patch, pictures
+        side = image_size // patch
+        self.grid = (side, side) if image == "pixels" else (int(grid[0]), int(grid[1]))
+        shape = AttentionShape(hidden, heads)
+        self.patch = self._patches(facts, hidden, dropout)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, hidden))
+        of_image = with_grid(image_position, self.grid)
+        slots = self._slots(bidirectional)
+        self.positions, pairs = build_positions(of_image, replace(shape, layers=image_layers), slots["image_position"])
+        of_vit = replace(VIT_STYLE, drop_path=drop_path)
+        self.image = Stack.of(image_layers, shape, None, of_vit, attention, pairs)
+        of_bert, bert = replace(shape, dropout=dropout), replace(BERT_STYLE, dropout=dropout)
+        learned = {"name": "learned", "length": text_positions}
+        of_text = [learned, *chosen(text_position)]
+        words, pairs = build_positions(of_text, replace(of_bert, layers=text_layers), slots["text_position"])
+        self.embed = TextEmbeddings(facts, hidden, words, dropout=dropout)
+        self.text = Stack.of(text_layers, of_bert, intermediate, bert, attention, pairs)
+        self.text.packed = True
+        deep = replace(of_bert, layers=cross_layers)
+        across = build_positions(cross_position, replace(deep, cross=True), slots["cross_position"])[1]
+        of_words, of_patches = slots["joint_text_position"], slots["joint_image_position"]
+        self.joint_text, among_words = build_positions(joint_text_position, deep, of_words)
+        placed = with_grid(joint_image_position, self.grid)
+        self.joint_image, among_patches = build_positions(placed, deep, of_patches)
+        encodings = (across, among_words, among_patches)
+        layers = cross_layers, of_bert, intermediate, bert, attention
+        self.cross = CrossEncoder(*layers, *encodings, bidirectional, pictures)
+        own = decoder_layers, of_bert, intermediate, bert, attention, text_positions
+        self.decoder = WordDecoder(facts, *own) if decoder_layers else None
+        self.takes = {"decoder.head.": ("distilled-mlm.head.", "mlm.head.")} if decoder_layers else {}
+        self._initialise()
+
+    def _slots(self, bidirectional: bool) -> dict[str, Slot]:
+        """The slots, as these options leave them."""
+        joint = self.slots["joint_image_position"]
+        if not bidirectional:
+            joint = joint.without("pairs", "patches do not look at one another here: set bidirectional: true")
+        return {**self.slots, "joint_image_position": joint}
+
+    def _patches(self, facts: Facts, width: int, dropout: float) -> nn.Module:
+        if self.image_source == "features":
+            return FeatureEmbeddings(facts.region_dim, width, eps=1e-6, dropout=dropout)
+        return nn.Conv2d(3, width, self.patch_size, stride=self.patch_size)
+
+    def _initialise(self) -> None:
+        inside = {
+            part for module in self.modules() if isinstance(module, PairwisePosition) for part in module.modules()
+        }
+        for module in self.modules():
+            if module not in inside:
+                initialise(module, self.init_std)
+        nn.init.trunc_normal_(self.cls_token, std=self.init_std)
+
+    @property
+    def many_images(self) -> bool:  # type: ignore[override]
+        """Several pictures are one fused example."""
+        return self.pictures > 1
+
+    @property
+    def dim(self) -> int:
+        """Width of the hidden states."""
+        return self.embed.words.embedding_dim
+
+    def needs(self) -> Needs:
+        """Texts, and pixels or stored features."""
+        if self.image_source == "features":
+            return Needs(text=True, regions=True, grid=self.grid)
+        return Needs(text=True, pixels=True, size=(self.image_size, self.image_size), mean=MEAN, std=STD)
+
+    def word_table(self) -> nn.Embedding:
+        """The word embeddings."""
+        return self.embed.words
+
+    def encode_text(self, text: Text, record: Recorder | None = None) -> States:
+        """The text encoder: (N, T, D); ``pooled`` is [CLS]."""
+        tokens, layout = self.embed(text)
+        options = {"record": record, "name": "text", "keep": self.keep}
+        hidden, kept = self.text(tokens, layout, AttentionMask(layout.valid), **options)
+        return States(hidden, layout, hidden[:, 0], kept)
+
+    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+        """The image encoder: (M, 1 + h w, D); ``pooled`` is the class token."""
+        x = hide(self._read(images), images)
+        layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
+        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1)
+        for position in self.positions:
+            x = position(x, layout)
+        hidden, kept = self.image(x, layout, record=record, name="image", keep=self.keep)
+        return States(hidden, layout, hidden[:, 0], kept)
+
+    def _read(self, images: Images) -> Tensor:
+        if self.image_source == "pixels":
+            if images.pixels is None:
+                raise DataError("The model reads pixels, and the batch has none.", where="model albef")
+            return self.patch(images.pixels.images.to(self.patch.weight.dtype)).flatten(2).transpose(1, 2)
+        regions, cells = images.regions, self.grid[0] * self.grid[1]
+        if regions is None or regions.features.shape[1] != cells:
+            raise DataError(
+                "The model reads a grid of features, and the store holds something else.",
+                where="model albef",
+                got="none" if regions is None else f"{regions.features.shape[1]} a picture",
+                expected=f"{self.grid[0]} x {self.grid[1]} cells",
+                hint="extract with boxes: grid, and name the same grid in the model",
+            )
+        return self.patch(regions.features, Layout.for_grid(*self.grid, device=regions.features.device))
+
+    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+        """The cross encoder: row i of the text with row i of the image (or its ``pictures`` in one chain)."""
+        pictures = self._apart(image)
+        words = self._placed(text, self.joint_text)
+        seen, patches = self.cross(words, [self._placed(one, self.joint_image) for one in pictures], record)
+        return Fused(States(seen, text.layout), States(patches, pictures[0].layout), seen[:, 0])
+
+    def _apart(self, image: States) -> list[States]:
+        """The pictures of a chain, each with its own grid."""
+        count = 1 + self.grid[0] * self.grid[1]
+        if image.hidden.shape[1] == count:
+            return [image] * self.pictures
+        layout = Layout.for_grid(*self.grid, skip=1, device=image.hidden.device)
+        return [States(part, layout) for part in image.hidden.split(count, 1)]
+
+    @staticmethod
+    def _placed(states: States, positions: Collection[nn.Module]) -> States:
+        hidden = states.hidden
+        for position in positions:
+            hidden = position(hidden, states.layout)
+        return States(hidden, states.layout)
+
+    def decode(self, text: Text, seen: States, record: Recorder | None = None) -> Tensor:
+        """The answer decoder over whole answers: (N, T, D); ``seen`` are the fused words of each question."""
+        return self._decoder().forward(text, seen, record)
+
+    def next_words(self, hidden: Tensor) -> Tensor:
+        """Scores of the next word by the decoder's own head."""
+        return self._decoder().scores(hidden)
+
+    def start(self, image: States, text: Text | None = None) -> Saying:
+        """Nothing said yet (or ``text``, whose rows are of one length) of P rows: fused words, or pictures."""
+        begun = None if text is None else text.ids[text.mask & ~text.special].unflatten(0, (len(text.ids), -1))
+        return Saying(image, KeyValueCache(), begun)
+
+    def step(self, ids: Tensor, cache: Saying) -> tuple[Tensor, Saying]:
+        """One word further."""
+        return self._decoder().step(ids, cache)
+
+    def _decoder(self) -> WordDecoder:
+        if self.decoder is None:
+            raise ComponentError("The model has no decoder.", where="model albef", hint="set decoder_layers: 6")
+        return self.decoder
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """ALBEF's and LAVIS' files, timm's ViT, transformers' BERT, or our own weights, at this model's sizes."""
+        return adapt(self, state, report)
+
+    def layer_of(self, name: str) -> int | None:
+        """Depth: the encoders end at one depth, the cross layers follow."""
+        top = max(len(self.image.layers), len(self.text.layers))
+        parts = name.split(".")
+        if parts[0] == "cross" and parts[1] in ("text", "image"):
+            return top + int(parts[2]) + 1
+        if parts[0] in ("text", "image") and parts[1] == "layers":
+            return top - len(getattr(self, parts[0]).layers) + int(parts[2]) + 1
+        if parts[:2] == ["decoder", "layers"]:
+            return top + int(parts[2]) + 1  # beside the cross layers it starts from
+        return top + len(self.cross.text) + 1 if parts[0] == "cross" or parts[:2] == ["decoder", "head"] else 0
+
+
+def _refuse(**choices: Any) -> None:
+    """Say which of the choices ALBEF does not have."""
+    named = [f"{name}: {choice}" for name, choice in choices.items() if choice]
+    if named:
+        raise ComponentError(
+            "ALBEF's own model has none of these.",
+            where="model albef",
+            got=", ".join(named),
+            hint="leave them out, or leave out as_albef",
+        )

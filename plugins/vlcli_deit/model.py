@@ -1,0 +1,275 @@
+"""DeiT (and plain ViT): an image classifier on the toolkit's own blocks, with any position encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    VIT_STYLE,
+    AttentionShape,
+    BlockStyle,
+    Facts,
+    InitStd,
+    Layout,
+    Model,
+    Needs,
+    PairwisePosition,
+    Recorder,
+    Slot,
+    Stack,
+    States,
+    TransformerLayer,
+    build_positions,
+    fit_weights,
+    hide,
+    init_scale,
+    initialise,
+    with_grid,
+)
+from vlcli.nn.batch import Images
+from vlcli.nn.positions import LearnedPosition
+from vlcli.registry import AttentionSpec, PositionSpec, Spec
+from vlcli_deit.names import from_timm, has_timm_names, to_timm
+
+SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12)}
+"""Width, layers and heads (DeiT Table 1)."""
+
+
+class Block(TransformerLayer):
+    """A layer, and what a generator of positions adds behind it.
+
+    Args:
+        shape: of the attention.
+        style: of the residuals.
+        attention: a registered attention.
+        behind: called with tokens and layout, or None.
+    """
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        style: BlockStyle,
+        attention: Spec | str,
+        behind: Callable[[Tensor, Layout], Tensor] | None,
+    ) -> None:
+        super().__init__(shape, None, style, attention)
+        self.behind = behind
+
+    def forward(self, x: Tensor, **options: Any) -> Tensor:
+        """``x`` (B, T, D); ``options`` are the attention's."""
+        x = super().forward(x, **options)
+        return x if self.behind is None else self.behind(x, options["x_layout"])
+
+
+class DeiT(Model):
+    """A vision transformer over square patches with a class token (DeiT-Ti, -S and -B).
+
+    Attention is recorded under ``image.N``. ``forward`` takes pixels and gives class scores.
+
+    Args:
+        facts: the classes, where ``classes`` is None.
+        size: width, depth and heads of the paper's model.
+        dim: another width.
+        layers: another depth.
+        heads: another number of heads.
+        image_size: height and width in pixels.
+        patch: side of a patch.
+        classes: rows of the classifier; 0 for none, None for those of the data.
+        absolute: positions added to the tokens.
+        position: further encodings, pairwise or token-wise, one or several.
+        attention: any registered attention.
+        distilled: a second special token with a classifier of its own; evaluation averages the two.
+        dropout: of tokens and attention probabilities.
+        drop_path: stochastic depth of the last layer.
+        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at the published widths, more in a narrower model.
+    """
+
+    paper = "DeiT, Touvron et al., ICML 2021, arXiv:2012.12877"
+    capabilities = frozenset({"image", "hide"})
+    slots: ClassVar[Mapping[str, Slot]] = {
+        "position": Slot.of("position", ["tokens", "pairs"], ["cell", "special"]),
+    }
+
+    def __init__(
+        self,
+        facts: Facts,
+        *,
+        size: Literal["tiny", "small", "base"] = "small",
+        dim: int | None = None,
+        layers: int | None = None,
+        heads: int | None = None,
+        image_size: int | tuple[int, int] = 224,
+        patch: int = 16,
+        classes: int | None = 1000,
+        absolute: Literal["learned", "sinusoid", "none"] = "learned",
+        position: PositionSpec | list[PositionSpec] | None = None,
+        attention: AttentionSpec = "standard",
+        distilled: bool = False,
+        dropout: float = 0.0,
+        drop_path: float = 0.1,
+        init_std: InitStd = "auto",
+    ) -> None:
+        super().__init__(facts)
+        width, depth, count = (own or usual for own, usual in zip((dim, layers, heads), SIZES[size], strict=True))
+        self.init_std = init_scale(init_std, width, published=192)
+        self.image_size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+        self.patch_size, self.specials = patch, 1 + distilled
+        self.grid = self._grid(*self.image_size)
+        shape = AttentionShape(width, count, depth, dropout=dropout)
+        self.patch = nn.Conv2d(3, width, patch, stride=patch)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.dist_token = nn.Parameter(torch.zeros(1, 1, width)) if distilled else None
+        tokens, pairwise = build_positions(self._positions(absolute, position), shape, self.slots["position"])
+        self.positions, self.drop = tokens, nn.Dropout(dropout)
+        self.stack = self._stack(shape, replace(VIT_STYLE, dropout=dropout), drop_path, attention, pairwise)
+        rows = len(facts.answers) if classes is None else classes
+        self.own_classes = rows
+        self.head = nn.Linear(width, rows) if rows else nn.Identity()
+        self.head_dist = nn.Linear(width, rows) if rows and distilled else None
+        self._layouts: dict[tuple[int, int, torch.device], Layout] = {}
+        self._initialise()
+
+    def _grid(self, height: int, width: int) -> tuple[int, int]:
+        if height % self.patch_size or width % self.patch_size:
+            raise DataError(
+                "The image is no multiple of the patch.",
+                where="model deit",
+                got=f"{height}x{width}",
+                expected=f"multiples of {self.patch_size}",
+                hint="set image_size",
+            )
+        return height // self.patch_size, width // self.patch_size
+
+    def _positions(self, absolute: str, position: Any) -> list[Spec | str]:
+        listed: list[Spec | str] = [*with_grid(position, self.grid, self.specials)]
+        if absolute == "learned":
+            listed.insert(0, {"name": "learned", "grid": self.grid, "specials": self.specials})
+        return [absolute, *listed] if absolute == "sinusoid" else listed
+
+    def _stack(
+        self,
+        shape: AttentionShape,
+        style: BlockStyle,
+        drop_path: float,
+        attention: Spec | str,
+        pairwise: PairwisePosition | None,
+    ) -> Stack:
+        generators = {
+            block: partial(generator.forward, block=block) for generator in self.positions for block in generator.after
+        }
+        if generators and max(generators) >= shape.layers:
+            raise ComponentError("A generator stands behind a block there is not.", got=str(max(generators)))
+        blocks = []
+        for number in range(shape.layers):
+            own = replace(style, drop_path=drop_path * number / max(shape.layers - 1, 1))
+            blocks.append(Block(shape, own, attention, generators.get(number)))
+        return Stack(blocks, pairwise, nn.LayerNorm(shape.dim, eps=style.eps))
+
+    def _initialise(self) -> None:
+        encodings = set() if self.stack.position is None else {*self.stack.position.modules()}
+        for module in self.modules():
+            if module not in encodings and isinstance(module, nn.Linear | nn.LayerNorm):
+                initialise(module, self.init_std)
+        for token in (self.cls_token, self.dist_token):
+            if token is not None:
+                nn.init.normal_(token, std=self.init_std)
+
+    @property
+    def dim(self) -> int:
+        """Width of the hidden states."""
+        return self.patch.out_channels
+
+    @property
+    def depth(self) -> int:
+        """Layers."""
+        return len(self.stack.layers)
+
+    def needs(self) -> Needs:
+        """Pixels, normalised as ImageNet's."""
+        return Needs(pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+
+    def layout(self, height: int, width: int, device: torch.device) -> Layout:
+        """Where the tokens of an image of this size stand; one object per size, so that encodings know it again."""
+        rows, columns = self._grid(height, width)
+        key = (rows, columns, device)
+        if key not in self._layouts:
+            with torch.inference_mode(False):  # it is kept, and training may be next
+                made = Layout.for_grid(rows, columns, skip=self.specials, device=device)
+            if torch.compiler.is_compiling():
+                return made
+            self._layouts[key] = made
+        return self._layouts[key]
+
+    def embed_image(self, images: Images) -> States:
+        """Patches, special tokens before them, and their positions: (M, T, D)."""
+        return self._embed(images.pixels_for("deit"), images)
+
+    def _embed(self, pixels: Tensor, images: Images | None = None) -> States:
+        layout = self.layout(*pixels.shape[-2:], pixels.device)
+        x = self.patch(pixels.to(self.patch.weight.dtype)).flatten(2).transpose(1, 2)  # (M, h w, D)
+        x = x if images is None else hide(x, images)
+        special = [token.expand(len(x), -1, -1) for token in (self.cls_token, self.dist_token) if token is not None]
+        x = torch.cat([*special, x], 1)
+        for position in self.positions:
+            if not position.after:
+                x = position(x, layout)
+        return States(self.drop(x), layout)
+
+    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+        """Tokens (M, T, D), the class token as ``pooled``, and class scores as ``extra["logits"]``."""
+        return self._encode(images.pixels_for("deit"), record, images)
+
+    def _encode(self, pixels: Tensor, record: Recorder | None = None, images: Images | None = None) -> States:
+        states = self._embed(pixels, images)
+        hidden, kept = self.stack(states.hidden, states.layout, record=record, name="image", keep=self.keep)
+        scores = {} if isinstance(self.head, nn.Identity) else {"logits": self._classify(hidden)}
+        return States(hidden, states.layout, hidden[:, 0], kept, scores)
+
+    def _classify(self, hidden: Tensor) -> Tensor:
+        scores = self.head(hidden[:, 0])
+        return scores if self.head_dist is None else (scores + self.head_dist(hidden[:, 1])) / 2
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Class scores (M, classes) of pixels (M, 3, H, W); the class token where there is no classifier."""
+        states = self._encode(pixels)
+        return states.extra.get("logits", states.pooled)
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Weights of timm or of the iRPE authors under our names; positions of another resolution are interpolated."""
+        own = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        made = from_timm(state, own) if has_timm_names(state) else dict(state)
+        self._resize(made, report)
+        return fit_weights(self, made, report)
+
+    def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights by timm's names, as the DeiT and iRPE releases load them."""
+        return to_timm(state)
+
+    def _resize(self, state: dict[str, Tensor], report: list[str]) -> None:
+        for number, position in enumerate(self.positions):
+            name = f"positions.{number}.table.weight"
+            if not isinstance(position, LearnedPosition) or name not in state or position.grid is None:
+                continue
+            cells, (rows, columns) = len(state[name]) - position.specials, position.grid
+            side = int(cells**0.5)
+            if cells != rows * columns and side * side == cells:
+                resized = position.resize_state({"table.weight": state[name]}, (side, side), position.grid)
+                state[name] = resized["table.weight"]
+                report.append(f"{name}: {side}x{side} places interpolated to {rows}x{columns}")
+
+    def layer_of(self, name: str) -> int | None:
+        """Depth: tokens 0, layers from 1."""
+        parts = name.split(".")
+        if parts[:2] in (["stack", "layers"], ["stack", "position"]):
+            number = parts[2] if parts[1] == "layers" else next((p for p in parts if p.isdecimal()), "0")
+            return int(number) + 1
+        return len(self.stack.layers) + 1 if parts[0] in ("head", "head_dist", "stack") else 0

@@ -1,0 +1,6 @@
+"""DETR (Carion et al., ECCV 2020): the model, its set loss, its sines, and its published weights."""
+
+from vlcli_detr.model import DETR, DetrSine
+from vlcli_detr.names import from_released, from_transformers, to_released
+
+__all__ = ["DETR", "DetrSine", "from_released", "from_transformers", "to_released"]

@@ -1,0 +1,201 @@
+"""Weights from elsewhere in ALBEF's model: its own files and LAVIS', timm's ViT, transformers' BERT."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from timm.models.deit import VisionTransformerDistilled
+from torch import Tensor
+from transformers import BertConfig, BertForMaskedLM, BertModel
+
+from tests.plugins.albef.reference import FACTS, IDS, MODEL, batch, close, released, uniform, value
+from vlcli.engine.learner import Learner, build_learner
+from vlcli.engine.weights import Loader, LoadReport
+from vlcli.errors import ComponentError, DataError
+
+PRETRAINING: list[dict[str, Any]] = [
+    {"name": "distilled-mlm"},
+    {"name": "momentum-contrast", "width": 12, "queue": 24},
+    {"name": "contrast-matching"},
+]
+
+
+def pretrained() -> dict[str, Tensor]:
+    """A file of ALBEF's pre-training, momentum copies included."""
+    return released(build_learner(MODEL, PRETRAINING, FACTS).double())
+
+
+def filled(
+    model: dict[str, Any], objectives: list[dict[str, Any]], state: dict[str, Tensor], allow: list[str] | None = None
+) -> tuple[Learner, LoadReport]:
+    learner = build_learner({**MODEL, **model}, objectives, FACTS).double()
+    loader = Loader(learner, allow or [])
+    loader.add(state, "weights", ours=False)
+    return learner, loader.finish()
+
+
+def test_a_file_goes_where_it_came_from() -> None:
+    state = pretrained()
+    learner, report = filled({}, PRETRAINING, state)
+    assert not report.mismatched
+    assert not report.left_over
+    assert set(report.new) == {
+        f"objectives.momentum-contrast.{name}" for name in ("image_ids", "text_ids", "filled", "place")
+    }
+    contrast = learner.objectives["momentum-contrast"]
+    close(contrast.image_copy.weight, state["vision_proj_m.weight"])
+    close(learner.teacher.cls_token, state["visual_encoder_m.cls_token"])
+    close(learner.teacher.cross.text[0].other.attention.key.weight,
+          state["text_encoder_m.bert.encoder.layer.2.crossattention.self.key.weight"])  # fmt: skip
+
+
+def test_heads_go_by_their_kind_whatever_a_recipe_calls_them() -> None:
+    state = pretrained()
+    called = [
+        {**PRETRAINING[0], "as": "words"},
+        {**PRETRAINING[1], "as": "contrast"},
+        {**PRETRAINING[2], "as": "matching"},
+    ]
+    learner, report = filled({}, called, state)
+    assert not report.left_over
+    close(learner.objectives["contrast"].text.weight, state["text_proj.weight"])
+    close(learner.objectives["matching"].head.bias, state["itm_head.bias"])
+    close(learner.objectives["words"].head_copy.transform.dense.bias,
+          state["text_encoder_m.cls.predictions.transform.dense.bias"])  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_downstream_and_lavis_names(prefix: str) -> None:
+    state = pretrained()
+    stripped = {prefix + name.replace("bert.", ""): value for name, value in state.items()}
+    first, second = (filled({}, PRETRAINING, one)[0].state_dict() for one in (state, stripped))
+    assert all(torch.equal(first[name], second[name]) for name in first if "ids" not in name)
+
+
+def test_every_cross_layer_serves_both_pictures() -> None:
+    state = pretrained()
+    learner, report = filled({"pictures": 2}, [{"name": "text-assignment", "width": 12}], state)
+    for number, layer in enumerate(learner.model.cross.text):
+        stem = f"text_encoder.bert.encoder.layer.{2 + number // 2}."
+        close(layer.other.attention.query.weight, state[f"{stem}crossattention.self.query.weight"])
+        close(layer.feed_forward.inner.weight, state[f"{stem}intermediate.dense.weight"])
+    assert learner.model.cross.text[1].other.attention.key is learner.model.cross.text[0].other.attention.key
+    assert "2 cross layers, each used for 2 pictures" in report.reshaped
+    close(learner.objectives["text-assignment"].image.weight, state["vision_proj.weight"])
+
+
+def test_a_decoder_starts_as_the_cross_encoder() -> None:
+    state = pretrained()
+    learner, _ = filled({"decoder_layers": 2}, [{"name": "answer-generation"}], state)
+    for model, copied in ((learner.model, ""), (learner.teacher, "_m")):
+        stem = f"text_encoder{copied}."
+        decoder = model.decoder
+        close(decoder.embed.words.weight, state[f"{stem}bert.embeddings.word_embeddings.weight"])
+        close(decoder.layers[1].other.attention.value.weight,
+              state[f"{stem}bert.encoder.layer.3.crossattention.self.value.weight"])  # fmt: skip
+        close(decoder.head.transform.dense.weight, state[f"{stem}cls.predictions.transform.dense.weight"])
+
+
+def test_our_own_checkpoint_gives_decoder_and_second_picture_too() -> None:
+    source, _ = filled({}, PRETRAINING, pretrained())
+    state = {n: v.detach().clone() for n, v in source.state_dict().items() if not n.startswith("teacher.")}
+    answering = build_learner({**MODEL, "decoder_layers": 2}, [{"name": "answer-generation"}], FACTS).double()
+    loader = Loader(answering)
+    loader.add(state, "a stage", ours=True)
+    loader.finish()
+    close(answering.model.decoder.head.bias, state["objectives.distilled-mlm.head.bias"])
+    close(answering.model.decoder.layers[0].itself.norm.weight, state["model.cross.text.0.itself.norm.weight"])
+    pairs = build_learner({**MODEL, "pictures": 2}, [{"name": "distilled-classification", "classes": 2}], FACTS)
+    loader = Loader(pairs.double())
+    loader.add(state, "a stage", ours=True)
+    loader.finish()
+    close(pairs.model.cross.text[3].feed_forward.norm.weight, state["model.cross.text.1.feed_forward.norm.weight"])
+
+
+def test_places_of_another_resolution() -> None:
+    state = pretrained()
+    learner, report = filled({"image_size": 80}, PRETRAINING, state)
+    for model, name in ((learner.model, "visual_encoder.pos_embed"), (learner.teacher, "visual_encoder_m.pos_embed")):
+        front, cells = state[name][:, :1], state[name][:, 1:]
+        grid = cells.reshape(1, 3, 3, -1).permute(0, 3, 1, 2)
+        # ALBEF interpolates in the file's precision, float32.
+        wide = F.interpolate(grid.float(), size=(5, 5), mode="bicubic", align_corners=False)
+        wanted = torch.cat([front, wide.permute(0, 2, 3, 1).flatten(1, 2).double()], 1)[0]
+        close(model.positions[0].table.weight, wanted, 1e-6)
+    assert any("interpolated to 5x5" in line for line in report.reshaped)
+
+
+def test_a_lacking_weight_is_an_error() -> None:
+    state = pretrained()
+    del state["text_encoder.bert.encoder.layer.3.crossattention.self.key.bias"]
+    with pytest.raises(DataError, match="not in what it starts from"):
+        filled({}, PRETRAINING, state)
+
+
+def test_timm_s_vit_sees_as_it_did() -> None:
+    vit = timm.models.VisionTransformer(img_size=48, embed_dim=24, depth=3, num_heads=4, num_classes=5).double().eval()
+    allow, objectives = ["^model.(text|embed|cross)"], [{"name": "masked-image", "target": "pixels"}]
+    learner, report = filled({"image_layers": 3}, objectives, vit.state_dict(), allow)
+    pixels = uniform("input.image_0", (3, 3, 48, 48))
+    close(learner.eval().step(batch()).image().hidden, vit.forward_features(pixels).detach().numpy())
+    assert not [name for name in report.left_over if name.startswith("model.")]
+    first, told = filled({"image_layers": 2}, objectives, vit.state_dict(), allow)
+    assert "image encoder: the first 2 of 3 layers are taken" in told.reshaped
+    vit.blocks = vit.blocks[:2]
+    close(first.eval().step(batch()).image().hidden, vit.forward_features(pixels).detach().numpy())
+
+
+def test_a_distilled_deit_loses_its_second_token() -> None:
+    deit = VisionTransformerDistilled(img_size=48, embed_dim=24, depth=2, num_heads=4, num_classes=5).double()
+    with torch.no_grad():
+        deit.pos_embed.normal_()
+    learner, _ = filled({}, [{"name": "mlm"}], deit.state_dict(), ["^model.(text|embed|cross)"])
+    table = learner.model.positions[0].table.weight
+    close(table[0], deit.pos_embed[0, 0].detach().numpy())
+    close(table[1:], deit.pos_embed[0, 2:].detach().numpy())
+
+
+def test_transformers_bert_reads_as_it_did() -> None:
+    sizes = {"hidden_size": 24, "num_attention_heads": 4, "intermediate_size": 48, "max_position_embeddings": 16}
+    config = BertConfig(vocab_size=41, num_hidden_layers=4, **sizes, attn_implementation="eager")
+    allow = ["^model.(image|patch|cls_token|positions)", r"^model.cross.text.\d.other"]
+    torch.manual_seed(0)
+    bert = BertModel(config).double().eval()
+    learner, _ = filled({}, [{"name": "mlm"}], bert.state_dict(), allow)
+    mask = (IDS != 0).long()
+    states = bert(IDS, attention_mask=mask, output_hidden_states=True).hidden_states
+    close(learner.eval().step(batch()).text().hidden[mask.bool()], states[2][mask.bool()].detach().numpy())
+    upper = bert.state_dict()["encoder.layer.3.attention.self.query.weight"]
+    close(learner.model.cross.text[1].itself.attention.query.weight, upper)
+    whole = BertForMaskedLM(config).double()
+    other, report = filled({}, [{"name": "distilled-mlm"}], whole.state_dict(), allow)
+    head = other.objectives["distilled-mlm"]
+    close(head.head.transform.dense.weight, whole.cls.predictions.transform.dense.weight.detach().numpy())
+    close(head.head_copy.transform.dense.weight, whole.cls.predictions.transform.dense.weight.detach().numpy())
+    assert not report.left_over
+
+
+def test_albef_s_own_refuses_what_it_has_not() -> None:
+    own = build_learner({"name": "albef", "as_albef": True, "hidden": 16, "heads": 2, "image_size": 32}, [], FACTS)
+    assert len(own.model.image.layers) == 12
+    with pytest.raises(ComponentError, match="ALBEF's own"):
+        build_learner({**MODEL, "as_albef": True, "cross_position": "ace-rpe"}, [], FACTS)
+
+
+def test_text_assignment_keeps_its_projection_beside_a_head_of_its_own() -> None:
+    """A file of ALBEF's preparation for NLVR2 holds ``ta_head`` and the pre-training's ``vision_proj``."""
+    state = pretrained()
+    state |= {
+        "ta_head.weight": value("ta_head.weight", (3, MODEL["hidden"])),
+        "ta_head.bias": value("ta_head.bias", (3,)),
+    }
+    learner, report = filled({"pictures": 2}, [{"name": "text-assignment", "width": 12}], state)
+    found = learner.objectives["text-assignment"]
+    close(found.head.weight, state["ta_head.weight"])
+    close(found.image.weight, state["vision_proj.weight"])
+    close(found.image.bias, state["vision_proj.bias"])
+    assert not [name for name in report.new if name.startswith("objectives.")]

@@ -1,0 +1,182 @@
+"""DeiT with any encoding: the published counts, timm's numbers, and the authors' names."""
+
+from __future__ import annotations
+
+import pytest
+import timm
+import torch
+from vlcli_deit import DeiT, from_timm, to_timm
+
+from tests.plugins.irpe.oracle import uniform
+from vlcli import registry
+from vlcli.nn import Facts
+from vlcli.nn.count import count_model, macs_of
+
+BASE = 22_050_664
+K, QK, QKV = ["key"], ["query", "key"], ["query", "key", "value"]
+
+
+def irpe(**options):
+    return {"name": "irpe", **options}
+
+
+def build(position=None, **options):
+    with torch.device("meta"):
+        return DeiT(Facts(), position=position, **options)
+
+
+COUNTS = {
+    ("small", None): BASE,
+    ("small", "bias shared"): (22_051_264, irpe(mode="bias")),
+    ("small", "bias unshared"): (22_054_264, irpe(mode="bias", shared_heads=False)),
+    ("small", "unshared"): (22_281_064, irpe(shared_heads=False)),
+    ("small", "shared"): (22_089_064, irpe()),
+    ("small", "qk"): (22_127_464, irpe(sides=QK)),
+    ("small", "qkv"): (22_165_864, irpe(sides=QKV)),
+    ("small", "qkv unshared"): (22_741_864, irpe(sides=QKV, shared_heads=False)),
+    ("small", "euclidean"): (22_113_640, irpe(method="euclidean", ratio=20.0)),
+    ("small", "quantization"): (22_153_576, irpe(method="quantization", ratio=33.0)),
+    ("small", "cross"): (22_176_616, irpe(method="cross", ratio=20.0)),
+    ("small", "transformer-xl"): (22_101_352, "transformer-xl"),
+    ("small", "transformer-xl unshared"): (22_354_792, {"name": "transformer-xl", "shared_heads": False}),
+    ("tiny", "none"): (5_717_416, None),
+    ("tiny", "shared"): (5_755_816, irpe()),
+    ("base", "none"): (86_567_656, None),
+    ("base", "shared"): (86_606_056, irpe()),
+    ("base", "qkv"): (86_682_856, irpe(sides=QKV)),
+}
+
+
+def test_parameters_are_the_published_integers():
+    COUNTS[("small", None)] = (BASE, None)
+    for (size, name), (wanted, position) in COUNTS.items():
+        model = build(position, size=size)
+        assert sum(p.numel() for p in model.parameters()) == wanted, (size, name)
+
+
+MACS = {
+    "none": (4_598_882_304, None),
+    "bias": (4_598_882_304, irpe(mode="bias")),
+    "K": (4_644_271_104, irpe()),
+    "QK": (4_689_659_904, irpe(sides=QK)),
+    "QKV": (4_735_048_704, irpe(sides=QKV)),
+    "shaw": (4_598_882_304 + 45_388_800, "shaw"),
+    "huang": (4_598_882_304 + 90_777_600, "huang"),
+    "sasa": (4_598_882_304 + 25_417_728, "sasa"),
+}
+
+
+@pytest.mark.parametrize("name", MACS)
+def test_multiply_accumulates_are_the_published_integers(name):
+    wanted, position = MACS[name]
+    counted = count_model(build(position))["macs"]
+    assert counted["image"] == counted["total"] == wanted
+
+
+@pytest.mark.parametrize(("size", "wanted"), [("tiny", 1_276_377_600), ("base", 17_654_605_824)])
+def test_multiply_accumulates_of_the_other_sizes(size, wanted):
+    assert count_model(build(irpe(), size=size))["macs"]["total"] == wanted
+
+
+def test_transformer_xl_costs_less_than_the_paper_says():
+    # 49 offsets looked up per query, W^R applied to 49 sinusoids, u k once per key; the paper's Table 5 has 4,828 M.
+    extra = 12 * (6 * 197 * 64 * 49 + 49 * 64 * 64 + 6 * 197 * 64)
+    assert count_model(build("transformer-xl"))["macs"]["total"] == 4_598_882_304 + extra
+
+
+def test_timm_weights_load_and_give_timm_s_scores():
+    torch.manual_seed(0)
+    theirs = timm.create_model("deit_tiny_patch16_224", depth=2, num_classes=7).eval()
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.05)
+    ours = DeiT(Facts(), size="tiny", layers=2, classes=7).eval()
+    report: list[str] = []
+    ours.load_state_dict(ours.adapt(theirs.state_dict(), report))
+    pixels = torch.randn(2, 3, 224, 224)
+    assert torch.allclose(ours(pixels), theirs(pixels), atol=1e-5)
+    back = to_timm(ours.state_dict())
+    assert back.keys() == theirs.state_dict().keys()
+    assert all(torch.equal(back[name], value) for name, value in theirs.state_dict().items())
+    assert not report
+
+
+def test_positions_of_another_resolution_are_interpolated_and_classes_left_out():
+    theirs = timm.create_model("deit_tiny_patch16_224", depth=1, num_classes=7)
+    ours, report = DeiT(Facts(), size="tiny", layers=1, image_size=(96, 64), classes=5), []
+    state = ours.adapt(theirs.state_dict(), report)
+    missing = ours.load_state_dict(state, strict=False).missing_keys
+    assert missing == ["head.weight", "head.bias"]
+    assert any("14x14 places interpolated to 6x4" in line for line in report)
+    assert ours(torch.zeros(1, 3, 96, 64)).shape == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("sides", "first", "total"),
+    [
+        (K, [0.14766502740055354, 0.44430151141416874, 0.5554499444027308], 5.913260070292816),
+        (QKV, [-0.2548007143498048, 0.04934141004658072, -0.23017592151636007], 0.9125607423836648),
+    ],
+)
+def test_whole_model_is_the_authors(sides, first, total):
+    """irpe_golden.md, section 5: weights are generated by the authors' names in alphabetical order."""
+    model = DeiT(Facts(), size="tiny", position=irpe(sides=sides)).double().eval()
+    state = to_timm(model.state_dict())
+    assert len(state) == (164 if sides == K else 188)
+    for number, name in enumerate(sorted(state)):
+        shape, shift = tuple(state[name].shape), 0.0
+        amp = 0.06 if len(shape) >= 2 else 0.02
+        if "norm" in name and name.endswith("weight"):
+            amp, shift = 0.1, 1.0
+        amp = 0.5 if "lookup_table" in name else amp
+        state[name] = torch.from_numpy(uniform(1000 + number, shape, amp, shift))
+    model.load_state_dict(model.adapt(state, []))
+    with torch.no_grad():
+        scores = model(torch.from_numpy(uniform(50, (1, 3, 224, 224))))[0]
+    assert torch.allclose(scores[:3], torch.tensor(first, dtype=torch.float64), atol=1e-10, rtol=0)
+    assert abs(float(scores.sum()) - total) < 1e-8
+
+
+def test_tables_without_the_extra_bucket_are_fitted():
+    ours, report = DeiT(Facts(), size="tiny", layers=1, position=irpe(), classes=0), []
+    state = to_timm(ours.state_dict())
+    name = "blocks.0.attn.rpe_k.lookup_table_weight"
+    state[name] = torch.randn(1, 64, 49)
+    ours.load_state_dict(ours.adapt(state, report))
+    table = ours.stack.position.layers[0].rpe_k.lookup_table_weight
+    assert torch.equal(table[..., :49], state[name])
+    assert (table[..., 49] == 0).all()
+    assert any("zero bucket" in line for line in report)
+    assert from_timm(state, ours.state_dict()).keys() == ours.state_dict().keys()
+
+
+def test_several_encodings_and_options_run():
+    choices = [[irpe(sides=QKV), "rope-2d"], {"name": "cpvt", "after": [0, 1]}, ["log-cpb"], "transformer-xl"]
+    for choice in choices:
+        sizes = {"dim": 24, "heads": 3, "layers": 2, "image_size": 64, "absolute": "none"}
+        model = registry.build("models", {"name": "deit", **sizes, "position": choice}, Facts())
+        scores = model(torch.randn(2, 3, 64, 64))
+        scores.square().sum().backward()
+        assert scores.shape == (2, 1000)
+        inside = model.stack.position or model.positions
+        assert all(p.grad is not None for p in inside.parameters())
+
+
+def test_distilled_model_averages_two_classifiers_and_skips_two_tokens():
+    sizes = {"dim": 24, "heads": 3, "layers": 1, "image_size": 32, "classes": 3, "distilled": True}
+    model = DeiT(Facts(), **sizes, position=irpe()).eval()
+    timm_sizes = {"depth": 1, "embed_dim": 24, "num_heads": 3, "img_size": 32, "num_classes": 3}
+    theirs = timm.create_model("deit_tiny_distilled_patch16_224", **timm_sizes).eval()
+    plain = DeiT(Facts(), **sizes).eval()
+    plain.load_state_dict(plain.adapt(theirs.state_dict(), []))
+    pixels = torch.randn(2, 3, 32, 32)
+    assert torch.allclose(plain(pixels), theirs(pixels), atol=1e-5)
+    assert model(pixels).shape == (2, 3)
+
+
+def test_depth_of_parameters():
+    model = build(irpe(), size="tiny")
+    assert model.layer_of("patch.weight") == 0
+    assert model.layer_of("stack.layers.3.feed_forward.inner.weight") == 4
+    assert model.layer_of("stack.position.layers.3.rpe_k.lookup_table_weight") == 4
+    assert model.layer_of("head.weight") == 13
+    assert macs_of(lambda: model(torch.zeros(1, 3, 224, 224, device="meta")))[0] == 1_276_377_600

@@ -1,0 +1,167 @@
+"""Image-text contrast against a momentum copy and a queue (MoCo, ALBEF)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.nn import Facts, Model, Step, initialise
+from vlcli.objectives.base import Mean, Outcome, full_precision
+from vlcli.objectives.contrast import Known, dealt_order, summary
+from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped
+
+
+class MomentumContrast(MomentumHeads):
+    """Image-text contrast against the momentum copy's vectors of this batch and of a queue of earlier ones.
+
+    Right answers are mixed with what the momentum copy thinks (``distill``). Only the example's own is right, or all
+    examples of its picture in equal shares (``same: image``, ALBEF's retrieval), or those of its sentence, too
+    (``shared``). Hard negatives read its scores (``contrast-matching``).
+
+    The queue takes any batch, also the last one of an epoch; from several processes it takes all their vectors, in the
+    order in which one process would hold them.
+
+    Args:
+        model: gives the vectors.
+        facts: not used.
+        width: of the shared space.
+        temperature: to begin with; learned, and with ``clamp`` kept in [0.001, 0.5].
+        clamp: whether it is.
+        queue: K, how many vectors of each modality are kept.
+        momentum: what the copy keeps of itself a step.
+        distill: share of the momentum copy in the right answers.
+        ramp: steps over which that share rises from 0.
+        same: see above.
+        view: the view it reads.
+    """
+
+    paper = "ALBEF, Li et al. 2021, Eq. 1-2 and 5; MoCo, He et al. 2020"
+    requires = frozenset({"text", "image"})
+
+    def __init__(
+        self,
+        model: Model,
+        facts: Facts,
+        *,
+        width: int = 256,
+        temperature: float = 0.07,
+        clamp: bool = True,
+        queue: int = 65536,
+        momentum: float = 0.995,
+        distill: float = 0.4,
+        ramp: int = 0,
+        same: Literal["own", "image", "shared"] = "own",
+        view: str = "clean",
+    ) -> None:
+        super().__init__(model, facts)
+        if queue < 1 or same not in ("own", "image", "shared"):
+            got = f"queue {queue}, same {same!r}"
+            raise ComponentError("These numbers cannot be.", where="objective momentum-contrast", got=got)
+        self.distill = checked_share(distill, "momentum-contrast")
+        self.teacher_momentum, self.ramp = momentum, ramp
+        self.same, self.view, self.clamp = same, view, clamp
+        self.image, self.text = nn.Linear(self.dim, width), nn.Linear(self.dim, width)
+        for module in (self.image, self.text):
+            initialise(module, model.init_std)
+        self.image_copy, self.text_copy = momentum_copy(self.image), momentum_copy(self.text)
+        self.temperature = nn.Parameter(torch.tensor(temperature))
+        for name in ("image_queue", "text_queue"):
+            self.register_buffer(name, F.normalize(torch.randn(width, queue), dim=0))
+        for name in ("image_ids", "text_ids"):
+            self.register_buffer(name, torch.zeros(queue, dtype=torch.long))
+        self.register_buffer("filled", torch.zeros((), dtype=torch.long))
+        self.register_buffer("place", torch.zeros(1, dtype=torch.long))
+
+    def before_step(self, step: Step) -> None:
+        """The heads' copies follow; the temperature stays within its bounds."""
+        if self.clamp:
+            self.temperature.clamp_(0.001, 0.5)
+        super().before_step(step)
+
+    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+        """Cross-entropy both ways against batch and queue, a mean over examples."""
+        known = Known.of(step, self.view)
+        texts, images = self._vectors(step, self.text, self.image)
+        with torch.no_grad():
+            far_texts, far_images = self._vectors(step.teacher, self.text_copy, self.image_copy)
+            all_texts, all_images = step.gather(far_texts), step.gather(far_images)
+            right = self._right(known, texts.dtype)
+        texts_there = torch.cat([all_texts.T, self.text_queue], 1)  # (width, N + K)
+        images_there = torch.cat([all_images.T, self.image_queue], 1)
+        forth = self._loss(images, far_images, texts_there, right, step)
+        back = self._loss(texts, far_texts, images_there, right, step)
+        count = len(known.texts)
+        outputs = {
+            "image_to_text": forth[1][:, :count].detach(),
+            "text_to_image": back[1][:, :count].detach(),
+            "texts": known.texts,
+            "images": known.images,
+            "own": known.own,
+            "new_texts": far_texts,
+            "new_images": far_images,
+        }
+        found = (forth[1][:, :count].argmax(1) == known.own).float()
+        metrics = {"image_to_text": Mean.of(found), "temperature": Mean.of(self.temperature.detach()[None])}
+        return Outcome({"momentum-contrast": Mean.of((forth[0] + back[0]) / 2)}, outputs, metrics)
+
+    def predict(self, step: Step) -> dict[str, Tensor]:
+        """``text_embedding`` and ``image_embedding``: the normalised vectors of every example, (B, width) each."""
+        texts, images = self._vectors(step, self.text, self.image)
+        return {"text_embedding": texts, "image_embedding": images}
+
+    def embed(self, step: Step, side: str) -> Tensor:
+        """Normalised vectors of unique sentences or pictures."""
+        states = step.text(self.view, rows="pooled") if side == "text" else step.image(self.view, rows="pooled")
+        head = self.text if side == "text" else self.image
+        return F.normalize(full_precision(head(summary(states))), dim=-1)
+
+    def after_step(self, step: Step, outcome: Outcome) -> None:
+        """The batch enters the queue, the oldest leave it; the order does not depend on the number of processes."""
+        found = outcome.outputs
+        order = dealt_order(step.gather(torch.tensor([len(found["own"])], device=found["own"].device)))
+        texts, images = step.gather(found["new_texts"])[order], step.gather(found["new_images"])[order]
+        size, count = self.text_queue.shape[1], len(texts)
+        places = (self.place + torch.arange(count, device=texts.device)) % size
+        newest = slice(max(0, count - size), count)  # of a batch larger than the queue only the end fits
+        self.text_queue[:, places[newest]] = texts[newest].T.to(self.text_queue.dtype)
+        self.image_queue[:, places[newest]] = images[newest].T.to(self.image_queue.dtype)
+        self.text_ids[places[newest]] = found["texts"][order][newest]
+        self.image_ids[places[newest]] = found["images"][order][newest]
+        self.place.copy_((self.place + count) % size)
+        self.filled.copy_((self.filled + count).clamp(max=size))
+
+    def _vectors(self, step: Step, text: nn.Module, image: nn.Module) -> tuple[Tensor, Tensor]:
+        """Normalised projections of every example's sentence and picture (B, width)."""
+        text_rows, image_rows = step.pairs(self.view)
+        states = step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled")
+        made = [full_precision(head(summary(s))) for head, s in zip((text, image), states, strict=True)]
+        return F.normalize(made[0], dim=-1)[text_rows], F.normalize(made[1], dim=-1)[image_rows]
+
+    def _right(self, known: Known, dtype: torch.dtype) -> Tensor:
+        """(B, N + K) which columns are right, in shares."""
+        count, size = len(known.own), self.text_queue.shape[1]
+        own = torch.zeros(count, len(known.texts), dtype=dtype, device=known.own.device)
+        own.scatter_(1, known.own[:, None], 1.0)
+        if self.same == "own":
+            return F.pad(own, (0, size))
+        there = torch.arange(size, device=own.device) < self.filled
+        right = known.images[known.own][:, None] == torch.cat([known.images, self.image_ids])[None]  # (B, N + K)
+        if self.same == "shared":
+            right = right | (known.texts[known.own][:, None] == torch.cat([known.texts, self.text_ids])[None])
+        shares = (right & F.pad(there, (len(known.texts), 0), value=True)).to(dtype)
+        return shares / shares.sum(1, keepdim=True)
+
+    def _loss(self, own: Tensor, far: Tensor, there: Tensor, right: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        """(B,) losses and (B, N + K) scores of ``own`` vectors against all that is there."""
+        scores = own @ there / self.temperature
+        share = ramped(self.distill, self.ramp, step.index)
+        targets = right.to(scores.dtype)
+        if share > 0:
+            with torch.no_grad():
+                targets = share * (far @ there / self.temperature).softmax(1) + (1 - share) * targets
+        return -(scores.log_softmax(1) * targets).sum(1), scores
