@@ -15,6 +15,35 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+GROUPS = {"docs": "docs", "fuzz": "fuzz", "plugins": "papers"}
+"""The group of slow tests by folder; ``core`` where a folder has none, and the argument of the mark before either."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--group``: which slow tests run."""
+    names = ["core", "quickstart", *GROUPS.values()]
+    parser.addoption("--group", choices=names, help="with -m slow: one group of slow tests, at most 20 minutes long")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave only the slow tests of ``--group``."""
+    wanted = config.getoption("--group")
+    if wanted is None:
+        return
+    other = [item for item in items if group_of(item) != wanted]
+    config.hook.pytest_deselected(items=other)
+    items[:] = [item for item in items if group_of(item) == wanted]
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """The group of a slow test; None of a fast one."""
+    mark = item.get_closest_marker("slow")
+    if mark is None:
+        return None
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return mark.args[0] if mark.args else GROUPS.get(folder, "core")
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of reference data beside the project, or where ``VLCLI_SHARED`` says; skips where there is none."""

@@ -553,7 +553,7 @@ def test_ci_finds_the_two_commands():
     assert "<!-- command: tests -->" in (PROJECT / ".ci" / "run").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("quickstart")
 def test_the_whole_quickstart(tmp_path):
     """README's first command without its installation."""
     began = time.monotonic()

@@ -22,6 +22,7 @@ SOURCES = (
     "MANIFEST.in",
     "README.md",
     "CHANGELOG.md",
+    "LICENSE",
 )
 
 
@@ -59,7 +60,8 @@ def test_the_wheel_holds_what_the_tree_holds(wheel):
             if file.suffix in (".py", ".yaml", ".json") or file.name == "py.typed":
                 inside = file.relative_to(PROJECT / folder).as_posix()
                 assert (f"{place}/{inside}" if place else inside) in names
-    assert not [name for name in names if name.startswith(("tests/", "recipes/", "plugins/"))]
+    assert not [name for name in names if name.startswith(("tests/", "recipes/", "plugins/", "scripts/", "docs/"))]
+    assert [name for name in names if name.endswith("licenses/LICENSE")]
 
 
 def test_installed_elsewhere_it_lists_and_shows(python, tmp_path):
