@@ -15,7 +15,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-GROUPS = {"docs": "docs", "fuzz": "fuzz", "plugins": "papers"}
+GROUPS = {"docs": "pages", "fuzz": "fuzz", "plugins": "papers"}
 """The group of slow tests by folder; ``core`` where a folder has none, and the argument of the mark before either."""
 
 
