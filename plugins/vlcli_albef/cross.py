@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vlcli.nn import (
     AttentionBlock,
+    AttentionContext,
     AttentionMask,
     AttentionShape,
     BlockStyle,
@@ -38,9 +39,10 @@ class Half(nn.Module):
         self.other = AttentionBlock(shape, style, attention)
         self.feed_forward = FeedForward(shape.dim, hidden, style)
 
-    def forward(self, x: Tensor, y: Tensor, itself: dict[str, Any], other: dict[str, Any]) -> Tensor:
-        """``x`` (P, T, D) after looking at itself and at ``y`` (P, S, key_dim), with the attentions' options."""
-        return self.feed_forward(self.other(self.itself(x, **itself), y, **other))
+    def forward(self, x: Tensor, y: Tensor, itself: AttentionContext, other: AttentionContext) -> Tensor:
+        """``x`` (P, T, D) after self-attention and cross-attention to ``y`` (P, S, key_dim)."""
+        out: Tensor = self.feed_forward(self.other(self.itself(x, None, itself), y, other))
+        return out
 
 
 class CrossEncoder(nn.Module):
@@ -97,12 +99,12 @@ class CrossEncoder(nn.Module):
         active = self.checkpointing and record is None
         for number, layer in enumerate(self.text):
             which = number % self.pictures
-            forth = self._options(text.layout, images[which].layout, states[which][0], number, "text_to_image", record)
-            itself = own[0].options(number, self.pictures, record)
+            forth = self._context(text.layout, images[which].layout, states[which][0], number, "text_to_image", record)
+            itself = own[0].context(number, self.pictures, record)
             seen = run_layer(layer, words, patches[which], itself, forth, active=active)
             if len(self.image):
-                back = self._options(images[0].layout, text.layout, states[0][1], number, "image_to_text", record)
-                itself = own[1].options(number, 1, record)
+                back = self._context(images[0].layout, text.layout, states[0][1], number, "image_to_text", record)
+                itself = own[1].context(number, 1, record)
                 patches[0] = run_layer(self.image[number], patches[0], words, itself, back, active=active)
             words = seen
         return words, patches[0]
@@ -115,16 +117,19 @@ class CrossEncoder(nn.Module):
         back = self.position.prepare(image.hidden, text.hidden, image.layout, text.layout) if both else None
         return forth, back
 
-    def _options(
+    def _context(
         self, own: Layout, other: Layout, state: Any, number: int, name: str, record: Recorder | None
-    ) -> dict[str, Any]:
-        options = {"x_layout": own, "y_layout": other, "mask": AttentionMask(other.valid), "record": record}
-        return options | {
-            "position": self.position,
-            "state": state,
-            "layer": number // self.pictures,
-            "name": f"cross.{number}.{name}",
-        }
+    ) -> AttentionContext:
+        return AttentionContext(
+            mask=AttentionMask(other.valid),
+            x_layout=own,
+            y_layout=other,
+            position=self.position,
+            state=state,
+            layer=number // self.pictures,
+            record=record,
+            name=f"cross.{number}.{name}",
+        )
 
 
 class _Self:
@@ -137,7 +142,14 @@ class _Self:
             None if position is None else position.prepare(states.hidden, states.hidden, states.layout, states.layout)
         )
 
-    def options(self, number: int, shared: int, record: Recorder | None) -> dict[str, Any]:
-        """The attention's options in layer ``number``, of which ``shared`` have one encoding."""
-        named = {"record": record, "name": f"cross.{number}.{self.name}", "layer": number // shared}
-        return named | {"mask": self.mask, "x_layout": self.layout, "position": self.position, "state": self.state}
+    def context(self, number: int, shared: int, record: Recorder | None) -> AttentionContext:
+        """The attention's context in layer ``number``; ``shared`` neighbouring layers have one encoding."""
+        return AttentionContext(
+            mask=self.mask,
+            x_layout=self.layout,
+            position=self.position,
+            state=self.state,
+            layer=number // shared,
+            record=record,
+            name=f"cross.{number}.{self.name}",
+        )

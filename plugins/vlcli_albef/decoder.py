@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vlcli.nn import (
     WORDS,
+    AttentionContext,
     AttentionMask,
     AttentionShape,
     BlockStyle,
@@ -115,8 +116,8 @@ class WordDecoder(nn.Module):
         active = self.checkpointing and record is None and cache is None
         other_mask = AttentionMask(seen.layout.valid)
         for number, layer in enumerate(self.layers):
-            shared = {"x_layout": layout, "layer": number, "cache": cache, "record": record}
-            itself = {**shared, "mask": mask, "name": f"decoder.{number}.text"}
-            other = {**shared, "mask": other_mask, "y_layout": seen.layout, "name": f"decoder.{number}.other"}
+            shared = AttentionContext(x_layout=layout, layer=number, cache=cache, record=record)
+            itself = replace(shared, mask=mask, name=f"decoder.{number}.text")
+            other = replace(shared, mask=other_mask, y_layout=seen.layout, name=f"decoder.{number}.other")
             x = run_layer(layer, x, seen.hidden, itself, other, active=active)
         return x

@@ -14,7 +14,9 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.nn import (
     IMAGENET_MEAN,
     IMAGENET_STD,
+    NO_CONTEXT,
     VIT_STYLE,
+    AttentionContext,
     AttentionShape,
     BlockStyle,
     Facts,
@@ -64,10 +66,13 @@ class Block(TransformerLayer):
         super().__init__(shape, None, style, attention)
         self.behind = behind
 
-    def forward(self, x: Tensor, **options: Any) -> Tensor:
-        """``x`` (B, T, D); ``options`` are the attention's."""
-        x = super().forward(x, **options)
-        return x if self.behind is None else self.behind(x, options["x_layout"])
+    def forward(self, x: Tensor, context: AttentionContext = NO_CONTEXT) -> Tensor:
+        """``x`` (B, T, D) after the layer, and after the module behind it where there is one."""
+        x = super().forward(x, context)
+        if self.behind is None:
+            return x
+        assert context.x_layout is not None
+        return self.behind(x, context.x_layout)
 
 
 class DeiT(Model):

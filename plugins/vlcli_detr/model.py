@@ -19,6 +19,7 @@ from vlcli.nn import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     AttentionBlock,
+    AttentionContext,
     AttentionMask,
     AttentionShape,
     BlockStyle,
@@ -110,9 +111,10 @@ class DecoderLayer(nn.Module):
         self.cross_attention = AttentionBlock(replace(shape, cross=True), style, attention)
         self.feed_forward = FeedForward(shape.dim, hidden, style)
 
-    def forward(self, x: Tensor, memory: Tensor, own: dict[str, Any], cross: dict[str, Any]) -> Tensor:
-        """Queries (B, Q, D) after looking at ``memory`` (B, T, D)."""
-        return self.feed_forward(self.cross_attention(self.self_attention(x, **own), memory, **cross))
+    def forward(self, x: Tensor, memory: Tensor, own: AttentionContext, cross: AttentionContext) -> Tensor:
+        """Object queries (B, Q, D) after self-attention and cross-attention to ``memory`` (B, T, D)."""
+        out: Tensor = self.feed_forward(self.cross_attention(self.self_attention(x, None, own), memory, cross))
+        return out
 
 
 class BoxNetwork(nn.Sequential):
@@ -301,9 +303,9 @@ class DETR(Model):
         keys = AttentionMask(layout.valid)
         x, found = torch.zeros_like(place).expand(len(memory), -1, -1), []
         for number, layer in enumerate(self.decoder):
-            shared = {"position": self.added, "layer": number, "record": record}
-            own = {**shared, "state": (place, place), "name": f"queries.{number}"}
-            cross = {**shared, "state": (place, asked), "mask": keys, "y_layout": layout, "name": f"cross.{number}"}
+            shared = AttentionContext(position=self.added, layer=number, record=record)
+            own = replace(shared, state=(place, place), name=f"queries.{number}")
+            cross = replace(shared, state=(place, asked), mask=keys, y_layout=layout, name=f"cross.{number}")
             x = layer(x, memory, own, cross)
             found.append(self.decoder_norm(x))
         return torch.stack(found)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import (
     WORDS,
+    AttentionContext,
     AttentionMask,
     AttentionShape,
     BlockStyle,
@@ -73,12 +75,10 @@ class CoLayer(nn.Module):
         self.text_feed = FeedForward(shape.dim, hidden, style)
         self.image_feed = FeedForward(shape.dim, hidden, style)
 
-    def forward(
-        self, words: Tensor, regions: Tensor, *, layout: Layout, mask: AttentionMask, **options: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Words (P, T, D) and regions (P, R, D); ``layout`` and ``mask`` are those of both in a row."""
-        context = self.attention(torch.cat([words, regions], 1), mask=mask, x_layout=layout, **options)
-        seen, read = context.split([words.shape[1], regions.shape[1]], 1)
+    def forward(self, words: Tensor, regions: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor]:
+        """Words (P, T, D) and regions (P, R, D) after one layer; ``context`` is that of both in one sequence."""
+        both = self.attention(torch.cat([words, regions], 1), None, context)
+        seen, read = both.split([words.shape[1], regions.shape[1]], 1)
         words = self.text_way.leave(words, self.text_dense(seen))
         regions = self.image_way.leave(regions, self.image_dense(read))
         return self.text_feed(words), self.image_feed(regions)
@@ -191,13 +191,12 @@ class ViLBERT(Model):
         both = AttentionMask(layout.valid, dense=None if self.joint else self._crossing(words, regions))
         active = self.checkpointing and record is None
         for number, (co, upper, objects) in enumerate(zip(self.co, self.upper, self.objects, strict=True)):
-            options = {"active": active, "layer": number, "record": record}
-            own = {"layout": layout, "mask": both, "name": f"co.{number}"}
-            words, regions = run_layer(co, words, regions, **own, **options)
-            own = {"x_layout": text.layout, "mask": masks[0], "name": f"text.{number}"}
-            words = run_layer(upper, words, **own, **options)
-            own = {"x_layout": image.layout, "mask": masks[1], "name": f"image.{number}"}
-            regions = run_layer(objects, regions, **own, **options)
+            context = AttentionContext(both, layout, layer=number, record=record, name=f"co.{number}")
+            words, regions = run_layer(co, words, regions, context, active=active)
+            of_text = replace(context, mask=masks[0], x_layout=text.layout, name=f"text.{number}")
+            words = run_layer(upper, words, of_text, active=active)
+            of_image = replace(context, mask=masks[1], x_layout=image.layout, name=f"image.{number}")
+            regions = run_layer(objects, regions, of_image, active=active)
         pooled = self.text_pool(words) * self.image_pool(regions)
         of_image = States(regions[:, 1:], image.layout.cut(1, regions.shape[1]))
         return Fused(States(words, text.layout), of_image, pooled)

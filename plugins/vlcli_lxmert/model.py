@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vlcli.errors import DataError
 from vlcli.nn import (
     AttentionBlock,
+    AttentionContext,
     AttentionMask,
     AttentionShape,
     BlockStyle,
@@ -64,32 +65,24 @@ class CrossLayer(nn.Module):
         self.object_feed = FeedForward(shape.dim, hidden, style)
 
     def forward(
-        self,
-        words: Tensor,
-        objects: Tensor,
-        *,
-        layouts: tuple[Layout, Layout],
-        masks: tuple[AttentionMask, AttentionMask],
-        position: PairwisePosition | None,
-        states: tuple[Any, Any],
-        layer: int,
-        record: Recorder | None,
-        packings: tuple[Packing | None, Packing | None],
+        self, words: Tensor, objects: Tensor, words_context: AttentionContext, objects_context: AttentionContext
     ) -> tuple[Tensor, Tensor]:
-        """Words (P, T, D) and objects (P, R, D), or packed ones, after one layer."""
-        (of_words, of_objects), (word_mask, object_mask) = layouts, masks
-        shared = {"position": position, "layer": layer, "record": record}
-        forth = {"x_layout": of_words, "y_layout": of_objects, "mask": object_mask, "state": states[0]}
-        back = {"x_layout": of_objects, "y_layout": of_words, "mask": word_mask, "state": states[1]}
-        forth["packing"], back["packing"] = packings, packings[::-1]
-        seen = self.cross(words, objects, name=f"cross.{layer}.text_to_image", **shared, **forth)
-        read = self.cross(objects, words, name=f"cross.{layer}.image_to_text", **shared, **back)
-        own = {"layer": layer, "record": record}
-        of_text = {"x_layout": of_words, "mask": word_mask, "packing": (packings[0], None)}
-        of_image = {"x_layout": of_objects, "mask": object_mask, "packing": (packings[1], None)}
-        seen = self.language_self(seen, name=f"cross.{layer}.text", **own, **of_text)
-        read = self.object_self(read, name=f"cross.{layer}.image", **own, **of_image)
+        """Words (P, T, D) and objects (P, R, D), or packed ones, after one layer.
+
+        Each context is that of one direction of the cross-attention: the queries are the words' or the objects'.
+        """
+        seen = self.cross(words, objects, words_context)
+        read = self.cross(objects, words, objects_context)
+        seen = self.language_self(seen, None, self._itself(words_context, objects_context, "text"))
+        read = self.object_self(read, None, self._itself(objects_context, words_context, "image"))
         return self.language_feed(seen), self.object_feed(read)
+
+    @staticmethod
+    def _itself(own: AttentionContext, other: AttentionContext, name: str) -> AttentionContext:
+        """The self-attention's context: the keys, and so the mask, are those that the other modality attends to."""
+        place = f"cross.{own.layer}.{name}"
+        packing = (own.packing[0], None)
+        return replace(own, mask=other.mask, y_layout=None, position=None, state=None, name=place, packing=packing)
 
 
 class CrossEncoder(nn.Module):
@@ -120,11 +113,14 @@ class CrossEncoder(nn.Module):
             _pack(words, layouts[0], packings[0]),
             _pack(objects, layouts[1], packings[1]),
         )
-        shared = {"layouts": (of_words, of_objects), "masks": masks, "packings": packings, "record": record}
-        shared |= {"position": self.position, "states": states}
+        forth = AttentionContext(masks[1], of_words, of_objects, self.position, states[0], record=record)
+        back = AttentionContext(masks[0], of_objects, of_words, self.position, states[1], record=record)
+        forth, back = replace(forth, packing=packings), replace(back, packing=packings[::-1])
         for number, layer in enumerate(self.layers):
+            forth = replace(forth, layer=number, name=f"cross.{number}.text_to_image")
+            back = replace(back, layer=number, name=f"cross.{number}.image_to_text")
             active = self.checkpointing and record is None
-            words, objects = run_layer(layer, words, objects, active=active, layer=number, **shared)
+            words, objects = run_layer(layer, words, objects, forth, back, active=active)
         words = words if packings[0] is None else packings[0].unpack(words)
         return words, objects if packings[1] is None else packings[1].unpack(objects)
 

@@ -15,6 +15,7 @@ from vlcli.nn import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     AttentionBlock,
+    AttentionContext,
     AttentionMask,
     AttentionShape,
     BlockStyle,
@@ -114,11 +115,11 @@ class WindowBlock(AttentionBlock):
         super().__init__(shape, style, attention)
         self.shifted = shifted
 
-    def forward(self, x: Tensor, y: Any = None, *, windows: Windows, **options: Any) -> Tensor:
-        """``x`` (B, h w, D) after each token looked at those of its window."""
+    def within(self, x: Tensor, windows: Windows, context: AttentionContext) -> Tensor:
+        """``x`` (B, h w, D) after each token attended to those of its window; the mask is that of shifted windows."""
         shifted = self.shifted and windows.shift != (0, 0)
-        options["mask"] = options["mask"] if shifted else None
-        seen = self.attention(windows.cut(self.enter(x), shifted), y, **options)
+        context = context if shifted else replace(context, mask=None)
+        seen = self.attention(windows.cut(self.enter(x), shifted), None, context)
         return self.leave(x, windows.join(seen, shifted))
 
 
@@ -130,9 +131,10 @@ class SwinLayer(nn.Module):
         self.window = WindowBlock(shape, style, attention, shifted)
         self.feed_forward = FeedForward(shape.dim, None, style)
 
-    def forward(self, x: Tensor, **options: Any) -> Tensor:
-        """``x`` (B, h w, D); ``options`` are the attention's and the windows."""
-        return self.feed_forward(self.window(x, **options))
+    def forward(self, x: Tensor, windows: Windows, context: AttentionContext) -> Tensor:
+        """``x`` (B, h w, D) after windowed attention and feed-forward."""
+        out: Tensor = self.feed_forward(self.window.within(x, windows, context))
+        return out
 
 
 class Merging(nn.Module):
@@ -179,9 +181,9 @@ class Stage(nn.Module):
         if self.position is not None:
             inside = windows.cut(x, False)
             state = self.position.prepare(inside, inside, layout, layout)
-        shared = {"windows": windows, "mask": mask, "x_layout": layout, "position": self.position, "state": state}
+        context = AttentionContext(mask, layout, None, self.position, state, record=record)
         for number, block in enumerate(self.blocks):
-            x = block(x, **shared, layer=number, record=record, name=f"{name}.{number}")
+            x = block(x, windows, replace(context, layer=number, name=f"{name}.{number}"))
         return x, grid
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vlcli.nn import (
     AttentionBlock,
+    AttentionContext,
     AttentionMask,
     AttentionShape,
     BlockStyle,
@@ -109,16 +110,25 @@ class MoMELayer(nn.Module):
         self.attention = AttentionBlock(shape, style, attention)
         self.feed = Experts(shape.dim, hidden, style, experts, shared_norm)
 
-    def forward(self, x: Tensor, parts: Parts, rows: slice | None = None, **options: Any) -> Tensor:
-        """``x`` (B, T, D) after one layer; with ``rows`` only these tokens ask, and only they come out.
+    def forward(self, x: Tensor, parts: Parts, context: AttentionContext, rows: slice | None = None) -> Tensor:
+        """``x`` (B, T, D) after one layer, called by the stack for each layer in turn.
 
-        ``parts`` speaks of the tokens that come out; ``options`` are the attention's.
+        Args:
+            x: (B, T, D), or packed (1, K, D).
+            parts: experts in the order of the tokens that are returned, and how many tokens each takes.
+            context: of the attention.
+            rows: the tokens that are queries and are returned; None: all.
+
+        Returns:
+            (B, T, D), or (B, T', D) with ``rows``.
         """
         if rows is None:
-            return self.feed(self.attention(x, **options), parts)
+            out: Tensor = self.feed(self.attention(x, None, context), parts)
+            return out
         entered = self.attention.norm(x)
-        out = self.attention.attention(entered[:, rows], entered, **options)
-        return self.feed(self.attention.leave(x[:, rows], out), parts)
+        seen = self.attention.attention(entered[:, rows], entered, context)
+        left: Tensor = self.feed(self.attention.leave(x[:, rows], seen), parts)
+        return left
 
 
 class MoMEStack(nn.Module):
@@ -286,17 +296,18 @@ class _Run:
         module = self.stack.layers[number]
         if self.measures and number == self.stack.fused_from:
             x = self._measured(x)
-        options = {"layer": number, "record": self.record, "name": f"{self.name}.{number}"}
-        options |= {"mask": self.mask, "position": self.position, "state": self.state, "x_layout": self.layout}
+        context = AttentionContext(self.mask, self.layout, None, self.position, self.state, number)
+        context = replace(context, record=self.record, name=f"{self.name}.{number}")
         active = self.stack.checkpointing and self.record is None
         if cut is not None:
             x, self.packing = self.rows_of(x), None
-            options |= self._cut_options(x, cut)
-            return run_layer(module, x, self._experts(number, cut.stop), cut, active=active, **options)
-        if self.packing is None:
-            return run_layer(module, x, self._experts(number, None), active=active, **options)
-        options |= {"x_layout": self.packed_layout, "packing": (self.packing, None)}
-        return run_layer(module, x, self._experts(number, None), active=active, **options)
+            experts, context = self._experts(number, cut.stop), self._cut_context(context, x, cut)
+        else:
+            experts = self._experts(number, None)
+        if self.packing is not None:
+            context = replace(context, x_layout=self.packed_layout, packing=(self.packing, None))
+        out: Tensor = run_layer(module, x, experts, context, cut, active=active)
+        return out
 
     def _measured(self, x: Tensor) -> Tensor:
         """The tokens by row, from here on with the encoding of the fused layers beside the stack's."""
@@ -311,12 +322,12 @@ class _Run:
             self.state = [self.state, state]
         return x
 
-    def _cut_options(self, x: Tensor, cut: slice) -> dict[str, Any]:
+    def _cut_context(self, context: AttentionContext, x: Tensor, cut: slice) -> AttentionContext:
         asking = self.layout.cut(0, cut.stop)
         asking.grid = None
         position = self.position
         state = None if position is None else position.prepare(x[:, cut], x, asking, self.layout)
-        return {"x_layout": asking, "y_layout": self.layout, "state": state}
+        return replace(context, x_layout=asking, y_layout=self.layout, state=state)
 
     def _experts(self, number: int, count: int | None) -> Parts:
         """The layer's experts over the tokens that come out of it: the first ``count``, or all."""

@@ -11,6 +11,7 @@ from vlcli import registry
 from vlcli.errors import ComponentError
 from vlcli.nn import (
     VIT_STYLE,
+    AttentionContext,
     AttentionMask,
     AttentionShape,
     BlockStyle,
@@ -21,7 +22,7 @@ from vlcli.nn import (
     Stack,
     StandardAttention,
 )
-from vlcli.nn.blocks import DropPath, activation
+from vlcli.nn.blocks import AttentionBlock, DropPath, activation
 
 torch.set_num_threads(1)
 
@@ -80,8 +81,8 @@ def test_fused_and_general_paths_agree(seed, kind, bias, cross):
     state = position.prepare(x, x if y is None else y, here, there) if position else None
     options = {"mask": mask, "x_layout": here, "y_layout": there, "position": position, "state": state, "layer": 1}
     record = Recorder()
-    fused = attention(x, y, **options)
-    general = attention(x, y, record=record, name="here", **options)
+    fused = attention(x, y, context=AttentionContext(**options))
+    general = attention(x, y, context=AttentionContext(record=record, name="here", **options))
     torch.testing.assert_close(fused, general, atol=1e-6, rtol=1e-6)
     kept = record.attention["here"]
     assert kept.shape == (2, 4, 5, width)
@@ -91,7 +92,7 @@ def test_fused_and_general_paths_agree(seed, kind, bias, cross):
 def test_recorder_keeps_gradients_where_asked():
     attention = StandardAttention(AttentionShape(8, 2))
     record = Recorder(gradients=True)
-    attention(torch.randn(1, 3, 8), record=record, name="a").sum().backward()
+    attention(torch.randn(1, 3, 8), context=AttentionContext(record=record, name="a")).sum().backward()
     assert record.attention["a"].grad.shape == (1, 2, 3, 3)
 
 
@@ -110,9 +111,9 @@ def test_softmax_in_float32_under_half_precision():
     half = StandardAttention(shape, float32_softmax=True).bfloat16()
     record = Recorder()
     x = torch.randn(1, 4, 8).bfloat16()
-    assert half(x, record=record, name="a").dtype == torch.bfloat16
+    assert half(x, context=AttentionContext(record=record, name="a")).dtype == torch.bfloat16
     assert record.attention["a"].dtype == torch.float32
-    assert half(x, mask=AttentionMask(torch.ones(1, 4).bool())).dtype == torch.bfloat16
+    assert half(x, context=AttentionContext(mask=AttentionMask(torch.ones(1, 4).bool()))).dtype == torch.bfloat16
 
 
 def test_width_must_be_a_multiple_of_the_heads():
@@ -202,11 +203,11 @@ def test_cache_follows_beams_and_keeps_cross_attention():
     torch.manual_seed(0)
     attention = StandardAttention(AttentionShape(8, 2, cross=True)).eval()
     cache, x, y = KeyValueCache(), torch.randn(3, 1, 8), torch.randn(3, 4, 8)
-    first = attention(x, y, cache=cache)
-    again = attention(x, torch.full_like(y, torch.nan), cache=cache)
+    first = attention(x, y, context=AttentionContext(cache=cache))
+    again = attention(x, torch.full_like(y, torch.nan), context=AttentionContext(cache=cache))
     assert torch.equal(first, again)
     rows = torch.tensor([2, 0, 0])
-    chosen = attention(x[rows], y[rows], cache=cache.select(rows))
+    chosen = attention(x[rows], y[rows], context=AttentionContext(cache=cache.select(rows)))
     torch.testing.assert_close(chosen, first[rows])
 
 
@@ -241,3 +242,32 @@ def test_rows_of_one_picture_share_what_they_have_in_common(per: int) -> None:
         one = shared.select(torch.arange(per, 2 * per), per)
         for place in one.shared:
             torch.testing.assert_close(one.get(place), apart.select(torch.arange(per, 2 * per)).get(place))
+
+
+def test_a_block_takes_a_name_a_module_or_a_function():
+    shape = AttentionShape(8, 2)
+    own = StandardAttention(shape, bias="none")
+    assert AttentionBlock(shape, attention=own).attention is own
+    assert AttentionBlock(shape, attention=lambda given: StandardAttention(given, dense=False)).attention.heads == 2
+    stack = Stack.of(2, shape, attention=StandardAttention)
+    assert stack.layers[0].self_attention.attention is not stack.layers[1].self_attention.attention
+
+
+def test_an_attention_of_the_old_signature_is_refused_with_the_new_one():
+    with pytest.raises(ComponentError) as refused:
+
+        class Old(StandardAttention):
+            def forward(self, x, y=None, *, mask=None, x_layout=None, **options):
+                return x
+
+    assert "forward(self, x, y=None, context=NO_CONTEXT)" in str(refused.value)
+    assert "mask" in str(refused.value)
+
+    class OldLayer(torch.nn.Module):
+        def forward(self, x, **options):
+            return x
+
+    with pytest.raises(ComponentError, match="context"):
+        Stack([OldLayer()])
+    with pytest.raises(ComponentError, match="context"):
+        AttentionBlock(AttentionShape(8, 2), attention=OldLayer())

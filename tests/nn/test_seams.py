@@ -13,6 +13,7 @@ from vlcli.errors import DataError
 from vlcli.nn import (
     WORDS,
     Attention,
+    AttentionContext,
     AttentionMask,
     AttentionShape,
     Facts,
@@ -125,7 +126,9 @@ def test_value_term_in_cross_attention_equals_the_pairwise_form():
     x, y = torch.randn(2, 4, 16), torch.randn(2, 6, 16)
     here, there = Layout.for_text(torch.ones(2, 4).bool()), Layout.for_text(torch.ones(2, 6).bool())
     state = position.prepare(x, y, here, there)
-    got = block.attention(x, y, x_layout=here, y_layout=there, position=position, state=state, layer=2)
+    got = block.attention(
+        x, y, context=AttentionContext(x_layout=here, y_layout=there, position=position, state=state, layer=2)
+    )
     torch.testing.assert_close(got, naive_cross(block.attention, position, x, y, state[0], 2), atol=1e-5, rtol=1e-5)
 
 
@@ -153,9 +156,9 @@ def test_combined_encodings_add_up():
     assert joined.uses_weights
     attention, x, layout = StandardAttention(shape), torch.randn(1, 3, 16), Layout.for_text(torch.ones(1, 3).bool())
     state = joined.prepare(x, x, layout, layout)
-    both = attention(x, x_layout=layout, position=joined, state=state)
+    both = attention(x, context=AttentionContext(x_layout=layout, position=joined, state=state))
     shifted = attention.project(x + joined.parts[1].left, x + joined.parts[1].right, x, layout, layout)
-    alone = attention.attend(*shifted, position=joined.parts[0], state=state[0])
+    alone = attention.attend(*shifted, context=AttentionContext(position=joined.parts[0], state=state[0]))
     torch.testing.assert_close(both, attention.output(alone.transpose(1, 2).flatten(2), layout))
 
 

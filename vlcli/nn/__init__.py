@@ -7,7 +7,7 @@ The public names, by module:
     mask        AttentionMask: who may look at whom
     position    AttentionShape, TokenPosition, PairwisePosition: the seam of position encodings
     positions   build_positions, and the encodings none, learned, sinusoid, box
-    attention   Attention (override ``project``), StandardAttention
+    attention   Attention (override ``project``), AttentionContext, StandardAttention
     cache       KeyValueCache: incremental decoding
     packing     Packing: batches without their padding
     blocks      AttentionBlock, FeedForward, TransformerLayer, Stack, BlockStyle
@@ -19,7 +19,7 @@ The public names, by module:
     count       count_model: parameters and multiply-accumulates
 """
 
-from vlcli.nn.attention import Attention, StandardAttention
+from vlcli.nn.attention import NO_CONTEXT, Attention, AttentionContext, StandardAttention
 from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
 from vlcli.nn.blocks import (
     BERT_STYLE,
@@ -65,11 +65,13 @@ __all__ = [
     "IMAGE",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
+    "NO_CONTEXT",
     "TEXT",
     "VIT_STYLE",
     "WORDS",
     "Attention",
     "AttentionBlock",
+    "AttentionContext",
     "AttentionMask",
     "AttentionShape",
     "Batch",

@@ -11,7 +11,9 @@ the encoding needs no probabilities, the middle runs on ``scaled_dot_product_att
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -30,6 +32,66 @@ Projected = tuple[Tensor, Tensor | None, Tensor | None]
 Packings = tuple[Packing | None, Packing | None]
 
 
+@dataclass(frozen=True, eq=False)
+class AttentionContext:
+    """What an attention reads beside its tokens; the stack that runs the layers makes one for each layer.
+
+    Attributes:
+        mask: which keys each query may attend to; None: all of them.
+        x_layout: layout of the query tokens.
+        y_layout: layout of the key tokens in cross-attention; in self-attention the one of ``x_layout`` is used.
+        position: a pairwise position encoding.
+        state: what its ``prepare`` returned for these tokens.
+        layer: number of the layer in its stack, for the encoding and the cache.
+        cache: keys and values of earlier calls. In self-attention those of ``x`` are appended; in cross-attention
+            those of ``y`` are computed once and kept.
+        record: keeps the attention probabilities, (B, H, Tq, Tk) before dropout.
+        name: name of the probabilities in ``record``.
+        packing: of the query tokens and of the key tokens, where these come without padding as (1, K, dim). Their
+            layouts are packed too; mask, recorded probabilities and the encoding's state stay by row. Packing allows no
+            cache and no encoding that shifts inputs.
+    """
+
+    mask: AttentionMask | None = None
+    x_layout: Layout | None = None
+    y_layout: Layout | None = None
+    position: PairwisePosition | None = None
+    state: Any = None
+    layer: int = 0
+    cache: KeyValueCache | None = None
+    record: Recorder | None = None
+    name: str = ""
+    packing: Packings = (None, None)
+
+
+NO_CONTEXT = AttentionContext()
+"""Self-attention or cross-attention of all tokens with all others, without positions."""
+
+
+def require_context(method: Callable[..., Any], where: str) -> None:
+    """Refuse a ``forward`` (or ``attend``) written for the keyword arguments that :class:`AttentionContext` replaces.
+
+    Args:
+        method: of an attention or of a layer.
+        where: its class, for the message.
+
+    Raises:
+        ComponentError: it has no parameter ``context``.
+    """
+    given = inspect.signature(method).parameters
+    positional = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in given.values())
+    if "context" not in given and not positional:
+        name = method.__name__
+        tokens = "q, k, v" if name == "attend" else "x, y=None"
+        raise ComponentError(
+            f"`{name}` of an attention takes one `context` instead of mask, x_layout, y_layout, position and so on.",
+            where=where,
+            got=f"{name}({', '.join(given)})",
+            expected=f"{name}(self, {tokens}, context=NO_CONTEXT) with context: vlcli.nn.AttentionContext",
+            hint="read context.mask, context.x_layout ... instead (docs/seams.md)",
+        )
+
+
 class Attention(nn.Module):
     """Base of every attention: all but the projections.
 
@@ -42,6 +104,11 @@ class Attention(nn.Module):
     """
 
     paper: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in {"forward", "attend"} & set(vars(cls)):
+            require_context(vars(cls)[name], f"{cls.__module__}:{cls.__qualname__}")
 
     def __init__(self, shape: AttentionShape, *, float32_softmax: bool = False) -> None:
         super().__init__()
@@ -92,118 +159,89 @@ class Attention(nn.Module):
         """
         return []
 
-    def forward(
-        self,
-        x: Tensor,
-        y: Tensor | None = None,
-        *,
-        mask: AttentionMask | None = None,
-        x_layout: Layout | None = None,
-        y_layout: Layout | None = None,
-        position: PairwisePosition | None = None,
-        state: Any = None,
-        layer: int = 0,
-        cache: KeyValueCache | None = None,
-        record: Recorder | None = None,
-        name: str = "",
-        packing: Packings = (None, None),
-    ) -> Tensor:
-        """Tokens ``x`` looking at ``y``, or at themselves.
+    def forward(self, x: Tensor, y: Tensor | None = None, context: AttentionContext = NO_CONTEXT) -> Tensor:
+        """Attend from ``x`` to ``y``, or from ``x`` to itself; called by :class:`~vlcli.nn.blocks.AttentionBlock`.
 
         Args:
-            x: (B, Tq, dim).
-            y: (B, Tk, key_dim); None in self-attention.
-            mask: who may look at whom.
-            x_layout: places of ``x``.
-            y_layout: places of ``y``; that of ``x`` in self-attention.
-            position: a pairwise encoding.
-            state: what its ``prepare`` gave.
-            layer: which layer this is, for the encoding and the cache.
-            cache: keys and values of earlier calls. In self-attention those of ``x`` are appended; in cross-attention
-                those of ``y`` are computed once and kept.
-            record: keeps the probabilities.
-            name: what they are called there.
-            packing: of ``x`` and of ``y``, where they come without padding (1, K, dim); their layouts are packed too,
-                the mask, what is recorded and the encoding's state are by row. No cache may be given then, nor an
-                encoding that shifts inputs.
+            x: (B, Tq, dim) tokens that queries are made from.
+            y: (B, Tk, key_dim) tokens that keys and values are made from; None in self-attention.
+            context: mask, layouts, position encoding, cache, recorder and packing.
 
         Returns:
             (B, Tq, dim), packed as ``x`` was.
         """
-        source, places = (x, x_layout) if y is None else (y, y_layout)
+        source = x if y is None else y
         q_in, k_in, v_in = x, source, source
-        if position is not None:
-            q_in, k_in, v_in = position.inputs(q_in, k_in, v_in, state, layer)
-        place = (layer, y is not None)
-        q, k, v = self._projected(q_in, k_in, v_in, x_layout, places, cache, place)
+        if context.position is not None:
+            q_in, k_in, v_in = context.position.inputs(q_in, k_in, v_in, context.state, context.layer)
+        cache, place = context.cache, (context.layer, y is not None)
+        q, k, v = self._projected(q_in, k_in, v_in, context, place)
         if cache is not None and place in cache.shared:
-            if position is None and record is None:
-                context = self._attend_shared(q, (k, v), cache.shared[place], cache.per, mask)
-                return self.output(context.transpose(1, 2).flatten(2), x_layout)
+            if context.position is None and context.record is None:
+                mixed = self._attend_shared(q, (k, v), cache.shared[place], cache.per, context.mask)
+                return self.output(mixed.transpose(1, 2).flatten(2), context.x_layout)
             k, v = cache.get(place)
-        asking, asked = packing[0], packing[y is not None]
+        asking, asked = context.packing[0], context.packing[y is not None]
         q = q if asking is None else asking.spread(q)
         k, v = (k, v) if asked is None else (asked.spread(k), asked.spread(v))
-        context = self.attend(q, k, v, mask=mask, position=position, state=state, layer=layer, record=record, name=name)
-        context = context.transpose(1, 2).flatten(2)  # (B, Tq, dim)
-        return self.output(context if asking is None else asking.pack(context), x_layout)
+        mixed = self.attend(q, k, v, context).transpose(1, 2).flatten(2)  # (B, Tq, dim)
+        return self.output(mixed if asking is None else asking.pack(mixed), context.x_layout)
 
     def _projected(
-        self,
-        q_in: Tensor,
-        k_in: Tensor,
-        v_in: Tensor,
-        x_layout: Layout | None,
-        y_layout: Layout | None,
-        cache: KeyValueCache | None,
-        place: tuple[int, bool],
+        self, q_in: Tensor, k_in: Tensor, v_in: Tensor, context: AttentionContext, place: tuple[int, bool]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        crossing = place[1]
+        cache, crossing = context.cache, place[1]
+        layouts = context.x_layout, context.y_layout if crossing else context.x_layout
         if cache is not None and crossing and cache.has(place):
-            q = self.project(q_in, None, None, x_layout, y_layout)[0]
+            q = self.project(q_in, None, None, *layouts)[0]
             return q, *cache.get(place)
-        q, k, v = self.project(q_in, k_in, v_in, x_layout, y_layout)
+        q, k, v = self.project(q_in, k_in, v_in, *layouts)
         assert k is not None
         assert v is not None
         if cache is not None:
             k, v = cache.extend(place, k, v)
         return q, k, v
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        mask: AttentionMask | None = None,
-        position: PairwisePosition | None = None,
-        state: Any = None,
-        layer: int = 0,
-        record: Recorder | None = None,
-        name: str = "",
-    ) -> Tensor:
-        """The context (B, H, Tq, d) of queries (B, H, Tq, d) over keys and values (B, H, Tk, d)."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, context: AttentionContext = NO_CONTEXT) -> Tensor:
+        """Scores, softmax and weighted values; called by :meth:`forward` with the projections of all keys.
+
+        Args:
+            q: (B, H, Tq, d) queries, not scaled.
+            k: (B, H, Tk, d) keys, those in a cache included.
+            v: (B, H, Tk, d) values.
+            context: of which mask, position, state, layer, record and name are read.
+
+        Returns:
+            (B, H, Tq, d), the values weighted by the attention probabilities.
+        """
+        position, state, layer, record = context.position, context.state, context.layer, context.record
         added: Tensor | None = None
         if position is not None:
             q, k = position.rotate(q, k, state, layer)
             added = position.logits(q, k, state, layer)
-        bias = None if mask is None else mask.bias(q.shape[2], k.shape[2], q.device, self._score_dtype(q))
+        dtype = self._score_dtype(q)
+        bias = None if context.mask is None else context.mask.bias(q.shape[2], k.shape[2], q.device, dtype)
         keeps = record is not None or (position is not None and position.uses_weights)
-        # The fused kernels of a CPU know no dropout; what torch falls back on costs more than the steps below.
-        keeps = keeps or (self.training and self.dropout > 0 and q.device.type == "cpu")
-        # Nor are they fast at bfloat16 on short sequences: eight times the time of the steps below at 24 words.
-        keeps = keeps or (q.device.type == "cpu" and q.dtype == torch.bfloat16 and max(q.shape[2], k.shape[2]) < 256)
-        # Nor do they know a mask that learns.
-        keeps = keeps or (added is not None and added.requires_grad and q.device.type == "cpu")
-        if not keeps and self._score_dtype(q) == q.dtype:
+        if not (keeps or self._slow_when_fused(q, k, added)) and dtype == q.dtype:
             return self._fused(q, k, v, _add(added, bias))
         weights = self._weights(q, k, added, bias)
         if record is not None:
-            record.keep(name, weights)
+            record.keep(context.name, weights)
         weights = F.dropout(weights, self.dropout, self.training).to(v.dtype)
-        context = weights @ v  # (B, H, Tq, d)
+        mixed = weights @ v  # (B, H, Tq, d)
         more = None if position is None else position.values(weights, state, layer)
-        return context if more is None else context + more
+        return mixed if more is None else mixed + more
+
+    def _slow_when_fused(self, q: Tensor, k: Tensor, added: Tensor | None) -> bool:
+        """Whether this CPU computes score by score faster than with the fused kernels."""
+        if q.device.type != "cpu":
+            return False
+        # The fused kernels of a CPU know no dropout; what torch falls back on costs more than separate steps.
+        dropping = self.training and self.dropout > 0
+        # Nor are they fast at bfloat16 on short sequences: eight times the time of separate steps at 24 words.
+        short = q.dtype == torch.bfloat16 and max(q.shape[2], k.shape[2]) < 256
+        # Nor do they know a mask that learns.
+        return dropping or short or (added is not None and added.requires_grad)
 
     def _attend_shared(self, q: Tensor, own: Pair, shared: Pair, per: int, mask: AttentionMask | None) -> Tensor:
         """The context (A * per, H, Tq, d) over keys that ``per`` neighbouring rows share and over each row's own.

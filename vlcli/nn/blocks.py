@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vlcli import registry
 from vlcli.errors import ComponentError
+from vlcli.nn.attention import NO_CONTEXT, Attention, AttentionContext, require_context
 from vlcli.nn.cache import KeyValueCache
 from vlcli.nn.layout import Layout
 from vlcli.nn.mask import AttentionMask
@@ -22,6 +23,8 @@ from vlcli.nn.positions import CombinedPairwise
 from vlcli.registry import Spec
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
+AttentionChoice = nn.Module | Callable[[AttentionShape], Attention] | Spec | str
+"""An attention (a module called as ``Attention`` is), a function that makes one, or a registered name or entry."""
 
 
 @dataclass(frozen=True)
@@ -109,24 +112,40 @@ class Residual(nn.Module):
         return stream
 
 
+def build_attention(choice: AttentionChoice, shape: AttentionShape) -> Attention:
+    """The attention of one block: ``choice`` itself, what it makes of ``shape``, or the registered one of that name.
+
+    Raises:
+        ComponentError: there is no such name, a parameter does not fit, or the module's ``forward`` takes no
+            ``context``.
+    """
+    if isinstance(choice, nn.Module):
+        require_context(choice.forward, f"{type(choice).__module__}:{type(choice).__qualname__}")
+        return cast("Attention", choice)
+    if isinstance(choice, str | Mapping):
+        made: Attention = registry.build("attentions", choice, shape)
+        return made
+    return choice(shape)
+
+
 class AttentionBlock(Residual):
     """Attention with its residual: self-attention, or cross-attention where ``y`` is given.
 
     Args:
         shape: of the attention.
         style: of the residual.
-        attention: a registered attention.
+        attention: an attention, a function that makes one of the shape, or the name (or entry) of a registered one.
     """
 
     def __init__(
-        self, shape: AttentionShape, style: BlockStyle = BERT_STYLE, attention: Spec | str = "standard"
+        self, shape: AttentionShape, style: BlockStyle = BERT_STYLE, attention: AttentionChoice = "standard"
     ) -> None:
         super().__init__(shape.dim, style)
-        self.attention = registry.build("attentions", attention, shape)
+        self.attention = build_attention(attention, shape)
 
-    def forward(self, x: Tensor, y: Tensor | None = None, **options: Any) -> Tensor:
-        """``x`` (B, Tq, D) after looking at ``y`` (B, Tk, key_dim) or itself; ``options`` are the attention's."""
-        return self.leave(x, self.attention(self.enter(x), y, **options))
+    def forward(self, x: Tensor, y: Tensor | None = None, context: AttentionContext = NO_CONTEXT) -> Tensor:
+        """``x`` (B, Tq, D) after it attended to ``y`` (B, Tk, key_dim), or to itself."""
+        return self.leave(x, self.attention(self.enter(x), y, context))
 
 
 class FeedForward(Residual):
@@ -156,7 +175,7 @@ class TransformerLayer(nn.Module):
         shape: of the attention.
         hidden: width inside the feed-forward; None: four times the tokens'.
         style: norms, dropout and the rest.
-        attention: a registered attention.
+        attention: an attention, a function that makes one of the shape, or the name (or entry) of a registered one.
     """
 
     def __init__(
@@ -164,15 +183,15 @@ class TransformerLayer(nn.Module):
         shape: AttentionShape,
         hidden: int | None = None,
         style: BlockStyle = BERT_STYLE,
-        attention: Spec | str = "standard",
+        attention: AttentionChoice = "standard",
     ) -> None:
         super().__init__()
         self.self_attention = AttentionBlock(shape, style, attention)
         self.feed_forward = FeedForward(shape.dim, hidden, style)
 
-    def forward(self, x: Tensor, **options: Any) -> Tensor:
-        """``x`` (B, T, D); ``options`` are the attention's."""
-        out: Tensor = self.feed_forward(self.self_attention(x, **options))
+    def forward(self, x: Tensor, context: AttentionContext = NO_CONTEXT) -> Tensor:
+        """``x`` (B, T, D) after self-attention and feed-forward; called by :class:`Stack`."""
+        out: Tensor = self.feed_forward(self.self_attention(x, None, context))
         return out
 
 
@@ -184,9 +203,12 @@ class Stack(nn.Module):
     and are run as they were); padding then comes out as zeros, real tokens as they would otherwise.
 
     Args:
-        layers: modules called as ``layer(x, **options)`` with the options of an attention.
+        layers: modules called as ``layer(x, context)`` with an :class:`~vlcli.nn.attention.AttentionContext`.
         position: a pairwise encoding, or None.
         final_norm: applied after the last layer (pre-norm stacks), or None.
+
+    Raises:
+        ComponentError: a layer's ``forward`` takes no ``context``.
     """
 
     def __init__(
@@ -196,6 +218,8 @@ class Stack(nn.Module):
         final_norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        for kind in {type(layer) for layer in layers}:
+            require_context(kind.forward, f"{kind.__module__}:{kind.__qualname__}")
         self.layers = nn.ModuleList(layers)
         self.position = position
         self.norm = final_norm
@@ -209,10 +233,13 @@ class Stack(nn.Module):
         shape: AttentionShape,
         hidden: int | None = None,
         style: BlockStyle = BERT_STYLE,
-        attention: Spec | str = "standard",
+        attention: Spec | str | Callable[[AttentionShape], Attention] = "standard",
         position: PairwisePosition | None = None,
     ) -> Stack:
-        """``count`` equal layers; drop path grows linearly with depth; pre-norm stacks end in a norm."""
+        """``count`` equal layers; drop path grows linearly with depth; pre-norm stacks end in a norm.
+
+        ``attention`` is made anew for each layer, so it is a registered name or a function of the shape, no module.
+        """
         shape = replace(shape, layers=count)
         rates = [style.drop_path * place / max(count - 1, 1) for place in range(count)]
         layers = [TransformerLayer(shape, hidden, replace(style, drop_path=rate), attention) for rate in rates]
@@ -250,11 +277,11 @@ class Stack(nn.Module):
         packing = self._packing(layout, cache)
         if packing is not None:
             x, layout = packing.pack(x), packing.pack_layout(layout)
-        shared = {"mask": mask, "x_layout": layout, "position": self.position, "state": state, "cache": cache}
-        shared |= {} if packing is None else {"packing": (packing, None)}
+        context = AttentionContext(mask, layout, None, self.position, state, cache=cache, record=record)
+        context = replace(context, packing=(packing, None))
+        active = self.checkpointing and cache is None and record is None
         for number, layer in enumerate(self.layers):
-            options = {**shared, "layer": number, "record": record, "name": f"{name}.{number}"}
-            x = run_layer(layer, x, active=self.checkpointing and cache is None and record is None, **options)
+            x = run_layer(layer, x, replace(context, layer=number, name=f"{name}.{number}"), active=active)
             if number + 1 in keep:
                 kept[number + 1] = x if packing is None else packing.unpack(x)
         x = x if self.norm is None else self.norm(x)
@@ -278,8 +305,8 @@ def drops_paths(module: nn.Module) -> bool:
     return any(part.rate > 0 for part in module.modules() if isinstance(part, DropPath))
 
 
-def run_layer(module: nn.Module, /, *inputs: Any, active: bool, **options: Any) -> Any:
-    """A layer, computed again in the backward pass where ``active`` and gradients are asked for."""
+def run_layer(module: nn.Module, /, *inputs: Any, active: bool) -> Any:
+    """A layer's output, computed again in the backward pass where ``active`` and gradients are asked for."""
     if active and module.training and torch.is_grad_enabled():
-        return checkpoint(module, *inputs, use_reentrant=False, **options)
-    return module(*inputs, **options)
+        return checkpoint(module, *inputs, use_reentrant=False)
+    return module(*inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from vlcli_vlmo.blocks import Later
 
 from vlcli import registry
 from vlcli.engine.learner import build_learner
-from vlcli.nn import AttentionMask, Facts, Step
+from vlcli.nn import AttentionContext, AttentionMask, Facts, Step
 from vlcli.nn.fake import fake_batch
 
 FACTS = Facts(vocab_size=50, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6)
@@ -112,11 +113,11 @@ def test_both_modalities_ask(mode: str) -> None:
     x, y = words.hidden, patches.hidden
     masks = AttentionMask(words.layout.valid), AttentionMask(patches.layout.valid)
     for number in range(2):
-        one = {"position": model.cross.position, "layer": number}
-        of_words = {"mask": masks[0], "x_layout": words.layout}
-        of_patches = {"mask": masks[1], "x_layout": patches.layout}
-        seen = model.cross.text[number](x, y, of_words, {**one, "state": forth, "mask": masks[1]})
-        y = model.cross.image[number](y, x, of_patches, {**one, "state": back, "mask": masks[0]})
+        one = AttentionContext(position=model.cross.position, layer=number)
+        of_words = AttentionContext(masks[0], words.layout)
+        of_patches = AttentionContext(masks[1], patches.layout)
+        seen = model.cross.text[number](x, y, of_words, replace(one, state=forth, mask=masks[1]))
+        y = model.cross.image[number](y, x, of_patches, replace(one, state=back, mask=masks[0]))
         x = seen
     torch.testing.assert_close(fused.text.hidden, x)
     torch.testing.assert_close(fused.image.hidden, y)

@@ -16,7 +16,7 @@ from vlcli_vlmo import VLMo
 
 from vlcli import registry
 from vlcli.errors import ComponentError
-from vlcli.nn import CONCEPT, IMAGE, TEXT, AttentionShape, Facts, Layout, Step
+from vlcli.nn import CONCEPT, IMAGE, TEXT, AttentionContext, AttentionShape, Facts, Layout, Step
 from vlcli.nn.attention import Attention
 from vlcli.nn.layout import cut_runs, merged
 
@@ -71,7 +71,9 @@ def test_each_token_is_projected_by_its_set(sets, known):
     if not known:
         layout.runs = None
     x = torch.randn(3, 9, 8, dtype=torch.double)
-    torch.testing.assert_close(attention(x, x_layout=layout), by_hand(attention, x, layout), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        attention(x, context=AttentionContext(x_layout=layout)), by_hand(attention, x, layout), rtol=0, atol=1e-12
+    )
 
 
 def test_rows_may_mix_modalities_in_their_own_way():
@@ -80,7 +82,9 @@ def test_rows_may_mix_modalities_in_their_own_way():
     layout = mixed_layout(2)
     layout.route, layout.runs = torch.randint(0, 3, (2, 9)), None
     x = torch.randn(2, 9, 8, dtype=torch.double)
-    torch.testing.assert_close(attention(x, x_layout=layout), by_hand(attention, x, layout), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        attention(x, context=AttentionContext(x_layout=layout)), by_hand(attention, x, layout), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -89,7 +93,7 @@ def test_without_a_token_of_it_a_set_has_no_gradient(known):
     layout = Layout.for_text(torch.ones(2, 5, dtype=torch.bool))
     if not known:
         layout.runs = None
-    attention(torch.randn(2, 5, 8), x_layout=layout).square().sum().backward()
+    attention(torch.randn(2, 5, 8), context=AttentionContext(x_layout=layout)).square().sum().backward()
     assert all(p.grad is None or p.grad.abs().max() == 0 for p in attention.others.parameters())
     assert attention.query.weight.grad.abs().max() > 0
 
@@ -100,7 +104,7 @@ def test_crossing_modalities_take_their_own_sets():
     words, boxes = torch.randn(2, 4, 8, dtype=torch.double), torch.randn(2, 3, 8, dtype=torch.double)
     of_words = Layout.for_text(torch.ones(2, 4, dtype=torch.bool))
     of_boxes = Layout.for_boxes(torch.rand(2, 3, 4), torch.ones(2, 3, dtype=torch.bool))
-    found = attention(words, boxes, x_layout=of_words, y_layout=of_boxes)
+    found = attention(words, boxes, context=AttentionContext(x_layout=of_words, y_layout=of_boxes))
     split = attention.split
     other = attention.others[0]
     q, k, v = split(attention.query(words)), split(other["key"](boxes)), split(other["value"](boxes))
@@ -112,7 +116,7 @@ def test_a_route_without_a_set_is_refused():
     attention = DisentangledAttention(AttentionShape(8, 2), sets=(0, 1))
     layout = Layout.for_text(torch.ones(1, 2, dtype=torch.bool), route=CONCEPT)
     with pytest.raises(ComponentError, match="no set"):
-        attention(torch.randn(1, 2, 8), x_layout=layout)
+        attention(torch.randn(1, 2, 8), context=AttentionContext(x_layout=layout))
     with pytest.raises(ComponentError, match="misnumbered"):
         DisentangledAttention(AttentionShape(8, 2), sets=(0, 2))
 
@@ -255,10 +259,12 @@ def test_outputs_of_their_own():
     assert made.inherit(set(shared.state_dict())) == ["others.0.dense.weight", "others.0.dense.bias"]
     layout = Layout.for_text(torch.ones(2, 3, dtype=torch.bool)) + Layout.for_grid(2, 2)
     x = torch.randn(2, 7, 8)
-    torch.testing.assert_close(made(x, x_layout=layout), shared(x, x_layout=layout))
+    torch.testing.assert_close(
+        made(x, context=AttentionContext(x_layout=layout)), shared(x, context=AttentionContext(x_layout=layout))
+    )
     with torch.no_grad():
         made.others[0]["dense"].weight.zero_()
         made.others[0]["dense"].bias.zero_()
-    out = made(x, x_layout=layout)
+    out = made(x, context=AttentionContext(x_layout=layout))
     assert bool((out[:, 3:] == 0).all())
-    torch.testing.assert_close(out[:, :3], shared(x, x_layout=layout)[:, :3])
+    torch.testing.assert_close(out[:, :3], shared(x, context=AttentionContext(x_layout=layout))[:, :3])

@@ -14,7 +14,7 @@ import torch
 from vlcli_irpe import IRPE, BucketRule, GridPlace, grid_ids
 
 from tests.plugins.irpe.oracle import uniform
-from vlcli.nn import AttentionMask, AttentionShape, Layout, StandardAttention
+from vlcli.nn import AttentionContext, AttentionMask, AttentionShape, Layout, StandardAttention
 
 METHODS = {"euc": "euclidean", "quant": "quantization", "cross": "cross", "product": "product"}
 SIDES = {"q": "query", "k": "key", "v": "value"}
@@ -125,7 +125,7 @@ def run(case: str) -> dict[str, torch.Tensor]:
     if options["spec"]:
         position = IRPE(AttentionShape(dim, heads), **options["spec"]).double()
         tables, state = fill(position), position.prepare(x, x, layout, layout)
-    out = module(x, x_layout=layout, position=position, state=state)
+    out = module(x, context=AttentionContext(x_layout=layout, position=position, state=state))
     (out * tensor(30, *out.shape)).sum().backward()
     made = {"out": out, "grad_x": x.grad}
     return {**made, **{f"grad_{name}": parameter.grad for name, parameter in tables.items()}}
@@ -206,7 +206,7 @@ def detr(method: str, ratio: float, shared: bool, letters: str, grid: tuple[int,
         "record": record,
         "name": "a",
     }
-    context = module.attend(q, k, v, **facts)
+    context = module.attend(q, k, v, context=AttentionContext(**facts))
     out = module.output(context.transpose(1, 2).flatten(2), layout)
     return {"out": out.transpose(0, 1), "attn_mean": record.attention["a"].mean(1)}
 

@@ -14,7 +14,7 @@ from vlcli_irpe import CACHE, IRPE, BucketRule, GridPlace, bucket_ids, clip, gri
 from tests.plugins.irpe.oracle import buckets, index
 from vlcli import registry
 from vlcli.errors import ComponentError
-from vlcli.nn import AttentionMask, AttentionShape, Facts, Layout, Stack, StandardAttention
+from vlcli.nn import AttentionContext, AttentionMask, AttentionShape, Facts, Layout, Stack, StandardAttention
 
 RATIOS = st.sampled_from([1.0, 1.5, 1.9, 2.0, 2.5, 3.0, 3.5, 5.0, 20.0, 33.0])
 NAMES = {"euclidean": "euc", "quantization": "quant", "cross": "cross_rows", "product": "product"}
@@ -209,7 +209,7 @@ def test_efficient_form_is_the_definition(method: str, sides: list[str]) -> None
     position = IRPE(shape, method=method, sides=sides, shared_heads=False, init="normal").double()
     q, k, v = (torch.randn(2, 3, 13, 8, dtype=torch.float64) for _ in range(3))
     state = position.prepare(q, q, layout, layout)
-    made = StandardAttention(shape).attend(q, k, v, position=position, state=state)
+    made = StandardAttention(shape).attend(q, k, v, context=AttentionContext(position=position, state=state))
     assert torch.allclose(made, defined(position, q, k, v, layout), atol=1e-12)
 
 
