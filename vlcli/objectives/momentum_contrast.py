@@ -43,6 +43,13 @@ class MomentumContrast(MomentumHeads):
     paper = "ALBEF, Li et al. 2021, Eq. 1-2 and 5; MoCo, He et al. 2020"
     requires = frozenset({"text", "image"})
 
+    image_queue: Tensor
+    text_queue: Tensor
+    image_ids: Tensor
+    text_ids: Tensor
+    filled: Tensor
+    place: Tensor
+
     def __init__(
         self,
         model: Model,
