@@ -1,9 +1,48 @@
-"""LXMERT (Tan and Bansal, EMNLP 2019): the model, masked objects, public weight layouts, and its baseline BUTD."""
+"""LXMERT (Tan and Bansal, EMNLP 2019): the model, masked objects, its pre-training data, and its baseline BUTD.
 
-from vlcli_lxmert.butd import BUTD
-from vlcli_lxmert.exporter import Transformers
-from vlcli_lxmert.masked_object import MaskedObject
-from vlcli_lxmert.model import LXMERT
-from vlcli_lxmert.names import from_public, to_airsplay, to_transformers
+The commands and readers of this package import without torch: a name is imported when it is first used.
+"""
 
-__all__ = ["BUTD", "LXMERT", "MaskedObject", "Transformers", "from_public", "to_airsplay", "to_transformers"]
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vlcli_lxmert.butd import BUTD
+    from vlcli_lxmert.exporter import Transformers
+    from vlcli_lxmert.masked_object import MaskedObject
+    from vlcli_lxmert.model import LXMERT
+    from vlcli_lxmert.names import from_public, to_airsplay, to_transformers
+    from vlcli_lxmert.readers import LxmertPretrain, LxmertSources
+
+_MODULES = {
+    "BUTD": "butd",
+    "LXMERT": "model",
+    "LxmertPretrain": "readers",
+    "LxmertSources": "readers",
+    "MaskedObject": "masked_object",
+    "Transformers": "exporter",
+    "from_public": "names",
+    "to_airsplay": "names",
+    "to_transformers": "names",
+}
+
+__all__ = [
+    "BUTD",
+    "LXMERT",
+    "LxmertPretrain",
+    "LxmertSources",
+    "MaskedObject",
+    "Transformers",
+    "from_public",
+    "to_airsplay",
+    "to_transformers",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module of a public name on first use."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,6 +67,19 @@ def table(columns: list[str], rows: list[list[str]], title: str = "") -> None:
         out(title)
     for row in [columns, *rows]:
         out("  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def counts(rows: list[dict[str, Any]], titles: Mapping[str, str], title: str = "") -> None:
+    """A table of rows with equal keys on stdout: whole numbers with thousands separated, 0 as ``-``.
+
+    Args:
+        rows: at least one.
+        titles: what a key is called at the head of its column; keys that are not here stand as they are.
+        title: of the table.
+    """
+    columns = list(rows[0])
+    cells = [[row[c] if isinstance(row[c], str) else f"{row[c]:,}" if row[c] else "-" for c in columns] for row in rows]
+    table([titles.get(column, column) for column in columns], cells, title)
 
 
 def _rich_table(columns: list[str], rows: list[list[str]], title: str) -> None:

@@ -1,4 +1,4 @@
-"""``vlcli data``: make a world, count, aggregate LXMERT's pre-training data, build answer tables."""
+"""``vlcli data``: make a world, count what a recipe's data hold; packages add commands to the group."""
 
 from __future__ import annotations
 
@@ -11,17 +11,11 @@ import typer
 from vlcli.cli import concepts
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded, report
+from vlcli.cli.plugged import PluginGroup
 
-Sources = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[SET.KEY=VALUE]...",
-        help="What differs from a set's usual reader: vqa.split=train; ~gqa leaves it out.",
-        show_default=False,
-    ),
-]
-
-app = typer.Typer(help="Data: make a world, look at a recipe's data.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=PluginGroup, help="Data: make a world, look at a recipe's data.", no_args_is_help=True, rich_markup_mode=None
+)
 
 app.command("concepts")(concepts.concepts)
 
@@ -78,17 +72,16 @@ def stats(
 ) -> None:
     """Count examples, pictures and words of every data set that a recipe names.
 
-    With --root instead of a recipe: pictures and sentences of LXMERT's five data sets, as far as they are there.
+    With --root instead of a recipe: the same as `vlcli data composition ROOT`.
     """
+    from vlcli import registry
     from vlcli.cli import console
     from vlcli.recipe.load import load
-    from vlcli.stages.pretraining import table_one
     from vlcli.tools.statistics import statistics
 
     names, overrides = o.split_words(words)
     if root is not None and not names:
-        rows = table_one(root, console.progress(verbose), _changes(overrides))
-        _tell_composition(rows, json_, {"root": str(root)})
+        registry.load("commands", "data.composition")(root, words, json_=json_, verbose=verbose)
         return
     o.load_plugins(plugin)
     name, overrides = o.one_recipe(words)
@@ -105,67 +98,15 @@ def stats(
 
 
 def _tell_statistics(rows: list[dict[str, Any]]) -> None:
+    from vlcli import registry
     from vlcli.cli import console
 
     columns = ["stage", "data set", "split", "examples", "pictures", "texts", "words"]
     console.table(columns, [[str(row.get(column, "cannot be read")) for column in columns] for row in rows])
     for row in rows:
         if "composition" in row:
-            _tell_composition(row["composition"], title=f"{row['stage']}: {row['data set']}")
-
-
-@app.command("aggregate")
-@guarded
-def aggregate(
-    root: Annotated[Path, typer.Argument(help="The data root, with the official files.")],
-    words: Sources = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder to write into; ROOT/lxmert.")] = None,
-    minival: Annotated[str | None, typer.Option("--minival", help="File under ROOT that lists minival.")] = None,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
-) -> None:
-    """Group captions and questions of COCO, Visual Genome, VQA and GQA by picture, in the layout of LXMERT's files.
-
-    vlcli data aggregate DATA
-    """
-    from vlcli.cli import console
-    from vlcli.stages.pretraining import write_pretraining
-
-    progress = console.progress(verbose, quiet)
-    made = write_pretraining(root, out or root / "lxmert", progress, _changes(words), minival)
-    _tell_composition(made["composition"], json_, {"files": made["files"]})
-    if not json_:
-        for file in made["files"]:
-            console.out(file)
-
-
-@app.command("answers")
-@guarded
-def answers(
-    root: Annotated[Path, typer.Argument(help="The data root, with the official files.")],
-    words: Sources = None,
-    out: Annotated[Path | None, typer.Option("--out", help="File to write; ROOT/lxmert/all_ans.json.")] = None,
-    size: Annotated[int, typer.Option("--size", min=1, help="How many answers.")] = 9500,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
-) -> None:
-    """Build the answer table that image question answering is pre-trained on.
-
-    vlcli data answers DATA --size 9500
-    """
-    from vlcli.cli import console
-    from vlcli.stages.pretraining import write_answers
-
-    file = out or root / "lxmert" / "all_ans.json"
-    made = write_answers(root, file, console.progress(verbose, quiet), _changes(words), size)
-    if json_:
-        console.out_json(made)
-        return
-    rows = [[name, f"{made['sets'].get(name, 0):,}", f"{share:.1%}"] for name, share in made["questions"].items()]
-    console.table(["data set", "answers", "questions answered"], rows, title=f"{made['answers']:,} answers")
-    console.out(made["file"])
+            titles = registry.load("datasets", row["data set"]).composition_titles
+            console.counts(row["composition"], titles, f"{row['stage']}: {row['data set']}")
 
 
 @app.command("coverage")
@@ -189,35 +130,3 @@ def coverage(
     if missing:
         more = f" and {len(missing) - 10:,} more" if len(missing) > 10 else ""
         console.out(f"without one: {', '.join(map(repr, missing[:10]))}{more}")
-
-
-def _changes(words: list[str] | None) -> dict[str, dict[str, Any] | None]:
-    """``vqa.split=train`` and ``~gqa`` as what differs from the usual sources."""
-    from vlcli.errors import UsageError
-    from vlcli.recipe.overrides import parse
-
-    changes: dict[str, dict[str, Any] | None] = {}
-    for override in map(parse, words or []):
-        name, *keys = override.keys
-        if override.remove and not keys:
-            changes[name] = None
-        elif len(keys) == 1 and not override.remove:
-            changes[name] = {**(changes.get(name) or {}), keys[0]: override.value}
-        else:
-            raise UsageError("This is no change of a source.", got=override.text, expected="vqa.split=train, or ~vqa")
-    return changes
-
-
-def _tell_composition(
-    rows: list[dict[str, Any]], json_: bool = False, facts: dict[str, Any] | None = None, title: str = ""
-) -> None:
-    """Pictures and sentences by part and data set: LXMERT's Table 1, preceded by the same of each split."""
-    from vlcli.cli import console
-
-    if json_:
-        console.out_json({**(facts or {}), "composition": rows})
-        return
-    names = {"mscoco": "COCO-Cap", "vg": "VG-Cap", "vqa": "VQA", "gqa": "GQA", "visual7w": "VG-QA"}
-    columns = ["split", "part", "images", *names, "all"]
-    cells = [[row[c] if isinstance(row[c], str) else f"{row[c]:,}" if row[c] else "-" for c in columns] for row in rows]
-    console.table([names.get(column, column) for column in columns], cells, title=title)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from vlcli.data.files import IMAGE_SUFFIXES, index_images, inside
@@ -53,6 +54,8 @@ class Reader:
     """Splits that are for validation and testing: pre-training refuses them."""
     pictures_help: ClassVar[str] = "point `images` at the folder that holds them: images=FOLDER"
     """What to do where its pictures are not found."""
+    composition_titles: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What the columns of :meth:`composition` are called in a table; a column that is not here has its key as title."""
     weight: float = 1.0
     """How often a training epoch passes over it: ``weight`` beside a reader's own keys in a recipe."""
     augments: bool = False
@@ -131,6 +134,13 @@ class Reader:
     def notes(self) -> list[str]:
         """A line on each sort of thing that was left out."""
         return [f"{self.label}: left out {count} {reason}" for reason, count in self.left_out.items()]
+
+    def composition(self) -> list[dict[str, Any]]:
+        """Counts by split and part, for ``vlcli data stats``: rows of equal keys, strings and whole numbers.
+
+        Called after :meth:`examples`. The default has no rows: the data set has no parts worth a table.
+        """
+        return []
 
     def forget(self) -> None:
         """Drop what :meth:`examples` keeps; it reads anew where it is asked again."""

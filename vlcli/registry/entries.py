@@ -30,6 +30,7 @@ KINDS = (
     "exporters",
     "drawings",
     "trackers",
+    "commands",
     "recipes",
 )
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from vlcli import registry
-from vlcli.data.aggregate import composition
-from vlcli.data.readers.lxmert import Grouped
 from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe import keys, wiring
 from vlcli.recipe import plan as planning
@@ -19,8 +17,7 @@ def statistics(resolved: Resolved, stage: str | None = None, output: Path = Path
 
     A data set that cannot be read has a row with its ``error`` instead.
 
-    Data sets that are grouped by image (LXMERT's pre-training data) have their ``composition`` too: the paper's Table 1
-    and the same by split.
+    A data set whose reader counts its parts (``Reader.composition``) has these rows too, as ``composition``.
 
     Raises:
         UsageError: the recipe has no such stage.
@@ -53,7 +50,8 @@ def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
     pictures = {image for example in examples for image in example.images}
     words = sum(len(text.split()) for text in texts)
     left_out = {"left out": dict(reader.left_out)} if reader.left_out else {}
-    grouped = {"composition": composition(reader.data())} if isinstance(reader, Grouped) else {}
+    rows = reader.composition()
+    grouped = {"composition": rows} if rows else {}
     return {
         "split": spec.get("split", getattr(reader, "split", "")),
         **grouped,

@@ -12,11 +12,12 @@ import pytest
 import torch
 from tiny_batches import SMALL, make_batch
 from torch.nn import functional
+from vlcli_lxmert.aggregate import composition
+from vlcli_lxmert.pretraining import table_one, write_answers, write_pretraining
 
 from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import refuse_held_out
-from vlcli.data.aggregate import composition
 from vlcli.data.answers import read_answers
 from vlcli.data.heldout import Identity, held_out, listed_images
 from vlcli.data.reader import Reader
@@ -27,7 +28,6 @@ from vlcli.nn.step import Step
 from vlcli.objectives.image_qa import ImageQA
 from vlcli.progress import Silent
 from vlcli.recipe.schema import Recipe
-from vlcli.stages.pretraining import table_one, write_answers, write_pretraining
 
 TRAIN, VAL = "COCO_train2014_000000000001", "COCO_val2014_000000000042"
 MINI = "COCO_val2014_000000000043"

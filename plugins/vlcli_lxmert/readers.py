@@ -8,16 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data.aggregate import SPLITS, Datum, aggregate, find_sources, refuse_tests
 from vlcli.data.answers import AnswerList, read_answers
 from vlcli.data.files import inside, read_json, value
 from vlcli.data.heldout import Identity, held_out, refuse_held_out
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, VlcliError
+from vlcli_lxmert.aggregate import SPLITS, Datum, aggregate, composition, find_sources, refuse_tests
 
 HELD = ("mscoco_minival",)
 """Splits that are for validation."""
+TITLES = {"mscoco": "COCO-Cap", "vg": "VG-Cap", "vqa": "VQA", "gqa": "GQA", "visual7w": "VG-QA"}
+"""The data sets as LXMERT's Table 1 calls them."""
 
 
 # There are nine million sentences: what is alike is kept once.
@@ -30,6 +32,7 @@ class Grouped(Reader):
 
     splits: ClassVar[tuple[str, ...]] = SPLITS
     held_out_splits: ClassVar[tuple[str, ...]] = HELD
+    composition_titles: ClassVar[Mapping[str, str]] = TITLES
 
     def _set_up(
         self, sets: list[str] | None, known: str | None, held: list[str] | None, image_data: str | None
@@ -39,6 +42,10 @@ class Grouped(Reader):
     def data(self) -> dict[str, list[Datum]]:
         """The images of each chosen split."""
         raise NotImplementedError(f"{type(self).__name__} has no images")
+
+    def composition(self) -> list[dict[str, Any]]:
+        """LXMERT's Table 1 for the chosen splits, and the same of each split."""
+        return composition(self.data())
 
     def read(self) -> list[Example]:
         """One example a sentence, key = image, data set and number; training splits hold nothing held out."""

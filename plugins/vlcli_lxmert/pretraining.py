@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vlcli.data.aggregate import SPLITS, Datum, Source, aggregate, composition, find_sources, refuse_tests
 from vlcli.data.answers import SIZE, as_rows, best_answer, build_table
 from vlcli.data.heldout import Identity, held_out, minival, refuse_held_out
-from vlcli.data.readers.lxmert import HELD, read_data, write_data
 from vlcli.errors import DataError, VlcliError
 from vlcli.metrics.vqa import table_form
 from vlcli.progress import Progress
 from vlcli.tasks.outputs import write_json, write_whole
+from vlcli_lxmert.aggregate import SPLITS, Datum, Source, aggregate, composition, find_sources, refuse_tests
+from vlcli_lxmert.readers import HELD, read_data, write_data
 
 Changes = Mapping[str, Mapping[str, Any] | None]
 """By data set, what differs from its usual reader; None leaves it out."""

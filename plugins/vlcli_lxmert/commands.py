@@ -1,0 +1,114 @@
+"""Commands for LXMERT's pre-training data: ``vlcli data aggregate``, ``composition`` and ``answers``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vlcli.cli import console
+from vlcli.cli import options as o
+
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SET.KEY=VALUE]...",
+        help="What differs from a set's usual reader: vqa.split=train; ~gqa leaves it out.",
+        show_default=False,
+    ),
+]
+
+
+def aggregate(
+    root: Annotated[Path, typer.Argument(help="The data root, with the official files.")],
+    words: Sources = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write into; ROOT/lxmert.")] = None,
+    minival: Annotated[str | None, typer.Option("--minival", help="File under ROOT that lists minival.")] = None,
+    json_: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Group captions and questions of COCO, Visual Genome, VQA and GQA by picture, in the layout of LXMERT's files.
+
+    vlcli data aggregate DATA
+    """
+    from vlcli_lxmert.pretraining import write_pretraining
+
+    progress = console.progress(verbose, quiet)
+    made = write_pretraining(root, out or root / "lxmert", progress, changes(words), minival)
+    _show(made["composition"], json_, {"files": made["files"]})
+    if not json_:
+        for file in made["files"]:
+            console.out(file)
+
+
+def composition(
+    root: Annotated[Path, typer.Argument(help="The data root, with LXMERT's files or the official ones.")],
+    words: Sources = None,
+    json_: o.Json = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Count pictures and sentences of LXMERT's five data sets, as far as they are there: its Table 1.
+
+    vlcli data composition DATA
+    """
+    from vlcli_lxmert.pretraining import table_one
+
+    _show(table_one(root, console.progress(verbose), changes(words)), json_, {"root": str(root)})
+
+
+def answers(
+    root: Annotated[Path, typer.Argument(help="The data root, with the official files.")],
+    words: Sources = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File to write; ROOT/lxmert/all_ans.json.")] = None,
+    size: Annotated[int, typer.Option("--size", min=1, help="How many answers.")] = 9500,
+    json_: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Build the answer table that image question answering is pre-trained on.
+
+    vlcli data answers DATA --size 9500
+    """
+    from vlcli_lxmert.pretraining import write_answers
+
+    file = out or root / "lxmert" / "all_ans.json"
+    made = write_answers(root, file, console.progress(verbose, quiet), changes(words), size)
+    if json_:
+        console.out_json(made)
+        return
+    rows = [[name, f"{made['sets'].get(name, 0):,}", f"{share:.1%}"] for name, share in made["questions"].items()]
+    console.table(["data set", "answers", "questions answered"], rows, title=f"{made['answers']:,} answers")
+    console.out(made["file"])
+
+
+def changes(words: list[str] | None) -> dict[str, dict[str, Any] | None]:
+    """``vqa.split=train`` and ``~gqa`` as what differs from the usual sources.
+
+    Raises:
+        UsageError: a word is neither.
+    """
+    from vlcli.errors import UsageError
+    from vlcli.recipe.overrides import parse
+
+    found: dict[str, dict[str, Any] | None] = {}
+    for override in map(parse, words or []):
+        name, *keys = override.keys
+        if override.remove and not keys:
+            found[name] = None
+        elif len(keys) == 1 and not override.remove:
+            found[name] = {**(found.get(name) or {}), keys[0]: override.value}
+        else:
+            raise UsageError("This is no change of a source.", got=override.text, expected="vqa.split=train, or ~vqa")
+    return found
+
+
+def _show(rows: list[dict[str, Any]], json_: bool, facts: dict[str, Any]) -> None:
+    """The table, or with ``facts`` one JSON document."""
+    from vlcli_lxmert.readers import TITLES
+
+    if json_:
+        console.out_json({**facts, "composition": rows})
+    else:
+        console.counts(rows, TITLES)
