@@ -18,7 +18,7 @@ from vlcli.registry.entries import Entry
 
 @pytest.fixture
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlcli.registry.entries._session", {})
+    monkeypatch.setattr(sys.modules[Entry.__module__], "_session", {})
 
     def greet(name: Annotated[str, typer.Argument()], loud: Annotated[bool, typer.Option("--loud")] = False) -> None:
         """Greet somebody."""
@@ -40,7 +40,7 @@ def test_a_package_adds_a_command_to_a_group() -> None:
 
 def test_a_broken_command_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Entry("commands", "data.broken", "no_such_package:command", "stranger", "1.0")
-    monkeypatch.setattr("vlcli.registry.entries._session", {("commands", "stranger:data.broken"): broken})
+    monkeypatch.setattr(sys.modules[Entry.__module__], "_session", {("commands", "stranger:data.broken"): broken})
     shell = CliRunner()
     listed = shell.invoke(app, ["data", "--help"])
     assert (listed.exit_code, "(broken)" in listed.stdout, "aggregate" in listed.stdout) == (0, True, True)
