@@ -93,7 +93,7 @@ def _loaded(data: Pipeline, code: int, epoch: int) -> list[Sample]:
     """The sample as read and, where objectives corrupt it, as corrupted."""
     clean = _plain(data, code)
     corruptions = sorted(
-        (one for acting in data._by_view.values() for one in acting), key=lambda one: PHASES.index(one.phase)
+        (one for acting in data.corruption.views.values() for one in acting), key=lambda one: PHASES.index(one.phase)
     )
     fork = _plain(data, code) if corruptions else clean
     for corruption in corruptions:
@@ -105,14 +105,14 @@ def _loaded(data: Pipeline, code: int, epoch: int) -> list[Sample]:
 
 def _plain(data: Pipeline, code: int) -> Sample:
     """One example, everything read anew."""
-    from vlcli.data.pipeline import fill_regions
+    from vlcli.data.inputs import fill_regions
     from vlcli.data.sample import ImageSample
 
     assert data.store is not None
     assert data.tokenizer is not None
     example = data.examples[code % data.total]
     image = ImageSample(example.images[0], (0, 0))
-    fill_regions(image, data.store.read(image.key, data._fields))
+    fill_regions(image, data.store.read(image.key, data.dataset.images.fields))
     return Sample(example.key, data.tokenizer.encode(str(example.text), "", data.length), [image], example.targets)
 
 

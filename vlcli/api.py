@@ -21,8 +21,8 @@ from torch import Tensor
 from vlcli import registry
 from vlcli.builders.stores import open_stores
 from vlcli.data.collate import Item, collate
+from vlcli.data.inputs import fill_regions
 from vlcli.data.pictures import read_picture
-from vlcli.data.pipeline import fill_regions
 from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.data.transforms import Transform
 from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_bundle

@@ -204,7 +204,7 @@ def test_donors_read_no_picture_unless_asked(
     monkeypatch.setattr(FeatureStore, "read_batch", noted_together)
     batch = data.batch(range(4))
     assert sorted(read) == sorted(batch.clean.images.keys)
-    donors = [data._donor(0, 0, np.random.default_rng(seed))() for seed in range(40)]
+    donors = [data.dataset.draw_donor(0, 0, np.random.default_rng(seed)) for seed in range(40)]
     assert len(read) == len(batch.clean.images.keys)
     assert {donor.key for donor in donors} == {f"e{n}" for n in range(1, 13)}  # any but itself
     assert donors[0].images[0].features.shape[1] == DIM

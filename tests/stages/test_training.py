@@ -91,8 +91,8 @@ def test_stages_build_on_one_another(world, tmp_path):
 
 def test_sentences_alone_need_no_pictures(world, tmp_path, monkeypatch):
     """Words guessed from words: examples of one picture and of two share a stage, and no feature is read."""
-    monkeypatch.setattr("vlcli.data.pipeline.fill_regions", None)
-    monkeypatch.setattr("vlcli.data.pipeline.RegionTable", None)
+    monkeypatch.setattr("vlcli.data.inputs.fill_regions", None)
+    monkeypatch.setattr("vlcli.data.inputs.RegionTable", None)
     words = [{"name": "mlm", "on": "text"}]
     stage = pretraining(world, data=[CAPTIONS, PAIRS], objectives=words, epochs=1, validation=PAIRS)
     found = pretrain.run(context(world, tmp_path, "a", stage))

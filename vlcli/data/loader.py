@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader
 
 from vlcli.data.ahead import Ahead
-from vlcli.data.sampler import Batches
+from vlcli.data.sampler import Batches, Pick
 from vlcli.errors import DataError, VlcliError
 from vlcli.nn.batch import Batch
 from vlcli.stopping import shelter
 
-if TYPE_CHECKING:
-    from vlcli.data.pipeline import Pipeline
+
+class Source(Protocol):
+    """Where batches come from: a ``vlcli.data.pipeline.Pipeline``."""
+
+    def __getitems__(self, picks: list[Pick]) -> list[Batch | VlcliError]:
+        """The examples ``picks`` as one batch, in a list; a worker's fault stands in the place of the batch."""
+        ...
 
 
 class NothingReadableError(DataError):
@@ -32,23 +36,34 @@ class NothingReadableError(DataError):
         self.unreadable = unreadable
 
 
+class _Epoch:
+    """The batches of the epoch being read: DataLoader keeps one sampler as long as its workers live."""
+
+    def __init__(self) -> None:
+        self.batches: Batches | None = None
+
+    def __len__(self) -> int:
+        return 0 if self.batches is None else len(self.batches)
+
+    def __iter__(self) -> Iterator[list[Pick]]:
+        return iter(self.batches or ())
+
+
 class Loader:
     """Batches in order; worker processes live as long as it does.
 
     Args:
-        data: where batches come from.
-        batches: which ones.
+        data: where batches come from; it must not know this loader.
+        unreadable: is given why examples could not be read, by example.
         workers: processes that load; 0 loads in this one, a batch ahead in a thread.
         context: how workers start.
     """
 
-    def __init__(self, data: Pipeline, batches: Batches, workers: int, context: str | None) -> None:
-        self.batches, self.busy = batches, False
-        self._unreadable = data.unreadable
+    def __init__(self, data: Source, unreadable: dict[str, str], workers: int, context: str | None) -> None:
+        self._epoch, self._unreadable, self.busy = _Epoch(), unreadable, False
         self._source: Any = DataLoader(
-            # A copy that knows no loader: in a cycle, workers would be told to stop too late and be waited for in vain.
-            copy(data),
-            batch_sampler=batches,  # type: ignore[arg-type]
+            data,  # type: ignore[arg-type]
+            batch_sampler=self._epoch,  # type: ignore[arg-type]
             num_workers=workers,
             collate_fn=_only,
             pin_memory=torch.cuda.is_available(),
@@ -57,6 +72,17 @@ class Loader:
             prefetch_factor=4 if workers else None,
             worker_init_fn=shelter,
         )
+
+    def over(self, batches: Batches) -> Loader:
+        """This loader, set to read ``batches`` the next time it is iterated over."""
+        self._epoch.batches = batches
+        return self
+
+    @property
+    def batches(self) -> Batches:
+        """What it reads."""
+        assert self._epoch.batches is not None
+        return self._epoch.batches
 
     def __len__(self) -> int:
         return len(self.batches)

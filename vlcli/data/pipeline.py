@@ -1,54 +1,37 @@
-"""From readers to batches: what a model and its objectives asked for, the same whatever the workers or a resume."""
+"""From readers to batches: what a model and its objectives asked for, the same whatever the workers or a resume.
+
+A :class:`Pipeline` ties together the examples (``dataset``), what is loaded of them (``inputs``), the objectives'
+corruptions (``corruption``), the order of an epoch (``sampler``) and the processes that load (``loader``).
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from copy import copy
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
-from vlcli.data.collate import CLEAN, Item, collate
+from vlcli.data.collate import Item, collate
+from vlcli.data.corruption import CorruptionStep
 from vlcli.data.curriculum import Curriculum, Step
+from vlcli.data.dataset import Examples, LoadImage
 from vlcli.data.images import PictureError
+from vlcli.data.inputs import Images, Sentences
 from vlcli.data.loader import Loader, NothingReadableError
-from vlcli.data.pictures import Draw, Pictures, normalised
+from vlcli.data.pictures import Pictures
 from vlcli.data.reader import Reader
-from vlcli.data.region_table import RegionTable
-from vlcli.data.sample import (
-    PHASES,
-    Corruption,
-    Donor,
-    Example,
-    ImageSample,
-    Sample,
-    TextSample,
-    copied,
-    generator,
-    generators,
-)
+from vlcli.data.sample import Corruption, Example, ImageSample, Sample
 from vlcli.data.sampler import Batches, Order, Pick
-from vlcli.data.sources import ConceptSource, LazyImage, check_shapes, check_sources
-from vlcli.data.streams import first_below, made
+from vlcli.data.sources import ConceptSource, check_shapes, check_sources
 from vlcli.data.transforms import Transform
-from vlcli.data.transforms.words import mirrored_targets
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError
-from vlcli.features import FeatureStore, Record
-from vlcli.images.shards import is_there
+from vlcli.features import FeatureStore
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts, Needs
-
-FIELDS = ("scores", "classes", "class_scores", "attributes", "attribute_scores", "class_probs", "box_ids")
-"""What is read of a store besides features and boxes, where it is there."""
-
-
-REMEMBERED = 100_000
-"""How many sentences a process keeps as ids; 100 MB of them, more are turned into ids each time."""
 
 
 class Pipeline(Dataset[Sample]):
@@ -97,33 +80,23 @@ class Pipeline(Dataset[Sample]):
         multiple: int = 1,
         curriculum: Sequence[Step] = (),
     ) -> None:
-        self.readers, self.needs, self.tokenizer, self.store = list(readers), needs, tokenizer, store
-        self.concepts, self.transform, self.seed, self.multiple = concepts, transform, seed, multiple
-        self.missing = missing
+        self.needs, self.seed, self.multiple, self.missing = needs, seed, multiple, missing
         self.unreadable: dict[str, str] = {}
-        self.augments = training and transform is not None and needs.pixels
-        self.length = length or (facts.text_length if facts is not None else None)
+        length = length or (facts.text_length if facts is not None else None)
         self.pad_id = tokenizer.ids["pad"] if tokenizer is not None else 0
-        for corruption in corruptions:
-            corruption.ready(tokenizer, self.length)
-        self._by_view = _by_view(corruptions)
+        self.corruption = CorruptionStep(corruptions, tokenizer, length, seed)
         check_sources(needs, tokenizer, store, concepts, facts)
-        self._fields = tuple(name for name in FIELDS if store is not None and needs.regions and name in store.fields)
-        self.pictures = Pictures(self.readers, needs, transform)
-        self.examples: list[Example] = []
-        self.starts: list[int] = [0]
-        self.dropped_counts: dict[str, int] = {}
-        self.reader_counts: dict[str, int] = {}
-        for reader in self.readers:
-            self._take(reader, missing)
-        check_shapes(self.examples, needs, self._names(), self.dropped)
-        counts = [stop - start for start, stop in zip(self.starts, self.starts[1:], strict=False)]
-        easy = Curriculum(curriculum, self.examples, self._regions_of()) if curriculum else None
-        self.order = Order(counts, [reader.weight for reader in self.readers], seed, repeats, easy)
+        images = Images(list(readers), needs, store, concepts, transform)
+        augments = training and transform is not None and needs.pixels
+        sentences = Sentences(tokenizer, needs.text, length)
+        self.dataset = Examples(readers, sentences, images, seed=seed, missing=missing, augments=augments)
+        check_shapes(self.examples, needs, self.dataset.names, self.dropped)
+        easy = Curriculum(curriculum, self.examples, images.regions_of) if curriculum else None
+        self.order = Order(self.dataset.counts, [reader.weight for reader in self.readers], seed, repeats, easy)
         if not len(self.order):
-            raise DataError("The data are empty: no example is left.", where=self._names(), got="0 examples an epoch")
+            what = "The data are empty: no example is left."
+            raise DataError(what, where=self.dataset.names, got="0 examples an epoch")
         self._loaders: dict[Any, Loader] = {}
-        self._texts: dict[tuple[str, str], TextSample] = {}
         self._lengths: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -131,9 +104,49 @@ class Pipeline(Dataset[Sample]):
         return len(self.order)
 
     @property
+    def readers(self) -> list[Reader]:
+        """The data sets."""
+        return self.dataset.readers
+
+    @property
+    def examples(self) -> list[Example]:
+        """The different examples, in file order."""
+        return self.dataset.found
+
+    @property
     def total(self) -> int:
         """How many different examples there are."""
-        return len(self.examples)
+        return len(self.dataset)
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What turns sentences into ids; None for models that read no text."""
+        return self.dataset.sentences.tokenizer
+
+    @property
+    def length(self) -> int | None:
+        """Longest text in pieces."""
+        return self.dataset.sentences.length
+
+    @property
+    def store(self) -> FeatureStore | None:
+        """Region features."""
+        return self.dataset.images.store
+
+    @property
+    def pictures(self) -> Pictures:
+        """The files of the examples' pictures, and how they become pixels."""
+        return self.dataset.images.pictures
+
+    @property
+    def reader_counts(self) -> dict[str, int]:
+        """Examples kept, by data set."""
+        return self.dataset.reader_counts
+
+    @property
+    def dropped_counts(self) -> dict[str, int]:
+        """Examples left out because an image was missing, by data set."""
+        return self.dataset.dropped_counts
 
     @property
     def dropped(self) -> int:
@@ -154,19 +167,14 @@ class Pipeline(Dataset[Sample]):
     def lengths(self) -> NDArray[np.int64]:
         """Pieces of each example's text after cutting, specials included; 0 without text (computed once, on demand)."""
         if self._lengths is None:
-            encoder = self.tokenizer
-            texts = (example.text for example in self.examples)
-            found = [
-                0 if text is None or encoder is None else len(encoder.encode(text, "", self.length).ids)
-                for text in texts
-            ]
-            self._lengths = np.array(found, np.int64)
+            count = self.dataset.sentences.count
+            self._lengths = np.array([count(example.text) for example in self.examples], np.int64)
         return self._lengths
 
     def only(self, examples: Sequence[Example]) -> Pipeline:
         """The same loading for other examples, each once: their images must be among those of its data sets."""
         made = copy(self)
-        made.examples, made.starts = list(examples), [0, len(examples)]
+        made.dataset = self.dataset.only(examples)
         made.order = Order([len(examples)], [1.0], self.seed)
         made._loaders, made._lengths = {}, None
         return made
@@ -205,9 +213,9 @@ class Pipeline(Dataset[Sample]):
         kind = (workers, context)
         kept = self._loaders.get(kind)
         if kept is None or kept.busy:
-            kept = self._loaders[kind] = Loader(self, batches, workers, context)
-        kept.batches.__dict__.update(batches.__dict__)
-        return kept
+            # A copy that knows no loader: in a cycle, workers would be told to stop too late and be waited for in vain.
+            kept = self._loaders[kind] = Loader(copy(self), self.unreadable, workers, context)
+        return kept.over(batches)
 
     def batch(self, codes: Sequence[int], epoch: int = 0) -> Batch:
         """The given examples as one batch."""
@@ -215,8 +223,7 @@ class Pipeline(Dataset[Sample]):
 
     def __getitem__(self, code: int) -> Sample:
         """One example as read, not corrupted."""
-        cache: dict[str, ImageSample] = {}
-        return self._sample(code % self.total, 0, self._key(code), lambda name: self._image(name, cache))
+        return self.dataset.sample(code % self.total, 0, self.dataset.key(code), self._once({}))
 
     def __getitems__(self, picks: list[Pick]) -> list[Batch | VlcliError]:
         """One whole batch, as DataLoader asks for it; a worker's fault is a value: exceptions lose their facts."""
@@ -230,200 +237,43 @@ class Pipeline(Dataset[Sample]):
             return [error]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the loaders and what is remembered, which belong to this process."""
-        return {**self.__dict__, "_loaders": {}, "_texts": {}}
+        """Without the loaders, which belong to this process."""
+        return {**self.__dict__, "_loaders": {}}
 
     def _batch(self, picks: list[Pick]) -> Batch:
         cache = self._read(picks)
-        keys = [self._key(code) for _, code in picks]
-        given = zip(picks, keys, self._states(picks, keys), strict=True)
-        if self.missing != "drop":
-            items = [self._item(*one, cache) for one in given]
-            return collate(items, pad_id=self.pad_id, multiple=self.multiple)
-        items, unreadable = self._readable(given, cache)
-        if not items:
+        keys = [self.dataset.key(code) for _, code in picks]
+        states = self.corruption.states(picks, keys)
+        items, unreadable = [], {}
+        for pick, key, row in zip(picks, keys, states, strict=True):
+            try:
+                items.append(self._item(pick, key, row, self._once(cache)))
+            except PictureError as error:
+                if self.missing != "drop":
+                    raise
+                unreadable[f"{self.examples[pick[1] % self.total].key}"] = f"{error.where}: {error.got or error.what}"
+        if unreadable and not items:
             raise NothingReadableError(unreadable)
         batch = collate(items, pad_id=self.pad_id, multiple=self.multiple)
         batch.unreadable = unreadable
         return batch
 
+    def _item(self, pick: Pick, key: str, states: NDArray[np.uint64], image_of: LoadImage) -> Item:
+        return self.corruption.item(self.dataset, pick, key, states, image_of)
+
     def _read(self, picks: list[Pick]) -> dict[str, ImageSample]:
-        """The pictures of a batch, where all that is needed of them are regions: read at once."""
-        needs = self.needs
-        if self.store is None or self.augments or not needs.regions or needs.pixels or needs.concepts:
+        """The pictures of a batch that can be read at once."""
+        if self.dataset.augments:
             return {}
-        names = dict.fromkeys(name for _, code in picks for name in self.examples[code % self.total].images)
-        return RegionTable(self.store, list(names), self._fields, self.multiple).images() if names else {}
+        names = (name for _, code in picks for name in self.examples[code % self.total].images)
+        return self.dataset.images.read_together(names, self.multiple)
 
-    def _states(self, picks: list[Pick], keys: list[str]) -> NDArray[np.uint64]:
-        """What the generators of each example start from (B, corruptions + 1, 4): the last numbers the example."""
-        names = [corruption.name for acting in self._by_view.values() for corruption in acting]
-        return generators(self.seed, [epoch for epoch, _ in picks], keys, [*names, ""])
+    def _once(self, cache: dict[str, ImageSample]) -> LoadImage:
+        """Loads an image once a batch."""
 
-    def _readable(
-        self, given: Iterable[tuple[Pick, str, NDArray[np.uint64]]], cache: dict[str, ImageSample]
-    ) -> tuple[list[Item], dict[str, str]]:
-        """The items whose pictures can be read, and why the others cannot."""
-        items, unreadable = [], {}
-        for pick, key, states in given:
-            try:
-                items.append(self._item(pick, key, states, cache))
-            except PictureError as error:
-                unreadable[f"{self.examples[pick[1] % self.total].key}"] = f"{error.where}: {error.got or error.what}"
-        return items, unreadable
+        def image_of(name: str) -> ImageSample:
+            if name not in cache:
+                cache[name] = self.dataset.images.load(name)
+            return cache[name]
 
-    def _item(self, pick: Pick, key: str, states: NDArray[np.uint64], cache: dict[str, ImageSample]) -> Item:
-        (epoch, code), number = pick, 0
-        index = code % self.total
-        clean = self._sample(index, epoch, key, lambda name: self._image(name, cache))
-        views = {CLEAN: clean}
-        for name, corruptions in self._by_view.items():
-            for corruption in corruptions:
-                if corruption.acts(epoch):
-                    view = views.get(name) or views.setdefault(name, clean.fork())
-                    rng = made(states[number])
-                    corruption(view, rng, self._donor(index, epoch, rng))
-                number += 1
-        return Item(views, first_below(states[-1], 2**63 - 1))
-
-    def _key(self, code: int) -> str:
-        """What randomness of an example is keyed on: its data set, its id, and its repetition within the epoch."""
-        turn, index = divmod(code, self.total)
-        reader = self._reader_of(index)
-        return f"{reader}/{self.examples[index].key}" + (f"#{turn}" if turn else "")
-
-    def _reader_of(self, index: int) -> int:
-        return bisect_right(self.starts, index) - 1
-
-    def _donor(self, index: int, epoch: int, rng: np.random.Generator) -> Donor:
-        return partial(self._drawn, index, epoch, rng)
-
-    def _drawn(self, index: int, epoch: int, rng: np.random.Generator) -> Sample:
-        """A donor: another example of the same data set, evenly drawn."""
-        reader = self._reader_of(index)
-        start, stop = self.starts[reader], self.starts[reader + 1]
-        other = index
-        if stop - start > 1:  # uniform over all but the example itself
-            other = start + int(rng.integers(stop - start - 1))
-            other += other >= index
-        return self._sample(other, epoch, self._key(other), self._lazy_image)
-
-    def _sample(self, index: int, epoch: int, key: str, image_of: Callable[[str], ImageSample]) -> Sample:
-        example = self.examples[index]
-        text, text_key = example.text, example.text_key
-        if example.choices and text is not None:
-            options = [text, *example.choices]
-            number = int(generator(self.seed, epoch, key, "caption").integers(len(options)))
-            text, text_key = options[number], f"{text_key or example.key}#{number}"
-        loads = self.needs.regions or self.needs.pixels or self.needs.concepts
-        if not self.augments:
-            images = [image_of(name) for name in example.images] if loads else []
-            return Sample(example.key, self._text(text, text_key), images, example.targets)
-        draw = Draw(generator(self.seed, epoch, key, "transform"), text, len(example.images))
-        images = [self._load(name, draw) for name in example.images]
-        targets = mirrored_targets(example.targets) if draw.flipped else example.targets
-        return Sample(example.key, self._text(draw.text, text_key), images, targets)
-
-    def _text(self, text: str | None, key: str) -> TextSample | None:
-        if text is None or self.tokenizer is None or not self.needs.text:
-            return None
-        known = self._texts.get((text, key))
-        if known is None:
-            known = self.tokenizer.encode(text, key, self.length)
-            if len(self._texts) < REMEMBERED:
-                self._texts[text, key] = known
-        return copied(known)
-
-    def _image(self, name: str, cache: dict[str, ImageSample]) -> ImageSample:
-        """An image, loaded once a batch."""
-        if name not in cache:
-            cache[name] = self._load(name)
-        return cache[name]
-
-    def _lazy_image(self, name: str) -> ImageSample:
-        return LazyImage(name, lambda: self._load(name))
-
-    def _load(self, name: str, draw: Draw | None = None) -> ImageSample:
-        image = ImageSample(name, (0, 0))
-        if self.needs.regions:
-            assert self.store is not None
-            fill_regions(image, self.store.read(name, self._fields, copy=False))
-        if self.needs.pixels:
-            self.pictures.fill(image, draw)
-        if self.needs.concepts and self.concepts is not None:
-            image.concepts = self.concepts.read(name)
-        return image
-
-    def _take(self, reader: Reader, missing: str) -> None:
-        """Add a reader's examples, those whose images are there."""
-        if self.tokenizer is not None and self.length is not None:
-            reader.fit(self.tokenizer, self.length)
-        examples = reader.examples()
-        names = dict.fromkeys(name for example in examples for name in example.images)
-        absent = self._absent(list(names))
-        if absent and missing != "drop":
-            raise self._missing(reader, absent, len(names))
-        kept = [example for example in examples if absent.isdisjoint(example.images)] if absent else examples
-        label = reader.label
-        while label in self.reader_counts:
-            label += "'"
-        self.reader_counts[label], self.dropped_counts[label] = len(kept), len(examples) - len(kept)
-        self.examples += kept
-        self.starts.append(len(self.examples))
-
-    def _absent(self, names: list[str]) -> set[str]:
-        absent: set[str] = set()
-        if self.needs.regions and self.store is not None:
-            absent.update(self.store.missing(names))
-        if self.needs.pixels:
-            absent.update(name for name in names if name not in absent and not is_there(self.pictures.files[name]))
-        if self.needs.concepts and self.concepts is not None:
-            absent.update(name for name in names if name not in self.concepts)
-        return absent
-
-    def _missing(self, reader: Reader, absent: set[str], total: int) -> DataError:
-        first = min(absent)
-        known = "" if self.store is None else self.store.where
-        from_store = bool(self.needs.regions and self.store is not None and self.store.missing([first]))
-        place = f"the feature store {known}" if from_store else str(self.pictures.files.get(first, "concepts"))
-        action = self.store.hint if from_store and self.store is not None else "check `root` and `images`"
-        return DataError(
-            f"{len(absent)} of {total} images of {reader.label} are missing, the first is {first!r}.",
-            where=place,
-            got=", ".join(sorted(absent)[:3]) + (", ..." if len(absent) > 3 else ""),
-            expected="features for every image the data name"
-            if from_store
-            else "a picture for every image the data name",
-            hint=f"{action}; or leave these examples out: missing=drop",
-        )
-
-    def _regions_of(self) -> Callable[[str], int] | None:
-        """The number of regions of a picture, where the model reads regions."""
-        return self.store.count if self.needs.regions and self.store is not None else None
-
-    def _names(self) -> str:
-        return ", ".join(reader.label for reader in self.readers)
-
-
-def _by_view(corruptions: Sequence[Corruption]) -> dict[str, list[Corruption]]:
-    """Corruptions by view, each view's in the order of phases."""
-    views: dict[str, list[Corruption]] = {}
-    for corruption in corruptions:
-        views.setdefault(corruption.view, []).append(corruption)
-    return {view: sorted(found, key=lambda one: PHASES.index(one.phase)) for view, found in views.items()}
-
-
-def fill_regions(image: ImageSample, record: Record) -> None:
-    """A stored record's regions, their boxes as shares of the image, and what is known of each."""
-    image.size, image.features = record.size, record.features
-    image.boxes = normalised(record.boxes, record.size)
-    scores = record.class_scores if record.class_scores is not None else record.scores
-    found = {
-        "classes": record.classes,
-        "class_scores": scores,
-        "attributes": record.attributes,
-        "attribute_scores": record.attribute_scores,
-        "class_probs": record.class_probs,
-    }
-    image.fields = {name: array for name, array in found.items() if array is not None}
-    image.box_ids = None if record.box_ids is None else [str(name) for name in record.box_ids]
+        return image_of

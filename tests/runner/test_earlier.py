@@ -1,0 +1,76 @@
+"""What commit 7f74e70 wrote is read, skipped and continued: feature store, bundle, checkpoint, stage records, keys."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from vlcli import registry
+from vlcli.engine.bundle import load_bundle
+from vlcli.features import FeatureStore, verify
+from vlcli.recipe import keys, wiring
+from vlcli.recipe.load import load
+from vlcli.recipe.plan import Options
+from vlcli.runner.run import run_recipe
+
+EARLIER = Path(__file__).parents[1] / "fixtures" / "earlier"
+KEYS = json.loads((EARLIER / "stage_keys.json").read_text())
+
+# What the same commit measured where nothing was killed.
+TRAINED = {"train/loss": 1.3809579114119213, "train/matching/accuracy": 0.625}
+SCORES = {"image/r@1": 0.5, "image/median_rank": 1.5, "text/r@1": 0.5, "text/median_rank": 2.0, "r_mean": 5 / 6}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The run folder that the earlier commit left, in the working directory."""
+    with tarfile.open(EARLIER / "earlier.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    monkeypatch.chdir(tmp_path)
+    torch.set_num_threads(1)
+    return tmp_path / "runs" / "earlier"
+
+
+def test_a_feature_store_is_read_and_sound(run: Path) -> None:
+    assert verify(run / "regions" / "features.h5") == []
+    store = FeatureStore(run / "regions" / "features.h5")
+    assert len(store) == 18
+    assert sum(len(store.read(name).boxes) for name in store.ids) == 65
+
+
+def test_a_bundle_is_loaded(run: Path) -> None:
+    bundle = load_bundle(run / "pretrain", torch.device("cpu"))
+    assert bundle.tokenizer is not None
+    assert bundle.text_options["length"] == 12
+    assert sum(parameter.numel() for parameter in bundle.model.parameters()) > 3000
+
+
+def test_a_killed_run_is_continued_and_ends_with_the_same_numbers(run: Path) -> None:
+    outcomes = {one.name: one for one in run_recipe(load("earlier.yaml"), Options(device="cpu"))}
+    assert {name: one.action for name, one in outcomes.items()} == {
+        "world": "skip", "regions": "skip", "pretrain": "skip", "tune": "resume", "test": "run",
+    }  # fmt: skip
+    assert {one.status for one in outcomes.values()} == {"done"}
+    tuned, scored = outcomes["tune"].metrics, outcomes["test"].metrics
+    assert {name: tuned[name] for name in TRAINED} == pytest.approx(TRAINED, abs=1e-5)
+    assert {name: scored[name] for name in SCORES} == pytest.approx(SCORES)
+    again = run_recipe(load("earlier.yaml"), Options(device="cpu"))
+    assert {one.action for one in again} == {"skip"}
+
+
+def test_every_packaged_recipe_of_that_commit_is_there() -> None:
+    assert not KEYS.keys() - {entry.name for entry in registry.entries("recipes")}
+
+
+@pytest.mark.parametrize("name", sorted(KEYS))
+def test_stage_keys_stay(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that changes makes everybody's finished stage be made again."""
+    monkeypatch.chdir("/")
+    recipe = load(name).recipe
+    graph, prints = wiring.inputs(recipe), {other: other for other in recipe.stages}
+    made = {one: keys.stage_key(recipe, one, prints, graph[one].implied, list(graph))[:10] for one in recipe.stages}
+    assert made == KEYS[name]

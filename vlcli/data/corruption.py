@@ -1,0 +1,69 @@
+"""The corruption step: each objective's view of an example, drawn from generators that hang on the example alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlcli.data.collate import CLEAN, Item
+from vlcli.data.dataset import Examples, LoadImage
+from vlcli.data.sample import PHASES, Corruption, generators
+from vlcli.data.sampler import Pick
+from vlcli.data.streams import first_below, made
+from vlcli.data.vocabulary import Tokenizer
+
+
+class CorruptionStep:
+    """Corruptions of the objectives, by view, each view's in the order of phases.
+
+    Args:
+        corruptions: in the objectives' order.
+        tokenizer: for models that read text.
+        length: longest text in pieces.
+        seed: the run's seed.
+    """
+
+    def __init__(
+        self, corruptions: Sequence[Corruption], tokenizer: Tokenizer | None, length: int | None, seed: int
+    ) -> None:
+        for corruption in corruptions:
+            corruption.ready(tokenizer, length)
+        self.views, self.seed = _by_view(corruptions), seed
+
+    def states(self, picks: Sequence[Pick], keys: Sequence[str]) -> NDArray[np.uint64]:
+        """What the generators of each example start from (B, corruptions + 1, 4): the last numbers the example."""
+        names = [corruption.name for acting in self.views.values() for corruption in acting]
+        return generators(self.seed, [epoch for epoch, _ in picks], list(keys), [*names, ""])
+
+    def item(self, examples: Examples, pick: Pick, key: str, states: NDArray[np.uint64], image_of: LoadImage) -> Item:
+        """An example clean and in every view that a corruption of this epoch makes of it.
+
+        Args:
+            examples: where it and its donors come from.
+            pick: epoch and code of the example.
+            key: what its randomness is keyed on.
+            states: its row of :meth:`states`.
+            image_of: gives an image by name.
+        """
+        (epoch, code), number = pick, 0
+        index = code % len(examples)
+        clean = examples.sample(index, epoch, key, image_of)
+        views = {CLEAN: clean}
+        for name, corruptions in self.views.items():
+            for corruption in corruptions:
+                if corruption.acts(epoch):
+                    view = views.get(name) or views.setdefault(name, clean.fork())
+                    rng = made(states[number])
+                    corruption(view, rng, partial(examples.draw_donor, index, epoch, rng))
+                number += 1
+        return Item(views, first_below(states[-1], 2**63 - 1))
+
+
+def _by_view(corruptions: Sequence[Corruption]) -> dict[str, list[Corruption]]:
+    views: dict[str, list[Corruption]] = {}
+    for corruption in corruptions:
+        views.setdefault(corruption.view, []).append(corruption)
+    return {view: sorted(found, key=lambda one: PHASES.index(one.phase)) for view, found in views.items()}

@@ -1,0 +1,133 @@
+"""The examples of some data sets: which there are, what each is keyed on, and each loaded as a model needs it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from copy import copy
+
+import numpy as np
+
+from vlcli.data.inputs import Images, Sentences
+from vlcli.data.pictures import Draw
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example, ImageSample, Sample, generator
+from vlcli.data.sources import LazyImage
+from vlcli.data.transforms.words import mirrored_targets
+
+LoadImage = Callable[[str], ImageSample]
+
+
+class Examples:
+    """Examples of data sets in file order, those left out whose images are not there, each loaded on demand.
+
+    Args:
+        readers: data sets.
+        sentences: turns text into ids.
+        images: loads images.
+        seed: the run's seed: which of several captions an example has, and what a random transform draws.
+        missing: ``error`` or ``drop``: what to do with examples whose images are not there.
+        augments: whether pictures are transformed anew for each example and epoch.
+
+    Raises:
+        DataError: an image is missing, and ``missing`` is ``error``.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[Reader],
+        sentences: Sentences,
+        images: Images,
+        *,
+        seed: int = 0,
+        missing: str = "error",
+        augments: bool = False,
+    ) -> None:
+        self.readers, self.sentences, self.images = list(readers), sentences, images
+        self.seed, self.missing, self.augments = seed, missing, augments
+        self.found: list[Example] = []
+        self.starts: list[int] = [0]
+        self.dropped_counts: dict[str, int] = {}
+        self.reader_counts: dict[str, int] = {}
+        for reader in self.readers:
+            self._take(reader)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    @property
+    def counts(self) -> list[int]:
+        """Examples of each data set."""
+        return [stop - start for start, stop in zip(self.starts, self.starts[1:], strict=False)]
+
+    @property
+    def names(self) -> str:
+        """The data sets, for messages."""
+        return ", ".join(reader.label for reader in self.readers)
+
+    def only(self, examples: Sequence[Example]) -> Examples:
+        """The same loading for other examples: their images must be among those of these data sets."""
+        made = copy(self)
+        made.found, made.starts = list(examples), [0, len(examples)]
+        return made
+
+    def key(self, code: int) -> str:
+        """What randomness of an example is keyed on: its data set, its id, and its repetition within the epoch."""
+        turn, index = divmod(code, len(self.found))
+        return f"{self._reader_of(index)}/{self.found[index].key}" + (f"#{turn}" if turn else "")
+
+    def sample(self, index: int, epoch: int, key: str, image_of: LoadImage) -> Sample:
+        """One example, not corrupted.
+
+        Args:
+            index: which.
+            epoch: decides the caption, where it has several, and what a random transform draws.
+            key: of :meth:`key`.
+            image_of: gives an image by name, where nothing is drawn for it.
+        """
+        example = self.found[index]
+        text, text_key = example.text, example.text_key
+        if example.choices and text is not None:
+            options = [text, *example.choices]
+            number = int(generator(self.seed, epoch, key, "caption").integers(len(options)))
+            text, text_key = options[number], f"{text_key or example.key}#{number}"
+        if not self.augments:
+            images = [image_of(name) for name in example.images] if self.images.loads else []
+            return Sample(example.key, self.sentences.encode(text, text_key), images, example.targets)
+        draw = Draw(generator(self.seed, epoch, key, "transform"), text, len(example.images))
+        images = [self.images.load(name, draw) for name in example.images]
+        targets = mirrored_targets(example.targets) if draw.flipped else example.targets
+        return Sample(example.key, self.sentences.encode(draw.text, text_key), images, targets)
+
+    def draw_donor(self, index: int, epoch: int, rng: np.random.Generator) -> Sample:
+        """Another example of the same data set as ``index``, evenly drawn; its images load when they are looked at."""
+        reader = self._reader_of(index)
+        start, stop = self.starts[reader], self.starts[reader + 1]
+        other = index
+        if stop - start > 1:  # uniform over all but the example itself
+            other = start + int(rng.integers(stop - start - 1))
+            other += other >= index
+        return self.sample(other, epoch, self.key(other), self._lazy_image)
+
+    def _reader_of(self, index: int) -> int:
+        return bisect_right(self.starts, index) - 1
+
+    def _lazy_image(self, name: str) -> ImageSample:
+        return LazyImage(name, lambda: self.images.load(name))
+
+    def _take(self, reader: Reader) -> None:
+        """Add a reader's examples, those whose images are there."""
+        if self.sentences.tokenizer is not None and self.sentences.length is not None:
+            reader.fit(self.sentences.tokenizer, self.sentences.length)
+        examples = reader.examples()
+        names = dict.fromkeys(name for example in examples for name in example.images)
+        absent = self.images.absent(list(names))
+        if absent and self.missing != "drop":
+            raise self.images.missing_error(reader.label, absent, len(names))
+        kept = [example for example in examples if absent.isdisjoint(example.images)] if absent else examples
+        label = reader.label
+        while label in self.reader_counts:
+            label += "'"
+        self.reader_counts[label], self.dropped_counts[label] = len(kept), len(examples) - len(kept)
+        self.found += kept
+        self.starts.append(len(self.found))

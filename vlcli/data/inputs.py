@@ -1,0 +1,155 @@
+"""What is loaded of an example: its sentence as ids; of its images regions, pixels and visual concepts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from vlcli.data.pictures import Draw, Pictures, normalised
+from vlcli.data.reader import Reader
+from vlcli.data.region_table import RegionTable
+from vlcli.data.sample import ImageSample, TextSample, copied
+from vlcli.data.sources import ConceptSource
+from vlcli.data.transforms import Transform
+from vlcli.data.vocabulary import Tokenizer
+from vlcli.errors import DataError
+from vlcli.features import FeatureStore, Record
+from vlcli.images.shards import is_there
+from vlcli.nn.model import Needs
+
+FIELDS = ("scores", "classes", "class_scores", "attributes", "attribute_scores", "class_probs", "box_ids")
+"""What is read of a store besides features and boxes, where it is there."""
+
+
+REMEMBERED = 100_000
+"""How many sentences a process keeps as ids; 100 MB of them, more are turned into ids each time."""
+
+
+class Sentences:
+    """Sentences as ids, the first :data:`REMEMBERED` of a process kept.
+
+    Args:
+        tokenizer: None where the model reads no text.
+        wanted: whether the model reads text.
+        length: longest text in pieces; None: as long as the text is.
+    """
+
+    def __init__(self, tokenizer: Tokenizer | None, wanted: bool, length: int | None) -> None:
+        self.tokenizer, self.wanted, self.length = tokenizer, wanted, length
+        self._known: dict[tuple[str, str], TextSample] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without the kept sentences, which belong to this process."""
+        return {**self.__dict__, "_known": {}}
+
+    def encode(self, text: str | None, key: str) -> TextSample | None:
+        """A sentence's ids, in arrays that the caller may change; None where there is none or none is read."""
+        if text is None or self.tokenizer is None or not self.wanted:
+            return None
+        known = self._known.get((text, key))
+        if known is None:
+            known = self.tokenizer.encode(text, key, self.length)
+            if len(self._known) < REMEMBERED:
+                self._known[text, key] = known
+        return copied(known)
+
+    def count(self, text: str | None) -> int:
+        """Pieces of a sentence after cutting, specials included; 0 without text."""
+        return 0 if text is None or self.tokenizer is None else len(self.tokenizer.encode(text, "", self.length).ids)
+
+
+class Images:
+    """Images loaded as a model needs them.
+
+    Args:
+        readers: data sets whose pictures these are.
+        needs: what the model is fed.
+        store: region features.
+        concepts: visual concepts.
+        transform: how pictures become pixels; None squashes them.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[Reader],
+        needs: Needs,
+        store: FeatureStore | None = None,
+        concepts: ConceptSource | None = None,
+        transform: Transform | None = None,
+    ) -> None:
+        self.needs, self.store, self.concepts = needs, store, concepts
+        self.pictures = Pictures(readers, needs, transform)
+        self.fields = tuple(name for name in FIELDS if store is not None and needs.regions and name in store.fields)
+
+    @property
+    def loads(self) -> bool:
+        """Whether the model reads anything of an image."""
+        return bool(self.needs.regions or self.needs.pixels or self.needs.concepts)
+
+    @property
+    def regions_of(self) -> Callable[[str], int] | None:
+        """The number of regions of a picture, where the model reads regions."""
+        return self.store.count if self.needs.regions and self.store is not None else None
+
+    def load(self, name: str, draw: Draw | None = None) -> ImageSample:
+        """One image; ``draw`` says what a random transform drew for its example."""
+        image = ImageSample(name, (0, 0))
+        if self.needs.regions:
+            assert self.store is not None
+            fill_regions(image, self.store.read(name, self.fields, copy=False))
+        if self.needs.pixels:
+            self.pictures.fill(image, draw)
+        if self.needs.concepts and self.concepts is not None:
+            image.concepts = self.concepts.read(name)
+        return image
+
+    def read_together(self, names: Iterable[str], multiple: int) -> dict[str, ImageSample]:
+        """Several images at once where all that is needed of them are regions; else nothing: they are loaded singly."""
+        needs = self.needs
+        if self.store is None or not needs.regions or needs.pixels or needs.concepts:
+            return {}
+        chosen = list(dict.fromkeys(names))
+        return RegionTable(self.store, chosen, self.fields, multiple).images() if chosen else {}
+
+    def absent(self, names: list[str]) -> set[str]:
+        """The images whose features, file or concepts are not there."""
+        absent: set[str] = set()
+        if self.needs.regions and self.store is not None:
+            absent.update(self.store.missing(names))
+        if self.needs.pixels:
+            absent.update(name for name in names if name not in absent and not is_there(self.pictures.files[name]))
+        if self.needs.concepts and self.concepts is not None:
+            absent.update(name for name in names if name not in self.concepts)
+        return absent
+
+    def missing_error(self, label: str, absent: set[str], total: int) -> DataError:
+        """What to say where ``absent`` of the ``total`` images of the data set ``label`` are not there."""
+        first = min(absent)
+        known = "" if self.store is None else self.store.where
+        from_store = bool(self.needs.regions and self.store is not None and self.store.missing([first]))
+        place = f"the feature store {known}" if from_store else str(self.pictures.files.get(first, "concepts"))
+        action = self.store.hint if from_store and self.store is not None else "check `root` and `images`"
+        return DataError(
+            f"{len(absent)} of {total} images of {label} are missing, the first is {first!r}.",
+            where=place,
+            got=", ".join(sorted(absent)[:3]) + (", ..." if len(absent) > 3 else ""),
+            expected="features for every image the data name"
+            if from_store
+            else "a picture for every image the data name",
+            hint=f"{action}; or leave these examples out: missing=drop",
+        )
+
+
+def fill_regions(image: ImageSample, record: Record) -> None:
+    """A stored record's regions, their boxes as shares of the image, and what is known of each."""
+    image.size, image.features = record.size, record.features
+    image.boxes = normalised(record.boxes, record.size)
+    scores = record.class_scores if record.class_scores is not None else record.scores
+    found = {
+        "classes": record.classes,
+        "class_scores": scores,
+        "attributes": record.attributes,
+        "attribute_scores": record.attribute_scores,
+        "class_probs": record.class_probs,
+    }
+    image.fields = {name: array for name, array in found.items() if array is not None}
+    image.box_ids = None if record.box_ids is None else [str(name) for name in record.box_ids]
