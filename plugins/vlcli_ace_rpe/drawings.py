@@ -54,7 +54,9 @@ class Anchors(Drawing):
         """``anchors-1.png`` ... and ``anchors.json``."""
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.count)
-        album, made, numbers = Album(runner.data), [], []
+        album = Album(runner.data)
+        made: list[Path] = []
+        numbers: list[dict[str, Any]] = []
         chosen = range(min(self.count, runner.data.total))
         with evaluating(runner.learner), scene.progress.task("draw", len(chosen), "ex") as bar:
             for code in chosen:

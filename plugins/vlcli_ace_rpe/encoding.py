@@ -100,8 +100,8 @@ class ACERPE(PairwisePosition):
         self.mode, self.groups = mode, groups
         self.sides: tuple[Side, ...] = tuple(sides or ("query", "key", "value")) if mode == "contextual" else ()
         self.threshold, self.sharpness, self.farthest = threshold, sharpness, farthest
-        self.window = {"words": words, "word_step": word_step}
-        self.patches = {"side": side, "metric": metric, "patch_step": patch_step}
+        self.words, self.word_step = words, word_step
+        self.side, self.metric, self.patch_step = side, metric, patch_step
         self.plane, self.uniform, self.scaled, self.gradient = plane, uniform, scaled, gradient
         self.uses_weights = "value" in self.sides
         layers = 1 if shared else shape.layers
@@ -170,12 +170,21 @@ class ACERPE(PairwisePosition):
     def _paths(self, near: Tensor, pictures: _Tokens) -> Tensor:
         grid = pictures.layout.grid
         if grid is not None and grid[0] * grid[1] == near.shape[2]:
-            return shortest_paths(near, grid, **self.window, **self.patches)  # type: ignore[arg-type]
+            return shortest_paths(
+                near,
+                grid,
+                words=self.words,
+                side=self.side,
+                metric=self.metric,
+                word_step=self.word_step,
+                patch_step=self.patch_step,
+            )
         centre = pictures.layout.centre[:, pictures.pictures].to(near.dtype) * self.plane
         apart = centre[:, :, None] - centre[:, None]  # (B, R, R, 2)
-        metric = {"euclidean": 2.0, "l1": 1.0, "chebyshev": torch.inf}[self.patches["metric"]]  # type: ignore[index]
-        steps = torch.linalg.vector_norm(apart.nan_to_num(torch.inf), metric, -1) * self.patches["patch_step"]  # type: ignore[operator]
-        return shortest_paths_between(near, steps.expand(len(near), -1, -1), **self.window)  # type: ignore[arg-type]
+        metric = {"euclidean": 2.0, "l1": 1.0, "chebyshev": torch.inf}[self.metric]
+        steps = torch.linalg.vector_norm(apart.nan_to_num(torch.inf), metric, -1) * self.patch_step
+        steps = steps.expand(len(near), -1, -1)
+        return shortest_paths_between(near, steps, words=self.words, word_step=self.word_step)
 
     @staticmethod
     def _state(whole: Tensor, anchors: Tensor, asking: _Tokens, asked: _Tokens) -> Paths:
@@ -188,7 +197,8 @@ class ACERPE(PairwisePosition):
 
     def _embedding(self, name: str, layer: int) -> Tensor:
         table = self.embeddings["all" if self.shared and name != "bias" else name]
-        return table[0 if self.shared else layer]
+        out: Tensor = table[0 if self.shared else layer]
+        return out
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Eq. 10: each token with the mean embedding of its ways to the other modality."""
@@ -204,7 +214,8 @@ class ACERPE(PairwisePosition):
             return None
         table = self._embedding("bias", layer)
         added = (state.paths @ table.to(state.paths.dtype)).permute(0, 3, 1, 2)  # (B, H, Tq, Tk)
-        return (added * self.shape.head_dim**-0.5 if self.scaled else added).to(q.dtype)
+        out: Tensor | None = (added * self.shape.head_dim**-0.5 if self.scaled else added).to(q.dtype)
+        return out
 
     def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
         """Eq. 12: the embeddings of the ways, weighted as the values are; summed by group first, embedded once."""

@@ -97,7 +97,10 @@ def min_plus(values: Tensor, moves: Sequence[Move]) -> Tensor:
     """
     moves = sorted(moves, key=lambda move: move[1])
     assert not any(moves[0][0]), "standing still comes first"
-    return values if len(moves) == 1 else _MinPlus.apply(values, moves)  # type: ignore[no-any-return]
+    if len(moves) == 1:
+        return values
+    paths: Tensor = _MinPlus.apply(values, moves)
+    return paths
 
 
 class _MinPlus(torch.autograd.Function):

@@ -20,7 +20,7 @@ class _Widened(torch.autograd.Function):
         return tensor.float()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         """On the cliff below the threshold the slope is up to a million; float16 ends at 65,504.
 
         Half of that leaves room for what else is added to it.
@@ -33,7 +33,7 @@ def working(tensor: Tensor) -> Tensor:
     """In float32 at least: the shrinking is a cliff that half precision falls off."""
     if tensor.dtype not in (torch.float16, torch.bfloat16):
         return tensor
-    widened: Tensor = _Widened.apply(tensor)  # type: ignore[no-untyped-call]
+    widened: Tensor = _Widened.apply(tensor)
     return widened
 
 

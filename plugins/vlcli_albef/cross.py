@@ -82,12 +82,14 @@ class CrossEncoder(nn.Module):
         shape = replace(shape, layers=count * pictures, cross=True)
         width = shape.key_dim or shape.dim
         back = replace(shape, dim=width, key_dim=shape.dim)
-        self.text = nn.ModuleList(Half(shape, hidden, style, attention) for _ in range(count * pictures))
+        words_layers = [Half(shape, hidden, style, attention) for _ in range(count * pictures)]
+        self.text = nn.ModuleList(words_layers)
         self.image = nn.ModuleList(Half(back, hidden, style, attention) for _ in range(count if both else 0))
-        for number, layer in enumerate(self.text):
-            first = self.text[number - number % pictures].other.attention
+        attentions: list[Any] = [layer.other.attention for layer in words_layers]
+        for number, own in enumerate(attentions):
+            first = attentions[number - number % pictures]
             if number % pictures and hasattr(first, "key"):
-                layer.other.attention.key, layer.other.attention.value = first.key, first.value
+                own.key, own.value = first.key, first.value
         self.position, self.of_words, self.of_patches, self.pictures = across, words, patches, pictures
         self.checkpointing = False
 

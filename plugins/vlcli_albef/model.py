@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -93,6 +93,7 @@ class ALBEF(Model):
     """
 
     paper = "ALBEF, Li et al., NeurIPS 2021, arXiv:2107.07651; ACE-RPE"
+    grid: tuple[int, int]
     capabilities = frozenset({"text", "image", "fuse", "decode", "hide"})
     slots: ClassVar[Mapping[str, Slot]] = {
         "image_position": Slot.of("image_position", ["tokens", "pairs"], ["cell", "special"]),
@@ -243,7 +244,8 @@ class ALBEF(Model):
         if self.image_source == "pixels":
             if images.pixels is None:
                 raise DataError("The model reads pixels, and the batch has none.", where="model albef")
-            return self.patch(images.pixels.images.to(self.patch.weight.dtype)).flatten(2).transpose(1, 2)
+            patches: Tensor = self.patch(images.pixels.images.to(self.cls_token.dtype)).flatten(2).transpose(1, 2)
+            return patches
         regions, cells = images.regions, self.grid[0] * self.grid[1]
         if regions is None or regions.features.shape[1] != cells:
             raise DataError(
@@ -253,7 +255,8 @@ class ALBEF(Model):
                 expected=f"{self.grid[0]} x {self.grid[1]} cells",
                 hint="extract with boxes: grid, and name the same grid in the model",
             )
-        return self.patch(regions.features, Layout.for_grid(*self.grid, device=regions.features.device))
+        out: Tensor = self.patch(regions.features, Layout.for_grid(*self.grid, device=regions.features.device))
+        return out
 
     def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
         """The cross encoder: row i of the text with row i of the image (or its ``pictures`` in one chain)."""
@@ -271,7 +274,7 @@ class ALBEF(Model):
         return [States(part, layout) for part in image.hidden.split(count, 1)]
 
     @staticmethod
-    def _placed(states: States, positions: Collection[nn.Module]) -> States:
+    def _placed(states: States, positions: nn.ModuleList) -> States:
         hidden = states.hidden
         for position in positions:
             hidden = position(hidden, states.layout)

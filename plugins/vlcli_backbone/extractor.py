@@ -78,7 +78,7 @@ class BackboneExtractor(Extractor):
         self._parameters["short"] = short
         multiple = self.network.stride if self.network.kind == "timm" else 1
         self.preparation = Preparation(
-            fixed or short, long, boxes, tuple(grid), limit or None, 1 if fixed else multiple, square=bool(fixed)
+            fixed or short, long, boxes, (grid[0], grid[1]), limit or None, 1 if fixed else multiple, square=bool(fixed)
         )
 
     @classmethod
@@ -90,7 +90,7 @@ class BackboneExtractor(Extractor):
         """Move the network."""
         super().to(device)
         layout = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
-        self.network.to(self.device, memory_format=layout)
+        self.network.to(self.device, memory_format=layout)  # type: ignore[call-overload]  # torch lists no such overload
         return self
 
     def notes(self) -> list[str]:

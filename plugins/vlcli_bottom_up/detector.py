@@ -77,9 +77,11 @@ class RegionHeads(nn.Module):
 
     def _cut(self, single: Tensor, boxes: list[Tensor] | Tensor, scale: float) -> Tensor:
         if self.family.pool == "pool":
-            return roi_pool(single, boxes, self.resolution, scale)
+            pooled: Tensor = roi_pool(single, boxes, self.resolution, scale)
+            return pooled
         aligned = self.family.pool == "align"
-        return roi_align(single, boxes, self.resolution, scale, self.sampling, aligned=aligned)
+        out: Tensor = roi_align(single, boxes, self.resolution, scale, self.sampling, aligned=aligned)
+        return out
 
     def _cut_levels(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> Tensor:
         """Each region from the map that suits its size."""
@@ -103,11 +105,12 @@ class RegionHeads(nn.Module):
         return probs[:, :-1], probs[:, -1], attributes
 
     def _attributes(self, seen: Tensor, logits: Tensor) -> Tensor:
-        scores = self.attributes(seen, logits.argmax(1))
+        scores: Tensor = self.attributes(seen, logits.argmax(1))
         if self.family.none_attribute == "last":
             return scores[:, :-1].softmax(1)
-        probs = scores.softmax(1)
-        return probs[:, 1:] if self.family.none_attribute == "first" else probs
+        probs: Tensor = scores.softmax(1)
+        out: Tensor = probs[:, 1:] if self.family.none_attribute == "first" else probs
+        return out
 
     def refine(self, seen: Tensor, boxes: Tensor) -> Tensor:
         """Every class's box (N, C, 4), from proposals of the same coordinates."""

@@ -116,7 +116,7 @@ class BottomUpExtractor(Extractor):
             boxes="given" if self.given else "none",
             limit=limit or None,
             resize=own.resize if resize == "family" else resize,
-            mean=tuple(mean) if mean else own.mean,
+            mean=(mean[0], mean[1], mean[2]) if mean else own.mean,
         )
 
     def _settle(self, before: int, after: int, threshold: float) -> None:

@@ -101,4 +101,5 @@ def draw(detector: nn.Module) -> None:
             module.get_submodule("norm").get_buffer("weight").fill_(0.2 if name.endswith("conv3") else 0.7)
         elif isinstance(module, nn.Linear | nn.Conv2d):
             nn.init.normal_(module.weight, std=0.01)
-            nn.init.zeros_(module.bias)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)

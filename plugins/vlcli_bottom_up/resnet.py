@@ -22,7 +22,8 @@ class NormedConv(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve, then normalise."""
-        return self.norm(super().forward(x))
+        out: Tensor = self.norm(super().forward(x))
+        return out
 
     @torch.no_grad()
     def fold(self) -> None:

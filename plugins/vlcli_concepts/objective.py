@@ -50,7 +50,7 @@ class Concepts(Objective):
     def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
         """Mean cross-entropy over pictures and words."""
         scores, mask = self.scores(step)
-        labels = self.labels(step, scores)
+        labels = self.truth(step, scores)
         loss = noisy_or_loss(scores, labels, mask)  # (B, W)
         # Of a picture without any instance nothing can be learnt.
         return Outcome({"concepts": Mean.of(loss, mask.any(1, keepdim=True).expand_as(loss))})
@@ -68,7 +68,7 @@ class Concepts(Objective):
         valid = states.layout.valid & ~states.layout.special
         return self.head(states.hidden)[rows], valid.expand(len(states.hidden), -1)[rows]
 
-    def labels(self, step: Step, scores: Tensor) -> Tensor:
+    def truth(self, step: Step, scores: Tensor) -> Tensor:
         """(B, W), 1 where a word is among the example's.
 
         Raises:

@@ -35,12 +35,16 @@ class Vgg16Cells(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
 
+    mean: Tensor
+    std: Tensor
+
     def feature_map(self, images: Tensor) -> Tensor:
         """RGB in 0..255 (B, 3, H, W) to cells (B, 4096, h, w)."""
         x = (images - self.mean) / self.std
         x = self.features(x.flip(1) if self.layout == "caffe" else x)
         x = self.dropout(self.fc6(x).relu())
-        return self.dropout(self.fc7(x).relu())
+        out: Tensor = self.dropout(self.fc7(x).relu())
+        return out
 
 
 def from_classifier(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], int]:

@@ -99,6 +99,7 @@ class DeiT(Model):
     """
 
     paper = "DeiT, Touvron et al., ICML 2021, arXiv:2012.12877"
+    grid: tuple[int, int]
     capabilities = frozenset({"image", "hide"})
     slots: ClassVar[Mapping[str, Slot]] = {
         "position": Slot.of("position", ["tokens", "pairs"], ["cell", "special"]),
@@ -126,7 +127,8 @@ class DeiT(Model):
         super().__init__(facts)
         width, depth, count = (own or usual for own, usual in zip((dim, layers, heads), SIZES[size], strict=True))
         self.init_std = init_scale(init_std, width, published=192)
-        self.image_size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+        height, wide = (image_size, image_size) if isinstance(image_size, int) else image_size
+        self.image_size = (height, wide)
         self.patch_size, self.specials = patch, 1 + distilled
         self.grid = self._grid(*self.image_size)
         shape = AttentionShape(width, count, depth, dropout=dropout)
@@ -168,8 +170,9 @@ class DeiT(Model):
         attention: Spec | str,
         pairwise: PairwisePosition | None,
     ) -> Stack:
+        found: list[Any] = list(self.positions)
         generators = {
-            block: partial(generator.forward, block=block) for generator in self.positions for block in generator.after
+            block: partial(generator.forward, block=block) for generator in found for block in generator.after
         }
         if generators and max(generators) >= shape.layers:
             raise ComponentError("A generator stands behind a block there is not.", got=str(max(generators)))
@@ -219,7 +222,7 @@ class DeiT(Model):
         return self._embed(images.pixels_for("deit"), images)
 
     def _embed(self, pixels: Tensor, images: Images | None = None) -> States:
-        layout = self.layout(*pixels.shape[-2:], pixels.device)
+        layout = self.layout(pixels.shape[-2], pixels.shape[-1], pixels.device)
         x = self.patch(pixels.to(self.patch.weight.dtype)).flatten(2).transpose(1, 2)  # (M, h w, D)
         x = x if images is None else hide(x, images)
         special = [token.expand(len(x), -1, -1) for token in (self.cls_token, self.dist_token) if token is not None]
@@ -241,12 +244,15 @@ class DeiT(Model):
 
     def _classify(self, hidden: Tensor) -> Tensor:
         scores = self.head(hidden[:, 0])
-        return scores if self.head_dist is None else (scores + self.head_dist(hidden[:, 1])) / 2
+        out: Tensor = scores if self.head_dist is None else (scores + self.head_dist(hidden[:, 1])) / 2
+        return out
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Class scores (M, classes) of pixels (M, 3, H, W); the class token where there is no classifier."""
         states = self._encode(pixels)
-        return states.extra.get("logits", states.pooled)
+        scores = states.extra.get("logits", states.pooled)
+        assert scores is not None
+        return scores
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         """Weights of timm or of the iRPE authors under our names; positions of another resolution are interpolated."""

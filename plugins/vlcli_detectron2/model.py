@@ -113,6 +113,7 @@ class TwoStages(nn.Module):
             raise UsageError("this detector has no second stage", got=got, expected="a GeneralizedRCNN with a box head")
         self.c4 = hasattr(heads, "_shared_roi_transform")
         self.feature = feature
+        assert heads is not None, "refused above"
         self.classes = int(heads.num_classes)
         self.dim = int(heads.box_predictor.cls_score.in_features)
         self.attributes = AttributeHead(self.dim, self.classes + 1, attributes) if attributes else None
@@ -184,7 +185,8 @@ class TwoStages(nn.Module):
             moved = predictor.box2box_transform.apply_deltas(deltas, boxes)
             limited = Boxes(moved.reshape(-1, 4))
             limited.clip(one.image_size)
-            return limited.tensor.view(len(boxes), -1, 4).expand(-1, self.classes, -1) / factor
+            out: Tensor = limited.tensor.view(len(boxes), -1, 4).expand(-1, self.classes, -1) / factor
+            return out
 
         return Detections(
             boxes=boxes / factor,

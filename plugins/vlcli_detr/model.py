@@ -125,7 +125,8 @@ class BoxNetwork(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., 4) of (..., D)."""
-        return super().forward(x).sigmoid()
+        box: Tensor = super().forward(x)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return box.sigmoid()
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,7 @@ class DETR(Model):
     def encode_image(self, images: Images, record: Recorder | None = None) -> States:
         """Object queries (M, Q, D); ``extra`` has class scores ``logits`` (M, Q, C + 1) and ``boxes`` (M, Q, 4)."""
         mask = None if images.pixels is None else images.pixels.mask
-        hidden = self.decode(*self.encode(images.pixels_for("detr"), mask, record), record)[-1]
+        hidden = self.decode_queries(*self.encode(images.pixels_for("detr"), mask, record), record)[-1]
         blank = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
         layout = Layout.for_boxes(torch.zeros(*hidden.shape[:2], 4, device=hidden.device), blank)
         extra = {"logits": self.class_embed(hidden), "boxes": self.bbox_embed(hidden)}
@@ -246,7 +247,7 @@ class DETR(Model):
 
     def forward(self, pixels: Tensor, mask: Tensor | None = None) -> Predictions:
         """Predictions for pixels (B, 3, H, W) with ``mask`` (B, H, W), True at real ones."""
-        hidden = self.decode(*self.encode(pixels, mask))
+        hidden = self.decode_queries(*self.encode(pixels, mask))
         hidden = hidden if self.training else hidden[-1:]
         return Predictions(self.class_embed(hidden), self.bbox_embed(hidden))
 
@@ -260,7 +261,7 @@ class DETR(Model):
     def detection_losses(self, images: Images) -> Sums:
         """The set loss, of all decoder layers where ``auxiliary``."""
         mask = None if images.pixels is None else images.pixels.mask
-        hidden = self.decode(*self.encode(images.pixels_for("detr"), mask))
+        hidden = self.decode_queries(*self.encode(images.pixels_for("detr"), mask))
         hidden = hidden if self.auxiliary else hidden[-1:]
         return set_loss(self.class_embed(hidden), self.bbox_embed(hidden), self._objects(images), self.weights)
 
@@ -296,7 +297,7 @@ class DETR(Model):
         keys = AttentionMask(None if mask is None else layout.valid)
         return self.encoder(tokens, layout, keys, record=record, name="image")[0], layout
 
-    def decode(self, memory: Tensor, layout: Layout, record: Recorder | None = None) -> Tensor:
+    def decode_queries(self, memory: Tensor, layout: Layout, record: Recorder | None = None) -> Tensor:
         """Queries by layer, normalised: (L, B, Q, D)."""
         place = self.query_embed.weight[None]
         asked = 0.0 if self.sine is None else self.sine.waves(layout).to(memory.dtype)

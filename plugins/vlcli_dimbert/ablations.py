@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -246,7 +247,8 @@ class MaskedConcept(Objective):
             return Outcome({})
         was = mark[:, : concepts.ids.shape[1]]  # (M, K)
         before = replace(concepts, ids=torch.where(was > 0, was - 1, concepts.ids), hidden=None)
-        pieces, slot, _ = step.model.concepts(before)  # (M, L): as many as in the view
+        model: Any = step.model  # one that reads concepts
+        pieces, slot, _ = model.concepts(before)  # (M, L): as many as in the view
         rows = view.image_rows[:, 0]
         truth = pieces.index_select(0, rows)
         asked = (was.gather(1, slot).index_select(0, rows) > 0) & (truth >= 0)

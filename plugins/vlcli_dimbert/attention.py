@@ -166,7 +166,8 @@ class Grouping:
             assert self.layout is not None
             _, order = self.layout.grouped(self.sets)
             whole = torch.cat([grouped[number] for number in sorted(grouped)])
-            return whole.index_select(0, order).unflatten(0, self.layout.route.shape)
+            out: Tensor = whole.index_select(0, order).unflatten(0, self.layout.route.shape)
+            return out
         if len(grouped) == 1:
             return next(iter(grouped.values()))
         pieces = {

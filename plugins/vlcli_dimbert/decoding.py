@@ -55,7 +55,8 @@ class Generating(SingleStream):
 
     def word_scores(self, hidden: Tensor) -> Tensor:
         """Scores (..., V) of hidden states (..., D)."""
-        return self.word_head(hidden, self.words.weight)
+        out: Tensor = self.word_head(hidden, self.words.weight)
+        return out
 
     def start(self, image: States, text: Text | None = None) -> Decoding:
         """[CLS] and what the pictures give, seen once; then the words of ``text``, if any."""

@@ -281,7 +281,8 @@ class CaptionsSideBySide(Drawing):
                 "Models and their names do not go together.", where=where, got=got, expected=str(len(bundles))
             )
         said: dict[str, dict[str, str]] = {}
-        album, examples = None, []
+        album: Album | None = None
+        examples: list[Any] = []
         for label, bundle in zip(labels, bundles.values(), strict=True):
             runner, told = self._told(scene, bundle)
             album, examples = album or Album(runner.data), examples or runner.data.examples[: self.count]

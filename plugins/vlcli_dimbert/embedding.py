@@ -84,7 +84,8 @@ class PaperRegions(nn.Module):
             parts.append(self.label_norm(self.label(probs)))
         terms = [look, torch.cat(parts, -1), *([] if segment is None else [segment])]
         if self.weights is None:
-            return sum(terms[1:], terms[0])
+            out: Tensor = sum(terms[1:], terms[0])
+            return out
         return sum((weight * term for weight, term in zip(self.weights, terms, strict=False)), torch.zeros_like(look))
 
 
@@ -112,11 +113,12 @@ class VLPRegions(nn.Module):
 
     def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
         """(M, R, D), with the segment (D,) added."""
-        look = self.appearance(regions.features.to(self.place[0].weight.dtype))
+        look = self.appearance(regions.features.to(next(self.place.parameters()).dtype))
         probs = with_background(regions, self.columns, self.first)
         read = [F.layer_norm(part, part.shape[-1:]) for part in (self._geometry(regions), probs)]
         x = look + self.place(torch.cat(read, -1).to(look.dtype))
-        return x if segment is None else x + segment
+        out: Tensor = x if segment is None else x + segment
+        return out
 
     @staticmethod
     def _geometry(regions: Regions) -> Tensor:
@@ -169,6 +171,8 @@ class ConceptPieces(nn.Module):
         facts: the pieces of every concept's word, and the mask's id.
         most: so many concepts of an image.
     """
+
+    table: Tensor
 
     def __init__(self, facts: Facts, most: int) -> None:
         super().__init__()

@@ -126,9 +126,17 @@ class CaptionModelling(Objective):
             got = ", ".join(wrong) or f"drop_worst {drop_worst}"
             raise ComponentError("A share must lie between 0 and 1.", where="blm-s2slm", got=got)
         self.view, self.drop_worst = view, drop_worst
-        options = {"rule": rule, "limit": limit, "end": end, "view": view}
-        options["picker"] = role_picker(roles, role_share, phrase)
-        self._corruption = MaskCaption(facts, probability, (mask_share, random_share), share, **options)
+        self._corruption = MaskCaption(
+            facts,
+            probability,
+            (mask_share, random_share),
+            share,
+            rule=rule,
+            limit=limit,
+            end=end,
+            view=view,
+            picker=role_picker(roles, role_share, phrase),
+        )
 
     def corruption(self) -> Corruption:
         """Choose a mode and hide words."""

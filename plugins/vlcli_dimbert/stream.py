@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -105,7 +105,6 @@ class SingleStream(Model):
     def __init__(self, facts: Facts, regions: nn.Module, core: Core) -> None:
         super().__init__(facts)
         self.core = core
-        self.keep: Collection[int] = ()
         self.init_std, self.special_route = init_scale(core.init_std, core.hidden), SPECIAL if core.specials else TEXT
         shape = AttentionShape(core.hidden, core.heads, core.layers, dropout=core.dropout, routes=4)
         style = BlockStyle(eps=core.eps, dropout=core.dropout)
@@ -179,7 +178,8 @@ class SingleStream(Model):
 
     def region_tokens(self, regions: Regions, segment: Tensor | None) -> Tensor:
         """Regions as tokens (M, R, D), with their segment's row (D,) where roles have one."""
-        return self.regions(regions, segment)
+        out: Tensor = self.regions(regions, segment)
+        return out
 
     def _concepts(self, images: Images, role: Tensor | None) -> tuple[Tensor, Layout, Tensor]:
         """Word pieces of concepts (M, L, D), where they stand, and the place after them (M,)."""
@@ -253,7 +253,8 @@ class SingleStream(Model):
                 hint="raise the model's `pictures`",
             )
         scale = torch.where(layout.route == IMAGE, 1.0, self.init_std).masked_fill(number < 0, 0).to(table.weight.dtype)
-        return table(number.clamp(min=0)) * scale[..., None]
+        out: Tensor = table(number.clamp(min=0)) * scale[..., None]
+        return out
 
     @staticmethod
     def _off_regions(place: Tensor, layout: Layout) -> Tensor:
@@ -268,11 +269,13 @@ class SingleStream(Model):
             after = mode + 1
             segment = torch.cat([mode.expand(-1, prefix), after.expand(-1, x.shape[1] - prefix)], 1)
             x = x + self.segments(segment)
-        return self.drop(self.normalise(x, prefix))
+        out: Tensor = self.drop(self.normalise(x, prefix))
+        return out
 
     def normalise(self, x: Tensor, prefix: int) -> Tensor:
         """Tokens (P, T, D), the first ``prefix`` of them the prefix, before the first layer."""
-        return self.norm(x)
+        out: Tensor = self.norm(x)
+        return out
 
     def _check_length(self, layout: Layout, prefix: int) -> None:
         longest = len(self.places.weight)

@@ -38,7 +38,8 @@ class UNITERRegions(nn.Module):
         kind = self.project.weight.dtype
         place = self.place_norm(self.place(geometry(regions.boxes, 7).to(kind)))
         x = self.norm(self.project(regions.features.to(kind))) + place
-        return x if segment is None else x + segment
+        out: Tensor = x if segment is None else x + segment
+        return out
 
 
 class UNITER(SingleStream):
@@ -117,11 +118,12 @@ class VLBERTRegions(nn.Module):
 
     def forward(self, features: Tensor, boxes: Tensor) -> Tensor:
         """(..., D) of features (..., F) with boxes (..., 4)."""
-        kind = self.read[1].weight.dtype
+        kind = next(self.read.parameters()).dtype
         steps = torch.arange(self.waves, device=boxes.device) / self.waves
         angle = 100 * boxes.to(torch.float32)[..., None] / 1000**steps  # (..., 4, F / 8)
         waves = torch.cat([angle.sin(), angle.cos()], -1).flatten(-2)
-        return self.read(torch.cat([features.to(kind), waves.to(kind)], -1))
+        out: Tensor = self.read(torch.cat([features.to(kind), waves.to(kind)], -1))
+        return out
 
 
 class VLBERT(SingleStream):
@@ -171,7 +173,8 @@ class VLBERT(SingleStream):
     def region_tokens(self, regions: Regions, segment: Tensor | None) -> Tensor:
         """Each region's own look; the word they share lies in their segment's row."""
         x = self.image_look(self.regions(regions.features, regions.boxes))
-        return x if segment is None else x + segment
+        out: Tensor = x if segment is None else x + segment
+        return out
 
     def embed_image(self, images: Images) -> States:
         """Regions (M, R, D); ``extra["whole"]`` (M, D) is what the words are given of the whole picture."""

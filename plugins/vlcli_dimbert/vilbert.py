@@ -198,8 +198,8 @@ class ViLBERT(Model):
             of_image = replace(context, mask=masks[1], x_layout=image.layout, name=f"image.{number}")
             regions = run_layer(objects, regions, of_image, active=active)
         pooled = self.text_pool(words) * self.image_pool(regions)
-        of_image = States(regions[:, 1:], image.layout.cut(1, regions.shape[1]))
-        return Fused(States(words, text.layout), of_image, pooled)
+        seen = States(regions[:, 1:], image.layout.cut(1, regions.shape[1]))
+        return Fused(States(words, text.layout), seen, pooled)
 
     @staticmethod
     def _crossing(words: Tensor, regions: Tensor) -> Tensor:

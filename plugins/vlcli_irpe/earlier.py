@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -15,7 +15,7 @@ from vlcli.nn.layout import Layout
 from vlcli.nn.position import AttentionShape, PairwisePosition, Slot
 from vlcli_irpe.buckets import BucketRule
 from vlcli_irpe.lookup import BucketPosition, Init, OffPlane, Plan, Side, box_objection, look_up, pairs_of, plus
-from vlcli_irpe.places import Ids, bucket_ids
+from vlcli_irpe.places import Ids, bucket_ids, by_pair
 from vlcli_irpe.terms import by_key, by_query, with_blank
 
 Plane = Literal["image", "sequence"]
@@ -56,8 +56,8 @@ class Shaw(BucketPosition):
         init: Init = "zero",
     ) -> None:
         sides: tuple[Side, ...] = ("key", "value") if value else ("key",)
-        facts = {"shared_heads": shared_heads, "off_plane": off_plane, "cells": cells, "init": init}
-        super().__init__(shape, Plan(_clipped(plane, distance), sides, **facts))
+        plan = Plan(_clipped(plane, distance), sides, shared_heads=shared_heads, off_plane=off_plane)
+        super().__init__(shape, replace(plan, cells=cells, init=init))
 
 
 class Huang(BucketPosition):
@@ -86,12 +86,12 @@ class Huang(BucketPosition):
         cells: int = 14,
         init: Init = "zero",
     ) -> None:
-        facts = {"shared_heads": shared_heads, "off_plane": off_plane, "cells": cells, "init": init}
-        super().__init__(shape, Plan(_clipped(plane, distance), ("key",), **facts))
+        plan = Plan(_clipped(plane, distance), shared_heads=shared_heads, off_plane=off_plane)
+        super().__init__(shape, replace(plan, cells=cells, init=init))
 
     def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:
         """(q + p)(k + p) - p p without q k: what q and k each give p."""
-        (table,), (ids,) = self.layers[layer].of("key"), state.keys
+        (table,), (ids,) = self.tables(layer, "key"), by_pair(state.keys)
         return plus(by_query(self.scores(q, table, state), ids), by_key(self.scores(k, table, state), ids))
 
 
@@ -122,13 +122,13 @@ class SASA(BucketPosition):
         if shape.head_dim % 2:
             raise ComponentError("SASA halves a head, whose width must be even.", got=str(shape.head_dim))
         rule = BucketRule("cross", distance / 2, "clip")
-        facts = {"shared_heads": shared_heads, "off_plane": off_plane, "cells": cells, "init": init}
-        super().__init__(shape, Plan(rule, ("key",), width=shape.head_dim // 2, **facts))
+        plan = Plan(rule, shared_heads=shared_heads, off_plane=off_plane, cells=cells, init=init)
+        super().__init__(shape, replace(plan, width=shape.head_dim // 2))
 
     def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:
         """Columns read the first half of a query, rows the second (Eq. 12)."""
         half = self.shape.head_dim // 2
-        rows, columns = self.layers[layer].of("key")
+        rows, columns = self.tables(layer, "key")
         scores = [self.scores(q[..., half:], rows, state), self.scores(q[..., :half], columns, state)]
         return look_up(scores, state.keys)
 
@@ -201,7 +201,9 @@ class TransformerXL(PairwisePosition):
         table = state.waves.to(q.dtype) @ self.project[layer].to(q.dtype)  # (Hs, K, d)
         z = ((q + place) * scale) @ table.transpose(-1, -2)  # (B, H, Tq, K)
         z = with_blank(z) if state.ids.outside else z
-        return by_query(z, state.ids.keys[0]) + (k @ (content * scale).transpose(-1, -2)).transpose(-1, -2)
+        by_key_alone: Tensor = (k @ (content * scale).transpose(-1, -2)).transpose(-1, -2)
+        met: Tensor = by_query(z, by_pair(state.ids.keys)[0])
+        return met + by_key_alone
 
     def parameter_groups(self) -> Iterable[tuple[str, dict[str, float]]]:
         """Biases are not decayed."""

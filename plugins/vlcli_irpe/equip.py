@@ -127,7 +127,7 @@ def equip(model: M, position: Spec | str | PairwisePosition | None = None, **opt
     equipment = Equipment(_position(position, options, found))
     convolution.register_forward_hook(equipment.see)
     for layer, module in enumerate(found):
-        module.position_slot = Slot(equipment, layer)
+        module.__dict__["position_slot"] = Slot(equipment, layer)  # not a submodule
         if timm:
             module.forward = MethodType(_timm_forward, module)
     _adopt(model, equipment.position, found)
@@ -139,7 +139,7 @@ def equip(model: M, position: Spec | str | PairwisePosition | None = None, **opt
 def _position(position: Any, options: dict[str, Any], found: list[nn.Module]) -> PairwisePosition:
     if isinstance(position, PairwisePosition):
         return position
-    first = found[0]
+    first: Any = found[0]  # of timm or transformers
     inner = first.qkv.out_features // 3 if hasattr(first, "qkv") else first.q_proj.out_features
     heads = inner // _head_dim(first)
     shape = AttentionShape(inner, heads, len(found))
@@ -153,7 +153,7 @@ def _position(position: Any, options: dict[str, Any], found: list[nn.Module]) ->
     return made.to(weight.device, weight.dtype)
 
 
-def _head_dim(module: nn.Module) -> int:
+def _head_dim(module: Any) -> int:
     if isinstance(getattr(module, "head_dim", None), int):
         return int(module.head_dim)
     return int(module.qkv.in_features // module.num_heads)
@@ -253,7 +253,8 @@ def _transformers_function(
 def _usual_function() -> Callable[..., tuple[Tensor, Tensor | None]]:
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    return sdpa_attention_forward
+    out: Callable[..., tuple[Tensor, Tensor | None]] = sdpa_attention_forward
+    return out
 
 
 def _tokens(q: Tensor) -> Tensor:

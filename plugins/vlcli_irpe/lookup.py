@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -93,7 +93,8 @@ class LookupTable(nn.Module):
     @property
     def table(self) -> Tensor:
         """The parameter."""
-        return getattr(self, self.name)
+        out: Tensor = getattr(self, self.name)
+        return out
 
     def tables(self) -> tuple[Tensor, ...]:
         """All tables of this side."""
@@ -122,7 +123,8 @@ class LayerTables(nn.Module):
 
     def of(self, side: Side) -> tuple[Tensor, ...]:
         """The tables of a side."""
-        return getattr(self, LETTERS[side]).tables()
+        out: tuple[Tensor, ...] = getattr(self, LETTERS[side]).tables()
+        return out
 
 
 def pairs_of(rule: BucketRule) -> frozenset[tuple[Sort, Sort]]:
@@ -163,22 +165,34 @@ class BucketPosition(PairwisePosition):
         width = (plan.width or self.shape.head_dim) if plan.contextual else 0
         return LayerTables(plan.sides, TableSize(heads, width, count, plan.init), plan.rule.tables == 2)
 
+    def tables(self, layer: int, side: Side) -> tuple[Tensor, ...]:
+        """The tables of one layer that ``side`` reads: one, or two with the cross method."""
+        return cast("LayerTables", self.layers[layer]).of(side)
+
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Ids:
         """Bucket ids of every pair, for all layers."""
         plan = self.plan
         reads = "query" in plan.sides
-        facts = {"mirrored": reads and plan.mirrored, "cells": plan.cells, "align": plan.align, "queries": reads}
-        ids = bucket_ids(plan.rule, x_layout, y_layout, axes=True, **facts)
+        ids = bucket_ids(
+            plan.rule,
+            x_layout,
+            y_layout,
+            mirrored=reads and plan.mirrored,
+            cells=plan.cells,
+            align=plan.align,
+            queries=reads,
+            axes=True,
+        )
         return ids if isinstance(ids.keys, AxisIds) or ids.queries else Ids(ids.keys, ids.keys, ids.outside)
 
     def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:
         """The terms on keys and queries (iRPE Eq. 13-16): (B or 1, H or 1, Tq, Tk)."""
         total: Tensor | None = None
         if "key" in self.plan.sides:
-            tables = self.layers[layer].of("key")
+            tables = self.tables(layer, "key")
             total = look_up([self.scores(q, table, state) for table in tables], state.keys)
         if "query" in self.plan.sides:
-            tables = self.layers[layer].of("query")
+            tables = self.tables(layer, "query")
             term = look_up([self.scores(k, table, state) for table in tables], state.queries, by_keys=True)
             total = plus(total, term)
         return total
@@ -189,7 +203,7 @@ class BucketPosition(PairwisePosition):
             return None
         total: Tensor | None = None
         count = self.rule.buckets + (self.plan.off_plane == "bucket" or state.outside)
-        for table, sums in zip(self.layers[layer].of("value"), add_up(weights, state.keys, count), strict=True):
+        for table, sums in zip(self.tables(layer, "value"), add_up(weights, state.keys, count), strict=True):
             total = plus(total, sums[..., : table.shape[-2]] @ table.to(weights.dtype))
         return total
 

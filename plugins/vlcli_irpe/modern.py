@@ -14,7 +14,7 @@ from vlcli.nn.layout import Layout
 from vlcli.nn.position import AttentionShape, PairwisePosition, Sort, TokenPosition, between, within
 from vlcli_irpe.buckets import BucketRule
 from vlcli_irpe.lookup import PLANE, BucketPosition, OffPlane, Plan
-from vlcli_irpe.places import Ids, bucket_ids
+from vlcli_irpe.places import Ids, bucket_ids, by_pair
 from vlcli_irpe.terms import by_query, with_blank
 
 Turns = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -81,7 +81,7 @@ class RoPE2D(PairwisePosition):
 
     def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
         """Queries and keys, each pair of channels turned by its angle."""
-        turns: Turns = tuple(self._turn(place, self.rates[layer]) for place in state) if self.mixed else state
+        turns = [self._turn(place, self.rates[layer]) for place in state] if self.mixed else state
         return _rotated(q, *turns[0]), _rotated(k, *turns[1])
 
 
@@ -107,8 +107,8 @@ class SwinBias(BucketPosition):
         self, shape: AttentionShape, *, window: int = 7, off_plane: OffPlane = "bucket", std: float = 0.02
     ) -> None:
         rule = BucketRule("product", (window - 1) / 2, "clip")
-        facts = {"contextual": False, "scaled": False, "shared_heads": False, "off_plane": off_plane}
-        super().__init__(shape, Plan(rule, ("key",), **facts))
+        plan = Plan(rule, contextual=False, scaled=False, shared_heads=False, off_plane=off_plane)
+        super().__init__(shape, plan)
         for parameter in self.parameters():
             nn.init.trunc_normal_(parameter, std=std)
 
@@ -159,9 +159,10 @@ class LogCPB(PairwisePosition):
     def logits(self, q: Tensor, k: Tensor, state: tuple[Ids, Tensor], layer: int) -> Tensor | None:
         """16 sigmoid(network(offset)): (1 or B, H, Tq, Tk)."""
         ids, offsets = state
-        table = 16 * self.networks[layer](offsets.to(self.networks[layer][0].weight.dtype)).sigmoid()  # (K, H)
+        network = self.networks[layer]
+        table = 16 * network(offsets.to(next(network.parameters()).dtype)).sigmoid()  # (K, H)
         z = table.T.to(q.dtype)[None, :, None].expand(-1, -1, q.shape[2], -1)
-        return by_query(with_blank(z) if ids.outside else z, ids.keys[0])
+        return by_query(with_blank(z) if ids.outside else z, by_pair(ids.keys)[0])
 
 
 class ConvolutionalGenerator(TokenPosition):

@@ -78,6 +78,12 @@ class Ids:
     outside: bool
 
 
+def by_pair(ids: Indices | AxisIds) -> Indices:
+    """Ids as :func:`bucket_ids` returns them without ``axes``: one tensor (B or 1, 1, Tq, Tk) per table."""
+    assert not isinstance(ids, AxisIds)
+    return ids
+
+
 def bucket_ids(
     rule: BucketRule,
     x_layout: Layout,
@@ -107,8 +113,8 @@ def bucket_ids(
         if axes and rule.method == "cross":
             return _by_axis(rule, here, there, align, mirrored, queries, device)
         keys = _wide(CACHE.get(rule, here, there, align, False, device))
-        queries = _wide(CACHE.get(rule, here, there, align, True, device)) if mirrored else ()
-        return Ids(keys, queries, bool(here.outside + there.outside))
+        mirror = _wide(CACHE.get(rule, here, there, align, True, device)) if mirrored else ()
+        return Ids(keys, mirror, bool(here.outside + there.outside))
     return _from_places(rule, x_layout, y_layout, mirrored, cells, align)
 
 
@@ -174,10 +180,12 @@ def _framed(ids: Tensor, x: GridPlace, y: GridPlace, extra: int) -> Tensor:
 def _by_axis(
     rule: BucketRule, x: GridPlace, y: GridPlace, align: Align, mirrored: bool, queries: bool, device: torch.device
 ) -> Ids:
-    keys = AxisIds(*_wide(CACHE.get(rule, x, y, align, False, device, "rows")), y)
+    rows, columns = _wide(CACHE.get(rule, x, y, align, False, device, "rows"))
+    keys = AxisIds(rows, columns, y)
     made: Indices | AxisIds = ()
     if queries:
-        made = AxisIds(*_wide(CACHE.get(rule, x, y, align, mirrored, device, "columns")), x)
+        rows, columns = _wide(CACHE.get(rule, x, y, align, mirrored, device, "columns"))
+        made = AxisIds(rows, columns, x)
     return Ids(keys, made, bool(x.outside + y.outside))
 
 

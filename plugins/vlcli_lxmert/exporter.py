@@ -114,17 +114,18 @@ def configuration(model: LXMERT, objectives: dict[str, Any]) -> Any:
     """The ``LxmertConfig`` of a model and of the heads that are there."""
     from transformers import LxmertConfig
 
-    layer = model.language.layers[0] if len(model.language.layers) else model.cross.layers[0]
+    layer: Any = model.language.layers[0] if len(model.language.layers) else model.cross.layers[0]
     feed = getattr(layer, "feed_forward", None) or layer.language_feed
     answerer = next((objectives[n] for n in ("answering", "image-qa") if n in objectives), None)
     targets = getattr(objectives.get("masked-object"), "targets", ())
-    attention = next(m.attention for m in model.modules() if hasattr(m, "attention"))
+    places: Any = model.text.positions[0]
+    attention: Any = next(m.attention for m in model.modules() if hasattr(m, "attention"))
     return LxmertConfig(
         vocab_size=model.text.words.num_embeddings,
         hidden_size=model.dim,
         num_attention_heads=attention.heads,
         intermediate_size=feed.inner.out_features,
-        max_position_embeddings=len(model.text.positions[0].table.weight),
+        max_position_embeddings=len(places.table.weight),
         l_layers=len(model.language.layers),
         r_layers=len(model.objects.layers),
         x_layers=len(model.cross.layers),
@@ -207,7 +208,8 @@ def compare(model: LXMERT, folder: Path, facts: Facts) -> float:
         raise DataError(
             "What was written gives other outputs.", where=str(folder), got=f"{lost:.3g}", expected=f"< {CLOSE}"
         )
-    return lost
+    made: float = lost
+    return made
 
 
 def _draw(batch: Batch, facts: Facts) -> Batch:

@@ -141,7 +141,8 @@ class MaskedObject(Objective):
         places = asked.flatten().nonzero()[:, 0]  # (K,) of B * R
         states = self.transform(hidden.flatten(0, 1).index_select(0, places))  # (K, D)
         count = real.sum().to(states.dtype) if self.released else masked.sum().to(states.dtype)
-        losses, metrics = {}, {}
+        losses: dict[str, Mean] = {}
+        metrics: dict[str, Mean] = {}
         for name in labels:
             truth, score = self._truth(name, regions, rows)
             truth, score = truth.flatten()[places], score.flatten()[places].to(states.dtype)

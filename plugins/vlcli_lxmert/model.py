@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -196,16 +196,16 @@ class LXMERT(Model):
         super().__init__(facts)
         shape = AttentionShape(hidden, heads, dropout=dropout)
         style = BlockStyle(dropout=dropout)
-        self.keep: Collection[int] = ()
         self.init_std = init_scale(init_std, hidden)
         words_shape, objects_shape = replace(shape, layers=language_layers), replace(shape, layers=object_layers)
         cross_shape, slots = replace(shape, layers=cross_layers, cross=True), self.slots
         of_words, pairs_of_words = build_positions(language_position, words_shape, slots["language_position"])
         of_objects, pairs_of_objects = build_positions(object_position, objects_shape, slots["object_position"])
         across = build_positions(cross_position, cross_shape, slots["cross_position"])[1]
-        options = {"eps": style.eps, "dropout": dropout}
-        self.text = TextEmbeddings(facts, hidden, of_words, frozen_padding=frozen_padding, **options)
-        self.image = FeatureEmbeddings(facts.region_dim, hidden, of_objects, **options)
+        self.text = TextEmbeddings(
+            facts, hidden, of_words, eps=style.eps, dropout=dropout, frozen_padding=frozen_padding
+        )
+        self.image = FeatureEmbeddings(facts.region_dim, hidden, of_objects, eps=style.eps, dropout=dropout)
         self.language = Stack.of(language_layers, shape, intermediate, style, attention, pairs_of_words)
         self.objects = Stack.of(object_layers, shape, intermediate, style, attention, pairs_of_objects)
         deep = replace(shape, layers=cross_layers)

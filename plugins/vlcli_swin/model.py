@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +34,10 @@ from vlcli.nn import (
 from vlcli.nn.batch import Images
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 
-SIZES = {"tiny": (96, (2, 2, 6, 2), (3, 6, 12, 24)), "small": (96, (2, 2, 18, 2), (3, 6, 12, 24))}
+SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
+    "tiny": (96, (2, 2, 6, 2), (3, 6, 12, 24)),
+    "small": (96, (2, 2, 18, 2), (3, 6, 12, 24)),
+}
 """Width, blocks and heads by stage (Swin section 3.3)."""
 Grid = tuple[int, int]
 STYLE = BlockStyle(norm="pre", eps=1e-5, dropout=0.0)
@@ -83,7 +86,8 @@ class Windows:
         x = x.transpose(2, 3).flatten(3, 4).flatten(1, 2)  # (B, rows, columns, D)
         if shifted:
             x = x.roll(self.shift, (1, 2))
-        return x[:, : self.grid[0], : self.grid[1]].flatten(1, 2)
+        out: Tensor = x[:, : self.grid[0], : self.grid[1]].flatten(1, 2)
+        return out
 
     def allowed(self, device: torch.device) -> Tensor | None:
         """(windows, cells, cells) bool: which cells of a rolled window were neighbours; None without a shift."""
@@ -232,7 +236,8 @@ class Swin(Model):
         super().__init__(facts)
         width, blocks, counts = SIZES[size]
         width, blocks, counts = dim or width, tuple(depths or blocks), tuple(heads or counts)
-        self.image_size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+        height, wide = (image_size, image_size) if isinstance(image_size, int) else image_size
+        self.image_size = (height, wide)
         self.patch = nn.Conv2d(3, width, patch, stride=patch)
         self.patch_norm = nn.LayerNorm(width)
         rates = torch.linspace(0, drop_path, sum(blocks), device="cpu").tolist()
@@ -250,7 +255,8 @@ class Swin(Model):
         self._initialise()
 
     def _initialise(self) -> None:
-        encodings = {part for stage in self.stages if stage.position is not None for part in stage.position.modules()}
+        positions = [cast("Stage", stage).position for stage in self.stages]
+        encodings = {part for position in positions if position is not None for part in position.modules()}
         for module in self.modules():
             if module not in encodings and isinstance(module, nn.Linear | nn.LayerNorm):
                 initialise(module)
@@ -258,7 +264,8 @@ class Swin(Model):
     @property
     def dim(self) -> int:
         """Width of the hidden states."""
-        return int(self.patch.out_channels) * 2 ** (len(self.stages) - 1)
+        made: int = int(self.patch.out_channels) * 2 ** (len(self.stages) - 1)
+        return made
 
     def needs(self) -> Needs:
         """Pixels, normalised as ImageNet's."""
@@ -296,7 +303,9 @@ class Swin(Model):
     def forward(self, pixels: Tensor) -> Tensor:
         """Class scores (M, classes) of pixels (M, 3, H, W); the pooled map where there is no classifier."""
         states = self._encode(pixels)
-        return states.extra.get("logits", states.pooled)
+        scores = states.extra.get("logits", states.pooled)
+        assert scores is not None
+        return scores
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         """Weights of timm or of Swin's release under our names."""
@@ -307,7 +316,7 @@ class Swin(Model):
     def layer_of(self, name: str) -> int | None:
         """Depth: patches 0, blocks from 1 on."""
         parts = name.split(".")
-        depths = [len(stage.blocks) for stage in self.stages]
+        depths = [len(cast("Stage", stage).blocks) for stage in self.stages]
         if parts[0] != "stages":
             return 0 if parts[0].startswith("patch") else sum(depths) + 1
         number = next((int(part) for part in parts[2:] if part.isdecimal()), 0)

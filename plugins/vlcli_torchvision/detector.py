@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vlcli.errors import DataError
 from vlcli.nn.batch import Images, Pixels
@@ -155,7 +155,7 @@ class FasterRCNN(Model):
 
 
 @contextmanager
-def _losing(network: nn.Module) -> Iterator[None]:
+def _losing(network: Any) -> Iterator[None]:
     """The parts that choose between losses and detections, set to losses; norms keep their mode."""
     parts = [network, network.transform, network.rpn, network.roi_heads, network.roi_heads.box_predictor]
     modes = [part.training for part in parts]

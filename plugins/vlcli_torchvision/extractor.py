@@ -73,7 +73,7 @@ class TorchvisionExtractor(Extractor):
     ) -> None:
         self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         self.choice = Choice(confidence, min_boxes, max_boxes, apart, fill == "weaker")
-        self.fill, self.grid, self.class_probs, self.batch_size = fill, tuple(grid), class_probs, batch_size
+        self.fill, self.grid, self.class_probs, self.batch_size = fill, (grid[0], grid[1]), class_probs, batch_size
         self.loaded = load_detector(arch, weights, classes, seed)
         self.network = self.loaded.network
         self._check(arch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 import torchvision
@@ -38,7 +39,7 @@ class Loaded:
         model: the trained model the network belongs to, if it does.
     """
 
-    network: nn.Module
+    network: Any
     arch: str
     dim: int
     labels: Labels
@@ -119,8 +120,17 @@ def _own(folder: Path, weights: Path) -> Loaded:
     stage = str(bundle.info.get("stage", folder.parent.name))
     note = f"faster-rcnn ({spec.get('backbone', 'resnet50')}) trained in stage {stage}: {count} classes"
     columns = list(range(1, count + 1))
-    facts_of_file = {"trained_on": stage, "sha256": file_sha256(weights), "model": model}
-    return Loaded(_bare(model.network), "faster-rcnn", model.width, labels, columns, note, **facts_of_file)
+    return Loaded(
+        _bare(model.network),
+        "faster-rcnn",
+        model.width,
+        labels,
+        columns,
+        note,
+        trained_on=stage,
+        sha256=file_sha256(weights),
+        model=model,
+    )
 
 
 def _usual(arch: str, classes: int) -> int:
@@ -149,7 +159,7 @@ def _bare(network: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def feature_width(network: nn.Module) -> int:
+def feature_width(network: Any) -> int:
     """Columns of a box's features: the box head's last layer, else the channels of the finest map."""
     heads = getattr(network, "roi_heads", None)
     if heads is not None:

@@ -71,7 +71,7 @@ class OneMap(nn.Module):
         return OrderedDict([("0", self.body(x))])
 
 
-class SameSize(GeneralizedRCNNTransform):
+class SameSize(GeneralizedRCNNTransform):  # type: ignore[misc]  # torchvision has no types
     """Normalises and pads, and leaves every picture at its size."""
 
     def resize(self, image: Tensor, target: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor] | None]:
@@ -91,7 +91,7 @@ class MeanHead(nn.Module):
         return functional.relu(self.cells(x.flatten(1)) + self.mean(x.mean((2, 3))))
 
 
-class Predictor(FastRCNNPredictor):
+class Predictor(FastRCNNPredictor):  # type: ignore[misc]
     """Classes and boxes of torchvision's head; keeps what it was given until the attributes have seen it."""
 
     seen: Tensor | None = None
@@ -103,7 +103,7 @@ class Predictor(FastRCNNPredictor):
         return found
 
 
-class AttributeHeads(RoIHeads):
+class AttributeHeads(RoIHeads):  # type: ignore[misc]
     """torchvision's box head with one more loss: the attribute of every box that shows an object.
 
     Anderson et al. 2018, section 3.1, where the attribute is predicted beside the class; here from the box alone.
@@ -162,7 +162,7 @@ def modern_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return state
 
 
-def _backbone(sizes: Sizes) -> tuple[nn.Module, int, int]:
+def _backbone(sizes: Sizes) -> tuple[Any, int, int]:
     """The network that makes maps, how many, and what the sides of its input must be divisible by."""
     if sizes.backbone == TINY:
         return OneMap(), 1, 8

@@ -28,7 +28,7 @@ class Seen:
 
 
 @contextmanager
-def watching(network: nn.Module) -> Iterator[Seen]:
+def watching(network: Any) -> Iterator[Seen]:
     """Keep maps and sizes of the network's next forward."""
     seen = Seen()
 
@@ -49,7 +49,7 @@ def watching(network: nn.Module) -> Iterator[Seen]:
             hook.remove()
 
 
-def look(network: nn.Module, pictures: list[Tensor]) -> Seen:
+def look(network: Any, pictures: list[Tensor]) -> Seen:
     """The backbone alone: maps and sizes of pictures (3, H, W) in [0, 1]."""
     images, _ = network.transform(pictures)
     maps = network.backbone(images.tensors)
@@ -75,7 +75,8 @@ class BoxFeatures(nn.Module):
             return rows.flatten(1)
         maps = alike(seen.maps)
         cells = MultiScaleRoIAlign(list(maps), RESOLUTION, 2)(maps, boxes, seen.sizes)  # (sum N, C, 7, 7)
-        return cells.mean((2, 3))
+        out: Tensor = cells.mean((2, 3))
+        return out
 
 
 def alike(maps: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -54,7 +54,8 @@ class VLMoBias(PairwisePosition):
         heads = self.shape.heads
         columns = self.table[:, layer * heads : (layer + 1) * heads].t()  # (H, R)
         picked = columns.index_select(1, state.flatten())
-        return picked.unflatten(1, state.shape).transpose(0, 1)
+        out: Tensor = picked.unflatten(1, state.shape).transpose(0, 1)
+        return out
 
     def rows(self, asking: Layout, asked: Layout) -> Tensor:
         """Rows of the table for queries and keys: (B, Tq, Tk)."""

@@ -52,7 +52,8 @@ class Expert(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) of (..., D)."""
-        return self.outer(self.activation(self.inner(self.norm(x))))
+        out: Tensor = self.outer(self.activation(self.inner(self.norm(x))))
+        return out
 
 
 class Experts(nn.Module):
@@ -82,7 +83,8 @@ class Experts(nn.Module):
         else:
             runs = entered.split([count for _, count in parts], 1)
             out = torch.cat([self.experts[name](run) for (name, _), run in zip(parts, runs, strict=True)], 1)
-        return x + self.path(out if self.scale is None else out * self.scale)
+        made: Tensor = x + self.path(out if self.scale is None else out * self.scale)
+        return made
 
 
 class MoMELayer(nn.Module):

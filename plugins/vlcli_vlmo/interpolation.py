@@ -70,4 +70,4 @@ def _curvature(source: Array) -> Array:
         given[i, i - 1 : i + 2] = 1 / before, -1 / before - 1 / after, 1 / after
     system[0, :3] = steps[1], -(steps[0] + steps[1]), steps[0]
     system[-1, -3:] = steps[-1], -(steps[-2] + steps[-1]), steps[-2]
-    return np.linalg.solve(system, given)
+    return np.linalg.solve(system, given).astype(np.float64, copy=False)

@@ -102,6 +102,7 @@ class VLMo(Model):
     """
 
     paper = "VLMo, Bao et al., NeurIPS 2022, arXiv:2111.02358"
+    grid: tuple[int, int]
     capabilities = frozenset({"text", "image", "fuse", "hide"})
     fuse_takes = "embeddings"
     finishes = True
@@ -166,7 +167,7 @@ class VLMo(Model):
             )
         self.starts = {TEXT_EXPERT: text_start, FUSED_EXPERT: fused_start}
         self.init_std = init_scale(init_std, width, published=544)
-        self.second_path, self.keep = second_path and top > 0, ()
+        self.second_path = second_path and top > 0
         self.image_source, self.image_size, self.patch_size = image, image_size, patch
         self.grid = self._grid(image, image_size, patch, grid)
         shape = AttentionShape(width, heads or own.heads, depth)
@@ -213,8 +214,12 @@ class VLMo(Model):
             {"name": "learned", "grid": list(self.grid)},
         ]
         table = {"name": "vlmo-bias", "grid": list(self.grid), "length": length}
-        usual: tuple[Any, Any, Any] = ("none", "none", table) if relative else (*learned, "none")
-        return tuple(own if given is None else given for given, own in zip((text, image, pairwise), usual, strict=True))  # type: ignore[return-value]
+        words, cells, pairs = ("none", "none", table) if relative else (learned[0], learned[1], "none")
+        return (
+            words if text is None else text,
+            cells if image is None else image,
+            pairs if pairwise is None else pairwise,
+        )
 
     def _patches(self, facts: Facts, width: int) -> nn.Module:
         if self.image_source == "features":
@@ -271,7 +276,8 @@ class VLMo(Model):
             if pixels.shape[-2:] != (self.image_size, self.image_size) and not torch.compiler.is_exporting():
                 got, wanted = "x".join(map(str, pixels.shape[-2:])), f"{self.image_size}x{self.image_size}"
                 raise DataError("The picture has another size.", where="model vlmo", got=got, expected=wanted)
-            return self.patch(pixels.to(self.patch.weight.dtype)).flatten(2).transpose(1, 2)
+            patches: Tensor = self.patch(pixels.to(self.cls_token.dtype)).flatten(2).transpose(1, 2)
+            return patches
         regions, cells = images.regions, self.grid[0] * self.grid[1]
         if regions is None or regions.features.shape[1] != cells:
             got = "none" if regions is None else f"{regions.features.shape[1]} a picture"
@@ -282,7 +288,8 @@ class VLMo(Model):
                 expected=f"{self.grid[0]} x {self.grid[1]} cells",
                 hint="extract with boxes: grid, and name the same grid in the model",
             )
-        return self.patch(regions.features, Layout.for_grid(*self.grid, device=regions.features.device))
+        out: Tensor = self.patch(regions.features, Layout.for_grid(*self.grid, device=regions.features.device))
+        return out
 
     def encode_text(self, text: Text, record: Recorder | None = None, rows: Rows = "all") -> States:
         """Texts through the text experts: (N, T, D); ``pooled`` is the first token.
@@ -332,7 +339,8 @@ class VLMo(Model):
 
     def _kinds(self, number: Tensor) -> Tensor:
         """(P, 1, D) the type of each row's picture; more pictures than rows share the last."""
-        return self.types((number + 1).clamp(max=len(self.types.weight) - 1))[:, None]
+        out: Tensor = self.types((number + 1).clamp(max=len(self.types.weight) - 1))[:, None]
+        return out
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         """Released VLMo files, BEiT's, or our own weights under our names, at this model's sizes."""

@@ -101,7 +101,8 @@ def normalised(boxes: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32
     """Pixels to [0, 1]: (R, 4)."""
     height, width = size
     scale = np.array([width, height, width, height], np.float32)
-    return np.clip(np.asarray(boxes, np.float32) / scale, 0, 1)
+    made: NDArray[np.float32] = np.clip(np.asarray(boxes, np.float32) / scale, 0, 1)
+    return made
 
 
 def _fields(given: BoxList, scene: Scene) -> dict[str, NDArray[Any]]:

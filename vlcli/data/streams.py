@@ -105,4 +105,5 @@ def first_below(state: NDArray[np.uint64], bound: int) -> int:
     product = drawn * bound
     if product & 0xFFFFFFFFFFFFFFFF < bound:  # Lemire's rule may draw again: so rare that numpy may do it
         return int(made(state).integers(bound))
-    return product >> 64
+    found: int = product >> 64
+    return found

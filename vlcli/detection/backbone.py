@@ -111,13 +111,15 @@ class RegionBackbone(nn.Module):
         regions = roi_align(maps, rois, self.resolution, scale, self.sampling, aligned=True)  # (N, C, r, r)
         if self.head == "c4-res5":
             regions = self.body.layer4(regions)  # (N, D, r / 2, r / 2)
-        return regions.mean(dim=(2, 3))
+        out: Tensor = regions.mean(dim=(2, 3))
+        return out
 
     def feature_map(self, images: Tensor) -> Tensor:
         """The map that regions are cut from (B, C, h, w)."""
         x = (images.to(self.mean.dtype) - self.mean) / self.std
         if self.kind == "tiny":
-            return self.body(x)
+            out: Tensor = self.body(x)
+            return out
         if self.kind == "timm":
             return _last_map(self.body, x, self.head)
         return resnet_stages(self.body, x.flip(1) if self.layout == "caffe" else x, last=self.head == "c5")
@@ -203,7 +205,8 @@ def resnet(arch: str, layout: str) -> nn.Module:
     del body.fc
     if layout == "caffe":
         stride_in_1x1(body)
-    return body
+    made: nn.Module = body
+    return made
 
 
 def stride_in_1x1(body: nn.Module) -> None:
@@ -260,12 +263,16 @@ def _probe(body: nn.Module, side: int, head: str) -> tuple[int, int]:
 
 def _last_map(body: nn.Module, x: Tensor, head: str = "c5") -> Tensor:
     if head == "c5" and hasattr(body, "forward_intermediates"):
-        return body.forward_intermediates(x, indices=1, norm=True, output_fmt="NCHW", intermediates_only=True)[-1]
+        out: Tensor = body.forward_intermediates(x, indices=1, norm=True, output_fmt="NCHW", intermediates_only=True)[
+            -1
+        ]
+        return out
     maps = body.forward_features(x)
     if maps.ndim != 4:
         raise ComponentError(f"{type(body).__name__} gives no feature map", got=f"shape {tuple(maps.shape)}")
     # Some models (Swin) keep the channels last.
-    return maps.permute(0, 3, 1, 2) if maps.shape[1] != body.num_features == maps.shape[-1] else maps
+    out: Tensor = maps.permute(0, 3, 1, 2) if maps.shape[1] != body.num_features == maps.shape[-1] else maps
+    return out
 
 
 def _normalisation(kind: str, layout: str, body: nn.Module) -> tuple[Sequence[float], Sequence[float]]:

@@ -100,7 +100,8 @@ class AttributeHead(nn.Module):
             features: (N, D).
             classes: the most likely class of each, background included, in the embedding's order (N,).
         """
-        return self.score(self.hidden(torch.cat([features, self.embedding(classes)], 1)).relu())
+        out: Tensor = self.score(self.hidden(torch.cat([features, self.embedding(classes)], 1)).relu())
+        return out
 
 
 def apply_deltas(

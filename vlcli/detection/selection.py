@@ -80,7 +80,8 @@ def nms(boxes: Tensor, scores: Tensor, threshold: float, legacy: bool = False) -
     if legacy:
         boxes = boxes + boxes.new_tensor([0, 0, 1, 1])
         threshold = float(np.nextafter(np.float32(threshold), np.float32(0)))  # over it: from the threshold on
-    return torchvision_nms(boxes, scores, threshold)
+    out: Tensor = torchvision_nms(boxes, scores, threshold)
+    return out
 
 
 def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float = 0.0) -> tuple[Tensor, Tensor]:

@@ -129,7 +129,8 @@ def choose_objective(trained: Trained, name: str | None) -> Objective:
             expected=" or ".join(able) or "a model with an objective that predicts",
             hint="format: {name: onnx, objective: NAME}",
         )
-    return known[name]
+    made: Objective = known[name]
+    return made
 
 
 def _padded(batch: int, length: int) -> Tensor:

@@ -205,7 +205,8 @@ class SetFile:
         if mapped is not None:
             return mapped[start:stop]
         try:
-            return self._group()[name][start:stop]
+            made: np.ndarray = self._group()[name][start:stop]
+            return made
         except (OSError, RuntimeError) as error:
             raise damaged(self.path, str(error)) from None
 

@@ -140,7 +140,8 @@ class FeatureStore:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Float type of the features."""
-        return np.dtype(self._parts()[0].dtypes["features"])
+        made: np.dtype[Any] = np.dtype(self._parts()[0].dtypes["features"])
+        return made
 
     @property
     def classes_count(self) -> int:

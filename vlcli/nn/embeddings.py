@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from vlcli.nn.batch import Images, Text
 from vlcli.nn.layout import Layout
 from vlcli.nn.model import Facts
-from vlcli.nn.position import TokenPosition
 
 
 class TextEmbeddings(nn.Module):
@@ -31,7 +30,7 @@ class TextEmbeddings(nn.Module):
         self,
         facts: Facts,
         dim: int,
-        positions: Iterable[TokenPosition] = (),
+        positions: Iterable[nn.Module] = (),
         *,
         segments: int = 2,
         eps: float = 1e-12,
@@ -81,7 +80,7 @@ class FeatureEmbeddings(nn.Module):
         self,
         features: int,
         dim: int,
-        positions: Iterable[TokenPosition] = (),
+        positions: Iterable[nn.Module] = (),
         *,
         eps: float = 1e-12,
         dropout: float = 0.1,

@@ -208,7 +208,7 @@ class Model(nn.Module):
     """
 
     paper: ClassVar[str] = ""
-    capabilities: ClassVar[frozenset[str]] = frozenset()
+    capabilities: frozenset[str] = frozenset()
     fuse_takes: ClassVar[Literal["encodings", "embeddings"]] = "encodings"
     """Whether :meth:`fuse` is fed by ``encode_*`` (LXMERT, ALBEF) or by ``embed_*`` (single-stream models)."""
     many_images: ClassVar[bool] = False
