@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import (
     BERT_STYLE,
+    PUBLISHED_STD,
     VIT_STYLE,
     AttentionMask,
     AttentionShape,
@@ -38,6 +39,7 @@ from vlcli.nn import (
     with_grid,
 )
 from vlcli.nn.batch import Images, Text
+from vlcli.nn.positions import match_normalised
 from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_albef.cross import CrossEncoder
 from vlcli_albef.decoder import Saying, WordDecoder
@@ -202,6 +204,8 @@ class ALBEF(Model):
             if module not in inside:
                 initialise(module, self.init_std)
         nn.init.trunc_normal_(self.cls_token, std=self.init_std)
+        if self.image_source == "features" and self.init_std > PUBLISHED_STD:
+            match_normalised(self.positions)
 
     @property
     def many_images(self) -> bool:  # type: ignore[override]

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.nn import Facts, geometry
+from vlcli.nn import PUBLISHED_STD, BoxProjection, Facts, geometry
 from vlcli.nn.batch import Concepts, Regions
 
 WITH_BACKGROUND = 1601
@@ -36,10 +36,15 @@ class Appearance(nn.Sequential):
     def initialise(self, std: float) -> None:
         """Keep a feature's scale: BERT's deviation does at 2,048 numbers, fewer numbers need a larger one.
 
-        Without it a narrow feature is drowned by what it is summed with, which is normalised, and is learnt late.
+        Without it a narrow feature is drowned by what it is summed with, which is normalised, and is learnt late. A
+        narrow model also makes up for the half of the variance that each ReLU removes (He et al. 2015).
+
+        Args:
+            std: deviation with which the model draws its weights.
         """
+        gain = 2**0.5 if std > PUBLISHED_STD and len(self) > 1 else 0.9
         for layer in self:
-            if isinstance(layer, nn.Linear) and (wanted := 0.9 * layer.in_features**-0.5) > std:
+            if isinstance(layer, nn.Linear) and (wanted := gain * layer.in_features**-0.5) > std:
                 nn.init.normal_(layer.weight, std=wanted)
 
 
@@ -70,7 +75,7 @@ class PaperRegions(nn.Module):
         self.first = facts.region_classes == WITH_BACKGROUND
         self.columns = facts.region_classes - self.first
         half = dim // 2 if self.columns else 0
-        self.place, self.place_norm = nn.Linear(5, dim - half), nn.LayerNorm(dim - half, eps=eps)
+        self.place, self.place_norm = BoxProjection(5, dim - half), nn.LayerNorm(dim - half, eps=eps)
         self.label = nn.Linear(self.columns, half) if half else None
         self.label_norm = nn.LayerNorm(half, eps=eps) if half else None
         self.weights = nn.Parameter(torch.ones(3)) if weighted else None

@@ -16,6 +16,7 @@ from vlcli.nn import (
     AttentionMask,
     AttentionShape,
     BlockStyle,
+    BoxProjection,
     Facts,
     FeedForward,
     Fused,
@@ -136,7 +137,7 @@ class ViLBERT(Model):
         shape, style = AttentionShape(hidden, heads, dropout=dropout), BlockStyle(dropout=dropout)
         places = build_positions({"name": "learned", "length": length}, shape, WORDS)[0]
         self.text = TextEmbeddings(facts, hidden, places, dropout=dropout)
-        self.look, self.place = nn.Linear(facts.region_dim, hidden), nn.Linear(5, hidden)
+        self.look, self.place = nn.Linear(facts.region_dim, hidden), BoxProjection(5, hidden)
         self.look_norm, self.drop = nn.LayerNorm(hidden, eps=style.eps), nn.Dropout(dropout)
         self.lower = Stack.of(text_layers - co_layers, shape, intermediate, style, attention)
         self.lower.packed = packed

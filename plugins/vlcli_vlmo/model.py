@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import (
+    PUBLISHED_STD,
     AttentionShape,
     BlockStyle,
     Facts,
@@ -32,6 +33,7 @@ from vlcli.nn import (
     with_grid,
 )
 from vlcli.nn.batch import Images, Text
+from vlcli.nn.positions import match_normalised
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 from vlcli_vlmo.blocks import FUSED_EXPERT, IMAGE_EXPERT, TEXT_EXPERT, MoMEStack, Parts, Rows
 from vlcli_vlmo.weights import adapt
@@ -195,7 +197,7 @@ class VLMo(Model):
         self.stack = MoMEStack(shape, inner, style, attentions, encoding, depth - top, shared_norm, mixture, further)
         self.stack.packed = packed
         self.pooler = Pooler(width)
-        self._initialise()
+        self._initialise(open_scales=layer_scale == "auto" and self.init_std > PUBLISHED_STD)
 
     @staticmethod
     def _grid(image: str, size: int, patch: int, grid: tuple[int, int]) -> tuple[int, int]:
@@ -226,13 +228,19 @@ class VLMo(Model):
             return FeatureEmbeddings(facts.region_dim, width, eps=1e-6, dropout=0.0)
         return nn.Conv2d(3, width, self.patch_size, stride=self.patch_size)
 
-    def _initialise(self) -> None:
+    def _initialise(self, open_scales: bool) -> None:
+        """Draw all weights; a narrow model's layer scales start at 1: 0.1 belongs to twelve layers and more."""
         given = [part for part in (self.stack.position, self.stack.fused_position) if part is not None]
         encodings = {module for part in given for module in part.modules()}
         for module in self.modules():
             if module not in encodings:
                 initialise(module, self.init_std)
         nn.init.trunc_normal_(self.cls_token, std=self.init_std)
+        if self.image_source == "features" and self.init_std > PUBLISHED_STD:
+            match_normalised(self.positions)
+        for name, parameter in self.stack.layers.named_parameters() if open_scales else ():
+            if name.endswith(".scale"):
+                nn.init.ones_(parameter)
 
     @property
     def dim(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, cast
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vlcli import registry
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.layout import Layout
+from vlcli.nn.model import BoxProjection
 from vlcli.nn.position import AttentionShape, PairwisePosition, Slot, Sort, TokenPosition
 from vlcli.nn.slots import record, require
 from vlcli.registry import Spec, as_spec
@@ -284,7 +285,7 @@ class BoxPosition(TokenPosition):
     ) -> None:
         super().__init__(shape)
         self.numbers, self.combine = numbers, combine
-        self.project = nn.Linear(numbers, shape.dim)
+        self.project = BoxProjection(numbers, shape.dim)
         self.norm = nn.LayerNorm(shape.dim, eps=eps) if norm else nn.Identity()
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
@@ -299,6 +300,34 @@ class BoxPosition(TokenPosition):
         joined = (x + place) / 2 if self.combine == "mean" else x + place
         boxed = ~layout.centre[..., :1].isnan()
         return torch.where(boxed, joined, x)
+
+
+def match_normalised(positions: Iterable[nn.Module]) -> None:
+    """Start the position embeddings of a grid as large as the normalised features that they are added to.
+
+    Narrow models that read stored features call it: features leave their layer norm with a standard deviation of 1,
+    beside which positions drawn with ``init_std`` are noise. The tables start as sines and cosines of row and column
+    (as those of MAE, He et al. 2022): neighbouring cells are alike, and "at the top" need not be learnt cell by cell.
+
+    Args:
+        positions: token encodings; those that are no learned table of a grid stay as they are.
+    """
+    for position in positions:
+        if isinstance(position, LearnedPosition) and position.grid is not None:
+            cells = _waves(position.grid, position.table.embedding_dim)
+            with torch.no_grad():
+                position.table.weight[position.specials :] = cells * 2**0.5
+
+
+def _waves(grid: tuple[int, int], dim: int) -> Tensor:
+    """(rows * columns, dim): sines and cosines of the row, then of the column, half of the width each."""
+    rows, columns = grid
+    count = -(-dim // 4)
+    speed = 1000 ** -(torch.arange(count) / count)
+    lines = [torch.arange(side)[:, None] * speed for side in grid]
+    down, across = (torch.cat([angle.sin(), angle.cos()], 1) for angle in lines)  # (rows, dim / 2), (columns, dim / 2)
+    both = torch.cat([down[:, None].expand(-1, columns, -1), across[None].expand(rows, -1, -1)], -1)
+    return both.flatten(0, 1)[:, :dim]
 
 
 def geometry(boxes: Tensor, numbers: int = 4) -> Tensor:
