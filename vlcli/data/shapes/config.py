@@ -12,7 +12,7 @@ STATEMENTS = ("both", "one", "has", "more", "count", "relation", "any", "attribu
 CAPTIONS = ("single", "absent", "list", "relation", "count", "groups", "place", "compare")
 QUESTIONS = (
     *("existAttrC", "twoCount", "verifyAttr", "relVerify", "count", "attr"),
-    *("categoryThat", "categoryRel", "relAttr", "relChooser"),
+    *("categoryThat", "categoryRel", "relAttr", "relChooser", "positionChoose", "positionVerify"),
 )
 SPLITS = ("train", "val", "test")
 SIZES = ("small", "large")
@@ -53,7 +53,8 @@ class ShapesConfig:
         more_gaps: differences in number that ``more`` statements show, drawn uniformly (repeat one to weigh it).
         questions: VQA and GQA questions per picture.
         question_types: what they ask, in equal shares, by GQA's names out of ``QUESTIONS`` (repeat one to weigh it);
-            empty: everything but ``relChooser``, in VQA's shares of yes/no, number and other.
+            empty: everything but ``relChooser``, ``positionChoose`` and ``positionVerify``, in VQA's shares of yes/no,
+            number and other.
         entailments: SNLI-VE hypotheses per picture.
         expressions: most referring expressions per object.
         place_words: whether expressions may say where a shape is (RefCOCO); RefCOCO+ forbids it.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from vlcli.data.shapes.captions import PHRASES
 from vlcli.data.shapes.config import ShapesConfig
-from vlcli.data.shapes.world import RELATIONS, Noun, Picture, Scene
+from vlcli.data.shapes.world import MARGIN, RELATIONS, Noun, Picture, Scene
 
 SHARES = {"yes/no": 0.4, "number": 0.2, "other": 0.4}
 
@@ -48,6 +48,8 @@ def questions(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
     yield from _relations(scene)
     if "relChooser" in config.question_types:  # only where asked for: other worlds keep their questions
         yield from _chosen(scene)
+    if {"positionChoose", "positionVerify"} & set(config.question_types):
+        yield from _positions(scene)
 
 
 def _yes(truth: bool) -> str:
@@ -176,6 +178,29 @@ def _chosen(scene: Scene) -> Iterator[Question]:
                     program = (("select", one.one), ("choose rel", f"{word}|{back},{two.one}"))
                     types = ("relChooser", "rel", "choose")
                     yield Question(text, real, "other", "is the", full, types, program, (first, second))
+
+
+def _positions(scene: Scene) -> Iterator[Question]:
+    """In which half of the picture: only of shapes that stand clear of its middle."""
+    for index, shape in enumerate(scene.shapes):
+        if len(scene.having(shape.noun)) == 1:
+            for low, high, share in (("left", "right", shape.x / scene.side), ("top", "bottom", shape.y / scene.side)):
+                if abs(share - 0.5) >= MARGIN:
+                    yield from _half(shape.noun.one, index, (low, high), share > 0.5)
+
+
+def _half(name: str, index: int, halves: tuple[str, str], second: bool) -> Iterator[Question]:
+    real = halves[second]
+    full = f"The {name} is at the {real}."
+    program = (("select", name), ("choose position", "|".join(halves)))
+    types = ("positionChoose", "rel", "choose")
+    text = f"Is the {name} at the {halves[0]} or at the {halves[1]}?"
+    yield Question(text, real, "other", "is the", full, types, program, (index,))
+    for half in halves:
+        answer = _yes(half == real)
+        program, types = (("select", name), ("verify position", half)), ("positionVerify", "rel", "verify")
+        reply = f"{answer.capitalize()}, the {name} is at the {real}."
+        yield Question(f"Is the {name} at the {half}?", answer, "yes/no", "is the", reply, types, program, (index,))
 
 
 class Asked(NamedTuple):
