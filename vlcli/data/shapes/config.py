@@ -49,7 +49,9 @@ class ShapesConfig:
             counts are rounded up to a multiple of four.
         nlvr2_dev: examples of NLVR2 dev.
         nlvr2_test: examples of NLVR2 test1.
-        statements: kinds of NLVR2 statement, in equal shares.
+        nlvr2_pool: pictures that the training statements share, composed at random; 0: every four statements have four
+            pictures of their own. Held-out statements always have their own.
+        statements: kinds of NLVR2 statement, in equal shares (repeat one to have more of it in training).
         more_gaps: differences in number that ``more`` statements show, drawn uniformly (repeat one to weigh it).
         questions: VQA and GQA questions per picture.
         question_types: what they ask, in equal shares, by GQA's names out of ``QUESTIONS`` (repeat one to weigh it);
@@ -77,6 +79,7 @@ class ShapesConfig:
     nlvr2_train: int = 4000
     nlvr2_dev: int = 800
     nlvr2_test: int = 800
+    nlvr2_pool: int = 0
     statements: tuple[str, ...] = ("both", "one", "has", "more", "count", "relation")
     more_gaps: tuple[int, ...] = (1, 2)
     questions: int = 4
@@ -107,7 +110,8 @@ class ShapesConfig:
         for field, allowed, least in rows:
             given = getattr(self, field)
             unknown = sorted(set(given) - set(allowed))
-            if unknown or len(given) < least or len(set(given)) != len(given):
+            twice = field != "statements" and len(set(given)) != len(given)
+            if unknown or len(given) < least or twice:
                 got = ", ".join(unknown or given) or "nothing"
                 raise _bad(field, got, f"{least} or more different names out of {', '.join(allowed)}")
 
@@ -117,6 +121,8 @@ class ShapesConfig:
             raise _bad("objects", f"{low}-{high}", "fewest at least 2, most between 4 and 8")
         if self.size < 64:
             raise _bad("size", str(self.size), "64 pixels or more")
+        if self.nlvr2_pool != 0 and self.nlvr2_pool < 100:
+            raise _bad("nlvr2_pool", str(self.nlvr2_pool), "0, or 100 or more")
         if self.images < 20:
             raise _bad("images", str(self.images), "20 or more")
         if not self.more_gaps or not all(1 <= gap < high for gap in self.more_gaps):

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from vlcli.data.shapes.captions import PHRASES, sentence
 from vlcli.data.shapes.config import ShapesConfig
-from vlcli.data.shapes.world import OPPOSITE, RELATIONS, Look, Noun, Scene, compose, concrete, fill
+from vlcli.data.shapes.scenes import FreshScenes, Scenes
+from vlcli.data.shapes.world import OPPOSITE, RELATIONS, Noun, Scene, concrete
 
 SIDES = ("left", "right")
 Pair = tuple[Scene, Scene]
@@ -29,9 +30,16 @@ class Cell(NamedTuple):
     pairs: tuple[Pair, Pair]
 
 
-def cell(kind: str, rng: Random, config: ShapesConfig) -> Cell:
-    """One cell of a kind of statement."""
-    texts, pairs = BUILDERS[kind](rng, config)
+def cell(kind: str, rng: Random, config: ShapesConfig, scenes: Scenes | None = None) -> Cell:
+    """One cell of a kind of statement.
+
+    Args:
+        kind: a name out of ``STATEMENTS``.
+        rng: generator of the part.
+        config: of the world.
+        scenes: where pictures come from; None: each is made for its cell.
+    """
+    texts, pairs = BUILDERS[kind](rng, config, FreshScenes(rng, config) if scenes is None else scenes)
     return Cell((sentence(texts[0]), sentence(texts[1])), pairs)
 
 
@@ -53,44 +61,15 @@ def _nouns(rng: Random, config: ShapesConfig) -> tuple[Noun, Noun]:
             return Noun(one.size, "", one.kind), Noun(two.size, "", two.kind)
 
 
-def _near_miss(rng: Random, config: ShapesConfig, noun: Noun, without: list[Noun]) -> Look:
-    """A look that differs from ``noun`` in one attribute when it can, so that one word alone does not decide."""
-    given = [name for name in Look._fields if getattr(noun, name)]
-    for _ in range(20):
-        free = rng.choice(given)
-        look = concrete(rng, config, noun._replace(**{free: ""}))
-        if not any(other.matches(look) for other in without):
-            return look
-    return fill(rng, config, [], 1, without)[0]
-
-
-def _holding(rng: Random, config: ShapesConfig, nouns: tuple[Noun, ...], held: tuple[bool, ...]) -> Scene:
-    """A picture that holds a shape of some nouns and none of the others; its number of shapes says nothing of which."""
-    absent = [noun for noun, here in zip(nouns, held, strict=True) if not here]
-    looks: list[Look] = []
-    for noun, here in zip(nouns, held, strict=True):
-        if not here:
-            looks.append(_near_miss(rng, config, noun, absent))
-            continue
-        look = concrete(rng, config, noun)
-        while any(other.matches(look) for other in absent):
-            look = concrete(rng, config, noun)
-        looks.append(look)
-    return compose(rng, config, fill(rng, config, looks, max(2, rng.randint(*config.objects)), absent))
-
-
-def _table(
-    rng: Random, config: ShapesConfig, nouns: tuple[Noun, Noun], cells: list[tuple[int, int, int, int]]
-) -> tuple[Pair, Pair]:
+def _table(scenes: Scenes, nouns: tuple[Noun, Noun], cells: list[tuple[int, int, int, int]]) -> tuple[Pair, Pair]:
     """Pairs from presence tables: (first noun left, right, second noun left, right) for each pair."""
     made = [
-        (_holding(rng, config, nouns, (bool(a), bool(c))), _holding(rng, config, nouns, (bool(b), bool(d))))
-        for a, b, c, d in cells
+        (scenes.holding(nouns, (bool(a), bool(c))), scenes.holding(nouns, (bool(b), bool(d)))) for a, b, c, d in cells
     ]
     return made[0], made[1]
 
 
-def _both(rng: Random, config: ShapesConfig) -> Plain:
+def _both(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
     nouns = _nouns(rng, config)
     one, two = rng.sample(((1, 0), (0, 1)), 2)
     frame = rng.choice(
@@ -102,12 +81,10 @@ def _both(rng: Random, config: ShapesConfig) -> Plain:
             "the left picture and the right picture both show {}",
         )
     )
-    return (frame.format(nouns[0].a), frame.format(nouns[1].a)), _table(
-        rng, config, nouns, [(1, 1, *two), (*one, 1, 1)]
-    )
+    return (frame.format(nouns[0].a), frame.format(nouns[1].a)), _table(scenes, nouns, [(1, 1, *two), (*one, 1, 1)])
 
 
-def _one(rng: Random, config: ShapesConfig) -> Plain:
+def _one(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
     """True: in one picture; false: in both or in neither. One picture says nothing."""
     nouns = _nouns(rng, config)
     single = rng.sample(((1, 0), (0, 1)), 2)
@@ -121,10 +98,10 @@ def _one(rng: Random, config: ShapesConfig) -> Plain:
         )
     )
     table = [(*single[0], *other[1]), (*other[0], *single[1])]
-    return (frame.format(nouns[0].a), frame.format(nouns[1].a)), _table(rng, config, nouns, table)
+    return (frame.format(nouns[0].a), frame.format(nouns[1].a)), _table(scenes, nouns, table)
 
 
-def _any(rng: Random, config: ShapesConfig) -> Plain:
+def _any(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
     nouns = _nouns(rng, config)
     one, two = rng.sample(((1, 0), (0, 1)), 2)
     frame = rng.choice(
@@ -134,12 +111,10 @@ def _any(rng: Random, config: ShapesConfig) -> Plain:
             "{} is in one picture or in both",
         )
     )
-    return (frame.format(nouns[0].a), frame.format(nouns[1].a)), _table(
-        rng, config, nouns, [(*one, 0, 0), (0, 0, *two)]
-    )
+    return (frame.format(nouns[0].a), frame.format(nouns[1].a)), _table(scenes, nouns, [(*one, 0, 0), (0, 0, *two)])
 
 
-def _has(rng: Random, config: ShapesConfig) -> Plain:
+def _has(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
     """Of one named picture; the other one holds either, both or neither, at random."""
     nouns, side = _nouns(rng, config), rng.choice(SIDES)
     rows = []
@@ -155,28 +130,25 @@ def _has(rng: Random, config: ShapesConfig) -> Plain:
             f"{{}} is in the {side} picture",
         )
     )
-    return (frame.format(nouns[0].a), frame.format(nouns[1].a)), _table(rng, config, nouns, rows)
+    return (frame.format(nouns[0].a), frame.format(nouns[1].a)), _table(scenes, nouns, rows)
 
 
-def _attribute(rng: Random, config: ShapesConfig) -> Plain:
+def _attribute(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
     """The colour of a named picture's only shape of a kind; the other colour is there too, on another kind."""
     kind, decoy = rng.sample(config.kinds, 2)
     colours, side = rng.sample(config.colours, 2), rng.choice(SIDES)
 
-    def made(colour: str, other: str) -> Scene:
-        looks = [concrete(rng, config, Noun("", colour, kind)), concrete(rng, config, Noun("", other, decoy))]
-        return compose(rng, config, fill(rng, config, looks, rng.randint(*config.objects), [Noun(kind=kind)]))
-
     pairs = []
     for colour, other in ((colours[0], colours[1]), (colours[1], colours[0])):
         free = rng.sample(colours, 2)
-        shown, unnamed = made(colour, other), made(free[0], free[1])
+        shown = scenes.coloured(kind, colour, decoy, other)
+        unnamed = scenes.coloured(kind, free[0], decoy, free[1])
         pairs.append((shown, unnamed) if side == "left" else (unnamed, shown))
     frame = rng.choice((f"the {kind} in the {side} picture is {{}}", f"in the {side} picture the {kind} is {{}}"))
     return (frame.format(colours[0]), frame.format(colours[1])), (pairs[0], pairs[1])
 
 
-def _relation(rng: Random, config: ShapesConfig) -> Plain:
+def _relation(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
     """Two shapes in a named picture; the other picture holds them too, in either order."""
     one, two = (concrete(rng, config, Noun()) for _ in range(2))
     while one.colour == two.colour or one.kind == two.kind:
@@ -184,21 +156,12 @@ def _relation(rng: Random, config: ShapesConfig) -> Plain:
     nouns = (Noun("", *one[1:]), Noun("", *two[1:]))
     word, side = rng.choice(RELATIONS), rng.choice(SIDES)
 
-    def made(relation: str) -> Scene:
-        looks = [concrete(rng, config, noun) for noun in nouns]
-        total = rng.randint(*config.objects)
-        looks = fill(rng, config, looks, total, nouns)
-        return compose(rng, config, looks, lambda scene: _ordered(scene, nouns, relation))
-
     pairs = []
     for shown_word in (word, OPPOSITE[word]):
-        shown, unnamed = made(shown_word), made(rng.choice((word, OPPOSITE[word])))
+        shown = scenes.related(nouns, shown_word)
+        unnamed = scenes.related(nouns, rng.choice((word, OPPOSITE[word])))
         pairs.append((shown, unnamed) if side == "left" else (unnamed, shown))
     return _relation_texts(rng, nouns, word, side), (pairs[0], pairs[1])
-
-
-def _ordered(scene: Scene, nouns: tuple[Noun, Noun], relation: str) -> bool:
-    return scene.stands(scene.having(nouns[0])[0], relation, scene.having(nouns[1])[0])
 
 
 def _relation_texts(rng: Random, nouns: tuple[Noun, Noun], word: str, side: str) -> tuple[str, str]:
@@ -223,14 +186,7 @@ def _countable(rng: Random, config: ShapesConfig) -> Noun:
     return Noun(colour=rng.choice(config.colours)) if draw < 0.9 else Noun()
 
 
-def _with(rng: Random, config: ShapesConfig, noun: Noun, count: int) -> Scene:
-    """A picture with exactly ``count`` shapes of a noun."""
-    looks = [concrete(rng, config, noun) for _ in range(count)]
-    total = count if noun == Noun() else max(count, rng.randint(*config.objects))
-    return compose(rng, config, fill(rng, config, looks, total, [noun]))
-
-
-def _more(rng: Random, config: ShapesConfig) -> Plain:
+def _more(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
     """The numbers of each picture spread evenly over all that fit, for true and for false: one picture says little."""
     noun, gap = _countable(rng, config), rng.choice(config.more_gaps)
     lowest = 1 if noun == Noun() else 0
@@ -239,7 +195,7 @@ def _more(rng: Random, config: ShapesConfig) -> Plain:
     def made(more_left: bool) -> Pair:
         low = rng.randint(lowest, config.objects[1] - gap)
         counts = (low + gap, low) if more_left else (low, low + gap)
-        return _with(rng, config, noun, counts[0]), _with(rng, config, noun, counts[1])
+        return scenes.counting(noun, counts[0]), scenes.counting(noun, counts[1])
 
     word, side = rng.choice(("more", "fewer")), rng.choice(SIDES)
     other = OPPOSITE[side]
@@ -255,13 +211,13 @@ def _more(rng: Random, config: ShapesConfig) -> Plain:
     return (frame.format(word), frame.format("fewer" if word == "more" else "more")), (first, second)
 
 
-def _count(rng: Random, config: ShapesConfig) -> Plain:
+def _count(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
     """A total over both pictures, exact or as a bound; its split between them is spread evenly."""
     noun = _countable(rng, config)
     least = 2 if noun == Noun() else 0
     totals = [least + rng.randint(1, 4), 0]
     totals[1] = rng.choice([n for n in range(max(least, totals[0] - 2), totals[0] + 3) if n not in (totals[0], 0)])
-    pairs = [_shared(rng, config, noun, total) for total in totals]
+    pairs = [_shared(rng, config, scenes, noun, total) for total in totals]
     frame = rng.choice(
         (
             "there are exactly {} in total",
@@ -285,13 +241,13 @@ def _agree(text: str, count: int) -> str:
     return text.replace("there are", "there is") if count == 1 else text
 
 
-def _shared(rng: Random, config: ShapesConfig, noun: Noun, total: int) -> Pair:
+def _shared(rng: Random, config: ShapesConfig, scenes: Scenes, noun: Noun, total: int) -> Pair:
     most, least = config.objects[1], 1 if noun == Noun() else 0
     left = rng.randint(max(least, total - most), min(most, total - least))
-    return _with(rng, config, noun, left), _with(rng, config, noun, total - left)
+    return scenes.counting(noun, left), scenes.counting(noun, total - left)
 
 
-BUILDERS: dict[str, Callable[[Random, ShapesConfig], Plain]] = {
+BUILDERS: dict[str, Callable[[Random, ShapesConfig, Scenes], Plain]] = {
     "both": _both,
     "one": _one,
     "has": _has,
