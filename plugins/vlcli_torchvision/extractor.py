@@ -42,6 +42,8 @@ class TorchvisionExtractor(Extractor):
         fill: what an image with fewer than ``min_boxes`` gets: ``weaker`` detections, the cells of a ``grid`` besides,
             or nothing (``none``). Where nothing at all is found, the whole picture is the region.
         grid: rows and columns.
+        whole: the whole picture is one more region of detected ones, after them, with no class. Attention over regions
+            is a mean: beside a region that is always there, a model sees how many others there are.
         class_probs: store the class probabilities of every box (two-stage detectors).
         short: pixels of the picture's shorter side; 0 for the detector's own.
         long: most pixels of its longer side; 0 for the detector's own.
@@ -65,6 +67,7 @@ class TorchvisionExtractor(Extractor):
         apart: float = 1.0,
         fill: Literal["weaker", "grid", "none"] = "weaker",
         grid: tuple[int, int] = (6, 6),
+        whole: bool = False,
         class_probs: bool = False,
         short: int = 0,
         long: int = 0,
@@ -72,7 +75,7 @@ class TorchvisionExtractor(Extractor):
         seed: int = 0,
     ) -> None:
         self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
-        self.choice = Choice(confidence, min_boxes, max_boxes, apart, fill == "weaker")
+        self.choice = Choice(confidence, min_boxes, max_boxes, apart, fill == "weaker", whole)
         self.fill, self.grid, self.class_probs, self.batch_size = fill, (grid[0], grid[1]), class_probs, batch_size
         self.loaded = load_detector(arch, weights, classes, seed)
         self.network = self.loaded.network
@@ -114,6 +117,7 @@ class TorchvisionExtractor(Extractor):
         own = f"the detector's own, of score {choice.confidence:g} or more, {choice.most} at most"
         if choice.least and self.fill in fills:
             own += f"; fewer than {choice.least}: {fills[self.fill]}"
+        own += "; the whole picture besides" if choice.whole else ""
         cells = f"the cells of a {rows}x{columns} grid"
         boxes = {"detected": own, "given": "those given", "grid": cells, "given-or-grid": f"those given, else {cells}"}
         return [self.loaded.note, f"boxes: {boxes[self.boxes]}"]
@@ -121,6 +125,8 @@ class TorchvisionExtractor(Extractor):
     def provenance(self) -> dict[str, Any]:
         """Name, parameters, hash of the weights, class and attribute names, versions."""
         shown = {key: value for key, value in self._parameters.items() if key not in HIDDEN}
+        if not self.choice.whole:
+            del shown["whole"]  # stores that were begun without the parameter go on
         labels = {} if self.boxes != "detected" else self.loaded.labels.provenance()
         return {
             "extractor": "torchvision",

@@ -38,6 +38,7 @@ class Choice:
         most: most detections.
         apart: overlap above which the less certain of two boxes goes whatever their classes; 1 for no such rule.
         weaker: fill up with the best of the others where there are fewer than ``least``.
+        whole: the whole picture is one more region, after the others.
     """
 
     confidence: float
@@ -45,6 +46,7 @@ class Choice:
     most: int
     apart: float = 1.0
     weaker: bool = True
+    whole: bool = False
 
 
 def select(found: Found, choice: Choice, cells: Tensor | None, size: tuple[int, int]) -> Found:
@@ -65,7 +67,7 @@ def select(found: Found, choice: Choice, cells: Tensor | None, size: tuple[int, 
     kept = found.rows(torch.arange(min(wanted, choice.most, len(found.scores))))
     if strong < choice.least and cells is not None:
         kept = _with(kept, cells)
-    if not len(kept.scores):
+    if choice.whole or not len(kept.scores):
         height, width = size
         kept = _with(kept, kept.boxes.new_tensor([[0.0, 0.0, width, height]]))
     return kept

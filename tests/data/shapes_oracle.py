@@ -67,8 +67,13 @@ def read_lines(path: str) -> list[dict]:
 
 
 def things(path: str) -> dict[str, list[Thing]]:
+    """File name to objects, out of a COCO instances file of the small world."""
+    return things_of(small_world() / path)
+
+
+def things_of(path: Path) -> dict[str, list[Thing]]:
     """File name to objects, out of a COCO instances file."""
-    document = read(path)
+    document = json.loads(path.read_text())
     kinds = {row["id"]: row["name"] for row in document["categories"]}
     words = {row["id"]: (row["supercategory"], row["name"]) for row in document["attribute_categories"]}
     names = {row["id"]: row["file_name"] for row in document["images"]}

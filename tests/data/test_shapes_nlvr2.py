@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
+from dataclasses import replace
 from random import Random
 
 import pytest
-from shapes_oracle import SMALL, Thing, judge, matching, read_lines, small_world, things
+from shapes_oracle import SMALL, Thing, judge, matching, read_lines, small_world, things, things_of
 
-from vlcli.data.shapes import STATEMENTS
+from vlcli.data.readers.nlvr2 import NLVR2
+from vlcli.data.shapes import STATEMENTS, ShapesConfig, make_shapes
+from vlcli.data.shapes.config import KINDS, PALETTE
 from vlcli.data.shapes.statements import cell
+from vlcli.errors import DataError
+from vlcli.progress import Silent
 
 SPLITS = ("train", "dev", "test1")
 
@@ -91,6 +97,64 @@ def one_picture_accuracy(kind, side):
     for text, seen, label in examples(kind, cells=250):
         facts[fact(kind, text, seen[side], side)][label] += 1
     return sum(max(labels.values()) for labels in facts.values()) / sum(map(Counter.total, facts.values()))
+
+
+POOLED = ShapesConfig(
+    parts=("nlvr2",),
+    colours=("red", "green", "blue"),
+    kinds=("circle", "square", "triangle"),
+    objects=(2, 4),
+    nlvr2_train=1200,
+    nlvr2_dev=64,
+    nlvr2_test=64,
+    nlvr2_pool=400,
+    statements=(*STATEMENTS, "count", "more"),
+)
+
+
+@pytest.fixture(scope="module")
+def pooled(tmp_path_factory):
+    root = tmp_path_factory.mktemp("pooled") / "world"
+    counts = make_shapes(root, POOLED, Silent())
+    assert counts["nlvr2 pictures"] == 400 + 64 + 64
+    return root
+
+
+def test_statements_over_a_pool_are_true_and_balanced(pooled):
+    rows = [json.loads(line) for line in (pooled / "nlvr2/train.json").read_text().splitlines()]
+    found = things_of(pooled / "nlvr2/instances_train.json")
+    assert len(found) == 400
+    balance = Counter()
+    for row in rows:
+        pictures = {side: found[row[f"{side}_url"].removeprefix("images/")] for side in ("left", "right")}
+        assert judge(row["sentence"], pictures) == (row["label"] == "True"), row["identifier"]
+        assert row["left_url"] == f"images/train/pool/{row['img0']}.png"
+        balance[row["sentence"]] += 1 if row["label"] == "True" else -1
+    assert set(balance.values()) == {0}
+
+
+def test_kinds_named_twice_are_more_of_training_alone(pooled):
+    kinds = {
+        split: Counter(json.loads(line)["kind"] for line in (pooled / f"nlvr2/{split}.json").read_text().splitlines())
+        for split in SPLITS
+    }
+    assert kinds["train"]["count"] == kinds["train"]["more"] == 2 * kinds["train"]["both"]
+    assert len(set(kinds["dev"].values())) == len(set(kinds["test1"].values())) == 1
+
+
+def test_the_reader_finds_pooled_pictures(pooled):
+    examples = NLVR2(pooled, split="train").examples()
+    names = {path.stem for path in (pooled / "nlvr2/images/train/pool").iterdir()}
+    assert len(examples) == 1200
+    assert {image for example in examples for image in example.images} <= names
+
+
+def test_a_pool_without_the_pictures_asked_for_says_so(tmp_path):
+    small = replace(POOLED, nlvr2_pool=100, statements=("relation",), colours=(*PALETTE,), kinds=(*KINDS,))
+    with pytest.raises(DataError, match="pool of pictures is too small") as error:
+        make_shapes(tmp_path / "world", small, Silent())
+    assert "nlvr2_pool" in error.value.hint
+    assert list(tmp_path.iterdir()) == []
 
 
 NOUN = r"(?:small |large )?(?:(?:red|green|blue|yellow|purple) )?(?:circle|square|triangle|star|shape)(?:e?s)?"

@@ -17,7 +17,7 @@ from shapes_oracle import SMALL, matching, read, read_lines, related, small_worl
 from vlcli.data.shapes import make_shapes
 from vlcli.data.shapes.coco import shared_pictures
 from vlcli.data.shapes.folders import _related
-from vlcli.data.shapes.questions import balanced
+from vlcli.data.shapes.questions import balanced, questions
 from vlcli.data.shapes.world import RELATIONS
 from vlcli.errors import UsageError
 from vlcli.progress import Silent
@@ -69,6 +69,27 @@ def test_questions_are_of_the_types_asked_for():
     assert types["count"] == 2 * round(5 * len(train) / 3)
     assert types["relVerify"] > types["count"]
     assert all(one.question.text == two.question.text for one, two in pairs)
+
+
+def test_questions_of_position_name_the_half_that_a_shape_stands_in():
+    config = replace(SMALL, images=200, questions=10, question_types=("positionChoose", "positionVerify"))
+    train = shared_pictures(config)["train"]
+    asked = [one for pair in balanced(train, Random(0), config) for one in pair]
+    assert {one.question.types[0] for one in asked} == {"positionChoose", "positionVerify"}
+    for one in asked:
+        scene, [index] = train[one.picture].scene, one.question.objects
+        shape = scene.shapes[index]
+        halves = {"left" if shape.x < scene.side / 2 else "right", "top" if shape.y < scene.side / 2 else "bottom"}
+        if one.question.types[0] == "positionChoose":
+            assert one.question.answer in halves
+        else:
+            assert one.question.answer == ("yes" if one.question.text.rstrip("?").split()[-1] in halves else "no")
+
+
+def test_questions_of_position_are_asked_only_where_they_are_wanted():
+    train = shared_pictures(SMALL)["train"]
+    kinds = {question.types[0] for picture in train for question in questions(picture.scene, SMALL)}
+    assert not kinds & {"positionChoose", "positionVerify", "relChooser"}
 
 
 def test_vqa_language_alone_is_weak():

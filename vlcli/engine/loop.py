@@ -34,6 +34,7 @@ from vlcli.recipe.schema import Training
 
 __all__ = ["Evaluate", "Loop", "Outcome", "Plan", "Score"]
 
+SHOWN = ("accuracy", "score")  # metrics of objectives that the progress line shows beside the loss
 SAVE_SECONDS = 300.0
 """Without ``save_every``, a checkpoint is written at each epoch's end and when this long has passed."""
 
@@ -270,7 +271,8 @@ class Loop:
         done = self.at.step >= self.plan.steps
         if self.at.step % self.config.log_every == 0 or done:
             self._log(epoch_ended)
-        shown = {name: self.last[name] for name in ("loss", "lr") if name in self.last}
+        learnt = [name for name in self.last if name.rpartition("/")[2] in SHOWN]
+        shown = {name: self.last[name] for name in ("loss", *learnt, "lr") if name in self.last}
         self._bar.advance(1, **shown)
         self._close_step(epoch_ended)
 

@@ -306,6 +306,15 @@ def chosen_plainly(scores, labels, boxes, choice, cells):
     return kept, len(strong) < choice.least and cells is not None
 
 
+def test_the_whole_picture_may_stand_beside_the_detections():
+    found = Found(torch.tensor([[1.0, 2, 9, 9], [20, 20, 30, 30]]), torch.tensor([0, 1]), torch.tensor([0.9, 0.1]))
+    kept = select(found, Choice(0.5, 0, 5, weaker=False, whole=True), None, (60, 70))
+    assert kept.boxes.tolist() == [[1, 2, 9, 9], [0, 0, 70, 60]]
+    assert kept.labels.tolist() == [0, -1]
+    nothing = select(found.rows(torch.arange(0)), Choice(0.5, 0, 5, whole=True), None, (60, 70))
+    assert nothing.boxes.tolist() == [[0, 0, 70, 60]]  # once, not twice
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31), st.integers(0, 8), st.integers(0, 4), st.integers(1, 6), st.booleans(), st.booleans())
 def test_the_rule_of_selection(seed, count, least, most, weaker, gridded):
