@@ -210,7 +210,7 @@ class Loaded:
             objective: what embeds.
             options: ``store``, ``batch_size``, ``workers``, ``progress`` of :func:`vlcli.tools.search.make_index`.
         """
-        key = {"weights": fingerprint(self.learner, objective), "objective": objective}
+        key: dict[str, Any] = {"weights": fingerprint(self.learner, objective), "objective": objective}
         key |= {"transform": self.transform_spec, "features": self.features.where if self.features else None}
 
         def read(path: Path) -> ImageSample:

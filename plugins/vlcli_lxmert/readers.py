@@ -195,10 +195,9 @@ class LxmertSources(Grouped):
 
     def data(self) -> dict[str, list[Datum]]:
         """The images of each chosen split; splits that the data do not have are empty."""
-        options = {"minival_file": self.minival, "image_data": self.image_data}
         sources = find_sources(self.root, self.sources)
         refuse_tests(sources)
-        made = aggregate(sources, self.root, **options)
+        made = aggregate(sources, self.root, minival_file=self.minival, image_data=self.image_data)
         return {split: list(made[split].values()) for split in self.split_names}
 
 

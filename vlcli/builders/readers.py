@@ -40,7 +40,7 @@ def open_readers(specs: Sequence[Spec | str], root: Path, progress: Progress | N
         readers.append(reader)
     if absent and not readers:
         raise DataError(
-            "None of the stage's data is there.", where=absent[0], hint="point `root` at the data: root=DATA"
+            "None of the stage's data is there.", where=str(absent[0]), hint="point `root` at the data: root=DATA"
         )
     return readers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -126,14 +126,14 @@ def assemble(context: StageContext) -> Assembly:
     learner = build_learner(plan.model_spec, plan.objectives_specs, facts, seed=context.seed)
     require_stores(stores, needs, context.name)
     for objective in learner.objectives.values():
-        objective.study(readers, tokenizer, context.folder if processes.rank() == 0 else None)  # type: ignore[operator]
+        objective.study(readers, tokenizer, context.folder if processes.rank() == 0 else None)
     report = load_sources(learner, plan.sources, plan.config.allow_unmatched)
     loads = _loads(plan.task, needs, learner)
-    facts_of_data = {"facts": facts, "missing": plan.config.missing, "seed": context.seed}
     if not needs.pixels and plan.config.transform is None:  # that of a source which read pixels
         plan.transform_spec = None
-    facts_of_data["transform"] = make_transform(plan.transform_spec, needs)
-    make = _pipelines(learner, tokenizer, stores, facts_of_data)
+    transform = make_transform(plan.transform_spec, needs)
+    shared = Shared(tokenizer, stores, facts, plan.config.missing, context.seed, transform)
+    make = _pipelines(learner, shared)
     order = {"repeats": plan.config.repeats, "curriculum": plan.config.curriculum}
     return Assembly(
         learner=learner,
@@ -337,14 +337,45 @@ def _weight_file(path: Path) -> Path:
     return found[0]
 
 
-def _pipelines(learner: Learner, tokenizer: Any, stores: Stores, facts: dict[str, Any]) -> Callable[..., Pipeline]:
-    """Makes the data of some readers, corrupted as the objectives ask unless told not to."""
-    corruptions = [found for name in learner.objectives for found in corruptions_of(learner, name, facts["facts"])]
+@dataclass(frozen=True)
+class Shared:
+    """What the training and the validation data of a stage have in common.
+
+    Attributes:
+        tokenizer: of the model's texts; None where the model reads none.
+        stores: of regions and concepts.
+        facts: sizes that come from the data.
+        missing: whether an example without its features is an error or is left out.
+        seed: of the stage.
+        transform: of pixels, or None.
+    """
+
+    tokenizer: Any
+    stores: Stores
+    facts: Facts
+    missing: Literal["error", "drop"]
+    seed: int
+    transform: Transform | None
+
+
+def _pipelines(learner: Learner, shared: Shared) -> Callable[..., Pipeline]:
+    """A function that makes the data of some readers, corrupted as the objectives ask or, for validation, as read."""
+    corruptions = [found for name in learner.objectives for found in corruptions_of(learner, name, shared.facts)]
 
     def make(readers: list[Reader], corrupted: bool = True, **options: Any) -> Pipeline:
         chosen = corruptions if corrupted else []
-        sources = {"store": stores.regions, "concepts": stores.concepts}
-        return Pipeline(readers, tokenizer=tokenizer, corruptions=chosen, **sources, **facts, **options)
+        return Pipeline(
+            readers,
+            tokenizer=shared.tokenizer,
+            corruptions=chosen,
+            store=shared.stores.regions,
+            concepts=shared.stores.concepts,
+            facts=shared.facts,
+            missing=shared.missing,
+            seed=shared.seed,
+            transform=shared.transform,
+            **options,
+        )
 
     return make
 
@@ -357,7 +388,7 @@ def corruptions_of(learner: Learner, name: str, facts: Facts) -> list[Corruption
         if own:
             with torch.random.fork_rng():  # heads that are made and thrown away must not move what is drawn later
                 objective = registry.build("objectives", {**part.spec, **own}, learner.model, facts)
-        corruption = objective.corruption()  # type: ignore[operator]
+        corruption = objective.corruption()
         if corruption is not None:
             corruption.from_epoch, corruption.until_epoch = start, end
             found.append(corruption)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -17,15 +17,16 @@ ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 class PluginGroup(TyperGroup):
     """A group of commands that packages add to: ``data.aggregate`` becomes ``vlcli data aggregate``.
 
-    The names come from metadata. A command is imported when it is run, or when the help of its group is shown.
+    The names come from metadata. A command is imported when it is run, or when the help of its group is shown. Contexts
+    and commands are those of click, which new versions of typer carry inside themselves, and so have no type here.
     """
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """Built-in commands, then those of packages."""
         own = super().list_commands(ctx)
         return [*own, *(name for name in self._added() if name not in own)]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A built-in command, or one of a package."""
         own = super().get_command(ctx, cmd_name)
         return own or (_command(f"{self.name}.{cmd_name}", cmd_name) if cmd_name in self._added() else None)
@@ -37,7 +38,7 @@ class PluginGroup(TyperGroup):
         return [name.removeprefix(prefix) for name in names("commands") if name.startswith(prefix)]
 
 
-def _command(name: str, word: str) -> click.Command:
+def _command(name: str, word: str) -> Any:
     """A registered function as a command; a broken one ends in its cause when it is run."""
     from vlcli.registry import load
 

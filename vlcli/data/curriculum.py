@@ -85,12 +85,12 @@ def _easy(step: Step, example: Example, regions: Callable[[str], int] | None, kn
 
 
 def _nothing(step: Step, examples: Sequence[Example]) -> DataError:
-    asked = {"words": step.words, "regions": step.regions, **step.targets}
+    asked: dict[str, Any] = {"words": step.words, "regions": step.regions, **step.targets}
     shortest = min((len(example.text.split()) for example in examples if example.text), default=0)
     return DataError(
         f"No example is easy enough for the curriculum before epoch {step.until_epoch}.",
         where="curriculum",
-        got=", ".join(f"{name}: {value}" for name, value in asked.items() if value not in (None, {})),
+        got=", ".join(f"{name}: {value}" for name, value in asked.items() if value is not None and value != {}),
         expected=f"a bound that some examples meet; the shortest sentence has {shortest} words",
         hint="raise `words` or `regions`, or name other `targets`",
     )

@@ -63,7 +63,7 @@ class Loader:
         self._epoch, self._unreadable, self.busy = _Epoch(), unreadable, False
         self._source: Any = DataLoader(
             data,  # type: ignore[arg-type]
-            batch_sampler=self._epoch,  # type: ignore[arg-type]
+            batch_sampler=self._epoch,
             num_workers=workers,
             collate_fn=_only,
             pin_memory=torch.cuda.is_available(),

@@ -101,7 +101,7 @@ class _Reader:
             self._build(name)
 
     def _build(self, name: str) -> None:
-        builders = {
+        builders: dict[str, Callable[[], object]] = {
             "LIST": lambda: self.stack.append(self._marked()),
             "TUPLE": lambda: self.stack.append(tuple(self._marked())),
             "DICT": lambda: self.stack.append(_pairs(self._marked())),
@@ -135,7 +135,7 @@ class _Reader:
         return values
 
     def _marked(self) -> list[Any]:
-        values = []
+        values: list[Any] = []
         while True:
             value = self.stack.pop()
             if value is _MARK:

@@ -91,7 +91,7 @@ class _Ready(ISeedSequence):
 
 def made(state: NDArray[np.uint64]) -> Generator:
     """The generator of one row of :func:`seed_states`."""
-    return Generator(PCG64(_Ready(state)))
+    return Generator(PCG64(_Ready(state)))  # type: ignore[arg-type]  # numpy reads the state of any ISeedSequence
 
 
 def first_below(state: NDArray[np.uint64], bound: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import timm
 import torch
@@ -57,6 +57,9 @@ class RegionBackbone(nn.Module):
         UsageError: it has no such head or layout.
     """
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(
         self,
         *,
@@ -72,7 +75,8 @@ class RegionBackbone(nn.Module):
         self.kind = _kind(arch)
         self._check_options()
         self.fixed_size = self.own_size = 0
-        self.body, self.dim, self.stride = self._build()
+        body, self.dim, self.stride = self._build()
+        self.body: Any = body  # of torchvision or timm, which have no types
         mean, std = _normalisation(self.kind, layout, self.body)
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
@@ -84,11 +88,11 @@ class RegionBackbone(nn.Module):
         if self.kind != "timm" and self.head == "final":
             raise UsageError(f"{self.arch} has no head final", expected="a timm model for it, else c5")
 
-    def _build(self) -> tuple[nn.Module, int, int]:
+    def _build(self) -> tuple[Any, int, int]:
         if self.kind == "tiny":
             return tiny_conv(), TINY_WIDTHS[-1], 8
         if self.kind == "resnet":
-            body = resnet(self.arch, self.layout)
+            body: Any = resnet(self.arch, self.layout)
             return body, _out_channels(body.layer4), 16 if self.head == "c4-res5" else 32
         with _in_words(self.arch):
             body, self.fixed_size = _timm(self.arch)
@@ -211,23 +215,25 @@ def resnet(arch: str, layout: str) -> nn.Module:
 
 def stride_in_1x1(body: nn.Module) -> None:
     """Move the stride of every bottleneck from its 3x3 to its first 1x1 convolution (the original, Caffe layout)."""
-    for block in body.modules():
+    blocks: list[Any] = list(body.modules())
+    for block in blocks:
         if hasattr(block, "conv3") and hasattr(block, "downsample"):
             block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride
 
 
-def resnet_stages(body: nn.Module, x: Tensor, last: bool = True) -> Tensor:
+def resnet_stages(body: Any, x: Tensor, last: bool = True) -> Tensor:
     """A torchvision ResNet's map after its last stage (stride 32), or before it (stride 16)."""
     x = body.maxpool(body.relu(body.bn1(body.conv1(x))))
-    x = body.layer3(body.layer2(body.layer1(x)))
-    return body.layer4(x) if last else x
+    before: Tensor = body.layer3(body.layer2(body.layer1(x)))
+    after: Tensor = body.layer4(before) if last else before
+    return after
 
 
-def _out_channels(stage: nn.Module) -> int:
+def _out_channels(stage: Any) -> int:
     return next(m.num_features for m in reversed(list(stage[-1].children())) if isinstance(m, nn.BatchNorm2d))
 
 
-def _timm(arch: str) -> tuple[nn.Module, int]:
+def _timm(arch: str) -> tuple[Any, int]:
     """A timm model and the side it insists on (0: any)."""
     try:
         return timm.create_model(arch, pretrained=False, num_classes=0, dynamic_img_size=True), 0
@@ -261,13 +267,13 @@ def _probe(body: nn.Module, side: int, head: str) -> tuple[int, int]:
     return int(shape[1]), side // int(shape[-1])
 
 
-def _last_map(body: nn.Module, x: Tensor, head: str = "c5") -> Tensor:
+def _last_map(body: Any, x: Tensor, head: str = "c5") -> Tensor:
     if head == "c5" and hasattr(body, "forward_intermediates"):
-        out: Tensor = body.forward_intermediates(x, indices=1, norm=True, output_fmt="NCHW", intermediates_only=True)[
-            -1
-        ]
-        return out
-    maps = body.forward_features(x)
+        layers: list[Tensor] = body.forward_intermediates(
+            x, indices=1, norm=True, output_fmt="NCHW", intermediates_only=True
+        )
+        return layers[-1]
+    maps: Tensor = body.forward_features(x)
     if maps.ndim != 4:
         raise ComponentError(f"{type(body).__name__} gives no feature map", got=f"shape {tuple(maps.shape)}")
     # Some models (Swin) keep the channels last.
@@ -275,7 +281,7 @@ def _last_map(body: nn.Module, x: Tensor, head: str = "c5") -> Tensor:
     return out
 
 
-def _normalisation(kind: str, layout: str, body: nn.Module) -> tuple[Sequence[float], Sequence[float]]:
+def _normalisation(kind: str, layout: str, body: Any) -> tuple[Sequence[float], Sequence[float]]:
     """Mean and deviation of RGB in 0..255."""
     if kind == "tiny":
         return (127.5,) * 3, (127.5,) * 3

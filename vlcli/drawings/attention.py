@@ -64,7 +64,8 @@ class Attention(Drawing):
         """One sheet a picture: ``attention-1.png`` ..."""
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.count)
-        album, made = Album(runner.data), []
+        album = Album(runner.data)
+        made: list[Path] = []
         with evaluating(runner.learner), torch.no_grad(), scene.progress.task("draw", self.count, "ex") as bar:
             for code in range(min(self.count, runner.data.total)):
                 batch = runner.data.batch([code]).to(scene.device)

@@ -60,7 +60,8 @@ class GradCam(Drawing):
         """One sheet an example: ``grad-cam-1.png`` ..."""
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.count)
-        album, made = Album(runner.data), []
+        album = Album(runner.data)
+        made: list[Path] = []
         chosen = range(min(self.count, runner.data.total))
         with evaluating(runner.learner), scene.progress.task("draw", len(chosen), "ex") as bar:
             for code in chosen:

@@ -109,9 +109,10 @@ def import_features(
     _check_source(kind, source)
     provenance = _provenance(kind, source, options, ids, clip)
     name = kind.set if set is None else set
-    made = {"set": name, "dtype": dtype, "compression": compression, "resume": resume, "background": True}
     report = ImportReport(out, name)
-    with FeatureWriter(out, provenance, **made) as writer:
+    with FeatureWriter(
+        out, provenance, set=name, dtype=dtype, compression=compression, resume=resume, background=True
+    ) as writer:
         run = _Run(writer, report, ids, clip, skip_bad)
         with progress.task(f"importing {kind.name}", kind.count(source), "image") as task:
             run.read(kind.entries(source, options), task)

@@ -72,8 +72,14 @@ class BoxList:
 
     def rows(self, index: np.ndarray) -> BoxList:
         """The boxes at ``index``, in that order."""
-        names = ("boxes", "scores", "classes", "attributes", "box_ids")
-        return replace(self, **{name: None if (v := getattr(self, name)) is None else v[index] for name in names})
+        return replace(
+            self,
+            boxes=self.boxes[index],
+            scores=None if self.scores is None else self.scores[index],
+            classes=None if self.classes is None else self.classes[index],
+            attributes=None if self.attributes is None else self.attributes[index],
+            box_ids=None if self.box_ids is None else self.box_ids[index],
+        )
 
     def top(self, limit: int | None) -> BoxList:
         """The ``limit`` most confident boxes, best first; in file order where there are no scores."""
@@ -185,14 +191,16 @@ def _from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
         if notes := rows.get(image["id"]):
             size = (image["height"], image["width"]) if "height" in image else None
             name = image_id(image.get("file_name", str(image["id"])))
-            _put(result, name, replace(_annotated(notes, size), **_looks(notes, index)))
+            _put(result, name, _with_looks(_annotated(notes, size), notes, index))
     categories = {row["id"]: str(row.get("name", row["id"])) for row in content.get("categories", [])}
     return BoxFile(result, categories, tuple(names))
 
 
-def _looks(notes: list[dict[str, Any]], index: Index | None) -> dict[str, np.ndarray]:
-    """The attribute of each annotation that lists several ids, as one number."""
-    return {} if index is None else {"attributes": np.array([index(n.get("attributes", [])) for n in notes], np.int64)}
+def _with_looks(boxes: BoxList, notes: list[dict[str, Any]], index: Index | None) -> BoxList:
+    """``boxes`` with the attribute of each annotation that lists several ids, as one number."""
+    if index is None:
+        return boxes
+    return replace(boxes, attributes=np.array([index(note.get("attributes", [])) for note in notes], np.int64))
 
 
 def attribute_product(categories: list[dict[str, Any]]) -> tuple[Index | None, list[str]]:

@@ -64,7 +64,7 @@ def members(shard: Path) -> Iterator[Member]:
                     if info.offset_data + info.size > total:
                         raise BadShardError(f"it is cut off within {info.name!r}")
                     yield Member(info.name.removeprefix("./"), info.offset_data, info.size)
-                archive.members = []  # only the places are needed, and not twice
+                archive.members = []  # type: ignore[attr-defined]  # only the places are needed, and not twice
             end = archive.offset
     except tarfile.TarError as error:
         raise BadShardError(_reason(shard, error)) from None

@@ -72,9 +72,10 @@ def _drawable(box: NDArray[np.float32], size: tuple[int, int]) -> tuple[float, f
     return left, top, max(right, left), max(bottom, top)
 
 
-def _write(
-    pen: ImageDraw.ImageDraw, corner: tuple[float, float], text: str, colour: str, font: ImageFont.FreeTypeFont
-) -> None:
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+
+def _write(pen: ImageDraw.ImageDraw, corner: tuple[float, float], text: str, colour: str, font: Font) -> None:
     place = pen.textbbox(corner, text, font=font)
     pen.rectangle(place, fill=colour)
     pen.text(corner, text, fill="white", font=font)

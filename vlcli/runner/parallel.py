@@ -169,7 +169,7 @@ def _failure(step: Step, code: int, record: Record | None, told: str) -> VlcliEr
     else:
         error = _KINDS.get(code, VlcliError)(what)
     if code == RecipeError.exit_code:
-        error.exit_code = code  # type: ignore[misc]
+        error.exit_code = code
     return error
 
 

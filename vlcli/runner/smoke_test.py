@@ -63,8 +63,7 @@ def smoke_test(context: StageContext) -> list[Problem]:
         return [replace(problem, key=_inside(place, problem.key)) for problem in error.problems]
     except VlcliError as error:
         what = error.what if not error.where else f"{error.what} ({error.where})"
-        facts_of_error = {"got": error.got, "expected": error.expected, "hint": error.hint, "code": error.exit_code}
-        return [Problem(place, what, **facts_of_error)]
+        return [Problem(place, what, got=error.got, expected=error.expected, hint=error.hint, code=error.exit_code)]
     except Exception as error:
         return [_unforeseen(context, place, error)]
     return []
@@ -119,7 +118,8 @@ def _facts(context: StageContext, task: Task | None, objectives: list[Spec], rea
     facts = Facts(text_length=text.length, regions=REGIONS, region_dim=16, region_classes=5, region_attributes=4)
     facts = replace(facts, concepts=("red", "circle", "left"))
     chosen = task is not None or any(registry.load("objectives", spec["name"]).usual_answers for spec in objectives)
-    return replace(facts, answers=answers if chosen else (), **_tokenizer().facts())
+    of_words: dict[str, Any] = _tokenizer().facts()
+    return replace(facts, answers=answers if chosen else (), **of_words)
 
 
 def _labels(config: Training, task: Task | None, reader: Reader | None) -> tuple[str, ...] | None:
@@ -132,7 +132,7 @@ def _labels(config: Training, task: Task | None, reader: Reader | None) -> tuple
 def _refuse_wordless(learner: Learner, reader: Reader | None) -> None:
     """Refuse data where an objective reads sentences and an example has none."""
     asked = [objective.requires or {"text"} for objective in learner.objectives.values()]
-    reads = learner.model.needs().text and any(READ_WORDS & set(one) for one in asked)  # type: ignore[arg-type]
+    reads = learner.model.needs().text and any(READ_WORDS & set(one) for one in asked)
     examples = [] if reader is None or not reads else reader.examples()
     lacking = [number for number, example in enumerate(examples) if example.text is None]
     if reader is not None and lacking:
@@ -167,7 +167,7 @@ def _step(
     learner = build_learner(model, objectives, facts)
     needs = learner.model.needs()
     needs = needs if task is None else task.needs(needs, True)
-    made = (objective.corruption() for objective in learner.objectives.values())  # type: ignore[operator]
+    made = (objective.corruption() for objective in learner.objectives.values())
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         pictures = max((int(as_spec(spec).get("images", 1)) for spec in objectives), default=1)
@@ -190,7 +190,7 @@ def _step(
         )
         batch = next(iter(data.loader(len(examples), shuffle=False)))
         for objective in learner.objectives.values():
-            objective.study([reader], data.tokenizer, None)  # type: ignore[operator]
+            objective.study([reader], data.tokenizer, None)
     epoch = max(part.options.from_epoch for part in learner.parts.values())
     total = learner.train()(batch, epoch=epoch).total
     if not total.requires_grad:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -53,7 +54,7 @@ class StageScene:
         assert isinstance(context.config, Draw)
         self.context, self.config = context, context.config
         self.folder, self.root, self.progress = context.folder, context.root, context.progress
-        self.sources = dict(zip(self.config.source, context.sources(), strict=True))
+        self.sources: Mapping[str, Path] = dict(zip(self.config.source, context.sources(), strict=True))
         self.device = resolve_device(context.device)
         self._bundles: dict[str, Bundle] = {}
 

@@ -81,8 +81,15 @@ def _evaluator(parts: Assembly, config: Training, context: StageContext, progres
         return None
 
     def evaluate(autocast: Autocast, epoch: int) -> Score:
-        options = {"batch_size": config.batch_size, "workers": config.workers, "autocast": autocast}
-        runner = TaskRunner(parts.learner, parts.validation, progress=progress, label="validate", **options)
+        runner = TaskRunner(
+            parts.learner,
+            parts.validation,
+            progress=progress,
+            label="validate",
+            batch_size=config.batch_size,
+            workers=config.workers,
+            autocast=autocast,
+        )
         if parts.task is not None:
             metrics = score_task(parts.task, runner)
             return Score(metrics, _value(parts.task.metric, metrics, epoch, progress))

@@ -80,9 +80,11 @@ def recipe_table(layout: TableOptions, outcomes: Sequence[Outcome]) -> Table:
     values: list[tuple[str, list[float | Interval | None]]] = [
         (label, [metrics.get(name) for name in names]) for label, metrics in rows.items()
     ]
-    beside = {label: baselines(names, metrics) for label, metrics in rows.items()}
+    beside: dict[str, dict[str, float | Interval]] = {
+        label: dict(baselines(names, metrics)) for label, metrics in rows.items()
+    }
     chance = {label for label, metrics in rows.items() if by_chance(metrics)}
-    return Table(layout.title, ["", *names], values, dict(beside), chance)
+    return Table(layout.title, ["", *names], values, beside, chance)
 
 
 def labelled(layout: TableOptions | None, outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:

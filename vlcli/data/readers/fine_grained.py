@@ -77,8 +77,8 @@ class StanfordCars(Reader):
         """Each picture's file and its class, counted from 0."""
         file = self._annotations(split)
         if file.suffix == ".csv":
-            for name, number in _csv_rows(file):
-                yield self._picture(split, name), number - 1
+            for name, row_number in _csv_rows(file):
+                yield self._picture(split, name), row_number - 1
             return
         for row in _matrix(file, "annotations"):
             label = getattr(row, "class", None)

@@ -71,7 +71,7 @@ class Karpathy(Reader):
 
     def _of_image(self, row: dict[str, Any], where: str) -> list[Example]:
         image = self._picture(row, where)
-        found = []
+        found: list[Example] = []
         for sentence in value(row, "sentences", list, where):
             key = str(sentence.get("sentid", f"{image}#{len(found)}"))
             found.append(Example(key, value(sentence, "raw", str, where).strip(), [image], text_key=key))

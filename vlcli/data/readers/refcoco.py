@@ -133,7 +133,8 @@ class RefCOCO(Reader):
 
     def _annotated(self) -> dict[str, BoxList]:
         """All annotated boxes of every picture, with their ids."""
-        images, rows = self._pictures(), {}
+        images = self._pictures()
+        rows: dict[int, list[dict[str, Any]]] = {}
         kinds = {kind: place for place, kind in enumerate(sorted(self._kinds()))}
         for note in self._content()["annotations"]:
             rows.setdefault(int(note["image_id"]), []).append(note)
