@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from vlcli.version import __version__
 
 if TYPE_CHECKING:
     from vlcli.api import Loaded, load, model

@@ -76,7 +76,7 @@ def test_bundles_keep_how_sentences_are_read_and_old_ones_read_as_before(tmp_pat
     file.write_text(json.dumps(config))
     assert load_bundle(folder).tokenizer.encode("A circle.").raw == "a circle"
     stage = context(tmp_path / "next", tmp_path, {"old": folder}, kind="finetune", task="nlvr2", **{"from": "old"})
-    text = choose(stage).text
+    text = choose(stage).resolved.text
     assert (text.prepare, text.end, text.length) == ("albef-caption", "none", 10)
 
 

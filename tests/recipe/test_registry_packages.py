@@ -54,7 +54,7 @@ def test_a_fault_of_a_plugins_own_is_not_swallowed(monkeypatch):
     import pytest
 
     from vlcli.errors import ComponentError
-    from vlcli.recipe import keys
+    from vlcli.recipe.resolve import resolve
     from vlcli.recipe.schema import Finetune, Recipe
     from vlcli.tasks.base import Task
 
@@ -67,7 +67,7 @@ def test_a_fault_of_a_plugins_own_is_not_swallowed(monkeypatch):
 
     def specs(task):
         stage = Finetune.model_validate({"kind": "finetune", "task": task, "steps": 1})
-        return keys._task_specs(Recipe.model_validate({"schema": 1, "stages": {"one": stage}}), stage)
+        return resolve(Recipe.model_validate({"schema": 1, "stages": {"one": stage}}), stage).data
 
     assert specs("quiet") == []
     with pytest.raises(ComponentError, match="The task 'faulty' fails with an error of its own") as caught:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import open_readers
@@ -13,24 +13,21 @@ from vlcli.registry import Spec
 from vlcli.tasks.base import Task
 from vlcli.tasks.captioning import Captioning
 
-if TYPE_CHECKING:
-    from vlcli.builders.training import Plan
-
 SAYING = ("scst",)
 """Objectives by which a model learns to say sentences."""
 
 
-def make_tokenizer(context: StageContext, plan: Plan) -> Any:
+def make_tokenizer(context: StageContext, text: TextOptions, bundle: Bundle | None) -> Any:
     """A source's tokenizer unless the stage asks for another; else trained, or loaded from where the recipe says."""
-    if plan.bundle is not None and plan.bundle.tokenizer is not None and plan.config.text is None:
-        return plan.bundle.tokenizer
-    return _vocabulary(context, plan).reading(plan.text.model_dump())
+    if bundle is not None and bundle.tokenizer is not None and getattr(context.config, "text", None) is None:
+        return bundle.tokenizer
+    return _vocabulary(context, text).reading(text.model_dump())
 
 
-def _vocabulary(context: StageContext, plan: Plan) -> Any:
+def _vocabulary(context: StageContext, text: TextOptions) -> Any:
     from vlcli.data.vocabulary import Tokenizer
 
-    words, lowercase = plan.text.vocabulary, plan.text.lowercase
+    words, lowercase = text.vocabulary, text.lowercase
     if isinstance(words, TrainVocabulary):
         readers = open_readers(words.train, context.root)
         texts = (example.text for reader in readers for example in reader.examples() if example.text)
@@ -42,14 +39,6 @@ def _vocabulary_place(context: StageContext, words: str) -> str:
     """A path under the data root or here where there is one, else a hub name."""
     inside = context.root / words
     return str(inside) if inside.exists() else words
-
-
-def text_of(bundle: Bundle | None) -> TextOptions | None:
-    """A bundle's text options; its tokenizer stands for the vocabulary."""
-    if bundle is None or bundle.tokenizer is None:
-        return None
-    known = {key: value for key, value in bundle.text_options.items() if key in TextOptions.model_fields}
-    return TextOptions(**known)
 
 
 def refuse_endless(context: StageContext, text: TextOptions, task: Task | None, objectives: list[Spec]) -> None:

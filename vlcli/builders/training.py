@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -12,9 +12,9 @@ import torch
 from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import keep_answered, open_readers, refuse_held_out
-from vlcli.builders.resolve import choose_model, usual_data, usual_objectives
+from vlcli.builders.resolve import resolve_stage
 from vlcli.builders.stores import Stores, open_stores, require_stores
-from vlcli.builders.tokenizers import make_tokenizer, refuse_endless, text_of
+from vlcli.builders.tokenizers import make_tokenizer, refuse_endless
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Corruption
@@ -28,13 +28,12 @@ from vlcli.features import FeatureStore
 from vlcli.nn.model import Facts, Model, Needs
 from vlcli.nn.slots import build_model
 from vlcli.nn.weights import read_weights as read_foreign
-from vlcli.recipe.schema import TextOptions, Training
+from vlcli.recipe.resolve import ResolvedStage
+from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
 
 T = TypeVar("T")
-NO_WEIGHTS = ("extract", "make")
-"""Kinds of stages that ``from`` may name for their features or data, not for weights."""
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
@@ -78,31 +77,25 @@ class Assembly:
 
 @dataclass
 class Plan:
-    """A training stage's choices, before anything costs time.
+    """A training stage's choices with the sources that exist, before anything costs time.
 
     Attributes:
         config: the stage's section.
-        task: or None.
-        task_spec: or None.
+        resolved: model, task, objectives, data, text and transform.
         sources: folders or files that weights come from.
         bundle: config of the first that is a bundle.
-        model_spec: what builds the model.
-        objectives_specs: entries of the recipe, or the task's own.
-        text: how sentences become ids.
-        data_specs: data sets to train on.
-        transform_spec: how pictures become pixels, the stage's or its source's; or None.
     """
 
     config: Training
-    task: Task | None
-    task_spec: Spec | None
+    resolved: ResolvedStage
     sources: list[Path]
     bundle: Bundle | None
-    model_spec: Spec
-    objectives_specs: list[Spec]
-    text: TextOptions
-    data_specs: list[Spec] = field(default_factory=list)
-    transform_spec: Spec | None = None
+
+    @property
+    def task(self) -> Task | None:
+        """The stage's task."""
+        made: Task | None = self.resolved.built_task
+        return made
 
 
 def assemble(context: StageContext) -> Assembly:
@@ -113,27 +106,25 @@ def assemble(context: StageContext) -> Assembly:
         DataError: data, features or weights are missing or do not fit.
     """
     plan = choose(context)
-    needs = model_needs(plan)
-    if plan.config.kind == "pretrain":
-        refuse_held_out(context, plan.data_specs)
+    resolved, needs = plan.resolved, model_needs(plan)
+    if isinstance(plan.config, Pretrain):
+        refuse_held_out(context, resolved.data)
     arrange = plan.task.arrange if plan.task is not None else list
     arrange_training = plan.task.arrange_training if plan.task is not None else list
-    readers = arrange_training(open_readers(plan.data_specs, context.root, context.progress))
+    readers = arrange_training(open_readers(resolved.data, context.root, context.progress))
     validation = arrange(open_readers(plan.config.validation, context.root))
-    tokenizer = make_tokenizer(context, plan) if needs.text else None
+    tokenizer = make_tokenizer(context, resolved.text, plan.bundle) if needs.text else None
     stores = open_stores(_feature_files(context, plan), needs) if needs.regions or needs.concepts else Stores()
     facts = gather_facts(plan, readers, tokenizer, stores)
-    learner = build_learner(plan.model_spec, plan.objectives_specs, facts, seed=context.seed)
+    learner = build_learner(resolved.model or {}, resolved.objectives, facts, seed=context.seed)
     require_stores(stores, needs, context.name)
     for objective in learner.objectives.values():
         objective.study(readers, tokenizer, context.folder if processes.rank() == 0 else None)
     report = load_sources(learner, plan.sources, plan.config.allow_unmatched)
     loads = _loads(plan.task, needs, learner)
-    if not needs.pixels and plan.config.transform is None:  # that of a source which read pixels
-        plan.transform_spec = None
-    transform = make_transform(plan.transform_spec, needs)
-    shared = Shared(tokenizer, stores, facts, plan.config.missing, context.seed, transform)
-    make = _pipelines(learner, shared)
+    transform = transform_of(resolved, needs)
+    made = make_transform(transform, needs)
+    make = _pipelines(learner, Shared(tokenizer, stores, facts, plan.config.missing, context.seed, made))
     order = {"repeats": plan.config.repeats, "curriculum": plan.config.curriculum}
     return Assembly(
         learner=learner,
@@ -142,17 +133,17 @@ def assemble(context: StageContext) -> Assembly:
         tokenizer=tokenizer,
         facts=facts,
         task=plan.task,
-        task_spec=plan.task_spec,
-        model_spec=plan.model_spec,
-        objectives_specs=plan.objectives_specs,
-        text=plan.text,
-        transform_spec=plan.transform_spec,
+        task_spec=resolved.task,
+        model_spec=resolved.model or {},
+        objectives_specs=resolved.objectives,
+        text=resolved.text,
+        transform_spec=transform,
         report=report,
     )
 
 
 def choose(context: StageContext) -> Plan:
-    """Resolve what the recipe leaves open.
+    """Resolve what the recipe leaves open, and find the sources.
 
     Raises:
         RecipeError: no model, no data or no objectives are named.
@@ -161,32 +152,26 @@ def choose(context: StageContext) -> Plan:
     assert isinstance(config, Training)
     sources = [path for name, path in zip(config.source, context.sources(), strict=True) if _gives(context, name, path)]
     found = next((path for path in sources if find_bundle(path) is not None), None)
-    bundle = None if found is None else read_bundle(found)
-    task_spec = config.task
-    task: Task | None = None if task_spec is None else registry.build("tasks", task_spec)
-    objectives = config.objectives or usual_objectives(task, task_spec)
-    model = choose_model(context, config, bundle)
-    data = list(config.data) or usual_data(task, task_spec)
-    text = config.text or text_of(bundle) or context.recipe.text
-    _refuse_gaps(context, model, objectives, data)
-    refuse_endless(context, text, task, objectives)
-    transform = config.transform or (None if bundle is None else bundle.transform_spec)
-    return Plan(config, task, task_spec, sources, bundle, model or {}, objectives, text, data, transform)
+    resolved = resolve_stage(context)
+    _refuse_gaps(context, resolved)
+    refuse_endless(context, resolved.text, resolved.built_task, resolved.objectives)
+    return Plan(config, resolved, sources, None if found is None else read_bundle(found))
 
 
 def _gives(context: StageContext, name: str, path: Path) -> bool:
     """Whether a source gives weights (features and data come by other ways)."""
-    return context.kinds.get(name) not in NO_WEIGHTS and path.suffix != ".h5"
+    kind = context.kinds.get(name)
+    return path.suffix != ".h5" and (kind is None or STAGES[kind].gives_weights)
 
 
-def _refuse_gaps(context: StageContext, model: Spec | None, objectives: list[Spec], data: list[Spec]) -> None:
+def _refuse_gaps(context: StageContext, resolved: ResolvedStage) -> None:
     place = f"stages.{context.name}"
     problems = []
-    if not model or "name" not in model:
+    if "name" not in (resolved.model or {}):
         problems.append(Problem(f"{place}.model", "no model is named", hint="add `model: {name: ...}` to the recipe"))
-    if not objectives:
+    if not resolved.objectives:
         problems.append(Problem(f"{place}.objectives", "nothing to train on", hint="add `objectives:` or a `task:`"))
-    if not data:
+    if not resolved.data:
         problems.append(Problem(f"{place}.data", "no data are named", hint="add `data:` (vlcli ls datasets)"))
     if problems:
         raise RecipeError(problems)
@@ -195,7 +180,7 @@ def _refuse_gaps(context: StageContext, model: Spec | None, objectives: list[Spe
 def model_needs(plan: Plan) -> Needs:
     """What the model must be fed, asked before its data are there: of one without memory."""
     facts = plan.bundle.facts if plan.bundle else Facts()
-    model: Model = without_memory(lambda: build_model(plan.model_spec, facts))
+    model: Model = without_memory(lambda: build_model(plan.resolved.model or {}, facts))
     return model.needs()
 
 
@@ -206,6 +191,12 @@ def _loads(task: Task | None, needs: Needs, learner: Learner) -> list[Needs]:
     if all(objective.text_alone for objective in learner.objectives.values()):
         needs = replace(needs, regions=False, grid=None, concepts=False, pixels=False)
     return [needs, needs]
+
+
+def transform_of(resolved: ResolvedStage, needs: Needs) -> Spec | None:
+    """The stage's transform; that of a source which read pixels is left out where the model reads none."""
+    named = getattr(resolved.stage, "transform", None) is not None
+    return resolved.transform if needs.pixels or named else None
 
 
 def make_transform(spec: Spec | None, needs: Needs) -> Transform | None:
@@ -240,7 +231,7 @@ def _feature_files(context: StageContext, plan: Plan) -> list[Path]:
 def gather_facts(plan: Plan, readers: list[Reader], tokenizer: Any, stores: Stores) -> Facts:
     """The sizes that the data decide; what they leave open comes from the source, else from :class:`Facts`."""
     store = stores.regions
-    facts = replace(plan.bundle.facts if plan.bundle else Facts(), text_length=plan.text.length)
+    facts = replace(plan.bundle.facts if plan.bundle else Facts(), text_length=plan.resolved.text.length)
     if tokenizer is not None:
         facts = replace(facts, **tokenizer.facts())
     if store is not None:
@@ -262,7 +253,7 @@ def gather_facts(plan: Plan, readers: list[Reader], tokenizer: Any, stores: Stor
 def _answers(plan: Plan, readers: list[Reader]) -> tuple[str, ...]:
     """The answer strings: the task's, else those of the first objective that has any."""
     found = tuple(plan.task.labels(readers)) if plan.task is not None else ()
-    for spec in plan.objectives_specs:
+    for spec in plan.resolved.objectives:
         found = found or tuple(registry.load("objectives", spec["name"]).labels(spec, readers))
     return found
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import typer
 
-from vlcli import __version__
 from vlcli.cli import ask, count, data, doctor, draw, evaluate, features, listing, run, runs, search, trust, validate
 from vlcli.stopping import end_with
+from vlcli.version import __version__
 
 app = typer.Typer(
     name="vlcli",

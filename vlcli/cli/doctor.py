@@ -92,7 +92,7 @@ def doctor(
 
 
 def _python() -> Iterator[Finding]:
-    from vlcli import __version__
+    from vlcli.version import __version__
 
     state = "ok" if sys.version_info >= (3, 11) else "wrong"
     yield Finding("python", state, f"{sys.version.split()[0]} at {sys.executable}", "Python 3.11 or newer is needed")

@@ -11,8 +11,8 @@ import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.cli.request import Order, requested
-from vlcli.cli.run import plan_options, run_one
+from vlcli.cli.request import Order, plan_options, requested
+from vlcli.cli.run import run_one
 
 
 @guarded

@@ -1,4 +1,4 @@
-"""The options that every verb which runs stages has, declared once."""
+"""The options that every verb which runs stages has, declared once; the recipe and the plan they ask for."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from vlcli.cli import options as o
+
+if TYPE_CHECKING:
+    from vlcli.recipe.plan import Options
+    from vlcli.recipe.resolved import Resolved
 
 
 @dataclass(frozen=True)
@@ -62,3 +66,38 @@ def _parameters() -> list[inspect.Parameter]:
     hints = get_type_hints(Request, include_extras=True)
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return [inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name]) for f in fields(Request)]
+
+
+def resolve(reference: str, overrides: list[str], request: Order, verb: str | None = None) -> Resolved:
+    """The recipe that a request means."""
+    from vlcli.recipe.load import load
+
+    words = [*overrides, *([f"seed={request.seed}"] if request.seed is not None else [])]
+    return load(
+        reference,
+        words,
+        verb=verb,
+        only=request.only,
+        trust=request.trust,
+        deep=not (request.dry_run or request.worker),
+    )
+
+
+def plan_options(request: Order) -> Options:
+    """A request as the planner takes it."""
+    from vlcli.recipe.plan import Options
+
+    return Options(
+        output=request.output,
+        folder=request.folder,
+        only=request.only,
+        first=request.first,
+        until=request.until,
+        kind=request.kind,
+        force=request.force,
+        resume=request.resume,
+        device=request.device,
+        jobs=1 if request.worker else request.jobs,
+        plugins=tuple(request.plugin or ()),
+        check=not request.worker,
+    )

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import end_with_parent, guarded
-from vlcli.cli.request import Order, requested
-
-if TYPE_CHECKING:
-    from vlcli.recipe.load import Resolved
-    from vlcli.recipe.plan import Options
+from vlcli.cli.request import Order, plan_options, requested, resolve
 
 QUICKSTART = "quickstart"
 
@@ -88,41 +84,6 @@ def run_kind(kind: str, recipe: str, words: list[str] | None, request: Order) ->
             hint=f"name the recipe so: vlcli {kind} --recipe {names[0]}",
         )
     run_one(recipe, overrides, replace(request, kind=None if request.only else kind), verb=kind)
-
-
-def resolve(reference: str, overrides: list[str], request: Order, verb: str | None = None) -> Resolved:
-    """The recipe that a request means."""
-    from vlcli.recipe.load import load
-
-    words = [*overrides, *([f"seed={request.seed}"] if request.seed is not None else [])]
-    return load(
-        reference,
-        words,
-        verb=verb,
-        only=request.only,
-        trust=request.trust,
-        deep=not (request.dry_run or request.worker),
-    )
-
-
-def plan_options(request: Order) -> Options:
-    """A request as the planner takes it."""
-    from vlcli.recipe.plan import Options
-
-    return Options(
-        output=request.output,
-        folder=request.folder,
-        only=request.only,
-        first=request.first,
-        until=request.until,
-        kind=request.kind,
-        force=request.force,
-        resume=request.resume,
-        device=request.device,
-        jobs=1 if request.worker else request.jobs,
-        plugins=tuple(request.plugin or ()),
-        check=not request.worker,
-    )
 
 
 def run_one(reference: str, overrides: list[str], request: Order, verb: str | None = None) -> None:

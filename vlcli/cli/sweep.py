@@ -8,10 +8,9 @@ from typing import Any
 import typer
 
 from vlcli.cli import console, telling
-from vlcli.cli.request import Order
-from vlcli.cli.run import plan_options, resolve
+from vlcli.cli.request import Order, plan_options, resolve
 from vlcli.errors import UsageError
-from vlcli.recipe.load import Resolved
+from vlcli.recipe.resolved import Resolved
 from vlcli.runner.execute import Outcome
 from vlcli.runner.run import run_recipe
 from vlcli.tools.table import labelled, seeds_table

@@ -8,8 +8,8 @@ from vlcli.cli import console
 from vlcli.cli.guard import as_vlcli, report
 from vlcli.metrics.baseline import CHANCE, beside, without_baselines
 from vlcli.recipe import plan as planning
-from vlcli.recipe.load import Resolved
 from vlcli.recipe.plan import Options, Step
+from vlcli.recipe.resolved import Resolved
 from vlcli.runner.execute import Outcome
 from vlcli.tools.table import Table, recipe_table
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.data.files import inside, read_json, read_text
-from vlcli.data.readers.vg import coco_numbers, places
+from vlcli.data.visual_genome import coco_numbers, places
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
 
@@ -39,7 +39,7 @@ class Identity:
     """Image names of COCO and Visual Genome as one key each: ``coco:42`` wherever COCO knows the image.
 
     Args:
-        numbers: COCO's number by Visual Genome's, see :func:`vlcli.data.readers.vg.coco_numbers`.
+        numbers: COCO's number by Visual Genome's, see :func:`vlcli.data.visual_genome.coco_numbers`.
     """
 
     def __init__(self, numbers: Mapping[str, int] | None = None) -> None:

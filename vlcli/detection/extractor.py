@@ -17,10 +17,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vlcli import __version__
 from vlcli.features.schema import DEFAULT_SET, Record
 from vlcli.images.boxes import BoxList
 from vlcli.images.labels import Labels
+from vlcli.version import __version__
 
 
 @dataclass

@@ -19,7 +19,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-import vlcli
 from vlcli.engine.checkpoint import Checkpoints, read_state
 from vlcli.engine.files import checksum, new_folder, write_json
 from vlcli.engine.learner import Learner, build_learner
@@ -27,6 +26,7 @@ from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, refuse_
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.nn.model import Facts, Model
 from vlcli.registry import Spec
+from vlcli.version import __version__
 
 FORMAT = "vlcli-bundle"
 VERSION = 1
@@ -95,7 +95,7 @@ def save_bundle(
     config = {
         "format": FORMAT,
         "version": VERSION,
-        "vlcli": vlcli.__version__,
+        "vlcli": __version__,
         "model": model_spec,
         "objectives": objectives_specs,
         "task": task_spec,

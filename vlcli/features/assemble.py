@@ -11,9 +11,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from vlcli import __version__
 from vlcli.features.file import SetFile, open_hdf5
 from vlcli.features.schema import FIELDS, FORMAT, SCHEMA_VERSION, Record, checksum, encode_strings
+from vlcli.version import __version__
 
 BLOCK_BYTES = 16 << 20
 """Rows are copied in blocks of about this size: large enough to be fast, small enough for any machine."""

@@ -24,10 +24,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from vlcli import __version__
 from vlcli.errors import DataError
 from vlcli.features.schema import decode_strings, encode_strings
 from vlcli.features.writer import written_whole
+from vlcli.version import __version__
 
 FORMAT, SCHEMA = "vlcli-embeddings", 1
 BLOCK = 1 << 14

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from vlcli import __version__
 from vlcli.errors import DataError, UsageError
 from vlcli.features.formats import FORMATS, Entry, Format, Options, Pictures
 from vlcli.features.schema import Record
 from vlcli.features.writer import FeatureWriter, written_whole
 from vlcli.progress import Progress, Silent, Task
+from vlcli.version import __version__
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ValidationError
 from vlcli.errors import Problem, RecipeError, shown
 from vlcli.recipe.components import CHANGED, Use, dotted, of_recipe, of_stage
 from vlcli.recipe.patterns import Searcher
-from vlcli.recipe.schema import STAGE_KINDS, STAGES, ObjectiveOptions, ReaderOptions, Recipe, Stage, Training
+from vlcli.recipe.schema import STAGE_KINDS, STAGES, ObjectiveOptions, ReaderOptions, Recipe, Stage, Training, kind_of
+from vlcli.recipe.wiring import names_a_place
 from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry.bounds import MOST_INT
 
@@ -22,7 +23,6 @@ MOST_NAME = 100
 """How long the name of a recipe or a stage may be: folders are called so, with more behind it."""
 MOST_STAGES = 1000
 """Every stage is checked against all stages before it."""
-_NEEDS_SOURCE = ("average", "evaluate", "export")
 
 
 def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:
@@ -54,8 +54,6 @@ def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:
 
 
 def _stage(name: str, raw: Any, document: Document) -> tuple[Stage | None, list[Problem]]:
-    from vlcli.recipe.load import kind_of
-
     path: Path_ = ("stages", name)
     place = document.place(path)
     if not isinstance(raw, dict):
@@ -186,8 +184,6 @@ def _section(annotation: Any) -> Any:
 
 def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) -> list[Problem]:
     """``from`` and ``features`` name earlier stages, or places; whether a place is there is no matter of structure."""
-    from vlcli.recipe.wiring import names_a_place
-
     problems: list[Problem] = []
     earlier: list[str] = []
     for name in raw:
@@ -198,7 +194,7 @@ def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) ->
                 if value not in earlier and not names_a_place(value):
                     problems.append(_unwired(path, value, earlier, list(raw), document))
         fitted = bool(getattr(stage, "fit", []))  # without a model
-        if stage is not None and stage.kind in _NEEDS_SOURCE and not stage.source and not fitted:
+        if stage is not None and stage.needs_source and not stage.source and not fitted:
             what = f"{stage.kind} needs 'from': the stage (or folder) whose model it takes"
             place, expected = document.place(("stages", name)), ", ".join(earlier) or "an earlier stage"
             expected += "; or `fit: DATA` for a task without a model" if stage.kind == "evaluate" else ""

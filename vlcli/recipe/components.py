@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from vlcli.recipe.schema import Average, ObjectiveOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
+from vlcli.recipe.schema import ObjectiveOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
 from vlcli.registry.schema import Spec, as_spec
 
 READER_OPTIONS = ("weight", "if_missing", "augments")
@@ -109,28 +109,6 @@ def of_raw_stage(name: str, stage: dict[str, Any]) -> Iterator[Use]:
             if isinstance(item, str) or (isinstance(item, dict) and isinstance(item.get("name"), str)):
                 path = ("stages", name, field)
                 yield _use(kind, as_spec(item), (*path, index) if isinstance(given, list) else path)
-
-
-def merged_model(recipe: Recipe, stage: Stage) -> Spec | None:
-    """The model a training stage names: the recipe's, changed by the stage; None where neither names one."""
-    own = getattr(stage, "model", None)
-    base = recipe.model
-    if own is None or base is None or own.get("name", base["name"]) != base["name"]:
-        return own if own is not None else base
-    return {**base, **own}
-
-
-def inherited_model(recipe: Recipe, stage: Stage) -> Spec | None:
-    """The model a training stage has as far as the recipe alone tells: that of the stage it starts from comes first."""
-    before = [
-        recipe.stages[name] for name in stage.source if name in recipe.stages and recipe.stages[name] is not stage
-    ]
-    trained = next((one for one in before if isinstance(one, Training | Average)), None)
-    base = recipe.model if trained is None else inherited_model(recipe, trained)
-    own = getattr(stage, "model", None)
-    if own is None or base is None or own.get("name", base.get("name")) != base.get("name"):
-        return own if own is not None else base
-    return {**base, **own}
 
 
 def _of_text(text: TextOptions, path: tuple[str | int, ...]) -> Iterator[Use]:

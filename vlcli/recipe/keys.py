@@ -9,17 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vlcli import __version__, registry
-from vlcli.errors import ComponentError, VlcliError
+from vlcli import registry
+from vlcli.errors import ComponentError
 from vlcli.recipe import ledger
-from vlcli.recipe.components import Use, merged_model, of_recipe, of_stage, split_options
+from vlcli.recipe.components import Use, of_recipe, of_stage, split_options
+from vlcli.recipe.resolve import Kept, named_model, resolve
 from vlcli.recipe.schema import Draw, Evaluate, Extract, Finetune, Recipe, Stage, TextOptions, Training, TrainVocabulary
 from vlcli.registry import Entry
-from vlcli.registry.contract import CONTRACTS, overrides, unforeseen
 from vlcli.registry.schema import Spec, as_spec
+from vlcli.version import __version__
 
-SEEDED = ("pretrain", "finetune")
-"""Kinds whose result depends on the run's seed; a made world has a seed of its own among its parameters."""
 _SILENT = {
     "about",
     "device",
@@ -38,7 +37,6 @@ _LATER = ("prepare", "words", "end")
 """Text options that came later: at their defaults they leave a key as it was."""
 _LATER_OF_STAGES = ("curriculum", "fit")
 """Keys of stages that came later: the same."""
-_ROOTED = ("extract", "pretrain", "finetune", "evaluate", "draw")
 
 
 def seed_of(recipe: Recipe, stage: Stage) -> int:
@@ -64,12 +62,12 @@ def stage_key(
     content["from"] = [_reference(value, prints, earlier) for value in stage.source]
     features = getattr(stage, "features", []) or list(implied)
     content["features"] = [_reference(value, prints, earlier) for value in features]
-    if stage.kind in _ROOTED:
+    if stage.reads_root:
         content["root"] = _reference(stage.root or recipe.root, prints, earlier)
     if isinstance(stage, Training):
-        content["model"] = merged_model(recipe, stage)
+        content["model"] = named_model(recipe, stage)
         content["text"] = _text((stage.text or recipe.text).model_dump(mode="json"))
-    if stage.kind in SEEDED:
+    if stage.seeded:
         content["seed"] = seed_of(recipe, stage)
     content["packages"] = packages(recipe, name)
     return ledger.digest(content)
@@ -97,7 +95,7 @@ def differs(record: ledger.Record, recipe: Recipe, name: str) -> str:
     stage = recipe.stages[name]
     before, now = _as_it_was(record.kind, dict(record.config)), plain(stage)
     found = [k for k in sorted({*before, *now} - _SILENT) if before.get(k) != now.get(k)]
-    found += ["seed"] if stage.kind in SEEDED and record.seed != seed_of(recipe, stage) else []
+    found += ["seed"] if stage.seeded and record.seed != seed_of(recipe, stage) else []
     used = packages(recipe, name).items()
     found += [f"{package} {version}" for package, version in used if record.versions.get(package) != version]
     return ", ".join(found) or "what it builds on, or what the recipe sets for all stages"
@@ -186,14 +184,14 @@ def data_places(
     recipe: Recipe, stage: Stage, *, defaults: bool = True, optional: bool = False
 ) -> list[tuple[tuple[str, ...], Spec]]:
     """The same readers, each with the key that names it; the first part says whether the stage or the recipe has it."""
-    given = [(("stage", field), spec) for field in ("data", "validation", "fit") for spec in getattr(stage, field, [])]
-    found: list[tuple[tuple[str, ...], Spec]] = list(given)
+    read, named = _read_specs(recipe, stage, defaults), bool(getattr(stage, "data", []))
+    found = [(("stage", "data"), spec) for spec in (read if named else ())]
+    found += [(("stage", field), spec) for field in ("validation", "fit") for spec in getattr(stage, field, [])]
     if isinstance(stage, Training):
         root = "recipe" if stage.text is None else "stage"
         texts = _vocabulary_specs(stage.text or recipe.text, stage)
         found += [((root, "text", "vocabulary", "train"), spec) for spec in texts]
-    if defaults and not getattr(stage, "data", []):
-        found += [(("stage", "data"), spec) for spec in _task_specs(recipe, stage)]
+    found += [(("stage", "data"), spec) for spec in (() if named else read)]
     split = [(key, *split_options("datasets", spec)) for key, spec in found]
     wanted = [(key, spec) for key, spec, options in split if (options.get("if_missing") == "skip") is optional]
     return [(key, one) for key, spec in wanted for one in _each_split(spec)]
@@ -210,46 +208,26 @@ def _vocabulary_specs(text: TextOptions, stage: Stage) -> list[Spec]:
     return list(text.vocabulary.train) if trains and isinstance(text.vocabulary, TrainVocabulary) else []
 
 
-def _task_specs(recipe: Recipe, stage: Stage) -> list[Spec]:
-    task = task_of(recipe, stage)
-    if task is None or not (isinstance(stage, Finetune | Evaluate) or _draws_data(stage)):
-        return []
-    made = registry.build("tasks", task)
-    if not overrides(type(made), "dataset", CONTRACTS["tasks"].bases):
-        return []  # a task without a data set of its own: the stage says so itself
-    try:
-        spec: Spec = dict(made.dataset())
-    except VlcliError:
-        raise
-    except Exception as error:
-        raise unforeseen(error, "tasks", task["name"], type(made)) from error
-    split = "train" if isinstance(stage, Finetune) else getattr(stage, "split", None) or made.eval_split
-    return [{**spec, "split": split}]
+def _read_specs(recipe: Recipe, stage: Stage, defaults: bool) -> list[Spec]:
+    """The data sets a stage trains on or reads: those it names, with ``defaults`` else those of its task."""
+    named: list[Spec] = list(getattr(stage, "data", []))
+    if not defaults or not (isinstance(stage, Finetune | Evaluate) or _draws_data(stage)):
+        return named
+    return resolve(recipe, stage, task_kept).data
 
 
 def _draws_data(stage: Stage) -> bool:
     return isinstance(stage, Draw) and bool(registry.load("drawings", stage.drawing["name"]).reads_data)
 
 
-def task_of(recipe: Recipe, stage: Stage) -> Spec | None:
-    """The task of a stage: its own, else that of the stage it starts from."""
-    task = getattr(stage, "task", None)
-    if task is not None:
-        return dict(task)
-    for name in stage.source:
-        found = task_of(recipe, recipe.stages[name]) if name in recipe.stages else _task_kept(Path(name).expanduser())
-        if found:
-            return found
-    return None
-
-
-def _task_kept(folder: Path) -> Spec | None:
-    """The task that a trained model in a folder says it was fine-tuned on."""
+def task_kept(name: str) -> Kept | None:
+    """The task of the trained model in a folder, which is all that decides what data are read; None where none is."""
+    folder = Path(name).expanduser()
     for file in (folder / "config.json", folder / "model" / "config.json"):
         try:
             config = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if isinstance(config, dict) and config.get("format") == "vlcli-bundle" and config.get("task"):
-            return as_spec(config["task"])
+        if isinstance(config, dict) and config.get("format") == "vlcli-bundle":
+            return Kept(task=as_spec(config["task"]) if config.get("task") else None)
     return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,60 +15,13 @@ from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
 from vlcli.recipe import merge, overrides, yaml
 from vlcli.recipe import trust as trusting
 from vlcli.recipe.check import by_place, check_structure
-from vlcli.recipe.schema import Recipe, Stage
+from vlcli.recipe.resolved import Resolved, Source
+from vlcli.recipe.schema import Recipe, kind_of
+from vlcli.recipe.validate import of_document
 from vlcli.recipe.yaml import Document
 from vlcli.registry import find, load_file, names
 
 _ABOUT = re.compile(r"^about: *(.+)$", re.MULTILINE)
-KIND_ALIASES = {"eval": "evaluate"}
-"""Other spellings of a stage's kind."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A recipe's file.
-
-    Attributes:
-        name: as it was called.
-        file: where it lies.
-        tree: the folder that relative ``extends`` must not leave (a package's data); None: any.
-    """
-
-    name: str
-    file: Path
-    tree: Path | None = None
-
-
-@dataclass
-class Resolved:
-    """A recipe with its parents, the overrides applied, checked against the schema.
-
-    Attributes:
-        name: what its run folder is called.
-        reference: the name or path it was loaded by.
-        recipe: the recipe; ``stages`` holds typed stages.
-        document: the merged document, with the place of every key.
-        sources: its file, then its parents'.
-        words: the overrides, as typed.
-        plugins: the Python files of its ``plugins:`` that were run.
-    """
-
-    name: str
-    reference: str
-    recipe: Recipe
-    document: Document
-    sources: list[Source] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-    plugins: list[Path] = field(default_factory=list)
-
-    @property
-    def stages(self) -> dict[str, Stage]:
-        """The stages by name, in order."""
-        return self.recipe.stages
-
-    def of_kind(self, kind: str) -> list[str]:
-        """Names of the stages of ``kind``."""
-        return [name for name, stage in self.stages.items() if stage.kind == kind]
 
 
 def locate(reference: str, beside: Source | None = None) -> Source:
@@ -208,8 +160,6 @@ def load(
 
 def _with_components(problems: list[Problem], document: Document) -> list[Problem]:
     """Faults of structure and of components' parameters, each key once."""
-    from vlcli.recipe.validate import of_document
-
     known = {problem.key for problem in problems}
     return sorted([*problems, *(fault for fault in of_document(document) if fault.key not in known)], key=by_place)
 
@@ -227,15 +177,6 @@ def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = Non
 def slug(name: str) -> str:
     """A name fit for a folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "recipe"
-
-
-def kind_of(name: str, stage: Any) -> str:
-    """A stage's kind: what it says, else its name where that is a kind; empty where neither."""
-    from vlcli.recipe.schema import STAGE_KINDS
-
-    said = stage.get("kind", name) if isinstance(stage, dict) else name
-    kind = KIND_ALIASES.get(str(said), str(said))
-    return kind if kind in STAGE_KINDS or (isinstance(stage, dict) and "kind" in stage) else ""
 
 
 def _change(document: Document, words: list[str], verb: str | None, only: str | None) -> list[str]:

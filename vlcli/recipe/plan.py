@@ -19,7 +19,8 @@ from typing import Literal
 from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe import artifacts, digests, keys, ledger, wiring
 from vlcli.recipe.ledger import Record
-from vlcli.recipe.load import Resolved
+from vlcli.recipe.resolved import Resolved
+from vlcli.recipe.schema import STAGES
 
 Action = Literal["run", "resume", "skip", "reuse", "blocked", "passed", "outside"]
 
@@ -95,7 +96,7 @@ class Step:
     @property
     def goes_on(self) -> bool:
         """Whether a lost artifact is made from the checkpoints that lie beside it."""
-        return bool(self.lost) and self.kind in ("pretrain", "finetune")
+        return bool(self.lost) and STAGES[self.kind].continues
 
     @property
     def works(self) -> bool:

@@ -6,7 +6,7 @@ Components (``model``, ``objectives`` ...) stay mappings here: their own signatu
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -25,8 +25,6 @@ from vlcli.registry.bounds import (
     Weight,
 )
 from vlcli.registry.schema import Kind, as_spec
-
-STAGE_KINDS = ("make", "extract", "pretrain", "finetune", "average", "evaluate", "export", "draw")
 
 
 class Section(BaseModel):
@@ -221,6 +219,19 @@ class Stage(Section):
     run's is.
     """
 
+    gives_weights: ClassVar[bool] = True
+    """Whether ``from`` may name a stage of this kind for its weights; else for its features or data."""
+    needs_source: ClassVar[bool] = False
+    """Whether ``from`` must be given: a trained model is what the stage works on."""
+    joint: ClassVar[bool] = False
+    """Whether every process of a run takes part (evaluation: if the task is joint); else the first alone."""
+    reads_root: ClassVar[bool] = False
+    """Whether the data root decides its result, and so its key."""
+    seeded: ClassVar[bool] = False
+    """Whether the run's seed decides its result; a made world has a seed among its parameters."""
+    continues: ClassVar[bool] = False
+    """Whether it leaves checkpoints from which a lost result is made again."""
+
     kind: str
     about: str = ""
     source: Annotated[list[Place], BeforeValidator(_listed), Field(alias="from")] = []
@@ -234,6 +245,7 @@ class Stage(Section):
 class Make(Stage):
     """Make a data root."""
 
+    gives_weights: ClassVar[bool] = False
     kind: Literal["make"]
     world: Annotated[dict[str, Any], BeforeValidator(_spec)] = {"name": "shapes"}
 
@@ -246,6 +258,10 @@ class Extract(Stage):
     of another extraction instead of pictures. ``images`` is a folder, or a text file with a picture a line; ``set``
     the box set written and ``batch_size`` the images at a time, both the extractor's own where they are not said.
     """
+
+    gives_weights: ClassVar[bool] = False
+    joint: ClassVar[bool] = True
+    reads_root: ClassVar[bool] = True
 
     kind: Literal["extract"]
     extractor: SpecField
@@ -264,6 +280,11 @@ class Extract(Stage):
 
 class Training(Stage):
     """What pre-training and fine-tuning share; ``steps: 0`` only imports what it starts from."""
+
+    joint: ClassVar[bool] = True
+    reads_root: ClassVar[bool] = True
+    seeded: ClassVar[bool] = True
+    continues: ClassVar[bool] = True
 
     model: Annotated[dict[str, Any] | None, BeforeValidator(_changes)] = None
     text: TextOptions | None = None
@@ -313,12 +334,16 @@ class Finetune(Training):
 class Average(Stage):
     """Average the last checkpoints of a training stage."""
 
+    needs_source: ClassVar[bool] = True
+
     kind: Literal["average"]
     last: Count = 20
 
 
 class Reading(Stage):
     """What stages that read data with a trained model share."""
+
+    reads_root: ClassVar[bool] = True
 
     task: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
     data: DataField = []
@@ -334,6 +359,9 @@ class Reading(Stage):
 class Evaluate(Reading):
     """Score a trained model on a task; or, on the data ``fit`` names, a task that is fitted without a model."""
 
+    needs_source: ClassVar[bool] = True
+    joint: ClassVar[bool] = True
+
     kind: Literal["evaluate"]
     fit: DataField = []
 
@@ -347,6 +375,8 @@ class Draw(Reading):
 
 class Export(Stage):
     """Write a trained model in another format."""
+
+    needs_source: ClassVar[bool] = True
 
     kind: Literal["export"]
     format: SpecField = {"name": "safetensors"}
@@ -362,6 +392,18 @@ STAGES: dict[str, type[Stage]] = {
     "export": Export,
     "draw": Draw,
 }
+
+
+STAGE_KINDS = tuple(STAGES)
+KIND_ALIASES = {"eval": "evaluate"}
+"""Other spellings of a stage's kind."""
+
+
+def kind_of(name: str, stage: Any) -> str:
+    """A stage's kind: what it says, else its name where that is a kind; empty where neither."""
+    said = stage.get("kind", name) if isinstance(stage, dict) else name
+    kind = KIND_ALIASES.get(str(said), str(said))
+    return kind if kind in STAGES or (isinstance(stage, dict) and "kind" in stage) else ""
 
 
 class TableOptions(Section):

@@ -19,13 +19,12 @@ from vlcli.recipe.components import (
     CHANGED,
     Use,
     dotted,
-    inherited_model,
-    merged_model,
     of_raw_stage,
     of_recipe,
     of_stage,
 )
-from vlcli.recipe.load import Resolved
+from vlcli.recipe.resolve import resolve
+from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.schema import Stage, Training
 from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry import Spec
@@ -111,7 +110,7 @@ def _model_with_recipe(resolved: Resolved, name: str) -> list[Use]:
     own = getattr(stage, "model", None)
     if not isinstance(stage, Training) or own is None or "name" in own:
         return []
-    spec = inherited_model(resolved.recipe, stage)
+    spec = resolve(resolved.recipe, stage).model
     return [Use("models", spec, ("stages", name, "model"), {})] if spec and "name" in spec else []
 
 
@@ -199,7 +198,7 @@ def _remedy(value: str, key: str) -> str:
 
 
 def _model_given(resolved: Resolved, name: str, stage: Stage) -> list[Problem]:
-    if not isinstance(stage, Training) or stage.source or merged_model(resolved.recipe, stage):
+    if not isinstance(stage, Training) or stage.source or resolve(resolved.recipe, stage).model:
         return []
     return [
         _at(

@@ -20,6 +20,7 @@ from vlcli.progress import Progress
 from vlcli.recipe import artifacts, digests, keys, ledger, litter, wiring
 from vlcli.recipe.ledger import Record
 from vlcli.recipe.plan import Options, Planner, Step
+from vlcli.recipe.schema import STAGES
 from vlcli.runner import ranks
 
 
@@ -70,7 +71,7 @@ def settle(planner: Planner, states: dict[str, Step], name: str, progress: Progr
             step.record = run(planner, step, states, progress)
             step.artifact = step.folder
         except Exception as fault:
-            if ranks.several() and step.kind in ranks.JOINT:
+            if ranks.several() and STAGES[step.kind].joint:
                 raise  # the others wait inside this stage: only the end of this process lets the launcher end them
             error = _disk_full(fault, step.folder)
             step.action, step.why = "blocked", f"{name} failed"
@@ -106,7 +107,7 @@ def execute(planner: Planner, step: Step, states: dict[str, Step], progress: Pro
         record = _begin(planner, step, states, context, replaces)
         started = time.monotonic()
         try:
-            if ranks.several() and step.kind in ranks.JOINT:
+            if ranks.several() and STAGES[step.kind].joint:
                 ranks.announce(context)
             module = importlib.import_module(f"vlcli.stages.{step.kind}")
             result: StageResult = module.run(context)
@@ -161,7 +162,7 @@ def _begin(planner: Planner, step: Step, states: dict[str, Step], context: Stage
     record.root, record.recipe = str(context.root.absolute()), planner.resolved.reference
     if hasattr(stage, "features"):
         record.features = [str(path.absolute()) for path in context.feature_files(stage.features)]
-    record.seed = context.seed if step.kind in keys.SEEDED else None
+    record.seed = context.seed if context.config.seeded else None
     record.versions, record.started = _versions(planner, step.name), _now()
     ledger.write(step.folder, record)
     return record

@@ -8,7 +8,7 @@ from vlcli.errors import Problem, RecipeError
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.components import dotted
 from vlcli.recipe.plan import Planner, Step
-from vlcli.recipe.schema import Make
+from vlcli.recipe.schema import Make, Training
 from vlcli.recipe.validate import faults
 from vlcli.runner.execute import context_of
 from vlcli.runner.extractions import unbuildable
@@ -53,7 +53,7 @@ def blocked(planner: Planner, steps: list[Step]) -> list[Problem]:
 def rehearse(planner: Planner, steps: dict[str, Step], names: list[str], progress: Progress) -> list[Problem]:
     """Build the model of every training stage without memory for it, and try one fake step."""
     stages = planner.resolved.stages
-    training = [name for name in names if stages[name].kind in ("pretrain", "finetune")]
+    training = [name for name in names if isinstance(stages[name], Training)]
     if not training:
         return []
     from vlcli.runner.smoke_test import smoke_test

@@ -15,11 +15,8 @@ from typing import Any
 
 from vlcli.builders.context import StageContext
 from vlcli.progress import Silent
-from vlcli.recipe.load import Resolved
 from vlcli.recipe.plan import Options
-
-JOINT = ("extract", "pretrain", "finetune", "evaluate")
-"""Kinds of stages that every process takes part in (evaluation: if the task is joint)."""
+from vlcli.recipe.resolved import Resolved
 
 
 def several() -> bool:

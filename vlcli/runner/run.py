@@ -8,8 +8,8 @@ import threading
 from vlcli.progress import Progress, Silent
 from vlcli.recipe import ledger, litter
 from vlcli.recipe import plan as planning
-from vlcli.recipe.load import Resolved
 from vlcli.recipe.plan import Options, Planner, Step
+from vlcli.recipe.resolved import Resolved
 from vlcli.runner import ranks
 from vlcli.runner.execute import Outcome, execute, settle
 

@@ -14,8 +14,8 @@ from PIL import Image
 from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import plain
-from vlcli.builders.resolve import planned_model, usual_objectives
-from vlcli.builders.training import make_transform, without_memory
+from vlcli.builders.resolve import resolve_stage
+from vlcli.builders.training import make_transform, transform_of, without_memory
 from vlcli.data.reader import Reader
 from vlcli.data.references import REFERENCES
 from vlcli.data.sample import Example
@@ -27,8 +27,9 @@ from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.features import FeatureStore, FeatureWriter, Record
 from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore, concept_record
 from vlcli.nn.model import Facts
+from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Training
-from vlcli.registry import Spec, as_spec
+from vlcli.registry import as_spec
 from vlcli.registry.contract import blame, origin
 from vlcli.runner.extractions import refuse_other_grid
 from vlcli.tasks.base import Task
@@ -50,15 +51,16 @@ def smoke_test(context: StageContext) -> list[Problem]:
     """
     place = f"stages.{context.name}"
     try:
-        model, objectives, task = _choices(context)
-        check_capabilities(registry.load("models", model["name"]), [Part.of(entry) for entry in objectives])
-        reader = _real_reader(context, task)
-        facts = _facts(context, task, objectives, reader)
-        learner = _on_meta(context, model, objectives, facts)
+        resolved = _resolved(context)
+        model = registry.load("models", resolved.model["name"])  # type: ignore[index]
+        check_capabilities(model, [Part.of(entry) for entry in resolved.objectives])
+        reader = _real_reader(context, resolved)
+        facts = _facts(context, resolved, reader)
+        learner = _on_meta(context, resolved, facts)
         _refuse_wordless(learner, reader)
         refuse_other_grid(context.recipe.stages, _stores_of(context), learner.model.needs().grid)
         if sum(p.numel() for p in learner.parameters()) <= LARGEST:
-            _step(context, model, objectives, facts, reader, task)
+            _step(context, resolved, facts, reader)
     except RecipeError as error:
         return [replace(problem, key=_inside(place, problem.key)) for problem in error.problems]
     except VlcliError as error:
@@ -72,8 +74,9 @@ def smoke_test(context: StageContext) -> list[Problem]:
 def _unforeseen(context: StageContext, place: str, error: Exception) -> Problem:
     """A fault nobody has words for, by the component whose code it is in and its author's line."""
     text = (str(error).strip() or "no message").split("\n")[0]
-    model, objectives, _ = _choices(context)
-    named = [("models", model["name"]), *(("objectives", as_spec(spec)["name"]) for spec in objectives)]
+    resolved = _resolved(context)
+    named = [("models", resolved.model["name"])]  # type: ignore[index]
+    named += [("objectives", as_spec(spec)["name"]) for spec in resolved.objectives]
     targets = {f"{kind[:-1]} {name!r}": registry.load(kind, name) for kind, name in named}
     line = blame(error, *targets.values())
     file = line.rpartition(":")[0]
@@ -95,29 +98,33 @@ def _inside(place: str, key: str) -> str:
     return key if key.startswith("stages.") else f"{place}.{key}"
 
 
-def _choices(context: StageContext) -> tuple[Spec, list[Spec], Task | None]:
-    """Model, objectives and task of the stage."""
-    config = context.config
-    assert isinstance(config, Training)
-    task: Task | None = None if config.task is None else registry.build("tasks", config.task)
-    objectives = config.objectives or usual_objectives(task, config.task)
-    model = planned_model(context, config)
-    missing = [word for word, value in (("model", model), ("objectives", objectives)) if not value]
+def _resolved(context: StageContext) -> ResolvedStage:
+    """What the stage will do.
+
+    Raises:
+        RecipeError: it has no model or no objectives.
+    """
+    found = resolve_stage(context)
+    missing = [word for word, value in (("model", found.model), ("objectives", found.objectives)) if not value]
     if missing:
         raise RecipeError([Problem(word, "nothing is named", hint=f"add `{word}:`") for word in missing])
-    return model or {}, objectives, task
+    return found
 
 
-def _facts(context: StageContext, task: Task | None, objectives: list[Spec], reader: Reader | None) -> Facts:
+def _facts(context: StageContext, resolved: ResolvedStage, reader: Reader | None) -> Facts:
     """Small sizes; text as long as the recipe says; the labels of the data where they are there."""
     config = context.config
     assert isinstance(config, Training)
-    text = config.text or context.recipe.text
+    task: Task | None = resolved.built_task
     known = _labels(config, task, reader)
     answers = ((tuple(reader.label_names()) if reader is not None else ()) or ANSWERS) if known is None else known
-    facts = Facts(text_length=text.length, regions=REGIONS, region_dim=16, region_classes=5, region_attributes=4)
+    facts = Facts(
+        text_length=resolved.text.length, regions=REGIONS, region_dim=16, region_classes=5, region_attributes=4
+    )
     facts = replace(facts, concepts=("red", "circle", "left"))
-    chosen = task is not None or any(registry.load("objectives", spec["name"]).usual_answers for spec in objectives)
+    chosen = task is not None or any(
+        registry.load("objectives", spec["name"]).usual_answers for spec in resolved.objectives
+    )
     of_words: dict[str, Any] = _tokenizer().facts()
     return replace(facts, answers=answers if chosen else (), **of_words)
 
@@ -149,28 +156,27 @@ def _tokenizer() -> Tokenizer:
     return Tokenizer.train(SENTENCES, 100)
 
 
-def _on_meta(context: StageContext, model: Spec, objectives: list[Spec], facts: Facts) -> Learner:
+def _on_meta(context: StageContext, resolved: ResolvedStage, facts: Facts) -> Learner:
     config = context.config
     assert isinstance(config, Training)
-    learner = without_memory(lambda: build_learner(model, objectives, facts))
+    learner = without_memory(lambda: build_learner(resolved.model or {}, resolved.objectives, facts))
     freeze(learner, config.trainable, config.frozen)
     parameter_groups(learner, config.optimizer)
     return learner
 
 
-def _step(
-    context: StageContext, model: Spec, objectives: list[Spec], facts: Facts, real: Reader | None, task: Task | None
-) -> None:
+def _step(context: StageContext, resolved: ResolvedStage, facts: Facts, real: Reader | None) -> None:
     """Forward and backward of one small batch."""
     from vlcli.data.pipeline import Pipeline
 
-    learner = build_learner(model, objectives, facts)
-    needs = learner.model.needs()
-    needs = needs if task is None else task.needs(needs, True)
+    learner = build_learner(resolved.model or {}, resolved.objectives, facts)
+    needs = model_reads = learner.model.needs()
+    if resolved.built_task is not None:
+        needs = resolved.built_task.needs(needs, True)
     made = (objective.corruption() for objective in learner.objectives.values())
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        pictures = max((int(as_spec(spec).get("images", 1)) for spec in objectives), default=1)
+        pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
         examples = _examples(real, facts, pictures)
         reader = _Invented(root, examples, needs.grid)
         store = _store(root, reader, facts) if needs.regions or needs.concepts else None
@@ -183,7 +189,7 @@ def _step(
             store=store,
             concepts=ConceptStore(store.paths) if store is not None and needs.concepts else None,
             corruptions=[corruption for corruption in made if corruption is not None],
-            transform=make_transform(context.config.transform, needs),  # type: ignore[attr-defined]
+            transform=make_transform(transform_of(resolved, model_reads), needs),
             training=True,
             seed=context.seed,
             missing="error",
@@ -270,12 +276,10 @@ def _examples(reader: Reader | None, facts: Facts, pictures: int = 1) -> list[Ex
     return [replace(example, images=[f"p{next(numbers)}" for _ in example.images]) for example in real]
 
 
-def _real_reader(context: StageContext, task: Task | None) -> Reader | None:
+def _real_reader(context: StageContext, resolved: ResolvedStage) -> Reader | None:
     """The first of the stage's data sets that is there and has examples."""
-    config = context.config
-    assert isinstance(config, Training)
-    specs = list(config.data) or ([] if task is None else [{"split": "train", **as_spec(task.dataset())}])
-    for entry in specs:
+    task: Task | None = resolved.built_task
+    for entry in resolved.data:
         try:
             reader: Reader = registry.build("datasets", plain(entry), context.root)
             reader.require()

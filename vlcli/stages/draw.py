@@ -9,17 +9,18 @@ import torch
 
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
-from vlcli.builders.readers import open_readers
+from vlcli.builders.resolve import resolve_stage, resolve_with
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.drawings import Drawing
-from vlcli.engine.bundle import Bundle, find_bundle, load_bundle, read_bundle
+from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
 from vlcli.engine.evaluation import TaskRunner
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore
 from vlcli.recipe import ledger
 from vlcli.recipe.ledger import Record
+from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Draw
 from vlcli.stages.evaluate import assemble, open_runner, readers_of
 from vlcli.tasks.base import Task
@@ -88,28 +89,26 @@ class StageScene:
                 raise DataError(what, where=str(self.sources[name]), got=name, expected="a folder with stage.json")
         return {name: record for name, record in found.items() if record is not None}
 
+    def resolved(self, bundle: Bundle | None = None) -> ResolvedStage:
+        """What the stage does with a trained model; None: with the first among its sources, if any."""
+        return resolve_stage(self.context) if bundle is None else resolve_with(self.context, bundle)
+
     def task(self, bundle: Bundle | None = None) -> Task | None:
         """The task that the stage names, else the model's own; None where neither has one."""
-        spec = self.config.task or (None if bundle is None else bundle.task_spec)
-        if spec is None:
-            return None
-        made: Task = registry.build("tasks", spec)
-        if bundle is not None:
+        resolved = self.resolved(bundle)
+        made: Task | None = resolved.built_task
+        if made is not None and bundle is not None:
             made.attach(bundle.facts)
         return made
 
     def readers(self, bundle: Bundle | None = None) -> list[Reader]:
         """The data sets that the stage names, else those of the task."""
-        trained = next(iter(self._trained().values()), None)
-        task = self.task(bundle or (None if trained is None else read_bundle(trained)))
-        if task is not None:
-            return readers_of(self.context, self.config, task)
-        if not self.config.data:
+        resolved = self.resolved(bundle)
+        if not resolved.data:
             where = f"stages.{self.context.name}"
             hint = "say which: data=coco-captions, or data='{name: coco-captions, split: test}'"
             raise UsageError("This drawing reads data, and none are named.", where=where, hint=hint)
-        specs = [{**spec, **({"split": self.config.split} if self.config.split else {})} for spec in self.config.data]
-        return open_readers(specs, self.root, self.progress)
+        return readers_of(self.context, resolved)
 
     def data(self, bundle: Bundle, limit: int | None = None) -> Pipeline:
         """The readers' examples, loaded as the model wants them; only the first ``limit`` of each."""

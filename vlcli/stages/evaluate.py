@@ -11,20 +11,22 @@ import torch
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.readers import open_readers
+from vlcli.builders.resolve import resolve_stage, resolve_with
 from vlcli.builders.stores import Stores, open_stores, require_stores
 from vlcli.builders.training import make_transform
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.detection.extraction import Share
 from vlcli.engine import processes
-from vlcli.engine.bundle import Bundle, find_bundle, load_bundle, read_bundle
+from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.metrics.baseline import suspicious
 from vlcli.nn.model import Needs, device_of
+from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Evaluate, Reading
-from vlcli.registry import Spec, as_spec
+from vlcli.registry import as_spec
 from vlcli.tasks.base import Given, Result, Task
 from vlcli.tasks.outputs import write_json, write_json_lines
 
@@ -39,12 +41,13 @@ def run(context: StageContext) -> StageResult:
     use_threads(config.threads)
     if config.fit or (config.task is not None and _is_fitted(registry.load("tasks", config.task["name"]))):
         return run_fitted(context, config)
-    if processes.rank() and not choose_task(config, read_bundle(source_of(context))).joint:
+    resolved = resolve_stage(context)
+    if processes.rank() and not choose_task(context, resolved).joint:
         return StageResult({}, {})  # rank 0 does it
     bundle = open_bundle(context)
-    task = choose_task(config, bundle)
+    task = choose_task(context, resolved)
     check_capabilities(task, bundle, context.name)
-    readers = readers_of(context, config, task)
+    readers = readers_of(context, resolved)
     data = assemble(context, bundle, readers, task)
     result = evaluate(task, open_runner(context, bundle, data))
     if processes.rank():
@@ -61,7 +64,7 @@ def run_fitted(context: StageContext, config: Evaluate) -> StageResult:
     if processes.rank():
         return StageResult({}, {})
     task, needs = fitted_task(context.name, config), Needs(regions=True)
-    readers = readers_of(context, config, task)
+    readers = readers_of(context, resolve_stage(context))
     known = open_readers(config.fit, context.root, context.progress)
     stores = open_stores(context.feature_files(config.features), needs)
     require_stores(stores, needs, context.name, "task")
@@ -126,21 +129,16 @@ def source_of(context: StageContext) -> Path:
     return next((source for source in sources if find_bundle(source) is not None), sources[0])
 
 
-def choose_task(config: Reading, bundle: Bundle) -> Task:
+def choose_task(context: StageContext, resolved: ResolvedStage) -> Task:
     """The task the stage names, else the one the model was fine-tuned on.
 
     Raises:
         UsageError: neither says.
     """
-    spec = config.task or bundle.task_spec
-    if config.task and bundle.task_spec and set(config.task) == {"name"}:
-        same = as_spec(bundle.task_spec)["name"] == config.task["name"]
-        spec = bundle.task_spec if same else config.task
-    if spec is None:
-        raise UsageError(
-            "The model was trained on no task.", where=str(bundle.folder), expected="task: NAME in the stage"
-        )
-    made: Task = registry.build("tasks", spec)
+    if resolved.task is None:
+        what, where = "The model was trained on no task.", str(source_of(context))
+        raise UsageError(what, where=where, expected="task: NAME in the stage")
+    made: Task = resolved.built_task
     return made
 
 
@@ -158,15 +156,11 @@ def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
         raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{name}, which can: {can}")])
 
 
-def readers_of(context: StageContext, config: Reading, task: Task) -> list[Reader]:
+def readers_of(context: StageContext, resolved: ResolvedStage) -> list[Reader]:
     """The stage's data sets, or the task's own; ``split`` stands in for the split they name."""
-    specs: list[Spec] = [dict(as_spec(spec)) for spec in config.data or [task.dataset()]]
-    for spec in specs:
-        if config.split is not None:
-            spec["split"] = config.split
-        elif "split" not in spec and "split" in registry.parameters(registry.load("datasets", spec["name"])):
-            spec["split"] = task.eval_split
-    return task.arrange(open_readers(specs, context.root, context.progress))
+    readers = open_readers(resolved.data, context.root, context.progress)
+    task: Task | None = resolved.built_task
+    return readers if task is None else task.arrange(readers)
 
 
 def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task: Task | None = None) -> Pipeline:
@@ -186,7 +180,7 @@ def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task:
         facts=bundle.facts,
         store=stores.regions,
         concepts=stores.concepts,
-        transform=make_transform(config.transform or bundle.transform_spec, needs),
+        transform=make_transform(resolve_with(context, bundle).transform, needs),
         corruptions=[],
         seed=context.seed,
         missing=config.missing,

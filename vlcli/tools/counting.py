@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from vlcli.builders.context import StageContext
-from vlcli.builders.resolve import planned_model, usual_objectives
+from vlcli.builders.resolve import resolve_stage
 from vlcli.engine.bundle import find_bundle, read_bundle
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.errors import ComponentError, UsageError
@@ -17,9 +16,9 @@ from vlcli.nn.count import count_model
 from vlcli.nn.model import Facts
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
-from vlcli.recipe.load import Resolved
-from vlcli.recipe.schema import Training, TrainVocabulary
-from vlcli.registry import Spec, build, load
+from vlcli.recipe.resolved import Resolved
+from vlcli.recipe.schema import TextOptions, Training, TrainVocabulary
+from vlcli.registry import Spec, load
 from vlcli.runner.execute import context_of
 from vlcli.tasks.base import Task
 
@@ -99,16 +98,13 @@ class _Built:
 def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> _Built:
     planner, steps = plan
     context = context_of(planner, name, {step.name: step for step in steps}, Silent())
-    config = context.config
-    assert isinstance(config, Training)
-    model = planned_model(context, config)
+    resolved = resolve_stage(context)
+    model, task = resolved.model, resolved.built_task
     if not model:
         raise UsageError("The stage names no model.", where=f"stages.{name}.model")
-    task = None if config.task is None else build("tasks", config.task)
-    objectives = (config.objectives or usual_objectives(task, config.task)) if heads else []
-    entries = [dict(o) if isinstance(o, dict) else {"name": o} for o in objectives]
+    entries = [dict(one) for one in resolved.objectives] if heads else []
     artifact = next((step.artifact for step in steps if step.name == name), None)
-    facts = _facts(context, artifact, answers, _usual_answers(task, entries))
+    facts = _facts(resolved.text, artifact, answers, _usual_answers(task, entries))
     with torch.device("meta"):
         learner = build_learner(model, entries, facts)
     return _Built(learner, model, facts, max((int(entry.get("images", 1)) for entry in entries), default=1))
@@ -137,14 +133,11 @@ def _usual_answers(task: Task | None, objectives: list[Spec]) -> int:
     return max((load("objectives", entry["name"]).usual_answers for entry in objectives), default=0)
 
 
-def _facts(context: StageContext, artifact: Path | None, answers: int | None, usual: int) -> Facts:
-    config = context.config
-    assert isinstance(config, Training)
+def _facts(text: TextOptions, artifact: Path | None, answers: int | None, usual: int) -> Facts:
     if artifact is not None and find_bundle(artifact) is not None:
         facts = read_bundle(artifact).facts
         usual = 0
     else:
-        text = config.text or context.recipe.text
         facts = Facts(text_length=text.length)
         if isinstance(text.vocabulary, TrainVocabulary):
             facts = replace(facts, vocab_size=text.vocabulary.size)

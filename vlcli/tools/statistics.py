@@ -9,7 +9,7 @@ from vlcli import registry
 from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe import keys, wiring
 from vlcli.recipe import plan as planning
-from vlcli.recipe.load import Resolved
+from vlcli.recipe.resolved import Resolved
 
 
 def statistics(resolved: Resolved, stage: str | None = None, output: Path = Path("runs")) -> list[dict[str, Any]]:

@@ -9,10 +9,10 @@ import torch
 from typer.testing import CliRunner
 
 from vlcli import registry
-from vlcli.builders.resolve import planned_model
 from vlcli.cli import app
 from vlcli.nn import Facts
 from vlcli.recipe.load import about, load
+from vlcli.recipe.resolve import resolve
 from vlcli.recipe.schema import Finetune, Training
 from vlcli.recipe.validate import uses
 from vlcli.tools.counting import count
@@ -101,12 +101,10 @@ BUILT = (
 @pytest.mark.parametrize("name", BUILT)
 def test_every_stage_s_model_can_be_built(name: str) -> None:
     resolved = load(name)
-    context = type("Context", (), {"recipe": resolved.recipe, "root": Path()})()
-    resolved.recipe.stages.update(resolved.stages)
     done: set[str] = set()
     for stage in resolved.stages.values():
         if isinstance(stage, Training):
-            spec = planned_model(context, stage)
+            spec = resolve(resolved.recipe, stage).model
             if str(spec) in done:
                 continue
             done.add(str(spec))

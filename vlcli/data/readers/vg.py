@@ -9,13 +9,7 @@ from typing import Any, ClassVar
 from vlcli.data.files import read_json, value
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
-
-FOLDERS = ("vg", "visual_genome", "VG", ".")
-
-
-def places(*names: str) -> tuple[str, ...]:
-    """Where a file of Visual Genome may lie under the root."""
-    return tuple(f"{folder}/{name}" for folder in FOLDERS for name in names)
+from vlcli.data.visual_genome import places
 
 
 class _VisualGenome(Reader):
@@ -103,13 +97,3 @@ class Questions(_VisualGenome):
         answer = value(row, "answer", str, where).strip()
         targets = {"question_id": key, "answers": {answer: 1.0}, "answer": answer}
         return Example(key, value(row, "question", str, where).strip(), [image], targets=targets)
-
-
-def coco_numbers(file: Path) -> dict[str, int]:
-    """COCO's number of every Visual Genome image that has one, from ``image_data.json``."""
-    found = {}
-    for place, row in enumerate(read_json(file, list)):
-        name = value(row, "image_id" if "image_id" in row else "id", (int, str), f"{file}[{place}]")
-        if row.get("coco_id") is not None:
-            found[str(name)] = int(row["coco_id"])
-    return found
