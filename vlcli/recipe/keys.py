@@ -185,6 +185,7 @@ def data_places(
 ) -> list[tuple[tuple[str, ...], Spec]]:
     """The same readers, each with the key that names it; the first part says whether the stage or the recipe has it."""
     read, named = _read_specs(recipe, stage, defaults), bool(getattr(stage, "data", []))
+    found: list[tuple[tuple[str, ...], Spec]]
     found = [(("stage", "data"), spec) for spec in (read if named else ())]
     found += [(("stage", field), spec) for field in ("validation", "fit") for spec in getattr(stage, field, [])]
     if isinstance(stage, Training):
