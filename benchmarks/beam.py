@@ -59,7 +59,7 @@ def main() -> None:
     options = {"hidden": args.hidden, "heads": args.hidden // 64 or 1, "layers": args.layers, "concepts": 0}
     model = DiMBERT(facts, **options, init_std=std).eval().to(args.device)
     ways = {"cached": model, "anew": Recomputed(model)}
-    asked = Generation(beams=args.beams, longest=args.words, shortest=args.words - 1, no_repeat=3)
+    asked = Generation(beams=args.beams, max_length=args.words, min_length=args.words - 1, no_repeat_ngram=3)
     seconds = dict.fromkeys(ways, 0.0)
     different, gap, said = 0, 0.0, set[tuple[int, ...]]()
     with torch.no_grad():

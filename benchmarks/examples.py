@@ -32,7 +32,7 @@ from vlcli.nn.model import Facts, Needs
 from vlcli.nn.step import Step
 
 WORDS = ["red", "green", "blue", "circle", "square", "star", "left", "right", "of", "above", "a", "is", "the", "below"]
-SIZES = {"heads": 4, "language_layers": 2, "object_layers": 1, "cross_layers": 2, "dropout": 0.0, "init_std": 0.06}
+SIZES = {"heads": 4, "text_layers": 2, "image_layers": 1, "cross_layers": 2, "dropout": 0.0, "init_std": 0.06}
 KINDS: dict[str, list[Any]] = {
     "pairs": [],
     "lxmert": ["mlm", "masked-object", "matching"],

@@ -45,8 +45,8 @@ GRID: dict[str, Any] = {"image": "features", "grid": [4, 4], "drop_path": 0.0}
 MODELS: dict[str, dict[str, Any]] = {
     "plain-pre": {"name": "bench-plain", "layers": 3},
     "plain-post": {"name": "bench-plain", "layers": 3, "norm": "post"},
-    "lxmert": {"name": "lxmert", "language_layers": 1, "object_layers": 1, "cross_layers": 2, **STILL},
-    "vilbert": {"name": "vilbert", "text_layers": 3, "co_layers": 2, **STILL},
+    "lxmert": {"name": "lxmert", "text_layers": 1, "image_layers": 1, "cross_layers": 2, **STILL},
+    "vilbert": {"name": "vilbert", "text_layers": 3, "cross_layers": 2, **STILL},
     "uniter": {"name": "uniter", "layers": 3, **STILL},
     "vl-bert": {"name": "vl-bert", "layers": 3, **STILL},
     "dimbert": {"name": "dimbert", "layers": 3, "concepts": 0, **STILL},

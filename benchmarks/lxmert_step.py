@@ -54,7 +54,7 @@ def arguments() -> argparse.Namespace:
 def build(args: argparse.Namespace, facts: Facts) -> tuple[Learner, nn.Module]:
     """Ours and the port, with the same weights."""
     language, objects, cross = args.layers
-    sizes = {"language_layers": language, "object_layers": objects, "cross_layers": cross, "dropout": 0.0}
+    sizes = {"text_layers": language, "image_layers": objects, "cross_layers": cross, "dropout": 0.0}
     spec = {"name": "lxmert", "hidden": args.hidden, "heads": args.heads, "frozen_padding": True, **sizes}
     learner = build_learner(spec, OBJECTIVES, facts)
     port = transformers.LxmertForPreTraining(

@@ -100,7 +100,7 @@ class Loaded:
     @property
     def ranker(self) -> GenerativeVQA | None:
         """The task that ranks answers by how likely a decoder says them, if it is that."""
-        return self.task if isinstance(self.task, GenerativeVQA) and self.task.way == "rank" else None
+        return self.task if isinstance(self.task, GenerativeVQA) and self.task.decoding == "rank" else None
 
     def to(self, device: str | torch.device) -> Self:
         """Move the weights."""

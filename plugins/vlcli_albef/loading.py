@@ -141,13 +141,13 @@ def _doubled(model: ALBEF, made: State, report: list[str]) -> State:
     layer = re.compile(r"cross\.text\.(\d+)\.(.+)")
     found = {name: match for name in made if (match := layer.fullmatch(name))}
     there, own = 1 + max((int(match[1]) for match in found.values()), default=-1), len(model.cross.text)
-    if model.pictures == 1 or not there or there * model.pictures != own:
+    if model.images == 1 or not there or there * model.images != own:
         return made
-    report.append(f"{there} cross layers, each used for {model.pictures} pictures")
+    report.append(f"{there} cross layers, each used for {model.images} pictures")
     rest = {name: value for name, value in made.items() if name not in found}
     for name, match in found.items():
-        for picture in range(model.pictures):
-            rest[f"cross.text.{int(match[1]) * model.pictures + picture}.{match[2]}"] = made[name]
+        for picture in range(model.images):
+            rest[f"cross.text.{int(match[1]) * model.images + picture}.{match[2]}"] = made[name]
     return rest
 
 

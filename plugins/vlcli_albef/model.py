@@ -79,7 +79,7 @@ class ALBEF(Model):
         image_size: height and width in pixels.
         patch: side of a patch.
         grid: rows and columns of stored features, with ``image: features``.
-        text_positions: rows of the text's position table (BERT's 512).
+        length: rows of the text's position table (BERT's 512).
         image_position: encodings of the image encoder.
         text_position: further encodings of the text encoder.
         cross_position: pairwise encodings between words and patches.
@@ -88,7 +88,7 @@ class ALBEF(Model):
         attention: a registered attention.
         dropout: of the text and cross encoders.
         drop_path: stochastic depth of the image encoder's last layer.
-        pictures: pictures an example that the cross encoder looks at in turn (2 for NLVR2: every layer is doubled, the
+        images: pictures an example that the cross encoder looks at in turn (2 for NLVR2: every layer is doubled, the
             two share keys, values and encodings).
         decoder_layers: of the answer decoder (ALBEF's VQA: 6); 0: there is none.
         init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
@@ -127,7 +127,7 @@ class ALBEF(Model):
         image_size: int = 256,
         patch: int = 16,
         grid: tuple[int, int] = (6, 6),
-        text_positions: int = 512,
+        length: int = 512,
         image_position: PositionSpec | list[PositionSpec] | None = "learned",
         text_position: PositionSpec | list[PositionSpec] | None = None,
         cross_position: PositionSpec | list[PositionSpec] | None = None,
@@ -136,7 +136,7 @@ class ALBEF(Model):
         attention: AttentionSpec = "standard",
         dropout: float = 0.1,
         drop_path: float = 0.0,
-        pictures: int = 1,
+        images: int = 1,
         decoder_layers: int = 0,
         init_std: InitStd = "auto",
     ) -> None:
@@ -147,12 +147,12 @@ class ALBEF(Model):
             _refuse(**refused)
         image_layers = (12 if as_albef else 6) if image_layers is None else image_layers
         self.capabilities = self.capabilities - (frozenset() if decoder_layers else {"decode"})
-        if bidirectional and pictures > 1:
+        if bidirectional and images > 1:
             raise ComponentError("Several pictures are looked at in turn by words alone.", where="model albef")
         if image == "pixels" and image_size % patch:
             raise ComponentError("The image is no multiple of the patch.", got=f"{image_size}, {patch}", where="albef")
         self.init_std, self.keep, self.image_source = init_scale(init_std, hidden), (), image
-        self.image_size, self.patch_size, self.pictures = image_size, patch, pictures
+        self.image_size, self.patch_size, self.images = image_size, patch, images
         side = image_size // patch
         self.grid = (side, side) if image == "pixels" else (int(grid[0]), int(grid[1]))
         shape = AttentionShape(hidden, heads)
@@ -164,7 +164,7 @@ class ALBEF(Model):
         of_vit = replace(VIT_STYLE, drop_path=drop_path)
         self.image = Stack.of(image_layers, shape, None, of_vit, attention, pairs)
         of_bert, bert = replace(shape, dropout=dropout), replace(BERT_STYLE, dropout=dropout)
-        learned = {"name": "learned", "length": text_positions}
+        learned = {"name": "learned", "length": length}
         of_text = [learned, *chosen(text_position)]
         words, pairs = build_positions(of_text, replace(of_bert, layers=text_layers), slots["text_position"])
         self.embed = TextEmbeddings(facts, hidden, words, dropout=dropout)
@@ -178,8 +178,8 @@ class ALBEF(Model):
         self.joint_image, among_patches = build_positions(placed, deep, of_patches)
         encodings = (across, among_words, among_patches)
         layers = cross_layers, of_bert, intermediate, bert, attention
-        self.cross = CrossEncoder(*layers, *encodings, bidirectional, pictures)
-        own = decoder_layers, of_bert, intermediate, bert, attention, text_positions
+        self.cross = CrossEncoder(*layers, *encodings, bidirectional, images)
+        own = decoder_layers, of_bert, intermediate, bert, attention, length
         self.decoder = WordDecoder(facts, *own) if decoder_layers else None
         self.takes = {"decoder.head.": ("distilled-mlm.head.", "mlm.head.")} if decoder_layers else {}
         self._initialise()
@@ -210,7 +210,7 @@ class ALBEF(Model):
     @property
     def many_images(self) -> bool:  # type: ignore[override]
         """Several pictures are one fused example."""
-        return self.pictures > 1
+        return self.images > 1
 
     @property
     def dim(self) -> int:
@@ -263,7 +263,7 @@ class ALBEF(Model):
         return out
 
     def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
-        """The cross encoder: row i of the text with row i of the image (or its ``pictures`` in one chain)."""
+        """The cross encoder: row i of the text with row i of the image (or its ``images`` in one chain)."""
         pictures = self._apart(image)
         words = self._placed(text, self.joint_text)
         seen, patches = self.cross(words, [self._placed(one, self.joint_image) for one in pictures], record)
@@ -273,7 +273,7 @@ class ALBEF(Model):
         """The pictures of a chain, each with its own grid."""
         count = 1 + self.grid[0] * self.grid[1]
         if image.hidden.shape[1] == count:
-            return [image] * self.pictures
+            return [image] * self.images
         layout = Layout.for_grid(*self.grid, skip=1, device=image.hidden.device)
         return [States(part, layout) for part in image.hidden.split(count, 1)]
 

@@ -23,7 +23,7 @@ class RegionClassifier(Model):
     Args:
         facts: not needed for its sizes.
         arch: a backbone that ``RegionBackbone`` knows.
-        size: height and width that pictures are resized to.
+        image_size: height and width that pictures are resized to.
         layout: of a ResNet, ``torchvision`` or ``caffe``.
         head: ``c5``, ``c4-res5`` or ``final``.
         resolution: RoIAlign's cells per side; 0 for the head's own.
@@ -39,7 +39,7 @@ class RegionClassifier(Model):
         facts: Facts,
         *,
         arch: str = "tiny-conv",
-        size: tuple[int, int] = (112, 112),
+        image_size: tuple[int, int] = (112, 112),
         layout: Literal["torchvision", "caffe"] = "torchvision",
         head: Head = "c5",
         resolution: int = 0,
@@ -47,7 +47,7 @@ class RegionClassifier(Model):
         weights: str | None = None,
     ) -> None:
         super().__init__(facts)
-        self.size = tuple(size)
+        self.image_size = tuple(image_size)
         self.backbone = RegionBackbone(arch=arch, layout=layout, head=head, resolution=resolution, sampling=sampling)
         if weights is not None:
             self.backbone.load(weights)
@@ -59,7 +59,7 @@ class RegionClassifier(Model):
 
     def needs(self) -> Needs:
         """Pictures in 0..255 (the backbone normalises) with labelled boxes."""
-        height, width = self.size
+        height, width = self.image_size
         mean, std = (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)
         return Needs(pixels=True, boxes=True, size=(height, width), mean=mean, std=std)
 

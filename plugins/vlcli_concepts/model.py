@@ -30,10 +30,10 @@ class NoisyOr(Model):
         arch: with pixels: ``vgg16`` (the publication's, convolutional fc6 and fc7), or a torchvision ResNet, timm model
             or ``tiny-conv``, whose last map is the grid.
         layout: of VGG-16 and ResNets: ``caffe`` or ``torchvision``, as their weights want.
-        side: pixels; pictures are stretched to a square of it, or scaled to fit into one.
+        image_size: pixels; pictures are stretched to a square of it, or scaled to fit into one.
         fit: ``stretch``; ``inside`` keeps proportions and fills the square with the mean, and cells of filling do not
             count; ``published`` does the same and counts them, as the authors' network did.
-        hidden: width of a layer between region features and words; 0 for none.
+        width: size of a layer between region features and words; 0 for none.
         dropout: on what the words are read from.
     """
 
@@ -47,20 +47,20 @@ class NoisyOr(Model):
         instances: Literal["regions", "pixels"] = "regions",
         arch: str = VGG,
         layout: Literal["torchvision", "caffe"] = "caffe",
-        side: int = 565,
+        image_size: int = 565,
         fit: Literal["stretch", "inside", "published"] = "inside",
-        hidden: Annotated[int, Between(0, 65_536)] = 0,
+        width: Annotated[int, Between(0, 65_536)] = 0,
         dropout: float = 0.5,
     ) -> None:
         super().__init__(facts)
-        self.instances, self.side, self.fit = instances, side, fit
+        self.instances, self.image_size, self.fit = instances, image_size, fit
         self.trunk: nn.Module | None = None
-        width = facts.region_dim
+        channels = facts.region_dim
         if instances == "pixels":
-            self.trunk, width = _trunk(arch, layout, dropout)
-        self.project = nn.Linear(width, hidden) if hidden else None
-        self.dropout = nn.Dropout(dropout if hidden or arch != VGG or instances == "regions" else 0.0)
-        self.width = hidden or width
+            self.trunk, channels = _trunk(arch, layout, dropout)
+        self.project = nn.Linear(channels, width) if width else None
+        self.dropout = nn.Dropout(dropout if width or arch != VGG or instances == "regions" else 0.0)
+        self.width = width or channels
         # A model without a layer of its own still has a device.
         self.register_buffer("here", torch.zeros(()), persistent=False)
 
@@ -83,8 +83,8 @@ class NoisyOr(Model):
             return Needs(regions=True)
         scale = (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)
         if self.fit == "stretch":
-            return Needs(pixels=True, size=(self.side, self.side), mean=scale[0], std=scale[1])
-        return Needs(pixels=True, short=self.side, long=self.side, mean=scale[0], std=scale[1])
+            return Needs(pixels=True, size=(self.image_size, self.image_size), mean=scale[0], std=scale[1])
+        return Needs(pixels=True, short=self.image_size, long=self.image_size, mean=scale[0], std=scale[1])
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> States:
         """Instances (M, J, D) and where they lie.
@@ -120,8 +120,8 @@ class NoisyOr(Model):
         """Fill up to the whole square: with the mean colour, which the network's normalisation makes 0."""
         mean: Tensor = self.trunk.mean  # type: ignore[union-attr,assignment]
         images = torch.where(real[:, None], images, mean)
-        more = [0, self.side - images.shape[-1], 0, self.side - images.shape[-2]]
-        filled = mean.expand(len(images), 3, self.side, self.side).clone()
+        more = [0, self.image_size - images.shape[-1], 0, self.image_size - images.shape[-2]]
+        filled = mean.expand(len(images), 3, self.image_size, self.image_size).clone()
         filled[:, :, : images.shape[-2], : images.shape[-1]] = images
         return filled, functional.pad(real, more)
 

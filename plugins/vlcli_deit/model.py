@@ -83,7 +83,7 @@ class DeiT(Model):
     Args:
         facts: the classes, where ``classes`` is None.
         size: width, depth and heads of the paper's model.
-        dim: another width.
+        hidden: another width.
         layers: another depth.
         heads: another number of heads.
         image_size: height and width in pixels.
@@ -110,7 +110,7 @@ class DeiT(Model):
         facts: Facts,
         *,
         size: Literal["tiny", "small", "base"] = "small",
-        dim: int | None = None,
+        hidden: int | None = None,
         layers: int | None = None,
         heads: int | None = None,
         image_size: int | tuple[int, int] = 224,
@@ -125,7 +125,7 @@ class DeiT(Model):
         init_std: InitStd = "auto",
     ) -> None:
         super().__init__(facts)
-        width, depth, count = (own or usual for own, usual in zip((dim, layers, heads), SIZES[size], strict=True))
+        width, depth, count = (own or usual for own, usual in zip((hidden, layers, heads), SIZES[size], strict=True))
         self.init_std = init_scale(init_std, width, published=192)
         height, wide = (image_size, image_size) if isinstance(image_size, int) else image_size
         self.image_size = (height, wide)

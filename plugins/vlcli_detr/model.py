@@ -150,9 +150,9 @@ class DETR(Model):
     Args:
         facts: the data's classes.
         backbone: a ResNet of torchvision, or ``tiny-conv``, five small convolutions for small pictures.
-        dim: width.
+        hidden: width.
         heads: attention heads.
-        hidden: width inside the feed-forward.
+        intermediate: width inside the feed-forward.
         encoder_layers: of the encoder.
         decoder_layers: of the decoder.
         queries: object queries, the most objects a picture can have.
@@ -182,9 +182,9 @@ class DETR(Model):
         facts: Facts,
         *,
         backbone: Literal["resnet50", "resnet101", "resnet18", "resnet34", "tiny-conv"] = "resnet50",
-        dim: int = 256,
+        hidden: int = 256,
         heads: int = 8,
-        hidden: int = 2048,
+        intermediate: int = 2048,
         encoder_layers: int = 6,
         decoder_layers: int = 6,
         queries: int = 100,
@@ -206,18 +206,18 @@ class DETR(Model):
         self.image_size, self.trained_from, self.auxiliary = image_size, trained_from, auxiliary
         self.weights = SetWeights(label_weight, box_weight, overlap_weight, nothing_weight)
         self.rows = class_rows(facts, classes)
-        shape = AttentionShape(dim, heads, encoder_layers, dropout=dropout)
+        shape = AttentionShape(hidden, heads, encoder_layers, dropout=dropout)
         style = BlockStyle(norm="post", eps=1e-5, dropout=dropout, activation="relu")
         self.body = _body(backbone, norm, trained_from)
-        self.input_proj = nn.Conv2d(CHANNELS[backbone], dim, 1)
+        self.input_proj = nn.Conv2d(CHANNELS[backbone], hidden, 1)
         self.sine = DetrSine(shape) if decoder_position == "sine" else None
         encoding = build_positions(position, shape, self.slots["position"])[1]
-        self.encoder = Stack.of(encoder_layers, shape, hidden, style, attention, encoding)
+        self.encoder = Stack.of(encoder_layers, shape, intermediate, style, attention, encoding)
         deep = replace(shape, layers=decoder_layers)
-        self.decoder = nn.ModuleList(DecoderLayer(deep, hidden, style, attention) for _ in range(decoder_layers))
-        self.decoder_norm, self.added = nn.LayerNorm(dim), Added(deep)
-        self.query_embed = nn.Embedding(queries, dim)
-        self.class_embed, self.bbox_embed = nn.Linear(dim, (classes or facts.region_classes) + 1), BoxNetwork(dim)
+        self.decoder = nn.ModuleList(DecoderLayer(deep, intermediate, style, attention) for _ in range(decoder_layers))
+        self.decoder_norm, self.added = nn.LayerNorm(hidden), Added(deep)
+        self.query_embed = nn.Embedding(queries, hidden)
+        self.class_embed, self.bbox_embed = nn.Linear(hidden, (classes or facts.region_classes) + 1), BoxNetwork(hidden)
         self._initialise()
 
     def _initialise(self) -> None:

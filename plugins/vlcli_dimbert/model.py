@@ -35,13 +35,13 @@ class DiMBERT(Generating):
         appearance: a region feature through fc7 anew and a linear layer (VLP), or one linear layer.
         weighted: learned weights in the sum of a region's embeddings; they start at 1.
         segments: a row for regions, concepts and sentence each (``roles``), or VLP's six rows by mode (``modes``).
-        places: positions begin anew in every part (``restart``: a concept's is its rank), or run on through the whole
-            sequence (``running``, VLP); regions have none.
+        position_ids: positions begin anew in every part (``restart``: a concept's is its rank), or run on through the
+            whole sequence (``running``, VLP); regions have none.
         rank: pieces of a concept share its rank (``concept``) or count on (``piece``).
         concepts: most concepts of a picture; 0: none, and no separator for them.
         specials: class token and separators take the words' route (``text``) or one of their own (``own``).
         length: rows of the position table.
-        pictures: rows of a table that tells an example's pictures apart; 0: none. Regions have no place and ranks begin
+        images: rows of a table that tells an example's pictures apart; 0: none. Regions have no place and ranks begin
             anew, so that without it the order of a story's pictures is not told.
         eps: of every layer norm.
         init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
@@ -65,12 +65,12 @@ class DiMBERT(Generating):
         appearance: Literal["fc7", "linear"] = "fc7",
         weighted: bool = False,
         segments: Literal["roles", "modes"] = "roles",
-        places: Literal["restart", "running"] = "restart",
+        position_ids: Literal["restart", "running"] = "restart",
         rank: Literal["concept", "piece"] = "concept",
         concepts: int = 20,
         specials: Literal["text", "own"] = "text",
         length: int = 512,
-        pictures: int = 0,
+        images: int = 0,
         eps: float = 1e-5,
         init_std: InitStd = "auto",
         packed: bool = True,
@@ -90,12 +90,12 @@ class DiMBERT(Generating):
             attention,
             position,
             by_mode=segments == "modes",
-            running=places == "running",
+            running=position_ids == "running",
             by_piece=rank == "piece",
             concepts=concepts,
             specials=specials == "own",
             length=length,
-            pictures=pictures,
+            images=images,
             eps=eps,
             init_std=init_std,
             packed=packed,

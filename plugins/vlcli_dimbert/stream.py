@@ -58,7 +58,7 @@ class Core:
         concepts: most concepts of a picture; 0: none.
         specials: separators and class token have a route of their own.
         length: rows of the position table.
-        pictures: rows of a table that tells several pictures apart; 0: none.
+        images: rows of a table that tells several pictures apart; 0: none.
         eps: of every norm.
         init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
         packed: leave padding out of all that is done token by token.
@@ -77,7 +77,7 @@ class Core:
     concepts: int = 20
     specials: bool = False
     length: int = 512
-    pictures: int = 0
+    images: int = 0
     eps: float = 1e-5
     init_std: InitStd = "auto"
     packed: bool = True
@@ -111,7 +111,7 @@ class SingleStream(Model):
         self.words = nn.Embedding(facts.vocab_size, core.hidden)
         self.places = nn.Embedding(core.length, core.hidden)
         self.segments = nn.Embedding(6 if core.by_mode else 3, core.hidden)
-        self.which_picture = nn.Embedding(core.pictures, core.hidden) if core.pictures else None
+        self.which_picture = nn.Embedding(core.images, core.hidden) if core.images else None
         self.norm, self.drop = nn.LayerNorm(core.hidden, eps=core.eps), nn.Dropout(core.dropout)
         self.regions = regions
         self.concepts = ConceptPieces(facts, core.concepts) if core.concepts else None
@@ -250,7 +250,7 @@ class SingleStream(Model):
                 where="model dimbert",
                 got=f"{int(number.max()) + 1} pictures",
                 expected=f"at most {len(table.weight)}",
-                hint="raise the model's `pictures`",
+                hint="raise the model's `images`",
             )
         scale = torch.where(layout.route == IMAGE, 1.0, self.init_std).masked_fill(number < 0, 0).to(table.weight.dtype)
         out: Tensor = table(number.clamp(min=0)) * scale[..., None]

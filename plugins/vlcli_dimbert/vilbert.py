@@ -97,11 +97,11 @@ class ViLBERT(Model):
         hidden: width.
         heads: attention heads.
         text_layers: of the text stream.
-        co_layers: co-attention layers, and layers of the image stream.
+        cross_layers: co-attention layers, and layers of the image stream.
         intermediate: width inside the feed-forward; None: four times ``hidden``.
         dropout: of embeddings, blocks and attention probabilities.
         attention: any registered attention within each stream.
-        co_attention: each stream sees the other's keys (``crossed``, ViLBERT), or all keys stand in one softmax
+        cross_attention: each stream sees the other's keys (``crossed``, ViLBERT), or all keys stand in one softmax
             (``joint``: disentangled attention, Table 6).
         length: rows of the position table.
         init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
@@ -120,33 +120,33 @@ class ViLBERT(Model):
         hidden: int = 768,
         heads: int = 12,
         text_layers: int = 12,
-        co_layers: int = 6,
+        cross_layers: int = 6,
         intermediate: int | None = None,
         dropout: float = 0.1,
         attention: AttentionSpec = "standard",
-        co_attention: Literal["crossed", "joint"] = "crossed",
+        cross_attention: Literal["crossed", "joint"] = "crossed",
         length: int = 512,
         init_std: InitStd = "auto",
         packed: bool = True,
     ) -> None:
         super().__init__(facts)
-        if co_layers > text_layers:
-            got = f"{co_layers} of {text_layers}"
+        if cross_layers > text_layers:
+            got = f"{cross_layers} of {text_layers}"
             raise ComponentError("There are more co-attention layers than text layers.", where="model vilbert", got=got)
-        self.init_std, self.joint = init_scale(init_std, hidden), co_attention == "joint"
+        self.init_std, self.joint = init_scale(init_std, hidden), cross_attention == "joint"
         shape, style = AttentionShape(hidden, heads, dropout=dropout), BlockStyle(dropout=dropout)
         places = build_positions({"name": "learned", "length": length}, shape, WORDS)[0]
         self.text = TextEmbeddings(facts, hidden, places, dropout=dropout)
         self.look, self.place = nn.Linear(facts.region_dim, hidden), BoxProjection(5, hidden)
         self.look_norm, self.drop = nn.LayerNorm(hidden, eps=style.eps), nn.Dropout(dropout)
-        self.lower = Stack.of(text_layers - co_layers, shape, intermediate, style, attention)
+        self.lower = Stack.of(text_layers - cross_layers, shape, intermediate, style, attention)
         self.lower.packed = packed
 
         def layers() -> nn.ModuleList:
-            made = [TransformerLayer(shape, intermediate, style, attention) for _ in range(co_layers)]
+            made = [TransformerLayer(shape, intermediate, style, attention) for _ in range(cross_layers)]
             return nn.ModuleList(made)
 
-        self.co = nn.ModuleList(CoLayer(shape, intermediate, style, self.joint) for _ in range(co_layers))
+        self.co = nn.ModuleList(CoLayer(shape, intermediate, style, self.joint) for _ in range(cross_layers))
         self.upper, self.objects = layers(), layers()
         self.text_pool, self.image_pool = Pooler(hidden), Pooler(hidden)
         self.checkpointing = False

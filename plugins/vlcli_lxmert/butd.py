@@ -87,7 +87,7 @@ class BUTD(Model):
         words: width of a word of the recurrent encoder.
         text_hidden: width of BERT.
         text_heads: its attention heads.
-        language_layers: its layers.
+        text_layers: its layers.
         dropout: of words and regions, and inside BERT.
         normalise: divide every region by its length first.
         init_std: deviation of BERT's fresh weights; all others are drawn as torch does.
@@ -106,7 +106,7 @@ class BUTD(Model):
         words: int = 300,
         text_hidden: int = 768,
         text_heads: int = 12,
-        language_layers: int = 12,
+        text_layers: int = 12,
         dropout: float = 0.1,
         normalise: bool = True,
         init_std: float = 0.02,
@@ -115,7 +115,7 @@ class BUTD(Model):
         self.hidden, self.normalise, self.init_std = hidden, normalise, init_std
         self.recurrent = None if encoder == "bert" else RecurrentEncoder(facts, words, hidden, encoder, dropout)
         if encoder == "bert":
-            self._build_bert(facts, AttentionShape(text_hidden, text_heads, dropout=dropout), language_layers, dropout)
+            self._build_bert(facts, AttentionShape(text_hidden, text_heads, dropout=dropout), text_layers, dropout)
         question = text_hidden if encoder == "bert" else hidden
         self.attend = GatedTanh(facts.region_dim + question, hidden)
         self.score = nn.Linear(hidden, 1)

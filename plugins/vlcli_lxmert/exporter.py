@@ -84,9 +84,9 @@ def checked(model: Any) -> LXMERT:
     if not all(type(attention) is StandardAttention for attention in attentions):
         raise _refused("an attention of its own", "attention: standard")
     if len(words) != 1 or not isinstance(words[0], LearnedPosition):
-        raise _refused("other positions of words", "language_position: learned")
+        raise _refused("other positions of words", "text_position: learned")
     if len(places) != 1 or not isinstance(places[0], BoxPosition) or not _as_published(places[0]):
-        raise _refused("other positions of objects", "object_position: box")
+        raise _refused("other positions of objects", "image_position: box")
     return model
 
 

@@ -144,15 +144,15 @@ class LXMERT(Model):
         hidden: width.
         heads: attention heads.
         intermediate: width inside the feed-forward; None: four times ``hidden``.
-        language_layers: of the language encoder.
-        object_layers: of the object-relationship encoder.
+        text_layers: of the language encoder.
+        image_layers: of the object-relationship encoder.
         cross_layers: of the cross-modality encoder.
         dropout: of embeddings, blocks and attention probabilities.
         attention: any registered attention, used in every block.
         cross_attention: another one for words and objects looking at one another; None: ``attention``. With
             ``disentangled`` each modality has projections of its own there (DiMBERT, Table 6).
-        language_position: positions of words, token-wise or pairwise, one or several.
-        object_position: positions of objects, likewise.
+        text_position: positions of words, token-wise or pairwise, one or several.
+        image_position: positions of objects, likewise.
         cross_position: pairwise positions between words and objects.
         init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
         frozen_padding: row 0 of the word, position and segment tables is never trained, as in the released code.
@@ -162,8 +162,8 @@ class LXMERT(Model):
     paper = "LXMERT, Tan and Bansal, EMNLP 2019, arXiv:1908.07490"
     capabilities = frozenset({"text", "image", "fuse"})
     slots: ClassVar[Mapping[str, Slot]] = {
-        "language_position": Slot.of("language_position", ["tokens", "pairs"], ["word"]),
-        "object_position": Slot.of("object_position", ["tokens", "pairs"], ["box"]),
+        "text_position": Slot.of("text_position", ["tokens", "pairs"], ["word"]),
+        "image_position": Slot.of("image_position", ["tokens", "pairs"], ["box"]),
         "cross_position": Slot.of("cross_position", ["pairs"], ["word"], ["box"]),
     }
     heads: ClassVar[Mapping[str, str]] = {
@@ -180,14 +180,14 @@ class LXMERT(Model):
         hidden: int = 768,
         heads: int = 12,
         intermediate: int | None = None,
-        language_layers: int = 9,
-        object_layers: int = 5,
+        text_layers: int = 9,
+        image_layers: int = 5,
         cross_layers: int = 5,
         dropout: float = 0.1,
         attention: AttentionSpec = "standard",
         cross_attention: AttentionSpec | None = None,
-        language_position: PositionSpec | list[PositionSpec] | None = "learned",
-        object_position: PositionSpec | list[PositionSpec] | None = "box",
+        text_position: PositionSpec | list[PositionSpec] | None = "learned",
+        image_position: PositionSpec | list[PositionSpec] | None = "box",
         cross_position: PositionSpec | list[PositionSpec] | None = None,
         frozen_padding: bool = False,
         init_std: InitStd = "auto",
@@ -197,17 +197,17 @@ class LXMERT(Model):
         shape = AttentionShape(hidden, heads, dropout=dropout)
         style = BlockStyle(dropout=dropout)
         self.init_std = init_scale(init_std, hidden)
-        words_shape, objects_shape = replace(shape, layers=language_layers), replace(shape, layers=object_layers)
+        words_shape, objects_shape = replace(shape, layers=text_layers), replace(shape, layers=image_layers)
         cross_shape, slots = replace(shape, layers=cross_layers, cross=True), self.slots
-        of_words, pairs_of_words = build_positions(language_position, words_shape, slots["language_position"])
-        of_objects, pairs_of_objects = build_positions(object_position, objects_shape, slots["object_position"])
+        of_words, pairs_of_words = build_positions(text_position, words_shape, slots["text_position"])
+        of_objects, pairs_of_objects = build_positions(image_position, objects_shape, slots["image_position"])
         across = build_positions(cross_position, cross_shape, slots["cross_position"])[1]
         self.text = TextEmbeddings(
             facts, hidden, of_words, eps=style.eps, dropout=dropout, frozen_padding=frozen_padding
         )
         self.image = FeatureEmbeddings(facts.region_dim, hidden, of_objects, eps=style.eps, dropout=dropout)
-        self.language = Stack.of(language_layers, shape, intermediate, style, attention, pairs_of_words)
-        self.objects = Stack.of(object_layers, shape, intermediate, style, attention, pairs_of_objects)
+        self.language = Stack.of(text_layers, shape, intermediate, style, attention, pairs_of_words)
+        self.objects = Stack.of(image_layers, shape, intermediate, style, attention, pairs_of_objects)
         deep = replace(shape, layers=cross_layers)
         crossing = cross_attention or attention
         layers = [CrossLayer(deep, intermediate, style, attention, crossing) for _ in range(cross_layers)]

@@ -199,8 +199,8 @@ class Swin(Model):
     Args:
         facts: the classes, where ``classes`` is None.
         size: width, blocks and heads of the paper's model.
-        dim: another width of the first stage.
-        depths: other numbers of blocks by stage.
+        hidden: another width of the first stage.
+        layers: other numbers of blocks by stage.
         heads: other numbers of heads by stage.
         image_size: height and width in pixels.
         patch: side of a patch.
@@ -221,8 +221,8 @@ class Swin(Model):
         facts: Facts,
         *,
         size: Literal["tiny", "small"] = "tiny",
-        dim: int | None = None,
-        depths: list[int] | None = None,
+        hidden: int | None = None,
+        layers: list[int] | None = None,
         heads: list[int] | None = None,
         image_size: int | tuple[int, int] = 224,
         patch: int = 4,
@@ -235,7 +235,7 @@ class Swin(Model):
     ) -> None:
         super().__init__(facts)
         width, blocks, counts = SIZES[size]
-        width, blocks, counts = dim or width, tuple(depths or blocks), tuple(heads or counts)
+        width, blocks, counts = hidden or width, tuple(layers or blocks), tuple(heads or counts)
         height, wide = (image_size, image_size) if isinstance(image_size, int) else image_size
         self.image_size = (height, wide)
         self.patch = nn.Conv2d(3, width, patch, stride=patch)

@@ -80,13 +80,13 @@ class VLMo(Model):
         image_size: height and width in pixels.
         patch: side of a patch.
         grid: rows and columns of stored features, with ``image: features``.
-        positions: one relative table for all layers, absolute positions (the paper), or the size's own.
+        position_type: one relative table for all layers, absolute positions (the paper), or the size's own.
         position: pairwise encodings instead of the relative table, one or several.
         fused_position: further pairwise encodings of a pair in the vision-language layers alone, measured on the tokens
             that enter them (ACE-RPE's).
-        text_position: token encodings of texts instead of those of ``positions``.
-        image_position: token encodings of images instead of those of ``positions``.
-        table_length: words the relative table serves; 196 in every stage, so that stages share it.
+        text_position: token encodings of texts instead of those of ``position_type``.
+        image_position: token encodings of images instead of those of ``position_type``.
+        length: words the relative table serves; 196 in every stage, so that stages share it.
         layer_scale: initial factor on each block's output, ``auto``: the size's own, null: none.
         shared_norm: one norm before all experts of a layer (the paper) instead of one each (the code).
         attention: a registered attention for all layers.
@@ -98,7 +98,7 @@ class VLMo(Model):
             the image's (Table 4, image-only pre-training).
         fused_start: the same for the vision-language experts: freshly drawn (the released code), or copies.
         second_path: texts and images alone also pass the vision-language experts, for a second contrast.
-        pictures: pictures an example that are told apart by a type row each (2 for NLVR2).
+        images: pictures an example that are told apart by a type row each (2 for NLVR2).
         init_std: deviation of freshly drawn weights; ``auto``: 0.02 at the released widths, more in a narrower model.
         packed: leave padding out of all that is done token by token.
     """
@@ -136,12 +136,12 @@ class VLMo(Model):
         image_size: int = 224,
         patch: int = 16,
         grid: tuple[int, int] = (6, 6),
-        positions: Literal["auto", "relative", "absolute"] = "auto",
+        position_type: Literal["auto", "relative", "absolute"] = "auto",
         position: PositionSpec | list[PositionSpec] | None = None,
         fused_position: PositionSpec | list[PositionSpec] | None = None,
         text_position: PositionSpec | list[PositionSpec] | None = None,
         image_position: PositionSpec | list[PositionSpec] | None = None,
-        table_length: int = 196,
+        length: int = 196,
         layer_scale: float | Literal["auto"] | None = "auto",
         shared_norm: bool = False,
         attention: AttentionSpec | None = None,
@@ -151,7 +151,7 @@ class VLMo(Model):
         text_start: Literal["fresh", "image"] = "fresh",
         fused_start: Literal["fresh", "image", "text"] = "fresh",
         second_path: bool = True,
-        pictures: int = 1,
+        images: int = 1,
         init_std: InitStd = "auto",
         packed: bool = True,
     ) -> None:
@@ -173,14 +173,14 @@ class VLMo(Model):
         self.image_source, self.image_size, self.patch_size = image, image_size, patch
         self.grid = self._grid(image, image_size, patch, grid)
         shape = AttentionShape(width, heads or own.heads, depth)
-        relative = own.relative if positions == "auto" else positions == "relative"
-        of_text, of_image, pairwise = self._positions(relative, table_length, text_position, image_position, position)
+        relative = own.relative if position_type == "auto" else position_type == "relative"
+        of_text, of_image, pairwise = self._positions(relative, length, text_position, image_position, position)
         words = build_positions(of_text, shape, self.slots["text_position"])[0]
         idle = relative and text_position is None
         self.text = TextEmbeddings(facts, width, words, dropout=drop_path)
         # The released files hold a table of text positions even where nothing reads it.
         self.idle_positions = nn.Embedding(facts.text_length, width).requires_grad_(False) if idle else None
-        self.types = nn.Embedding(1 + pictures, width)
+        self.types = nn.Embedding(1 + images, width)
         self.patch = self._patches(facts, width)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.positions = build_positions(with_grid(of_image, self.grid), shape, self.slots["image_position"])[0]

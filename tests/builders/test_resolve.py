@@ -37,8 +37,8 @@ RECIPES = sorted(entry.name for entry in registry.entries("recipes") if entry.di
             {"name": "lxmert", "hidden": 64, "heads": 2},
         ),
         (LXMERT, None, VLMO, True, VLMO),
-        (LXMERT, {"pictures": 2}, VLMO, True, {**VLMO, "pictures": 2}),
-        (None, {"pictures": 2}, VLMO, False, {**VLMO, "pictures": 2}),
+        (LXMERT, {"images": 2}, VLMO, True, {**VLMO, "images": 2}),
+        (None, {"images": 2}, VLMO, False, {**VLMO, "images": 2}),
     ],
 )
 def test_the_rule(recipe, own, source, inside, wanted):
@@ -101,7 +101,7 @@ def test_changes_of_a_stage_apply_to_the_model_of_the_stage_before(tmp_path):
     file.write_text(
         f"schema: 1\nroot: {tmp_path}\nmodel: {{name: lxmert}}\nstages:\n"
         f"  one: {{kind: pretrain, model: {{name: vlmo}}, {stage}}}\n"
-        f"  two: {{kind: pretrain, from: one, model: {{pictures: 2}}, {stage}}}\n"
+        f"  two: {{kind: pretrain, from: one, model: {{images: 2}}, {stage}}}\n"
     )
     assert shallow(load(str(file)), None) == []
 

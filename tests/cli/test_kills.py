@@ -22,7 +22,7 @@ from vlcli.progress import Silent
 RECIPE = """\
 root: {root}
 seed: 3
-model: {{name: lxmert, hidden: 16, heads: 2, language_layers: 1, object_layers: 1, cross_layers: 1}}
+model: {{name: lxmert, hidden: 16, heads: 2, text_layers: 1, image_layers: 1, cross_layers: 1}}
 text: {{vocabulary: {{train: {{name: coco-captions, split: train}}, size: 100}}, length: 16}}
 stages:
   regions:

@@ -76,7 +76,7 @@ stages:
   world: {kind: make, world: {name: shapes, images: 30, parts: [coco]}}
   pretrain:
     kind: pretrain
-    model: {name: lxmert, hidden: 16, heads: 2, language_layers: 1, object_layers: 1, cross_layers: 1}
+    model: {name: lxmert, hidden: 16, heads: 2, text_layers: 1, image_layers: 1, cross_layers: 1}
     features: FEATURES
     data: {name: coco-captions, split: train}
     curriculum: [{until_epoch: 1, words: 7}]

@@ -78,7 +78,7 @@ def batch() -> Batch:
 
 def model() -> LXMERT:
     torch.manual_seed(0)
-    return LXMERT(FACTS, hidden=8, heads=2, language_layers=1, object_layers=1, cross_layers=1, dropout=0.0)
+    return LXMERT(FACTS, hidden=8, heads=2, text_layers=1, image_layers=1, cross_layers=1, dropout=0.0)
 
 
 def test_loss_is_the_mean_over_real_regions() -> None:

@@ -26,8 +26,8 @@ stages:
     steps: 3
   lxmert:
     kind: pretrain
-    model: {{name: lxmert, hidden: 16, heads: 2, language_layers: 1, object_layers: 1, cross_layers: 1,
-            object_position: [box, distance-bias]}}
+    model: {{name: lxmert, hidden: 16, heads: 2, text_layers: 1, image_layers: 1, cross_layers: 1,
+            image_position: [box, distance-bias]}}
     features: {store}
     data: {{name: coco-captions}}
     objectives: [mlm]

@@ -75,7 +75,7 @@ WALLS = (
         "stages.grid.extractor={name: backbone, arch: tiny-conv, boxes: grid}",
     ),
     *(f"stages.{stage}.data={{name: jsonl, split: train}}" for stage in ("grid", "learn", "concepts", "test")),
-    *("stages.learn.task.min_count=1", "stages.learn.epochs=2", "stages.learn.model.hidden=8"),
+    *("stages.learn.task.min_count=1", "stages.learn.epochs=2", "stages.learn.model.width=8"),
 )
 FEW_SHAPES = ("stages.world.world.images=40", "stages.eyes.steps=1", "text.length=24")
 FEW_EPOCHS = tuple(f"stages.{stage}.epochs=1" for stage in ("words", "pretrain", "caption"))
@@ -87,7 +87,7 @@ SAID_WALLS = (
     *(f"stages.{stage}.data={{name: jsonl, split: train}}" for stage in ("grid", "learn", "concepts", "pretrain")),
     *(f"stages.{stage}.data={{name: jsonl, split: train}}" for stage in ("test", "caption", "said", "sheet")),
     *(f"stages.nearest.{key}={{name: jsonl, split: train, take: {take}:8}}" for key, take in NEAR),
-    *("stages.learn.task.min_count=1", "stages.learn.epochs=2", "stages.learn.model.hidden=8"),
+    *("stages.learn.task.min_count=1", "stages.learn.epochs=2", "stages.learn.model.width=8"),
     *(
         "stages.pretrain.epochs=1",
         "stages.caption.epochs=1",
@@ -115,7 +115,7 @@ SHORT = tuple(
 POSITIONS = ("none", "ape", "rpe", "ape-rpe", "uniform", "ace-rpe", "anchor")
 METHODS = ("none", "euclidean", "quantization", "cross", "product")
 SMALL_DEIT = (
-    *("model.dim=16", "model.layers=1", "model.heads=2", "model.image_size=32", "stages.train.epochs=1"),
+    *("model.hidden=16", "model.layers=1", "model.heads=2", "model.image_size=32", "stages.train.epochs=1"),
     *("stages.train.batch_size=4", "stages.train.precision=float32"),
 )
 PICTURE = "runs/quickstart/world/world/images/train/000000000001.png"

@@ -112,7 +112,7 @@ CHANGES: dict[str, Content] = {
     "facts-vocabulary": _config("facts", "vocabulary", value="many"),
     "facts-length": _config("facts", "text_length", value=-1),
     "facts-regions": _config("facts", "region_dim", value=10**12),
-    "model-layers": _config("model", "language_layers", value=10**6),
+    "model-layers": _config("model", "text_layers", value=10**6),
     "model-hidden": _config("model", "hidden", value="x"),
     "model-unknown": _config("model", "name", value="nothing"),
     "text-length": _config("text", "length", value="x"),
@@ -152,7 +152,7 @@ def trials() -> Iterator[Trial]:
     recipe = (
         "stages: {train: {kind: pretrain, root: {valid}/runs/valid/world/world, steps: 0, batch_size: 2, "
         "data: {name: coco-captions, split: train}, features: {valid}/runs/valid/regions/features.h5, "
-        "model: {name: lxmert, hidden: 16, heads: 2, language_layers: 1, object_layers: 1, cross_layers: 1}, "
+        "model: {name: lxmert, hidden: 16, heads: 2, text_layers: 1, image_layers: 1, cross_layers: 1}, "
         "text: {vocabulary: {train: {name: coco-captions}, size: 100}, length: 12}, "
         "objectives: [mlm], missing: drop, from: w.pth}}"
     )

@@ -13,7 +13,7 @@ from vlcli.cli import app
 
 VALID = """\
 root: world
-model: {name: lxmert, hidden: 16, heads: 2, language_layers: 1, object_layers: 1, cross_layers: 1, intermediate: 16}
+model: {name: lxmert, hidden: 16, heads: 2, text_layers: 1, image_layers: 1, cross_layers: 1, intermediate: 16}
 text: {vocabulary: {train: [{name: coco-captions, split: train}], size: 120}, length: 12}
 stages:
   world:

@@ -130,7 +130,7 @@ NUMBERS = (
 )
 
 COMPONENTS = {
-    "layers": "model: {name: lxmert, language_layers: 1000000}",
+    "layers": "model: {name: lxmert, text_layers: 1000000}",
     "hidden": "model: {name: lxmert, hidden: -4}",
     "heads": "model: {name: lxmert, heads: 0}",
     "dropout": "model: {name: lxmert, dropout: .nan}",
@@ -140,9 +140,9 @@ COMPONENTS = {
     "colons": "model: 'a:b:c'",
     "empty-name": "model: ''",
     "long-name": f"model: {'m' * 3000}",
-    "position": "model: {name: lxmert, object_position: {name: box, numbers: 1000000000000000}}",
-    "position-deep": f"model: {{name: lxmert, object_position: {'[' * 60}box{']' * 60}}}",
-    "position-number": "model: {name: lxmert, object_position: 7}",
+    "position": "model: {name: lxmert, image_position: {name: box, numbers: 1000000000000000}}",
+    "position-deep": f"model: {{name: lxmert, image_position: {'[' * 60}box{']' * 60}}}",
+    "position-number": "model: {name: lxmert, image_position: 7}",
     "weight": "objectives: [{name: mlm, weight: 1e12}]",
     "weight-word": "objectives: [{name: mlm, weight: much}]",
     "probability": "objectives: [{name: mlm, probability: 7}]",

@@ -72,7 +72,7 @@ def test_deit_small_by_the_same_counter():
 
 def test_a_real_model_is_left_as_it_was_and_ties_count_once():
     facts = Facts(vocab_size=50, region_dim=8, regions=3, text_length=5)
-    model = LXMERT(facts, hidden=8, heads=2, language_layers=1, object_layers=1, cross_layers=1)
+    model = LXMERT(facts, hidden=8, heads=2, text_layers=1, image_layers=1, cross_layers=1)
     model.language.layers[0].feed_forward.inner = model.objects.layers[0].feed_forward.inner
     before = {name: value.clone() for name, value in model.state_dict().items()}
     found = counted(model.train())

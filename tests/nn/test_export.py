@@ -30,7 +30,7 @@ def inputs(**sizes):
 
 def test_lxmert_exports_with_dynamic_rows_words_and_regions():
     torch.manual_seed(0)
-    sizes = {"hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+    sizes = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
     model = Pooled(LXMERT(SMALL, **sizes).eval())
     rows, words, regions = (torch.export.Dim(name) for name in ("rows", "words", "regions"))
     shapes = [{0: rows, 1: words}] * 2 + [{0: rows, 1: regions}] * 3

@@ -81,7 +81,9 @@ def spoken(found: object, row: int) -> tuple[int, ...]:
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.7, -0.4]), st.integers(0, 2))
 def test_a_beam_as_wide_as_all_sentences_finds_the_best(seed: int, penalty: float, shortest: int) -> None:
     model = Table(3, seed)
-    found = generate(model, pictures(3), Generation(beams=200, longest=4, shortest=shortest, length_penalty=penalty))
+    found = generate(
+        model, pictures(3), Generation(beams=200, max_length=4, min_length=shortest, length_penalty=penalty)
+    )
     for row in range(3):
         scored = {w: chance(model, row, w) + penalty * len(w) for w in sentences(4, shortest)}
         best = max(scored, key=scored.__getitem__)
@@ -107,7 +109,7 @@ def by_hand(model: Table, row: int, beams: int, longest: int, penalty: float) ->
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([0.0, 0.5, -0.3]))
 def test_the_search_is_vlps(seed: int, beams: int, penalty: float) -> None:
     model = Table(4, seed)
-    found = generate(model, pictures(4), Generation(beams=beams, longest=7, length_penalty=penalty))
+    found = generate(model, pictures(4), Generation(beams=beams, max_length=7, length_penalty=penalty))
     for row in range(4):
         words, score = by_hand(model, row, beams, 7, penalty)
         assert spoken(found, row) == words
@@ -116,7 +118,7 @@ def test_the_search_is_vlps(seed: int, beams: int, penalty: float) -> None:
 
 def test_greedy_takes_the_likeliest_word() -> None:
     model = Table(5, 1)
-    found = generate(model, pictures(5), Generation(way="greedy", beams=9, longest=6))
+    found = generate(model, pictures(5), Generation(decoding="greedy", beams=9, max_length=6))
     assert [spoken(found, row) for row in range(5)] == [by_hand(model, row, 1, 6, 0.0)[0] for row in range(5)]
 
 
@@ -125,7 +127,7 @@ def test_pictures_that_are_done_cost_nothing_more() -> None:
     model.table[:5, 1:, ..., FACTS.sep_id] += 50  # all but the last end at once
     model.table[..., 0, :, :, FACTS.sep_id] -= 50
     model.table[5, ..., FACTS.sep_id] -= 50
-    generate(model, pictures(6), Generation(beams=2, longest=8))
+    generate(model, pictures(6), Generation(beams=2, max_length=8))
     assert model.steps <= 6 + 6 * 2 + 6 * 2
 
 
@@ -136,7 +138,7 @@ def test_no_run_of_words_comes_twice() -> None:
     scores = torch.randn(40, 30, generator=rng)
     facts = replace(FACTS, vocab_size=30)
     for size in (1, 2, 3):
-        ours = Rules(facts, Generation(no_repeat=size), scores.device)(scores, words)
+        ours = Rules(facts, Generation(no_repeat_ngram=size), scores.device)(scores, words)
         theirs = processors.NoRepeatNGramLogitsProcessor(size)(words, scores.clone())
         theirs[:, [facts.pad_id, facts.cls_id, facts.mask_id]] = -torch.inf
         assert torch.equal(ours, theirs)
@@ -159,7 +161,7 @@ def test_what_a_sample_is_drawn_from() -> None:
 def test_samples_follow_the_probabilities_and_carry_their_gradient() -> None:
     model = Table(2, 7)
     model.table.requires_grad_()
-    drawn = Generation("sample", longest=3, samples=4000)
+    drawn = Generation("sample", max_length=3, samples=4000)
     found = generate(model, pictures(2), drawn, generator=torch.Generator().manual_seed(0))
     again = generate(model, pictures(2), drawn, generator=torch.Generator().manual_seed(0))
     assert torch.equal(found.ids, again.ids)
@@ -178,7 +180,7 @@ def test_samples_follow_the_probabilities_and_carry_their_gradient() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    for wrong in ({"beams": 0}, {"shortest": 20}, {"temperature": 0.0}, {"top_p": 1.5}, {"samples": 0}):
+    for wrong in ({"beams": 0}, {"min_length": 20}, {"temperature": 0.0}, {"top_p": 1.5}, {"samples": 0}):
         with pytest.raises(ComponentError, match="cannot be chosen"):
             Generation(**wrong)
 
@@ -191,13 +193,13 @@ def dimbert(**options: object) -> object:
     return plugin.DiMBERT(SMALL, hidden=32, heads=4, layers=3, concepts=0, init_std=0.15, **options).eval()
 
 
-@pytest.mark.parametrize("options", [{}, {"attention": "standard", "segments": "modes", "places": "running"}])
+@pytest.mark.parametrize("options", [{}, {"attention": "standard", "segments": "modes", "position_ids": "running"}])
 @pytest.mark.parametrize(
     "asked",
     [
-        Generation(beams=5, longest=20, no_repeat=1),
-        Generation("greedy", longest=20, no_repeat=2),
-        Generation(beams=3, longest=20, shortest=6, no_repeat=1),
+        Generation(beams=5, max_length=20, no_repeat_ngram=1),
+        Generation("greedy", max_length=20, no_repeat_ngram=2),
+        Generation(beams=3, max_length=20, min_length=6, no_repeat_ngram=1),
     ],
 )
 def test_cached_equals_recomputed(options: dict[str, object], asked: Generation) -> None:

@@ -9,8 +9,8 @@ from vlcli.nn import Facts, init_scale
 FACTS = Facts(vocab_size=40, text_length=8, regions=4, region_dim=12, region_classes=5, region_attributes=4)
 DEEP = {"heads": 12, "layers": 1}
 PUBLISHED = {
-    "lxmert": {"hidden": 768, "heads": 12, "language_layers": 1, "object_layers": 1, "cross_layers": 1},
-    "vilbert": {"hidden": 768, "heads": 12, "text_layers": 1, "co_layers": 1},
+    "lxmert": {"hidden": 768, "heads": 12, "text_layers": 1, "image_layers": 1, "cross_layers": 1},
+    "vilbert": {"hidden": 768, "heads": 12, "text_layers": 1, "cross_layers": 1},
     "uniter": {"hidden": 768, **DEEP},
     "vl-bert": {"hidden": 768, **DEEP},
     "dimbert": {"hidden": 768, "concepts": 0, **DEEP},

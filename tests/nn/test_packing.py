@@ -13,7 +13,7 @@ from vlcli import registry
 from vlcli.nn import AttentionMask, AttentionShape, Layout, Packing, Recorder, Stack, Step
 
 torch.set_num_threads(1)
-SIZES = {"hidden": 16, "heads": 2, "language_layers": 2, "object_layers": 1, "cross_layers": 2, "dropout": 0.0}
+SIZES = {"hidden": 16, "heads": 2, "text_layers": 2, "image_layers": 1, "cross_layers": 2, "dropout": 0.0}
 
 
 @settings(max_examples=30, deadline=None)

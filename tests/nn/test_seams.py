@@ -36,7 +36,7 @@ from vlcli.nn.blocks import AttentionBlock
 from vlcli.nn.positions import CombinedPairwise, build_positions
 
 torch.set_num_threads(1)
-SIZES = {"hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 2}
+SIZES = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 2}
 
 
 @registry.component("positions", "test-value-term")
@@ -137,7 +137,7 @@ def test_value_term_in_cross_attention_equals_the_pairwise_form():
 )
 def test_lxmert_takes_any_pairwise_encoding_by_recipe_line(choice):
     torch.manual_seed(0)
-    model = LXMERT(SMALL, **SIZES, cross_position=choice, object_position=["box", "test-value-term"])
+    model = LXMERT(SMALL, **SIZES, cross_position=choice, image_position=["box", "test-value-term"])
     step = Step(model, make_batch())
     step.fused("corrupted").pooled.square().sum().backward()
     encodings = [p for n, p in model.named_parameters() if ".position." in n]

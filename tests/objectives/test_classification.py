@@ -16,7 +16,7 @@ from vlcli.objectives.answers import AnswerTable, decode, encode
 from vlcli.objectives.blanking import blank, seen
 
 FACTS = replace(SMALL, answers=("cat", "dog", "no", "yes"))
-LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ def test_features_of_a_backbone(tmp_path):
 
     body = RegionBackbone(arch="tiny-conv")
     save_file(body.body.state_dict(), tmp_path / "eyes.safetensors")
-    net = DeiT(SMALL, dim=16, layers=1, heads=2, image_size=32, patch=8, classes=0)
+    net = DeiT(SMALL, hidden=16, layers=1, heads=2, image_size=32, patch=8, classes=0)
     options = {"backbone": "tiny-conv", "backbone_weights": str(tmp_path / "eyes.safetensors")}
     objective, step = MaskedImage(net, SMALL, **options), Step(net, batch())
     scores, truth = objective.guesses(step)
@@ -234,7 +234,7 @@ def test_what_does_not_fit_is_refused(options):
 
 def test_a_model_that_cannot_hide_patches_is_refused():
     with pytest.raises(RecipeError, match="hide"):
-        build_learner({"name": "swin", "dim": 8, "depths": [1], "heads": [1]}, ["masked-image"], SMALL)
+        build_learner({"name": "swin", "hidden": 8, "layers": [1], "heads": [1]}, ["masked-image"], SMALL)
 
 
 def test_no_tokenizer(tmp_path):

@@ -18,7 +18,7 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.nn import Step
 
 torch.set_num_threads(1)
-SIZES = {"hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+SIZES = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def test_words_of_several_pieces_never_lengthen_a_sentence():
 
 def test_loss_and_prediction():
     torch.manual_seed(0)
-    sizes = {"hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+    sizes = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
     model = LXMERT(SMALL, **sizes).eval()
     objective = registry.build("objectives", "matching", model, SMALL)
     step = Step(model, make_batch(rows=4))

@@ -18,7 +18,7 @@ from vlcli.nn import Model, Step
 from vlcli.objectives.mlm import MARK, MaskWords
 
 torch.set_num_threads(1)
-SIZES = {"hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+SIZES = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 
 
 @st.composite

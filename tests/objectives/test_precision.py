@@ -18,7 +18,7 @@ from vlcli.nn.attention import AttentionShape
 from vlcli.nn.positions import LearnedPosition
 
 FACTS = replace(SMALL, answers=("cat", "dog", "no", "yes"))
-LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 ANSWERS = [{"cat": 1.0}, {"dog": 0.3, "no": 0.9}, {"yes": 0.6}]
 
 

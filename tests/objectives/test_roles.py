@@ -31,7 +31,7 @@ VOCABULARY = "a red blue small circle square is left right of above to the two d
 WORDS = VOCABULARY.split()
 TOKENIZER = Tokenizer.train(WORDS[:-1], 70)
 FACTS = Facts(text_length=20, **TOKENIZER.facts())
-SIZES = {"hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+SIZES = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 texts = st.lists(st.sampled_from([*WORDS, "square,"]), min_size=1, max_size=10).map(" ".join)
 
 

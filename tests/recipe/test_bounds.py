@@ -72,7 +72,7 @@ WRONG = [
     ("stages.train.objectives.mlm.probability=.nan", "finite"),
     ("stages.train.data.weight=-1", "from 0 to 1,000,000"),
     ("stages.train.data.weight=many", "from 0 to 1,000,000"),
-    ("stages.train.model={name: lxmert, language_layers: .inf}", "finite"),
+    ("stages.train.model={name: lxmert, text_layers: .inf}", "finite"),
 ]
 
 
@@ -95,14 +95,14 @@ def test_the_ends_are_allowed(word):
 @pytest.mark.parametrize(
     ("kind", "spec", "bound"),
     [
-        ("models", {"name": "lxmert", "language_layers": 1_000_000}, "from 0 to 1,000"),
-        ("models", {"name": "lxmert", "language_layers": -1}, "from 0 to 1,000"),
+        ("models", {"name": "lxmert", "text_layers": 1_000_000}, "from 0 to 1,000"),
+        ("models", {"name": "lxmert", "text_layers": -1}, "from 0 to 1,000"),
         ("models", {"name": "lxmert", "hidden": 10**9}, "a whole number from 1 to 65,536"),
         ("models", {"name": "lxmert", "hidden": 0}, "a whole number from 1 to 65,536"),
         ("models", {"name": "lxmert", "heads": 0}, "from 1 to 1,024"),
         ("models", {"name": "lxmert", "dropout": 1.5}, "from 0 to 1"),
-        ("models", {"name": "swin", "depths": [2, 2, 10**6]}, "from 0 to 1,000"),
-        ("models", {"name": "lxmert", "object_position": {"name": "box", "eps": 1e300}}, "from 0 to 1,000"),
+        ("models", {"name": "swin", "layers": [2, 2, 10**6]}, "from 0 to 1,000"),
+        ("models", {"name": "lxmert", "image_position": {"name": "box", "eps": 1e300}}, "from 0 to 1,000"),
         ("objectives", {"name": "mlm", "probability": 3}, "a number from 0 to 1"),
         ("extractors", {"name": "backbone", "batch_size": -1}, "from 1 to 1,000,000"),
         ("datasets", {"name": "jsonl", "limit": -1}, "from 0 to"),
@@ -131,7 +131,7 @@ def test_a_component_may_say_its_own_bounds():
 
 def test_bounds_of_a_signature_are_shown_in_words():
     parameters = registry.parameters(registry.load("models", "noisy-or"))
-    assert parameters["hidden"].type_text == "int (from 0 to 65,536)"
+    assert parameters["width"].type_text == "int (from 0 to 65,536)"
 
 
 def test_every_default_of_an_installed_component_is_within_bounds():

@@ -11,6 +11,7 @@ import torch
 
 from vlcli import registry
 from vlcli.engine.bundle import load_bundle
+from vlcli.errors import RecipeError
 from vlcli.features import FeatureStore, verify
 from vlcli.recipe import keys, wiring
 from vlcli.recipe.load import load
@@ -50,6 +51,12 @@ def test_a_bundle_is_loaded(run: Path) -> None:
 
 
 def test_a_killed_run_is_continued_and_ends_with_the_same_numbers(run: Path) -> None:
+    with pytest.raises(RecipeError, match="call it 'text_layers'"):
+        run_recipe(load("earlier.yaml"), Options(device="cpu"))
+    recipe = Path("earlier.yaml")
+    recipe.write_text(
+        recipe.read_text().replace("language_layers", "text_layers").replace("object_layers", "image_layers")
+    )
     outcomes = {one.name: one for one in run_recipe(load("earlier.yaml"), Options(device="cpu"))}
     assert {name: one.action for name, one in outcomes.items()} == {
         "world": "skip", "regions": "skip", "pretrain": "skip", "tune": "resume", "test": "run",
@@ -60,6 +67,11 @@ def test_a_killed_run_is_continued_and_ends_with_the_same_numbers(run: Path) -> 
     assert {name: scored[name] for name in SCORES} == pytest.approx(SCORES)
     again = run_recipe(load("earlier.yaml"), Options(device="cpu"))
     assert {one.action for one in again} == {"skip"}
+
+
+def test_the_copy_of_the_recipe_in_the_run_folder_is_converted(run: Path) -> None:
+    options = load("runs/earlier/recipe.yaml").recipe.model
+    assert (options["text_layers"], options["image_layers"], options["cross_layers"]) == (1, 1, 1)
 
 
 def test_every_packaged_recipe_of_that_commit_is_there() -> None:

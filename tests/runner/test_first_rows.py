@@ -19,7 +19,7 @@ from vlcli.tasks.base import Task
 
 RECIPE = """
 root: .
-model: {{name: lxmert, hidden: 32, heads: 2, language_layers: 1, object_layers: 1, cross_layers: 1}}
+model: {{name: lxmert, hidden: 32, heads: 2, text_layers: 1, image_layers: 1, cross_layers: 1}}
 text: {{vocabulary: {{train: [{{name: jsonl, file: t.jsonl, text: said}}], size: 60}}}}
 stages:
   regions: {{kind: extract, extractor: {{name: backbone, arch: tiny-conv, boxes: grid}}, data: {seen}}}

@@ -34,7 +34,7 @@ LARGER = {
 }
 """Sizes for pictures of 32 pixels."""
 SETTINGS = {
-    "two pictures": ("albef", {"pictures": 2, "bidirectional": False}, {"text-assignment"}, None),
+    "two pictures": ("albef", {"images": 2, "bidirectional": False}, {"text-assignment"}, None),
     "pictures and label maps": ("swin", {}, {"segmentation"}, "segmentation"),
     "entailment": ("albef", {}, {"distilled-classification"}, "snli-ve"),
     "grid features": (

@@ -14,7 +14,7 @@ from vlcli.progress import Silent
 from vlcli.recipe.schema import Evaluate, Finetune, Recipe
 from vlcli.stages import evaluate, finetune
 
-MODEL = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+MODEL = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 TASK = {"name": "vqa", "min_count": 1}
 
 

@@ -21,7 +21,7 @@ from vlcli.stages.extract import build_extractor
 
 torch.set_num_threads(1)
 
-MODEL = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+MODEL = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 CAPTIONS = {"name": "coco-captions", "split": "train"}
 PAIRS = {"name": "nlvr2", "split": "train"}
 HALF = {"name": "safetensors", "dtype": "float16"}

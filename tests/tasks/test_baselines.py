@@ -225,7 +225,7 @@ def test_stages_without_the_key_keep_theirs():
 
 RECIPE = """
 root: {root}
-model: {{name: lxmert, hidden: 16, heads: 2, language_layers: 1, object_layers: 1, cross_layers: 1}}
+model: {{name: lxmert, hidden: 16, heads: 2, text_layers: 1, image_layers: 1, cross_layers: 1}}
 stages:
   words:
     kind: evaluate

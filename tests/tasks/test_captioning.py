@@ -146,7 +146,7 @@ def scst(world: dict[str, Path], folder: Path, **more: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("baseline", [{}, {"baseline": "samples", "samples": 3}])
 def test_a_resumed_run_is_the_same(world: dict[str, Path], tmp_path: Path, baseline: dict[str, Any]) -> None:
-    objectives = [{"name": "scst", "longest": 8, **baseline}]
+    objectives = [{"name": "scst", "max_length": 8, **baseline}]
     whole = run_training(scst(world, tmp_path / "whole", objectives=objectives, epochs=4))
     run_training(scst(world, tmp_path / "parts", objectives=objectives, epochs=2))
     run_training(scst(world, tmp_path / "parts", objectives=objectives, epochs=4))
@@ -164,7 +164,7 @@ def test_captions_rise_from_an_early_checkpoint(data: dict[str, Path], tmp_path:
     early, later = tmp_path / "early", tmp_path / "later"
     run_training(cross_entropy(data, early, epochs=22))
     made = {**data, "xe": early}
-    objectives = [{"name": "scst", "longest": 8, "baseline": "samples", "samples": 8}]
+    objectives = [{"name": "scst", "max_length": 8, "baseline": "samples", "samples": 8}]
     run_training(scst(made, later, objectives=objectives, epochs=40, batch_size=45))
     lines = [json.loads(line) for line in (later / "log.jsonl").read_text().splitlines()]
     rewards = [line["scst/reward"] for line in lines]

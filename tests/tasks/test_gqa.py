@@ -163,7 +163,7 @@ def test_real_nlvr2_groups_and_csv(shared: Path, tmp_path: Path) -> None:
 
 RECIPE = """
 root: world
-model: {name: lxmert, hidden: 32, heads: 2, language_layers: 1, object_layers: 1, cross_layers: 1, dropout: 0.0}
+model: {name: lxmert, hidden: 32, heads: 2, text_layers: 1, image_layers: 1, cross_layers: 1, dropout: 0.0}
 text: {vocabulary: {train: [{name: vqa}, {name: gqa}], size: 120}, length: 18}
 stages:
   world: {kind: make, world: {name: shapes, images: 40, captions: 1, parts: [coco, vqa, gqa], size: 64, questions: 2}}

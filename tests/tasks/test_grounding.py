@@ -24,7 +24,7 @@ from vlcli.tasks.heat import box_heat, heat_map, hottest, overlaps
 FACTS = Facts(vocab_size=20, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6, regions=3, region_dim=6)
 ALBEF = {"name": "albef", "hidden": 16, "heads": 2, "image_layers": 1, "text_layers": 1, "cross_layers": 3}
 PIXELS = {**ALBEF, "image_size": 24, "patch": 8, "dropout": 0.0, "init_std": 0.3, "cross_position": "ace-rpe"}
-LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 2}
+LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 2}
 
 
 def batch(pixels: bool) -> Batch:

@@ -25,7 +25,7 @@ from vlcli.tasks.image_classification import ImageClassification
 DEIT = {
     "name": "deit",
     "size": "tiny",
-    "dim": 16,
+    "hidden": 16,
     "layers": 3,
     "heads": 2,
     "image_size": 16,

@@ -159,10 +159,13 @@ def images(side=32, count=2):
 @pytest.mark.parametrize(
     ("model", "strides"),
     [
-        (lambda: DeiT(FACTS, dim=16, layers=4, heads=2, image_size=32, patch=8, classes=0), (4, 8, 16, 32)),
-        (lambda: Swin(FACTS, dim=8, depths=[1, 1, 1], heads=[1, 1, 2], image_size=32, window=4, classes=0), (4, 8, 16)),
-        (lambda: RegionClassifier(FACTS, arch="tiny-conv", size=(32, 32)), (2, 4, 8)),
-        (lambda: RegionClassifier(FACTS, arch="resnet18", size=(64, 64)), (4, 8, 16, 32)),
+        (lambda: DeiT(FACTS, hidden=16, layers=4, heads=2, image_size=32, patch=8, classes=0), (4, 8, 16, 32)),
+        (
+            lambda: Swin(FACTS, hidden=8, layers=[1, 1, 1], heads=[1, 1, 2], image_size=32, window=4, classes=0),
+            (4, 8, 16),
+        ),
+        (lambda: RegionClassifier(FACTS, arch="tiny-conv", image_size=(32, 32)), (2, 4, 8)),
+        (lambda: RegionClassifier(FACTS, arch="resnet18", image_size=(64, 64)), (4, 8, 16, 32)),
     ],
 )
 def test_maps_of_any_model(model, strides):
@@ -177,7 +180,7 @@ def test_maps_of_any_model(model, strides):
 
 
 def test_a_swin_classifies_as_before():
-    made = Swin(FACTS, dim=8, depths=[1, 1], heads=[1, 2], image_size=32, window=4, classes=3).eval()
+    made = Swin(FACTS, hidden=8, layers=[1, 1], heads=[1, 2], image_size=32, window=4, classes=3).eval()
     found = images()
     torch.testing.assert_close(made(found.pixels.images), made.encode_image(found).extra["logits"])
 
@@ -186,7 +189,7 @@ def test_a_model_without_a_grid_is_refused():
     with pytest.raises(ComponentError, match="neither a pyramid"):
         Maps(VLMo(FACTS, image="features", hidden=16, layers=1, heads=2, fused_layers=0), None, levels=False)
     with pytest.raises(ComponentError, match="cannot be read"):
-        Maps(DeiT(FACTS, dim=16, layers=2, heads=2, image_size=32, classes=0), [1, 3], levels=False)
+        Maps(DeiT(FACTS, hidden=16, layers=2, heads=2, image_size=32, classes=0), [1, 3], levels=False)
 
 
 class Painter:
@@ -228,7 +231,7 @@ def test_windows_are_mmsegmentation_s():
 
 
 def test_the_loss_leaves_out_what_has_no_class():
-    model = DeiT(FACTS, dim=16, layers=4, heads=2, image_size=32, patch=8, classes=0).eval()
+    model = DeiT(FACTS, hidden=16, layers=4, heads=2, image_size=32, patch=8, classes=0).eval()
     objective = Segmentation(model, FACTS, head="light", dropout=0.0).eval()
     found = images()
     found.pixels.label_map = torch.randint(0, 5, (2, 32, 32))

@@ -82,7 +82,7 @@ def test_an_album_counts_once_against_all_its_stories(
     from pycocoevalcap.cider.cider import Cider
     from pycocoevalcap.rouge.rouge import Rouge
 
-    task = Storytelling(told=told, metrics=("bleu", "rouge_l", "cider_d"))
+    task = Storytelling(story_per=told, metrics=("bleu", "rouge_l", "cider_d"))
     result = evaluated(task, world(tmp_path), monkeypatch)
     assert len(result.predictions) == (3 if told == "album" else 5)
     assert result.metrics["pictures"] == 3
@@ -104,7 +104,7 @@ def test_training_sees_every_story(tmp_path: Path) -> None:
 
 
 def test_the_challenge_s_file_has_a_story_a_sequence(tmp_path: Path) -> None:
-    task = Storytelling(told="sequence", team="ours")
+    task = Storytelling(story_per="sequence", team="ours")
     rows = rows_of(task, world(tmp_path))
     rows[0]["prediction"] = "[ male ] went there. It rained!"
     (path,) = task.submission(rows, tmp_path)
@@ -150,5 +150,5 @@ def test_sentences_in_the_order_of_their_pictures(told: list[str], hits: int) ->
 
 
 def test_a_story_may_be_of_120_pieces() -> None:
-    assert Storytelling().settings.longest == 120
-    assert Storytelling().generation(SimpleNamespace(pieces=lambda word: [7])).longest == 120
+    assert Storytelling().settings.max_length == 120
+    assert Storytelling().generation(SimpleNamespace(pieces=lambda word: [7])).max_length == 120

@@ -20,7 +20,7 @@ from vlcli.nn.batch import Batch, Images, Pixels, View
 from vlcli.progress import Silent
 
 torch.set_num_threads(1)  # two threads beside a busy neighbour are many times slower
-LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 
 
 class Runner:
@@ -129,7 +129,7 @@ def squares(count: int, seed: int) -> Batch:
 def test_a_region_classifier_learns_class_and_attribute():
     torch.manual_seed(0)
     facts = replace(SMALL, region_classes=2, region_attributes=2)
-    learner = build_learner({"name": "region-classifier", "size": [32, 32]}, ["region-labels"], facts)
+    learner = build_learner({"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], facts)
     optimizer = torch.optim.AdamW(learner.parameters(), 2e-3)
     for number in range(25):
         optimizer.zero_grad()
@@ -145,7 +145,7 @@ def test_a_region_classifier_learns_class_and_attribute():
 
 def test_padding_boxes_change_nothing():
     facts = replace(SMALL, region_classes=2, region_attributes=2)
-    learner = build_learner({"name": "region-classifier", "size": [32, 32]}, ["region-labels"], facts).eval()
+    learner = build_learner({"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], facts).eval()
     batch = squares(2, 0)
     before = learner.step(batch).image()
     assert before.hidden[0, 2].abs().sum() == 0
@@ -154,7 +154,7 @@ def test_padding_boxes_change_nothing():
 
 
 def test_boxes_without_labels_are_refused():
-    learner = build_learner({"name": "region-classifier", "size": [32, 32]}, ["region-labels"], SMALL)
+    learner = build_learner({"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], SMALL)
     batch = squares(1, 0)
     batch.clean.images.pixels.classes = None
     with pytest.raises(DataError, match="without labelled boxes"):

@@ -26,10 +26,12 @@ from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, refuse_
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.nn.model import Facts, Model
 from vlcli.registry import Spec
+from vlcli.registry.renames import present
 from vlcli.version import __version__
 
 FORMAT = "vlcli-bundle"
-VERSION = 1
+VERSION = 2
+"""Since 2, options have the names of docs/glossary.md; those of version 1 are converted on reading."""
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
@@ -294,18 +296,18 @@ def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
     known = {item.name for item in fields(Facts)}
     facts = {name: value for name, value in config["facts"].items() if name in known}
     facts |= {item.name: tuple(facts.get(item.name, ())) for item in fields(Facts) if item.default == ()}
-    text = config["text"]
+    text, convert = config["text"], present if config.get("version", 0) < VERSION else (lambda _, value: value)
     return Bundle(
         learner=None,
         tokenizer=_tokenizer(path, text),
         facts=Facts(**_checked(facts)),
-        task_spec=config["task"],
-        model_spec=config["model"],
-        objectives_specs=config["objectives"],
+        task_spec=convert("tasks", config["task"]),
+        model_spec=convert("models", config["model"]),
+        objectives_specs=convert("objectives", config["objectives"]),
         text_options=text,
         folder=path,
         info={**config["info"], "vlcli": config["vlcli"]},
-        transform_spec=config.get("transform"),
+        transform_spec=convert("transforms", config.get("transform")),
     )
 
 

@@ -37,7 +37,7 @@ class SelfCritical(Objective):
         baseline: the reward of the greedy caption, made without dropout (``greedy``), or the mean reward of the
             picture's other samples (``samples``).
         samples: captions drawn of each picture; ``samples`` as baseline needs two or more.
-        longest: most word pieces, the end counted.
+        max_length: most word pieces, the end counted.
         temperature: of the draws.
         end: the end counts as a word of captions and references, so that captions are finished.
     """
@@ -52,7 +52,7 @@ class SelfCritical(Objective):
         *,
         baseline: Literal["greedy", "samples"] = "greedy",
         samples: int = 1,
-        longest: int = 20,
+        max_length: int = 20,
         temperature: float = 1.0,
         end: bool = True,
     ) -> None:
@@ -63,8 +63,8 @@ class SelfCritical(Objective):
                 "A mean of other samples needs some.", where="scst", got=str(samples), expected=expected
             )
         self.baseline, self.end, self.sep_id = baseline, end, facts.sep_id
-        self.choosing = Generation("greedy", longest=longest, forbidden=(facts.unk_id,))
-        self.drawing = replace(self.choosing, way="sample", samples=samples, temperature=temperature)
+        self.choosing = Generation("greedy", max_length=max_length, bad_words=(facts.unk_id,))
+        self.drawing = replace(self.choosing, decoding="sample", samples=samples, temperature=temperature)
         self.reward: CiderReward | None = None
         self.tokenizer: Any = None
 

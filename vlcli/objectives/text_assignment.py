@@ -59,7 +59,7 @@ class TextAssignment(Objective):
                 "Text assignment needs a model that looks at two pictures in one chain.",
                 where="objective text-assignment",
                 got=type(model).__name__,
-                hint="with albef: model: {pictures: 2}",
+                hint="with albef: model: {images: 2}",
             )
         self.neither, self.temperature, self.view = neither, temperature, view
         self.image = nn.Linear(self.dim, width).requires_grad_(False)

@@ -12,10 +12,10 @@ from typing import Any
 from vlcli import registry
 from vlcli.errors import ComponentError
 from vlcli.recipe import ledger
-from vlcli.recipe.components import Use, of_recipe, of_stage, split_options
+from vlcli.recipe.components import Use, of_recipe, of_stage, split_options, translated
 from vlcli.recipe.resolve import Kept, named_model, resolve
 from vlcli.recipe.schema import Draw, Evaluate, Extract, Finetune, Recipe, Stage, TextOptions, Training, TrainVocabulary
-from vlcli.registry import Entry
+from vlcli.registry import Entry, renames
 from vlcli.registry.schema import Spec, as_spec
 from vlcli.version import __version__
 
@@ -57,7 +57,8 @@ def stage_key(
         earlier: the stages before it.
     """
     stage = recipe.stages[name]
-    dump = plain(stage)
+    model = named_model(recipe, stage) if isinstance(stage, Training) else None
+    dump = translated(plain(stage), renames.former, (model or {}).get("name", ""))
     content: dict[str, Any] = {"kind": stage.kind, "config": {k: v for k, v in dump.items() if k not in _SILENT}}
     content["from"] = [_reference(value, prints, earlier) for value in stage.source]
     features = getattr(stage, "features", []) or list(implied)
@@ -65,7 +66,7 @@ def stage_key(
     if stage.reads_root:
         content["root"] = _reference(stage.root or recipe.root, prints, earlier)
     if isinstance(stage, Training):
-        content["model"] = named_model(recipe, stage)
+        content["model"] = renames.former("models", model)
         content["text"] = _text((stage.text or recipe.text).model_dump(mode="json"))
     if stage.seeded:
         content["seed"] = seed_of(recipe, stage)
@@ -230,5 +231,6 @@ def task_kept(name: str) -> Kept | None:
         except (OSError, ValueError):
             continue
         if isinstance(config, dict) and config.get("format") == "vlcli-bundle":
-            return Kept(task=as_spec(config["task"]) if config.get("task") else None)
+            task = as_spec(config["task"]) if config.get("task") else None
+            return Kept(task=renames.present("tasks", task) if config.get("version") == 1 else task)
     return None

@@ -21,8 +21,12 @@ from typing import Any, TextIO
 
 from vlcli import stopping
 from vlcli.errors import VlcliError
+from vlcli.recipe.components import translated
+from vlcli.registry.renames import present
 
 FILE = "stage.json"
+SCHEMA_VERSION = 2
+"""Since 2, ``config`` has the names of options that docs/glossary.md lists; earlier ones are converted on reading."""
 COPY = ".stage.json.copy"
 _LOCK_PATIENCE = 3.0
 
@@ -80,7 +84,7 @@ class Record:
     artifact: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
     replaces: str = ""
-    schema_version: int = 1
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def fingerprint(self) -> str:
@@ -106,6 +110,8 @@ def _read(path: Path) -> Record | None:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         record = Record(**{name: value for name, value in raw.items() if name in Record.__dataclass_fields__})
+        if record.schema_version < SCHEMA_VERSION:
+            record.config, record.schema_version = translated(record.config, present), SCHEMA_VERSION
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
     return record if _is_sound(record) else None

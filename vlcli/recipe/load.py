@@ -15,6 +15,7 @@ from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
 from vlcli.recipe import merge, overrides, yaml
 from vlcli.recipe import trust as trusting
 from vlcli.recipe.check import by_place, check_structure
+from vlcli.recipe.components import with_present_names
 from vlcli.recipe.resolved import Resolved, Source
 from vlcli.recipe.schema import Recipe, kind_of
 from vlcli.recipe.validate import of_document
@@ -22,6 +23,8 @@ from vlcli.recipe.yaml import Document
 from vlcli.registry import find, load_file, names
 
 _ABOUT = re.compile(r"^about: *(.+)$", re.MULTILINE)
+RUN_COPY = "# The recipe of this run, resolved (2).\n"
+"""First line of the copy that a run keeps; copies without it have former names of options, which are converted."""
 
 
 def locate(reference: str, beside: Source | None = None) -> Source:
@@ -110,7 +113,14 @@ def _mapping(source: Source) -> Document:
         got = type(document.value).__name__
         problem = Problem("", "a recipe is a mapping with the key 'stages'", where=str(source.file), got=got)
         raise RecipeError([problem], source.name)
+    if is_run_copy(source.file) and not source.file.read_text(encoding="utf-8").startswith(RUN_COPY):
+        document.value = with_present_names(document.value)
     return document
+
+
+def is_run_copy(file: Path) -> bool:
+    """Whether a recipe's file is the copy that a run keeps in its folder."""
+    return file.name == "recipe.yaml" and any(file.parent.glob("*/stage.json"))
 
 
 def load(

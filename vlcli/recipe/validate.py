@@ -28,6 +28,7 @@ from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.schema import Stage, Training
 from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry import Spec
+from vlcli.registry.renames import former_names
 
 WORLDS = ("shapes",)
 
@@ -138,7 +139,7 @@ def _known(resolved: Resolved, use: Use) -> list[Problem]:
     except ComponentError as error:
         path = (*use.path, "name")
         return [_at(resolved, path, error.what, error.got or use.spec["name"], error.expected, error.hint, code=4)]
-    return []
+    return [_placed(resolved.document, fault, use.key) for fault in former_names(use.kind, use.spec, use.key)]
 
 
 def _lacking(resolved: Resolved, use: Use) -> list[Problem]:

@@ -87,10 +87,11 @@ Threads = Annotated[int, Between(1, 1024)]
 Seed = Annotated[int, Between(0, MOST_INT)]
 """A random seed."""
 
-_SIZES = "image_size|short|long|shortest|longest|side|resolution|window|stride|length|table_length|text_positions"
+_SIZES = "image_size|short|long|shortest|longest|max_length|min_length|side|resolution|window|stride|length"
 _SHARES = "dropout|drop_path|probability|smoothing|distill|momentum|flip|erasing|cropped|confidence|nms|proposal_nms"
 _COUNTS = (
-    "limit|beams|candidates|queries|proposals|max_boxes|min_boxes|samples|negatives|pictures|classes|words|regions"
+    "limit|beams|candidates|queries|proposals|max_boxes|min_boxes|samples|negatives|images|pictures|classes|words"
+    "|regions"
 )
 _BY_NAME = tuple(
     (re.compile(rf"(?:{pattern})\Z"), bounds)

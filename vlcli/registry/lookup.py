@@ -17,6 +17,7 @@ from vlcli.errors import ComponentError, Problem, shown
 from vlcli.registry.bounds import has_bounds, number_fault
 from vlcli.registry.contract import blame, fault, origin
 from vlcli.registry.entries import Entry, entries, find
+from vlcli.registry.renames import former_names
 from vlcli.registry.schema import Parameter, as_spec, parameters, validator
 
 
@@ -121,7 +122,9 @@ def check(kind: str, value: Any, key: str = "") -> list[Problem]:
     except ComponentError as error:
         return [Problem(key, error.what, got=error.got, expected=error.expected, hint=error.hint, code=4)]
     given = {name: item for name, item in spec.items() if name != "name"}
-    problems = [*_lacking(target, spec["name"], key), *_value_problems(target, known, given, key)]
+    renamed = former_names(kind, spec, key)
+    given = {name: item for name, item in given.items() if f"{key}.{name}" not in {fault.key for fault in renamed}}
+    problems = [*_lacking(target, spec["name"], key), *renamed, *_value_problems(target, known, given, key)]
     for name, item in given.items():
         if name in known and known[name].kind:
             problems += _nested(known[name], item, f"{key}.{name}")

@@ -8,6 +8,7 @@ import threading
 from vlcli.progress import Progress, Silent
 from vlcli.recipe import ledger, litter
 from vlcli.recipe import plan as planning
+from vlcli.recipe.load import RUN_COPY
 from vlcli.recipe.plan import Options, Planner, Step
 from vlcli.recipe.resolved import Resolved
 from vlcli.runner import ranks
@@ -90,5 +91,5 @@ def _keep_recipe(planner: Planner) -> None:
     planner.folder.mkdir(parents=True, exist_ok=True)
     # Stages that run side by side write it at the same time, each beside under a name of its own.
     beside = planner.folder / f".recipe.yaml.{os.getpid()}-{threading.get_ident()}"
-    beside.write_text(to_yaml(planner.resolved.document.value), encoding="utf-8")
+    beside.write_text(RUN_COPY + to_yaml(planner.resolved.document.value), encoding="utf-8")
     beside.replace(planner.folder / "recipe.yaml")

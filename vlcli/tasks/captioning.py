@@ -32,13 +32,13 @@ class Captioning(Task):
     as CIDEr; ``baseline/cider_d`` that of the best single caption said of every picture.
 
     Args:
-        way: ``beam``, ``greedy`` or ``sample``.
+        decoding: ``beam``, ``greedy`` or ``sample``.
         beams: sentences kept at a time.
-        longest: most word pieces, the end counted.
-        shortest: pieces before the end is allowed.
+        max_length: most word pieces, the end counted.
+        min_length: pieces before the end is allowed.
         length_penalty: added to a sentence's log probability for each piece; above 0 favours long sentences.
-        no_repeat: no run of so many pieces comes twice in a caption; 0: any may.
-        forbidden: words that are never said; all pieces of a word are forbidden, wherever they stand.
+        no_repeat_ngram: no run of so many pieces comes twice in a caption; 0: any may.
+        bad_words: words that are never said; all pieces of a word are bad_words, wherever they stand.
         unknown: whether [UNK] may be said.
         temperature: of sampling.
         top_k: sample among so many likeliest pieces; 0: among all.
@@ -58,13 +58,13 @@ class Captioning(Task):
     def __init__(
         self,
         *,
-        way: Literal["beam", "greedy", "sample"] = "beam",
+        decoding: Literal["beam", "greedy", "sample"] = "beam",
         beams: int = 3,
-        longest: int = 20,
-        shortest: int = 0,
+        max_length: int = 20,
+        min_length: int = 0,
         length_penalty: float = 0.0,
-        no_repeat: int = 0,
-        forbidden: tuple[str, ...] = (),
+        no_repeat_ngram: int = 0,
+        bad_words: tuple[str, ...] = (),
         unknown: bool = False,
         temperature: float = 1.0,
         top_k: int = 0,
@@ -76,8 +76,8 @@ class Captioning(Task):
         algorithm: str = "vlcli",
     ) -> None:
         sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        self.settings = Generation(way, beams, longest, shortest, length_penalty, no_repeat, **sampling)
-        self.forbidden, self.unknown, self.metrics = tuple(forbidden), unknown, tuple(metrics)
+        self.settings = Generation(decoding, beams, max_length, min_length, length_penalty, no_repeat_ngram, **sampling)
+        self.bad_words, self.unknown, self.metrics = tuple(bad_words), unknown, tuple(metrics)
         self.train_on, self.baseline, self.facts = train_on, baseline, facts
         if not re.fullmatch(r"[\w.-]+", algorithm):
             raise ComponentError("The name is for a file.", where="task captioning", got=algorithm, expected="letters")
@@ -109,9 +109,9 @@ class Captioning(Task):
         """The settings, with the ids that are never said."""
         from dataclasses import replace
 
-        pieces = {number for word in self.forbidden for number in tokenizer.pieces(word)}
+        pieces = {number for word in self.bad_words for number in tokenizer.pieces(word)}
         pieces |= set() if self.unknown else {self.unk_id}
-        return replace(self.settings, forbidden=tuple(sorted(pieces)))
+        return replace(self.settings, bad_words=tuple(sorted(pieces)))
 
     def predictions(self, step: Step, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
         """A caption of every example: ``prediction``, ``score`` (its log probability) and the ``references``."""

@@ -25,11 +25,11 @@ class GenerativeVQA(VQA):
         answers: file of the answer list under the data root; None: ``vqa/answer_list.json`` where it is there, else a
             list made of the training questions.
         min_count: an answer belongs to a list made of the questions if it is the chosen one of so many.
-        way: ``rank``: candidates of the list; ``generate``: any words, the likeliest at each step.
+        decoding: ``rank``: candidates of the list; ``generate``: any words, the likeliest at each step.
         candidates: how many of the list are said in full.
         first_twice: the first word's likelihood counts once more, as in ALBEF's released code; LAVIS counts it once.
         block: candidates said at a time.
-        longest: most pieces of an answer that is generated, the end counted.
+        max_length: most pieces of an answer that is generated, the end counted.
     """
 
     paper = "ALBEF, Li et al. 2021, section 5 (VQA); Cho et al. 2021 (VQA as generation)"
@@ -42,17 +42,17 @@ class GenerativeVQA(VQA):
         *,
         answers: str | None = None,
         min_count: int = 9,
-        way: Literal["rank", "generate"] = "rank",
+        decoding: Literal["rank", "generate"] = "rank",
         candidates: int = 128,
         first_twice: bool = True,
         block: int = 512,
-        longest: int = 10,
+        max_length: int = 10,
     ) -> None:
         super().__init__(answers=answers, min_count=min_count)
-        if min(candidates, block, longest) < 1:
-            got = f"candidates {candidates}, block {block}, longest {longest}"
+        if min(candidates, block, max_length) < 1:
+            got = f"candidates {candidates}, block {block}, max_length {max_length}"
             raise ComponentError("These numbers cannot be.", where="task generative-vqa", got=got, expected="1 or more")
-        self.way, self.candidates, self.longest = way, candidates, longest
+        self.decoding, self.candidates, self.max_length = decoding, candidates, max_length
         self.options: dict[str, Any] = {"first_twice": first_twice, "block": block}
         self._ids: tuple[tuple[str, ...], Text] | None = None
 
@@ -63,18 +63,18 @@ class GenerativeVQA(VQA):
     def attach(self, facts: Facts) -> None:
         """The answer list the model was trained with."""
         super().attach(facts)
-        if self.way == "rank" and not self.answers:
+        if self.decoding == "rank" and not self.answers:
             raise ComponentError(
                 "There is no answer to choose from.",
                 where="task generative-vqa",
                 expected="an answer list, or training questions that share answers",
-                hint="set `answers: FILE`, lower `min_count`, or `way: generate`",
+                hint="set `answers: FILE`, lower `min_count`, or `decoding: generate`",
             )
 
     def predictions(self, step: Step, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
         """The likeliest answer of every question, with its probability among the candidates (or log probability)."""
-        if self.way == "generate":
-            found = generate(step.model, step.fused().text, Generation("greedy", longest=self.longest))
+        if self.decoding == "generate":
+            found = generate(step.model, step.fused().text, Generation("greedy", max_length=self.max_length))
             said = [tokenizer.decode(words[0]) for words in found.words(tokenizer.ids["sep"])]
             return self.answered(step.batch, said, found.scores[:, 0].tolist())
         best = self.ranked(step, tokenizer)

@@ -28,16 +28,16 @@ class Storytelling(Captioning):
     name what their own picture shows at their own place, ``in_order/stories`` that of stories where all five do.
 
     Args:
-        way: ``beam``, ``greedy`` or ``sample``.
+        decoding: ``beam``, ``greedy`` or ``sample``.
         beams: stories kept at a time.
-        longest: most word pieces of a story, the end counted.
-        shortest: pieces before the end is allowed.
+        max_length: most word pieces of a story, the end counted.
+        min_length: pieces before the end is allowed.
         length_penalty: added to a story's log probability for each piece; above 0 favours long stories.
-        no_repeat: no run of so many pieces comes twice in a story; 0: any may.
-        forbidden: words that are never said; all pieces of a word are forbidden, wherever they stand.
+        no_repeat_ngram: no run of so many pieces comes twice in a story; 0: any may.
+        bad_words: words that are never said; all pieces of a word are bad_words, wherever they stand.
         unknown: whether [UNK] may be said.
         metrics: which are computed.
-        told: a story for each ``album``, or for each ``sequence`` of pictures, as the challenge wants.
+        story_per: a story for each ``album``, or for each ``sequence`` of pictures, as the challenge wants.
         baseline: also score the best single story.
         team: the name in the challenge's file.
     """
@@ -47,23 +47,27 @@ class Storytelling(Captioning):
     def __init__(
         self,
         *,
-        way: Literal["beam", "greedy", "sample"] = "beam",
+        decoding: Literal["beam", "greedy", "sample"] = "beam",
         beams: int = 3,
-        longest: int = 120,
-        shortest: int = 0,
+        max_length: int = 120,
+        min_length: int = 0,
         length_penalty: float = 0.0,
-        no_repeat: int = 0,
-        forbidden: tuple[str, ...] = (),
+        no_repeat_ngram: int = 0,
+        bad_words: tuple[str, ...] = (),
         unknown: bool = False,
         metrics: tuple[Metric, ...] = NAMES,
-        told: Literal["album", "sequence"] = "album",
+        story_per: Literal["album", "sequence"] = "album",
         baseline: bool = True,
         team: str = "",
     ) -> None:
-        options: dict[str, Any] = {"shortest": shortest, "length_penalty": length_penalty, "no_repeat": no_repeat}
-        options |= {"forbidden": forbidden, "unknown": unknown, "metrics": metrics, "baseline": baseline}
-        super().__init__(way=way, beams=beams, longest=longest, **options)
-        self.told, self.team = told, team
+        options: dict[str, Any] = {
+            "min_length": min_length,
+            "length_penalty": length_penalty,
+            "no_repeat_ngram": no_repeat_ngram,
+        }
+        options |= {"bad_words": bad_words, "unknown": unknown, "metrics": metrics, "baseline": baseline}
+        super().__init__(decoding=decoding, beams=beams, max_length=max_length, **options)
+        self.story_per, self.team = story_per, team
 
     def dataset(self) -> Spec:
         """VIST's stories."""
@@ -71,7 +75,7 @@ class Storytelling(Captioning):
 
     def arrange(self, readers: list[Any]) -> list[Any]:
         """One example an album, or a story, which knows all stories of its album."""
-        return [_of_album(reader, first=self.told == "album") for reader in readers]
+        return [_of_album(reader, first=self.story_per == "album") for reader in readers]
 
     def arrange_training(self, readers: list[Any]) -> list[Any]:
         """Every story."""

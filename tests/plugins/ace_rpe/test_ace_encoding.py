@@ -215,7 +215,7 @@ def test_one_sequence_of_both_modalities() -> None:
 def test_on_lxmert_s_cross_attention(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     facts = Facts(vocab_size=50, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6, regions=4, region_dim=8)
-    sizes = {"hidden": 16, "heads": 4, "language_layers": 1, "object_layers": 1, "cross_layers": 2, "dropout": 0.0}
+    sizes = {"hidden": 16, "heads": 4, "text_layers": 1, "image_layers": 1, "cross_layers": 2, "dropout": 0.0}
     spec = {"name": "lxmert", **sizes, "cross_position": {"name": "ace-rpe", "groups": 4, **options}}
     model = registry.build("models", spec, facts)
     batch = fake_batch(model.needs(), facts)

@@ -17,7 +17,7 @@ from vlcli.nn.fake import fake_batch
 FACTS = Facts(vocab_size=50, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6)
 VLMO = {
     "name": "vlmo", "hidden": 16, "heads": 4, "layers": 3, "fused_layers": 2, "image_size": 48, "drop_path": 0.0,
-    "table_length": 8, "init_std": 0.2,
+    "length": 8, "init_std": 0.2,
 }  # fmt: skip
 ALBEF = {
     "name": "albef", "hidden": 16, "heads": 4, "image_layers": 1, "text_layers": 1, "cross_layers": 2, "image_size": 48,

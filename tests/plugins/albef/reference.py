@@ -21,7 +21,7 @@ from vlcli.objectives.mlm import MARK
 FACTS = Facts(vocab_size=41, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6)
 MODEL = {
     "name": "albef", "hidden": 24, "heads": 4, "intermediate": 48, "image_layers": 2, "text_layers": 2,
-    "cross_layers": 2, "image_size": 48, "text_positions": 16, "dropout": 0.0,
+    "cross_layers": 2, "image_size": 48, "length": 16, "dropout": 0.0,
 }  # fmt: skip
 IDS = torch.tensor([[2, 5, 9, 14, 3, 0], [2, 30, 31, 7, 12, 3], [2, 8, 3, 0, 0, 0]])
 HIDDEN = {(0, 2): 4, (1, 1): 4, (1, 2): 4, (2, 1): 33}
@@ -67,7 +67,7 @@ def released(learner: Learner, *, bert: bool = True) -> dict[str, Tensor]:
         if head in COPIED
     }
     made = {name: value(name, shape) for name, shape in shapes.items() if name != "queue_ptr"}
-    return {name: made[_twin(name) if learner.model.pictures > 1 else name] for name in made}
+    return {name: made[_twin(name) if learner.model.images > 1 else name] for name in made}
 
 
 def _twin(name: str) -> str:

@@ -132,7 +132,7 @@ def test_entailment(alpha: float, loss: float, norm: float) -> None:
 @pytest.mark.parametrize(("alpha", "loss", "norm"), [(0.0, 0.670853109889999, 1.6196305045957133),
                                                      (0.4, 0.6775798582263178, 0.8469764160755816)])  # fmt: skip
 def test_two_pictures(alpha: float, loss: float, norm: float) -> None:
-    model = {**MODEL, "text_layers": 6, "cross_layers": 6, "pictures": 2}
+    model = {**MODEL, "text_layers": 6, "cross_layers": 6, "images": 2}
     learner = loaded(model, [{"name": "distilled-classification", "classes": 2, "images": 2, "distill": alpha}])
     given = batch(second=uniform("input.image_1", (3, 3, 48, 48)), targets={"label": torch.tensor([1, 0, 1])})
     stepped(learner, given, "distilled-classification", loss, norm)
@@ -151,5 +151,5 @@ def test_word_by_word_is_the_whole_at_once() -> None:
         close(scores, whole[:, place].detach().numpy())
     begun = learner.model.step(torch.full((3,), 2), learner.model.start(seen, text.select(torch.arange(3))))[0]
     close(begun, whole[:, 3].detach().numpy())
-    found = generate(learner.model, seen, Generation("beam", beams=2, longest=4))
+    found = generate(learner.model, seen, Generation("beam", beams=2, max_length=4))
     assert found.ids.shape[:2] == (3, 1)

@@ -40,11 +40,11 @@ stages:
     steps: 2
     batch_size: 8
   vqa-test: {kind: evaluate, from: vqa, split: val}
-  vqa-said: {kind: evaluate, from: vqa, split: val, task: {name: generative-vqa, way: generate, longest: 4}}
+  vqa-said: {kind: evaluate, from: vqa, split: val, task: {name: generative-vqa, decoding: generate, max_length: 4}}
   assignment:
     kind: pretrain
     from: pretrain
-    model: {pictures: 2}
+    model: {images: 2}
     data: {name: coco-captions, split: train}
     objectives: [{name: text-assignment, width: 8}]
     steps: 2

@@ -78,7 +78,7 @@ def test_downstream_and_lavis_names(prefix: str) -> None:
 
 def test_every_cross_layer_serves_both_pictures() -> None:
     state = pretrained()
-    learner, report = filled({"pictures": 2}, [{"name": "text-assignment", "width": 12}], state)
+    learner, report = filled({"images": 2}, [{"name": "text-assignment", "width": 12}], state)
     for number, layer in enumerate(learner.model.cross.text):
         stem = f"text_encoder.bert.encoder.layer.{2 + number // 2}."
         close(layer.other.attention.query.weight, state[f"{stem}crossattention.self.query.weight"])
@@ -109,7 +109,7 @@ def test_our_own_checkpoint_gives_decoder_and_second_picture_too() -> None:
     loader.finish()
     close(answering.model.decoder.head.bias, state["objectives.distilled-mlm.head.bias"])
     close(answering.model.decoder.layers[0].itself.norm.weight, state["model.cross.text.0.itself.norm.weight"])
-    pairs = build_learner({**MODEL, "pictures": 2}, [{"name": "distilled-classification", "classes": 2}], FACTS)
+    pairs = build_learner({**MODEL, "images": 2}, [{"name": "distilled-classification", "classes": 2}], FACTS)
     loader = Loader(pairs.double())
     loader.add(state, "a stage", ours=True)
     loader.finish()
@@ -193,7 +193,7 @@ def test_text_assignment_keeps_its_projection_beside_a_head_of_its_own() -> None
         "ta_head.weight": value("ta_head.weight", (3, MODEL["hidden"])),
         "ta_head.bias": value("ta_head.bias", (3,)),
     }
-    learner, report = filled({"pictures": 2}, [{"name": "text-assignment", "width": 12}], state)
+    learner, report = filled({"images": 2}, [{"name": "text-assignment", "width": 12}], state)
     found = learner.objectives["text-assignment"]
     close(found.head.weight, state["ta_head.weight"])
     close(found.image.weight, state["vision_proj.weight"])

@@ -10,7 +10,7 @@ from tests.plugins.albef.reference import FACTS, IDS, MODEL, batch, gradients, l
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.errors import ComponentError
 
-WITH_TWO = {**MODEL, "pictures": 2}
+WITH_TWO = {**MODEL, "images": 2}
 LOSS, NORM = 1.3624670141380184, 5.684233288692704
 """Of the examples with the pictures 0 and 2, 0 and 2, 1 and 2, of which the first, none and the second are theirs."""
 

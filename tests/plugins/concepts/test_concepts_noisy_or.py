@@ -74,7 +74,9 @@ def test_one_instance_is_a_plain_cross_entropy_and_masked_ones_count_for_nothing
 @pytest.mark.slow
 def test_convolutional_vgg_is_the_classifier_on_one_window():
     published = torchvision.models.vgg16(weights=None).eval()
-    model = NoisyOr(Facts(answers=("a",)), instances="pixels", side=224, fit="stretch", layout="torchvision").eval()
+    model = NoisyOr(
+        Facts(answers=("a",)), instances="pixels", image_size=224, fit="stretch", layout="torchvision"
+    ).eval()
     report: list[str] = []
     state = model.adapt(published.state_dict(), report)
     assert report == ["2 linear layers of VGG-16 as convolutions"]
@@ -99,7 +101,7 @@ def test_a_square_of_565_pixels_is_the_published_grid():
 
 @pytest.mark.parametrize(("fit", "real"), [("inside", 4 * 8), ("published", 8 * 8)])
 def test_filling_does_not_count_unless_as_published(fit, real):
-    model = NoisyOr(Facts(), instances="pixels", arch="tiny-conv", side=64, fit=fit).eval()
+    model = NoisyOr(Facts(), instances="pixels", arch="tiny-conv", image_size=64, fit=fit).eval()
     images = torch.rand(2, 3, 40, 64) * 255
     mask = torch.ones(2, 40, 64, dtype=torch.bool)
     mask[0, 32:] = False  # twice as wide as high; the other picture is padded less
@@ -112,7 +114,7 @@ def test_filling_does_not_count_unless_as_published(fit, real):
 
 
 def test_padding_of_a_batch_changes_no_picture():
-    model = NoisyOr(Facts(), instances="pixels", arch="tiny-conv", side=64, fit="inside").eval()
+    model = NoisyOr(Facts(), instances="pixels", arch="tiny-conv", image_size=64, fit="inside").eval()
     image = torch.rand(1, 3, 32, 64) * 255
     alone = model.encode_image(Images(["a"], pixels=Pixels(image, torch.tensor([[32, 64]]))))
     padded = torch.cat([image, torch.zeros(1, 3, 32, 64)], 2)
@@ -146,7 +148,9 @@ def test_objective_counts_words_of_the_vocabulary_and_pictures_with_instances():
 
 
 def test_batch_normalisation_keeps_its_statistics():
-    model = NoisyOr(Facts(), instances="pixels", arch="resnet18", side=64, fit="stretch", layout="torchvision").train()
+    model = NoisyOr(
+        Facts(), instances="pixels", arch="resnet18", image_size=64, fit="stretch", layout="torchvision"
+    ).train()
     norm = model.trunk.body.bn1
     before = norm.running_mean.clone()
     model.encode_image(Images(["a"], pixels=Pixels(torch.rand(2, 3, 64, 64) * 255, torch.full((2, 2), 64))))
@@ -155,7 +159,7 @@ def test_batch_normalisation_keeps_its_statistics():
 
 
 def test_published_resnet_files_fit_the_trunk():
-    model = NoisyOr(Facts(), instances="pixels", arch="resnet18", side=64, layout="torchvision")
+    model = NoisyOr(Facts(), instances="pixels", arch="resnet18", image_size=64, layout="torchvision")
     state = model.adapt(torchvision.models.resnet18(weights=None).state_dict(), [])
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not missing

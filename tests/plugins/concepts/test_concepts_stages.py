@@ -192,7 +192,7 @@ def test_a_model_of_concepts_needs_a_store_of_them(world):
 def test_extraction_from_pixels_equals_evaluation(world, tmp_path):
     root = world[0]
     config = {
-        "model": {"name": "noisy-or", "instances": "pixels", "arch": "tiny-conv", "side": 48, "fit": "inside"},
+        "model": {"name": "noisy-or", "instances": "pixels", "arch": "tiny-conv", "image_size": 48, "fit": "inside"},
         "task": {**TASK, "keep": 4},
         "data": [DATA],
         "steps": 4,
@@ -235,7 +235,7 @@ def test_what_a_user_gets_wrong_is_named(world, tmp_path):
 def test_the_objective_stands_on_other_models(world, tmp_path):
     root, inputs, _, _ = world
     config = {
-        "model": {"name": "lxmert", "hidden": 16, "heads": 2, "object_layers": 1, "cross_layers": 1},
+        "model": {"name": "lxmert", "hidden": 16, "heads": 2, "image_layers": 1, "cross_layers": 1},
         "text": {"vocabulary": {"train": [DATA], "size": 60}},
         "task": TASK,
         "data": [DATA],

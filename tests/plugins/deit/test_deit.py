@@ -152,7 +152,7 @@ def test_tables_without_the_extra_bucket_are_fitted():
 def test_several_encodings_and_options_run():
     choices = [[irpe(sides=QKV), "rope-2d"], {"name": "cpvt", "after": [0, 1]}, ["log-cpb"], "transformer-xl"]
     for choice in choices:
-        sizes = {"dim": 24, "heads": 3, "layers": 2, "image_size": 64, "absolute": "none"}
+        sizes = {"hidden": 24, "heads": 3, "layers": 2, "image_size": 64, "absolute": "none"}
         model = registry.build("models", {"name": "deit", **sizes, "position": choice}, Facts())
         scores = model(torch.randn(2, 3, 64, 64))
         scores.square().sum().backward()
@@ -162,7 +162,7 @@ def test_several_encodings_and_options_run():
 
 
 def test_distilled_model_averages_two_classifiers_and_skips_two_tokens():
-    sizes = {"dim": 24, "heads": 3, "layers": 1, "image_size": 32, "classes": 3, "distilled": True}
+    sizes = {"hidden": 24, "heads": 3, "layers": 1, "image_size": 32, "classes": 3, "distilled": True}
     model = DeiT(Facts(), **sizes, position=irpe()).eval()
     timm_sizes = {"depth": 1, "embed_dim": 24, "num_heads": 3, "img_size": 32, "num_classes": 3}
     theirs = timm.create_model("deit_tiny_distilled_patch16_224", **timm_sizes).eval()

@@ -12,7 +12,7 @@ from vlcli_detr.names import released_name
 from vlcli.nn import Facts
 from vlcli.nn.batch import Images, Pixels
 
-SMALL = {"backbone": "resnet18", "dim": 24, "heads": 3, "hidden": 32, "encoder_layers": 2, "decoder_layers": 2}
+SMALL = {"backbone": "resnet18", "hidden": 24, "heads": 3, "intermediate": 32, "encoder_layers": 2, "decoder_layers": 2}
 SINE = "detr-sine"
 
 

@@ -22,7 +22,7 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.nn import Facts
 from vlcli.nn.batch import Images, Pixels
 
-SMALL = {"backbone": "resnet18", "dim": 24, "heads": 3, "hidden": 32, "encoder_layers": 2, "decoder_layers": 3}
+SMALL = {"backbone": "resnet18", "hidden": 24, "heads": 3, "intermediate": 32, "encoder_layers": 2, "decoder_layers": 3}
 COCO_IDS = tuple(i for i in range(1, 91) if i not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83))
 
 
@@ -253,7 +253,7 @@ def test_it_learns_pictures_by_heart():
     """Two pictures with two boxes each: found after some steps with the right classes, and not before."""
     torch.manual_seed(0)
     irpe = {"name": "irpe", "ratio": 2.0, "off_plane": "nothing"}
-    sizes = {"dim": 32, "heads": 2, "hidden": 64, "encoder_layers": 1, "decoder_layers": 2, "queries": 4}
+    sizes = {"hidden": 32, "heads": 2, "intermediate": 64, "encoder_layers": 1, "decoder_layers": 2, "queries": 4}
     model = DETR(
         Facts(region_classes=4), backbone="tiny-conv", **sizes, classes=None, dropout=0.0, position=["detr-sine", irpe]
     )
@@ -311,7 +311,13 @@ def coco_2017(root: Path) -> None:
 @pytest.mark.slow
 def test_the_recipe_of_table_6_runs_on_cocos_layout(tmp_path, cli):
     coco_2017(tmp_path / "coco-data")
-    small = ["model.backbone=resnet18", "model.dim=24", "model.heads=3", "model.hidden=32", "model.encoder_layers=1"]
+    small = [
+        "model.backbone=resnet18",
+        "model.hidden=24",
+        "model.heads=3",
+        "model.intermediate=32",
+        "model.encoder_layers=1",
+    ]
     small += ["model.decoder_layers=2", "model.queries=6", "stages.train.epochs=2", "stages.train.batch_size=4"]
     small += ["stages.train.workers=0", "stages.test.workers=0", "stages.train.transform.shorts=[48, 64]"]
     small += [

@@ -158,7 +158,7 @@ def others(model: type, **options) -> object:
     return lambda attention: model(SMALL, attention=attention, **options)
 
 
-LX = {"hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 2, "dropout": 0.0}
+LX = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 2, "dropout": 0.0}
 VL = {"hidden": 16, "heads": 2, "layers": 2, "fused_layers": 1, "image": "features", "grid": (2, 3), "drop_path": 0.0}
 
 
@@ -191,9 +191,9 @@ def test_equal_sets_are_shared_attention_in_every_model(build):
 
 def test_vilbert_sees_the_other_stream_or_both():
     torch.manual_seed(0)
-    sizes = {"hidden": 16, "heads": 2, "text_layers": 3, "co_layers": 2, "dropout": 0.0, "init_std": 0.3}
+    sizes = {"hidden": 16, "heads": 2, "text_layers": 3, "cross_layers": 2, "dropout": 0.0, "init_std": 0.3}
     crossed = ViLBERT(SMALL, **sizes).eval()
-    joint = ViLBERT(SMALL, co_attention="joint", **sizes).eval()
+    joint = ViLBERT(SMALL, cross_attention="joint", **sizes).eval()
     joint.load_state_dict(crossed.state_dict())  # the two sorts have the same parameters
     batch = make_batch()
     from vlcli.nn import Recorder
@@ -216,12 +216,12 @@ def test_parameters_that_it_adds():
     assert added(lambda attention: DiMBERT(BERT, attention=attention)) == 21_261_312
     assert added(lambda attention: UNITER(BERT, attention=attention, layers=1)) == 21_261_312 // 12
     assert added(lambda attention: VLBERT(BERT, attention=attention, layers=1)) == 21_261_312 // 12
-    few = {"language_layers": 1, "object_layers": 1}
+    few = {"text_layers": 1, "image_layers": 1}
     assert added(lambda attention: LXMERT(Facts(), cross_attention=attention, **few)) == 8_858_880
 
 
 def test_parameters_of_vlps_layout():
-    options = {"attention": "standard", "regions": "vlp", "segments": "modes", "places": "running", "concepts": 0}
+    options = {"attention": "standard", "regions": "vlp", "segments": "modes", "position_ids": "running", "concepts": 0}
     facts = Facts(vocab_size=28996, region_classes=1601)
     assert weigh(on_meta(lambda: DiMBERT(facts, **options))) == 115_939_396
 

@@ -165,7 +165,7 @@ def test_padding_changes_nothing():
     "options",
     [
         {},
-        {"attention": "standard", "regions": "vlp", "segments": "modes", "places": "running"},
+        {"attention": "standard", "regions": "vlp", "segments": "modes", "position_ids": "running"},
         {"specials": "own", "rank": "piece", "weighted": True, "appearance": "linear"},
         {"concepts": 0, "attention": {"name": "disentangled", "sets": [0, 1]}},
     ],

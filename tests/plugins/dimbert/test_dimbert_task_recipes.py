@@ -29,7 +29,7 @@ def test_the_published_hyperparameters() -> None:
     for name, rate in (("pretrain", 3e-4), ("further", 3e-4), ("story", 3e-5)):
         stage = vist[name]
         assert (stage.epochs, stage.batch_size, stage.optimizer.lr) == (30, 512, rate)
-    assert vist["further"].model == {"pictures": 5}
+    assert vist["further"].model == {"images": 5}
     assert vist["further"].text.length == 122
     assert vist["pretrain"].text.length == 22
     assert (vist["mean"].last, vist["further"].keep) == (20, 20)

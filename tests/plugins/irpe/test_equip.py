@@ -52,7 +52,7 @@ def test_equipped_timm_model_is_our_deit():
     torch.manual_seed(0)
     theirs = randomised(vlcli_irpe.equip(small_timm(img_size=48), method="cross", sides=SIDES))
     position = {"name": "irpe", "method": "cross", "sides": SIDES}
-    sizes = {"dim": 24, "heads": 3, "layers": 2, "image_size": 48, "classes": 5}
+    sizes = {"hidden": 24, "heads": 3, "layers": 2, "image_size": 48, "classes": 5}
     ours = vlcli_deit.DeiT(Facts(), **sizes, position=position).eval()
     ours.load_state_dict(ours.adapt(theirs.state_dict(), []))
     pixels = torch.randn(2, 3, 48, 48)

@@ -99,7 +99,7 @@ def _check_speed(drawing, folder):
 
 def deit(**options) -> DeiT:
     torch.manual_seed(0)
-    sizes = {"dim": 24, "heads": 3, "layers": 3, "image_size": (64, 96), "classes": 4}
+    sizes = {"hidden": 24, "heads": 3, "layers": 3, "image_size": (64, 96), "classes": 4}
     model = DeiT(Facts(), **sizes, position={"name": "irpe", "sides": QKV, "ratio": 1.5, **options}).eval()
     for name, parameter in model.named_parameters():
         if "lookup_table" in name:
@@ -129,7 +129,7 @@ def test_terms_of_a_trained_model_are_drawn(tmp_path):
 
     from vlcli.stages import draw as stage
 
-    spec = {"name": "deit", "dim": 24, "heads": 3, "layers": 3, "image_size": [64, 96], "classes": 4}
+    spec = {"name": "deit", "hidden": 24, "heads": 3, "layers": 3, "image_size": [64, 96], "classes": 4}
     spec["position"] = {"name": "irpe", "ratio": 1.5}
     learner = build_learner(spec, [], Facts(), seed=0)
     save_bundle(
@@ -172,7 +172,14 @@ def test_exported_names_load_into_an_equipped_timm_model(tmp_path, method, file)
 
 def test_a_detr_is_exported_and_others_are_refused(tmp_path):
     position = ["detr-sine", {"name": "irpe", "ratio": 2.0, "off_plane": "nothing", "init": "xavier"}]
-    sizes = {"backbone": "resnet18", "dim": 24, "heads": 3, "hidden": 32, "encoder_layers": 1, "decoder_layers": 1}
+    sizes = {
+        "backbone": "resnet18",
+        "hidden": 24,
+        "heads": 3,
+        "intermediate": 32,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+    }
     model = DETR(Facts(), **sizes, queries=3, position=position)
     assert ReleasedNames().export(SimpleNamespace(model=model), tmp_path, Silent()).metrics["max_weight_change"] == 0
     with pytest.raises(ComponentError, match="names"):

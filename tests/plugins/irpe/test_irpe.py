@@ -299,9 +299,9 @@ def test_objects_of_lxmert_take_it_by_recipe_line() -> None:
     from vlcli.nn.fake import fake_batch
 
     spec = {"name": "irpe", "method": "product", "sides": ["query", "key", "value"]}
-    sizes = {"hidden": 24, "heads": 3, "language_layers": 1, "object_layers": 2, "cross_layers": 1}
+    sizes = {"hidden": 24, "heads": 3, "text_layers": 1, "image_layers": 2, "cross_layers": 1}
     facts = Facts(vocab_size=200, region_dim=8, regions=5)
-    model = registry.build("models", {"name": "lxmert", **sizes, "object_position": ["box", spec]}, facts)
+    model = registry.build("models", {"name": "lxmert", **sizes, "image_position": ["box", spec]}, facts)
     images = fake_batch(model.needs(), facts).clean.images
     assert images is not None
     model.encode_image(images).hidden.square().sum().backward()

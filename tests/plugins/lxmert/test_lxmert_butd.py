@@ -14,7 +14,7 @@ from vlcli.errors import DataError
 from vlcli.nn import Images, Recorder, Step
 
 torch.set_num_threads(1)
-SIZES = {"hidden": 12, "words": 8, "text_hidden": 16, "text_heads": 2, "language_layers": 2}
+SIZES = {"hidden": 12, "words": 8, "text_hidden": 16, "text_heads": 2, "text_layers": 2}
 
 
 @pytest.mark.parametrize("encoder", ["gru", "lstm", "bert"])

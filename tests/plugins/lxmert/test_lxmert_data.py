@@ -31,7 +31,7 @@ from vlcli.recipe.schema import Recipe
 
 TRAIN, VAL = "COCO_train2014_000000000001", "COCO_val2014_000000000042"
 MINI = "COCO_val2014_000000000043"
-LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 
 
 def write(path: Path, content: Any) -> Path:

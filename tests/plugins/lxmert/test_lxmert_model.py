@@ -16,7 +16,7 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.nn import Images, PairwisePosition, Recorder, Step
 
 torch.set_num_threads(1)
-SIZES = {"hidden": 16, "heads": 2, "language_layers": 3, "object_layers": 1, "cross_layers": 2}
+SIZES = {"hidden": 16, "heads": 2, "text_layers": 3, "image_layers": 1, "cross_layers": 2}
 
 
 @registry.component("positions", "test-zero-start")
@@ -73,7 +73,7 @@ def test_depths_for_layer_wise_decay():
 
 
 def test_initialisation_spares_pairwise_encodings():
-    model = LXMERT(SMALL, **SIZES, object_position=["box", "test-zero-start"], init_std=0.02)
+    model = LXMERT(SMALL, **SIZES, image_position=["box", "test-zero-start"], init_std=0.02)
     assert model.objects.position.inner.weight.abs().sum() == 0
     assert 0.01 < model.language.layers[0].feed_forward.inner.weight.std() < 0.03
 
@@ -94,7 +94,7 @@ def test_faults_are_named():
         LXMERT(SMALL, **SIZES).encode_image(Images(["i"]))
     with pytest.raises(ComponentError, match="multiple"):
         registry.build("models", {"name": "lxmert", "hidden": 100, "heads": 12}, SMALL)
-    problems = registry.check("models", {"name": "lxmert", "object_position": [{"name": "box", "nubmers": 7}]})
+    problems = registry.check("models", {"name": "lxmert", "image_position": [{"name": "box", "nubmers": 7}]})
     assert "numbers" in problems[0].hint
 
 

@@ -12,7 +12,7 @@ from vlcli.nn import Step
 transformers = pytest.importorskip("transformers")
 from vlcli_lxmert import LXMERT, MaskedObject, to_airsplay, to_transformers  # noqa: E402
 
-SIZES = {"hidden": 24, "heads": 4, "intermediate": 40, "language_layers": 3, "object_layers": 2, "cross_layers": 2}
+SIZES = {"hidden": 24, "heads": 4, "intermediate": 40, "text_layers": 3, "image_layers": 2, "cross_layers": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +175,7 @@ def test_fine_tuned_layout_and_long_position_tables():
     prefix = "lxrt_encoder.model.module."
     state = {prefix + key: value for key, value in to_airsplay(model.state_dict()).items()}
     state |= {"logit_fc.0.weight": torch.zeros(3), "logit_fc.3.bias": torch.ones(2)}
-    small = LXMERT(SMALL, **SIZES, language_position={"name": "learned", "length": 9})
+    small = LXMERT(SMALL, **SIZES, text_position={"name": "learned", "length": 9})
     report: list[str] = []
     made = small.adapt(state, report)
     assert {"objectives.answering.head.inner.weight", "objectives.answering.head.outer.bias"} <= set(made)

@@ -14,7 +14,7 @@ from vlcli.nn import Step
 from vlcli.nn.attention import StandardAttention
 
 torch.set_num_threads(1)
-SIZES = {"hidden": 16, "heads": 2, "language_layers": 1, "object_layers": 1, "cross_layers": 1}
+SIZES = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 REFUSED = {"ace-rpe", "cpvt", "detr-sine", "learned", "vlmo-bias"}
 """Encodings of grids, of words, and of words against pictures: they would do nothing to boxes."""
 
@@ -40,9 +40,9 @@ def test_every_registered_position_beside_the_box(name):
     batch = make_batch(rows=2)
     if name in REFUSED:
         with pytest.raises(ComponentError, match="would have no effect here"):
-            LXMERT(SMALL, **SIZES, object_position=["box", name])
+            LXMERT(SMALL, **SIZES, image_position=["box", name])
         return
-    model = LXMERT(SMALL, **SIZES, object_position=["box", name])
+    model = LXMERT(SMALL, **SIZES, image_position=["box", name])
     out = pooled(model, batch)
     assert torch.isfinite(out).all()
     out.sum().backward()
@@ -53,13 +53,13 @@ def test_positions_of_the_image_side_change_the_outcome():
     outs = []
     for choice in (None, "box", {"name": "box", "numbers": 7}, "sinusoid"):
         torch.manual_seed(0)
-        outs.append(pooled(LXMERT(SMALL, **SIZES, object_position=choice), batch))
+        outs.append(pooled(LXMERT(SMALL, **SIZES, image_position=choice), batch))
     assert all(not torch.allclose(a, b) for i, a in enumerate(outs) for b in outs[:i])
 
 
 def test_an_attention_of_ones_own_serves_every_block():
     Counted.calls = 0
-    sizes = {**SIZES, "language_layers": 2, "cross_layers": 3}
+    sizes = {**SIZES, "text_layers": 2, "cross_layers": 3}
     model = LXMERT(SMALL, **sizes, attention="test-counted")
     blocks = [m for m in model.modules() if isinstance(m, nn.Module) and type(m).__name__ == "AttentionBlock"]
     assert all(isinstance(block.attention, Counted) for block in blocks)

@@ -34,7 +34,7 @@ SMALL = (
     "stages.vqa.task.min_count=2",
     "model.hidden=16",
     "model.heads=2",
-    "model.object_position.numbers=4",
+    "model.image_position.numbers=4",
 )
 
 

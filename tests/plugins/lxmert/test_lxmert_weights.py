@@ -23,7 +23,7 @@ from vlcli.recipe.wiring import find_place
 
 transformers = pytest.importorskip("transformers")
 
-SIZES = {"hidden": 24, "heads": 4, "intermediate": 40, "language_layers": 3, "object_layers": 2, "cross_layers": 2}
+SIZES = {"hidden": 24, "heads": 4, "intermediate": 40, "text_layers": 3, "image_layers": 2, "cross_layers": 2}
 MODEL = {"name": "lxmert", **SIZES}
 ANSWERS = ("yes", "no", "2", "red", "blue")
 FACTS = replace(SMALL, answers=ANSWERS)
@@ -240,7 +240,7 @@ def test_bert_fills_butd_by_name(tmp_path):
     )
     bert = drawn(transformers.BertModel(config))
     bert.save_pretrained(tmp_path)
-    sizes = {"hidden": 10, "text_hidden": 24, "text_heads": 4, "language_layers": 2}
+    sizes = {"hidden": 10, "text_hidden": 24, "text_heads": 4, "text_layers": 2}
     learner = learner_of(["answering"], {"name": "butd", "encoder": "bert", **sizes})
     load_sources(learner, [tmp_path], [ALL_BUT_LANGUAGE])
     text = make_batch(FACTS, rows=3).clean.text
@@ -306,9 +306,7 @@ def test_an_exported_folder_comes_back(tmp_path):
 
 
 def test_what_transformers_cannot_express_is_refused(tmp_path):
-    for number, change in enumerate(
-        [{"object_position": {"name": "box", "numbers": 7}}, {"language_position": "sinusoid"}]
-    ):
+    for number, change in enumerate([{"image_position": {"name": "box", "numbers": 7}}, {"text_position": "sinusoid"}]):
         trained = bundle(tmp_path / str(number), ["matching"], {**MODEL, **change})
         with pytest.raises(ComponentError, match="cannot express"):
             registry.build("exporters", "transformers").export(trained, tmp_path, Silent())

@@ -13,7 +13,7 @@ from vlcli.nn.batch import Images, Pixels
 from vlcli.nn.count import count_model, macs_of
 
 QKV = {"name": "irpe", "sides": ["query", "key", "value"], "off_plane": "nothing"}
-SMALL = {"dim": 24, "depths": [2, 2], "heads": [3, 6], "classes": 5}
+SMALL = {"hidden": 24, "layers": [2, 2], "heads": [3, 6], "classes": 5}
 
 
 def theirs(size: int, window: int = 7) -> torch.nn.Module:

@@ -13,7 +13,7 @@ from vlcli.nn import Facts, Images, Pixels, Text
 
 FACTS = Facts(vocab_size=37, pad_id=0, cls_id=2, sep_id=3, mask_id=4, unk_id=1, text_length=6)
 TINY: dict[str, Any] = {
-    "hidden": 24, "layers": 3, "heads": 4, "fused_layers": 1, "image_size": 48, "patch": 16, "table_length": 8,
+    "hidden": 24, "layers": 3, "heads": 4, "fused_layers": 1, "image_size": 48, "patch": 16, "length": 8,
     "drop_path": 0.0, "packed": False,
 }  # fmt: skip
 IDS = [[2, 5, 9, 14, 3, 0], [2, 30, 31, 7, 12, 3], [2, 8, 3, 0, 0, 0]]

@@ -35,7 +35,7 @@ def test_keys_and_shapes_of_a_released_encoder(shared: Path) -> None:
 
 @pytest.mark.parametrize("positions", ["relative", "absolute"])
 def test_released_names_there_and_back(positions: Any) -> None:
-    one, other = (VLMo(FACTS, **TINY, positions=positions) for _ in range(2))
+    one, other = (VLMo(FACTS, **TINY, position_type=positions) for _ in range(2))
     report: list[str] = []
     released = {f"module.{name}": value for name, value in to_released(one.state_dict()).items()}
     released["module.relative_position_index"] = torch.zeros(10, 10)
@@ -45,7 +45,7 @@ def test_released_names_there_and_back(positions: Any) -> None:
 
 
 def test_a_third_type_row_and_shorter_text() -> None:
-    one, other = VLMo(FACTS, **TINY), VLMo(Facts(vocab_size=37, text_length=4), **TINY, pictures=2)
+    one, other = VLMo(FACTS, **TINY), VLMo(Facts(vocab_size=37, text_length=4), **TINY, images=2)
     report: list[str] = []
     other.load_state_dict(other.adapt(dict(one.state_dict()), report))
     assert torch.equal(other.types.weight[2], one.types.weight[1])
@@ -113,7 +113,7 @@ def test_an_image_alone_is_timm_s_vit() -> None:
     for parameter in theirs.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     report: list[str] = []
-    ours = beit_like(positions="absolute", layer_scale=None, mixture=False)
+    ours = beit_like(position_type="absolute", layer_scale=None, mixture=False)
     missing, unexpected = ours.load_state_dict(ours.adapt(dict(theirs.state_dict()), report), strict=False)
     assert not unexpected
     assert all(name.startswith(("text", "types", "pooler")) for name in missing)

@@ -20,17 +20,17 @@ class Rules:
 
     def __init__(self, facts: Facts, settings: Generation, device: torch.device) -> None:
         self.settings, self.end = settings, facts.sep_id
-        never = {facts.pad_id, facts.cls_id, facts.mask_id, *settings.forbidden} - {facts.sep_id}
+        never = {facts.pad_id, facts.cls_id, facts.mask_id, *settings.bad_words} - {facts.sep_id}
         self.never = torch.tensor(sorted(never), device=device)
 
     def __call__(self, scores: Tensor, words: Tensor) -> Tensor:
         """Scores (P, V) with minus infinity at words that may not follow ``words`` (P, T)."""
         banned = torch.zeros_like(scores, dtype=torch.bool)
         banned[:, self.never] = True
-        if words.shape[1] < self.settings.shortest:
+        if words.shape[1] < self.settings.min_length:
             banned[:, self.end] = True
-        if self.settings.no_repeat and words.shape[1] >= self.settings.no_repeat:
-            _ban_repeats(banned, words, self.settings.no_repeat)
+        if self.settings.no_repeat_ngram and words.shape[1] >= self.settings.no_repeat_ngram:
+            _ban_repeats(banned, words, self.settings.no_repeat_ngram)
         return scores.masked_fill(banned, -torch.inf)
 
 

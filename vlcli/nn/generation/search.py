@@ -35,9 +35,9 @@ def generate(
     """
     settings = settings or Generation()
     rows = len(image.hidden)
-    if settings.way == "sample":
+    if settings.decoding == "sample":
         return sample(model, model.start(image, text), rows, settings, image.hidden.device, generator)
-    beams = 1 if settings.way == "greedy" else settings.beams
+    beams = 1 if settings.decoding == "greedy" else settings.beams
     with torch.no_grad():
         return beam_search(model, model.start(image, text), rows, replace(settings, beams=beams), image.hidden.device)
 
@@ -77,23 +77,23 @@ def beam_search(model: Decoder, cache: Any, rows: int, settings: Generation, dev
     result: no word adds to a log probability.
     """
     facts, rules = model.facts, Rules(model.facts, settings, device)
-    best = _Best(rows, settings.longest, facts.pad_id, device)
+    best = _Best(rows, settings.max_length, facts.pad_id, device)
     active = torch.arange(rows, device=device)
     total = torch.zeros(rows, 1, device=device, dtype=_exact(device))
     words = torch.zeros(rows, 1, 0, dtype=torch.long, device=device)
     last = torch.full((rows,), facts.cls_id, device=device)
-    for length in range(1, settings.longest + 1):
+    for length in range(1, settings.max_length + 1):
         scores, cache = model.step(last, cache)
         chances = rules(scores.float().log_softmax(-1), words.flatten(0, 1)).unflatten(0, total.shape)  # (A, k, V)
         kept = total.shape[1]
         total, words, parent = _best_words(total, chances, words, settings.beams)
         ended = words[..., -1] == facts.sep_id
-        done = torch.ones_like(ended) if length == settings.longest else ended
+        done = torch.ones_like(ended) if length == settings.max_length else ended
         best.offer(active, words, (total + settings.length_penalty * length).masked_fill(~done, -torch.inf))
         total = total.masked_fill(ended, -torch.inf)
-        more = max(settings.length_penalty * (length + 1), settings.length_penalty * settings.longest)
+        more = max(settings.length_penalty * (length + 1), settings.length_penalty * settings.max_length)
         hopeful = (total.max(1).values + more > best.score[active]).nonzero()[:, 0]
-        if length == settings.longest or not len(hopeful):
+        if length == settings.max_length or not len(hopeful):
             break
         cache = cache.select((hopeful[:, None] * kept + parent[hopeful]).flatten(), parent.shape[1])
         active, total, words = active[hopeful], total[hopeful], words[hopeful]
@@ -134,7 +134,7 @@ def sample(
         last = drawn[:, 0].masked_fill(~open_, facts.pad_id)
         words = torch.cat([words, last[:, None]], 1)
         open_ = open_ & (last != facts.sep_id)
-        if words.shape[1] == settings.longest or not bool(open_.any()):
+        if words.shape[1] == settings.max_length or not bool(open_.any()):
             return _drawn(words, torch.stack(chances, 1), rows, facts)
         scores, cache = model.step(last, cache)
 

@@ -34,27 +34,27 @@ class Generation:
     """How words are chosen.
 
     Attributes:
-        way: ``beam``, ``greedy`` (a beam of one) or ``sample``.
+        decoding: ``beam``, ``greedy`` (a beam of one) or ``sample``.
         beams: sentences kept at a time.
-        longest: most words, the end counted.
-        shortest: words before the end is allowed.
+        max_length: most words, the end counted.
+        min_length: words before the end is allowed.
         length_penalty: added to a sentence's log probability for each of its words, the end counted (VLP); above 0
             favours long sentences.
-        no_repeat: no run of so many words comes twice in a sentence; 0: any may.
-        forbidden: ids that are never chosen; padding, class token and mask never are.
+        no_repeat_ngram: no run of so many words comes twice in a sentence; 0: any may.
+        bad_words: ids that are never chosen; padding, class token and mask never are.
         temperature: of sampling.
         top_k: sample among so many likeliest words; 0: among all.
         top_p: sample among the fewest words that hold this probability together.
         samples: sentences drawn for a picture.
     """
 
-    way: Literal["beam", "greedy", "sample"] = "beam"
+    decoding: Literal["beam", "greedy", "sample"] = "beam"
     beams: int = 3
-    longest: int = 20
-    shortest: int = 0
+    max_length: int = 20
+    min_length: int = 0
     length_penalty: float = 0.0
-    no_repeat: int = 0
-    forbidden: tuple[int, ...] = ()
+    no_repeat_ngram: int = 0
+    bad_words: tuple[int, ...] = ()
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -68,16 +68,18 @@ class Generation:
         """
         ranges = {
             "beams": self.beams >= 1,
-            "longest": self.longest >= 1,
-            "shortest": 0 <= self.shortest < self.longest,
-            "no_repeat": self.no_repeat >= 0,
+            "max_length": self.max_length >= 1,
+            "min_length": 0 <= self.min_length < self.max_length,
+            "no_repeat_ngram": self.no_repeat_ngram >= 0,
             "temperature": self.temperature > 0,
             "top_k": self.top_k >= 0,
             "top_p": 0 < self.top_p <= 1,
             "samples": self.samples >= 1,
         }
         if wrong := [f"{name} {getattr(self, name)}" for name, fits in ranges.items() if not fits]:
-            expected = "shortest below longest; beams, longest and samples from 1; temperature above 0; 0 < top_p <= 1"
+            expected = (
+                "min_length below max_length; beams, max_length and samples from 1; temperature above 0; 0 < top_p <= 1"
+            )
             raise ComponentError("Words cannot be chosen so.", got=", ".join(wrong), expected=expected)
 
 
