@@ -113,3 +113,25 @@ _plain = st.recursive(
 @given(st.dictionaries(st.text("abcxyz", min_size=1, max_size=4), _plain, min_size=1, max_size=4))
 def test_dump_reads_back_the_same(value):
     assert yaml.parse(to_yaml(value)).value == value
+
+
+WORDS = ("a", "b: ", "1", "1e3", ".5e3", "0x1f", "~", "null", "on", "1:2", ".inf", "\u00e9")
+MARKS = ("- ", "\n", "  ", "'", '"', "[", "]", "{", "}", ", ", ":", ": ", "#", " #", "|", ">", "%", "---", "?", "\t")
+ALIASES = ("&x ", "*x", "*x ", "&x", "!!str ", "\\n")
+
+
+@given(st.lists(st.sampled_from([*WORDS, *MARKS, *ALIASES]), max_size=12).map("".join))
+def test_both_parsers_read_the_same(text):
+    def read(nodes):
+        builder = yaml._Builder("f")
+        return builder.value(nodes, ()), builder.places
+
+    fast = None if yaml._UNUSUAL.search(text) else yaml._compose_fast(text)
+    if fast is not None:
+        assert read(fast) == read(yaml._compose_exactly(text))
+
+
+def test_deep_nesting_is_a_message():
+    for text in ("[" * 100_000, "- " * 100_000 + "a", "{a: " * 100_000):
+        with pytest.raises(ValueError, match=r"not YAML|deeper"):
+            yaml.scalar(text)

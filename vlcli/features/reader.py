@@ -220,10 +220,6 @@ class FeatureStore:
             record.box_ids = np.array(decode_strings(record.box_ids), dtype=np.str_)
         return record
 
-    def read_many(self, names: Iterable[str], fields: Collection[str] | None = None) -> list[Record]:
-        """Several images' records, in the order asked."""
-        return [self.read(name, fields) for name in names]
-
     def read_batch(
         self,
         names: Sequence[str],

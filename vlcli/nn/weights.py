@@ -109,11 +109,6 @@ def _load_checkpoint(path: Path) -> dict[str, Any]:
     return content
 
 
-def load_weights(module: nn.Module, path: str | Path, unneeded: Sequence[str] = ()) -> WeightsReport:
-    """Read a file and load it into a module, completely; see :func:`load_tensors`."""
-    return load_tensors(module, read_weights(path), path, unneeded)
-
-
 def load_tensors(
     module: nn.Module, tensors: dict[str, Tensor], path: str | Path, unneeded: Sequence[str] = ()
 ) -> WeightsReport:

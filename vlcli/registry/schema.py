@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, PydanticUndefinedAnnotation, TypeAdapter, create_model
+from pydantic import ConfigDict, PydanticUndefinedAnnotation, create_model
 
 from vlcli.errors import ComponentError
 from vlcli.registry.bounds import Between
@@ -101,11 +101,6 @@ def validator(component: Callable[..., Any]) -> Any:
         return create_model(getattr(component, "__name__", "component"), __config__=config, **fields)
     except PydanticUndefinedAnnotation as error:
         raise ComponentError("A parameter's type cannot be resolved.", got=str(error)) from error
-
-
-def coerce(annotation: Any, value: Any) -> Any:
-    """``value`` as ``annotation`` wants it (a pydantic ValidationError where it does not fit)."""
-    return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
 
 
 def _hints(target: Callable[..., Any]) -> dict[str, Any]:
