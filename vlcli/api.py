@@ -80,12 +80,12 @@ class Loaded:
         self.concepts = concepts
         self.learner: Learner = bundle.learner
         self.tokenizer, self.facts, self.folder, self.features = bundle.tokenizer, bundle.facts, bundle.folder, features
-        self.task: Task | None = None if bundle.task_spec is None else registry.build("tasks", bundle.task_spec)
+        self.task: Task | None = None if bundle.task_spec is None else registry.tasks.build(bundle.task_spec)
         if self.task is not None:
             self.task.attach(self.facts)
         needs, spec = bundle.model.needs(), bundle.transform_spec
         self.transform_spec = spec
-        self.transform: Transform | None = registry.build("transforms", spec, needs) if spec and needs.pixels else None
+        self.transform: Transform | None = registry.transforms.build(spec, needs) if spec and needs.pixels else None
 
     @property
     def model(self) -> Model:

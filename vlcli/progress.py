@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+__all__ = ["Progress", "Silent", "Task"]
+
 
 class Task(Protocol):
     """One long step that is under way."""

@@ -11,9 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vlcli.nn import Facts, Model, States, Step
-from vlcli.objectives import Mean, Outcome
-from vlcli.objectives.contrast import Known
-from vlcli.objectives.momentum_contrast import MomentumContrast
+from vlcli.objectives import Known, Mean, MomentumContrast, Outcome
 from vlcli_ace_rpe.similarity import working
 
 

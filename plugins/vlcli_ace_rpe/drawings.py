@@ -11,17 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vlcli.drawings import Drawing, Scene, save_numbers, save_picture
-from vlcli.drawings.grad_cam import heated, opened, pieces, with_truth
-from vlcli.drawings.pictures import Album, scaled, token_boxes
-from vlcli.engine.bundle import Bundle
-from vlcli.engine.evaluation import TaskRunner, evaluating
+from vlcli.drawings import (
+    Album,
+    Drawing,
+    Scene,
+    heated,
+    opened,
+    pieces,
+    save_numbers,
+    save_picture,
+    scaled,
+    token_boxes,
+    with_truth,
+)
+from vlcli.engine import Bundle, TaskRunner, evaluating
 from vlcli.errors import UsageError
-from vlcli.nn.batch import Batch
-from vlcli.nn.layout import Layout
-from vlcli.report.drawing import draw_attention
-from vlcli.report.sheet import INK, Cell, contact_sheet
-from vlcli.tasks.heat import matching_maps
+from vlcli.nn import Batch, Layout
+from vlcli.report import INK, Cell, contact_sheet, draw_attention
+from vlcli.tasks import matching_maps
 from vlcli_ace_rpe.encoding import ACERPE, Paths
 
 RED = "#c00000"

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn import IMAGE, TEXT, AttentionShape, Layout, PairwisePosition
-from vlcli.nn.position import between
+from vlcli.nn import IMAGE, TEXT, AttentionShape, Layout, PairwisePosition, between
 from vlcli_ace_rpe.path import Metric, shortest_paths, shortest_paths_between
 from vlcli_ace_rpe.similarity import distance, grouped_cosine
 

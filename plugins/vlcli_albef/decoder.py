@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.nn import (
+    HEADS,
     WORDS,
     AttentionContext,
     AttentionMask,
@@ -18,12 +19,11 @@ from vlcli.nn import (
     Layout,
     Recorder,
     States,
+    Text,
     TextEmbeddings,
     build_positions,
     run_layer,
 )
-from vlcli.nn.batch import Text
-from vlcli.nn.heads import HEADS
 from vlcli.registry import Spec
 from vlcli_albef.cross import Half
 

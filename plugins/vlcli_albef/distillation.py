@@ -9,9 +9,17 @@ import torch
 import torch.nn.functional as F
 
 from vlcli.nn import Facts, Model, Step
-from vlcli.objectives import Mean, Outcome
-from vlcli.objectives.mlm import MARK, MaskedLanguageModelling
-from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
+from vlcli.objectives import MASKED_WORDS as MARK
+from vlcli.objectives import (
+    MaskedLanguageModelling,
+    Mean,
+    MomentumHeads,
+    Outcome,
+    checked_share,
+    momentum_copy,
+    ramped,
+    softened,
+)
 from vlcli.registry import RoleSpec
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from vlcli.nn.positions import LearnedPosition
+from vlcli.nn import LearnedPosition
 from vlcli_albef.weights import HEADS, PARTS, TEXTUAL, VISUAL, State, albef_name
 
 if TYPE_CHECKING:

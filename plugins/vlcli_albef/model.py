@@ -19,6 +19,7 @@ from vlcli.nn import (
     Facts,
     FeatureEmbeddings,
     Fused,
+    Images,
     InitStd,
     KeyValueCache,
     Layout,
@@ -29,17 +30,17 @@ from vlcli.nn import (
     Slot,
     Stack,
     States,
+    Text,
     TextEmbeddings,
     build_positions,
     chosen,
     hide,
     init_scale,
     initialise,
+    match_normalised,
     register_head,
     with_grid,
 )
-from vlcli.nn.batch import Images, Text
-from vlcli.nn.positions import match_normalised
 from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_albef.cross import CrossEncoder
 from vlcli_albef.decoder import Saying, WordDecoder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vlcli.detection.backbone import RegionBackbone
+from vlcli.detection import RegionBackbone
 from vlcli_backbone.classifier import RegionClassifier
 from vlcli_backbone.extractor import BackboneExtractor
 

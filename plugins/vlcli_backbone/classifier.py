@@ -7,11 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vlcli.detection.backbone import Head, RegionBackbone
+from vlcli.detection import Head, RegionBackbone
 from vlcli.errors import DataError
-from vlcli.nn.batch import Images
-from vlcli.nn.layout import Layout
-from vlcli.nn.model import Facts, Model, Needs, Recorder, States
+from vlcli.nn import Facts, Images, Layout, Model, Needs, Recorder, States
 
 
 class RegionClassifier(Model):

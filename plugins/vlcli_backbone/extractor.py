@@ -14,9 +14,8 @@ import torchvision
 from pydantic import Field
 
 from vlcli import __version__
-from vlcli.detection.backbone import Head, RegionBackbone
-from vlcli.detection.extractor import Extractor, Preparation, Prepared, to_record
-from vlcli.features.schema import Record
+from vlcli.detection import Extractor, Head, Preparation, Prepared, RegionBackbone, to_record
+from vlcli.features import Record
 
 SHORT = 600
 

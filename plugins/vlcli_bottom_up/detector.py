@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.ops import roi_align, roi_pool
 
-from vlcli.detection.detections import AttributeHead, Detections, apply_deltas, clip_boxes
+from vlcli.detection import AttributeHead, Detections, apply_deltas, clip_boxes
 from vlcli_bottom_up.architecture import Architecture
 from vlcli_bottom_up.families import Family
 from vlcli_bottom_up.proposals import ProposalNetwork

@@ -12,12 +12,18 @@ from pydantic import Field
 from torch import Tensor
 
 from vlcli import __version__
-from vlcli.detection.detections import ClassProbs, detection_record
-from vlcli.detection.detector_input import DetectorPreparation, Resize
-from vlcli.detection.extractor import Extractor, Prepared
-from vlcli.detection.selection import RuleName, make_rule
+from vlcli.detection import (
+    ClassProbs,
+    DetectorPreparation,
+    Extractor,
+    Prepared,
+    Resize,
+    RuleName,
+    detection_record,
+    make_rule,
+)
 from vlcli.errors import UsageError
-from vlcli.features.schema import Record
+from vlcli.features import Record
 from vlcli_bottom_up.families import FamilyName
 from vlcli_bottom_up.load import HELP, Options, load_detector
 

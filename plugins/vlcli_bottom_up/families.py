@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vlcli.detection.detector_input import DETECTRON_MEAN, Resize
-from vlcli.detection.selection import RuleName
+from vlcli.detection import DETECTRON_MEAN, Resize, RuleName
 
 FamilyName = Literal["caffe", "airsplay", "detectron2", "vlp"]
 IMAGENET_MEAN = (103.530, 116.280, 123.675)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import DataError
-from vlcli.nn.weights import WeightsReport, load_tensors, read_weights
+from vlcli.nn import WeightsReport, load_tensors, read_weights
 from vlcli_bottom_up.architecture import published, read_architecture
 from vlcli_bottom_up.detector import Detector
 from vlcli_bottom_up.families import FAMILIES, Family, FamilyName

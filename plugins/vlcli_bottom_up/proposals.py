@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.ops import batched_nms
 
-from vlcli.detection.detections import apply_deltas, clip_boxes
-from vlcli.detection.selection import nms
+from vlcli.detection import apply_deltas, clip_boxes, nms
 from vlcli_bottom_up.architecture import Architecture
 from vlcli_bottom_up.families import Family
 

@@ -10,18 +10,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vlcli import __version__
-from vlcli.api import load
-from vlcli.data.collate import Item, collate
-from vlcli.data.images import fitted
-from vlcli.data.sample import ImageSample, Sample
-from vlcli.detection.extractor import Extractor, Preparation, Prepared
+from vlcli import __version__, load
+from vlcli.data import ImageSample, Item, Sample, fitted
+from vlcli.data import collate_samples as collate
+from vlcli.detection import Extractor, Preparation, Prepared
 from vlcli.errors import DataError, UsageError
-from vlcli.features.concepts import CONCEPTS, WORDS, concept_record
-from vlcli.features.schema import Record
-from vlcli.images.boxes import BoxList
-from vlcli.nn.model import Needs
-from vlcli.nn.weights import file_sha256
+from vlcli.features import CONCEPTS, WORDS, Record, concept_record
+from vlcli.images import BoxList
+from vlcli.nn import Needs, file_sha256
 
 
 @dataclass

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vlcli.detection.backbone import CLASSIFIERS, RegionBackbone
+from vlcli.detection import CLASSIFIERS, RegionBackbone
 from vlcli.errors import DataError
-from vlcli.nn.batch import Images, Pixels, Regions
-from vlcli.nn.layout import Layout
-from vlcli.nn.model import Facts, Model, Needs, Recorder, States
-from vlcli.registry.bounds import Between
+from vlcli.nn import Facts, Images, Layout, Model, Needs, Pixels, Recorder, Regions, States
+from vlcli.registry import Between
 from vlcli_concepts.trunk import WIDTH, Vgg16Cells, from_classifier
 
 VGG = "vgg16"

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.model import Facts, Model
-from vlcli.nn.step import Step
-from vlcli.objectives.answers import AnswerTable
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.nn import Facts, Model, Step
+from vlcli.objectives import AnswerTable, Mean, Objective, Outcome
 from vlcli_concepts.noisy_or import log_noisy_or, noisy_or_loss
 
 

@@ -6,7 +6,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from vlcli.detection.backbone import CAFFE_MEAN, IMAGENET_MEAN, IMAGENET_STD
+from vlcli.detection import CAFFE_MEAN, IMAGENET_MEAN_255, IMAGENET_STD_255
 
 WIDTH = 4096
 
@@ -31,7 +31,7 @@ class Vgg16Cells(nn.Module):
         self.fc6 = nn.Conv2d(512, WIDTH, 7)
         self.fc7 = nn.Conv2d(WIDTH, WIDTH, 1)
         self.dropout = nn.Dropout(dropout)
-        mean, std = (CAFFE_MEAN, (1.0,) * 3) if layout == "caffe" else (IMAGENET_MEAN, IMAGENET_STD)
+        mean, std = (CAFFE_MEAN, (1.0,) * 3) if layout == "caffe" else (IMAGENET_MEAN_255, IMAGENET_STD_255)
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
 

@@ -20,8 +20,10 @@ from vlcli.nn import (
     AttentionShape,
     BlockStyle,
     Facts,
+    Images,
     InitStd,
     Layout,
+    LearnedPosition,
     Model,
     Needs,
     PairwisePosition,
@@ -37,8 +39,6 @@ from vlcli.nn import (
     initialise,
     with_grid,
 )
-from vlcli.nn.batch import Images
-from vlcli.nn.positions import LearnedPosition
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 from vlcli_deit.names import from_timm, has_timm_names, to_timm
 

@@ -9,12 +9,9 @@ import torch
 from torch import Tensor
 
 from vlcli import __version__
-from vlcli.detection.detections import ClassProbs, detection_record
-from vlcli.detection.detector_input import DetectorPreparation
-from vlcli.detection.extractor import Extractor, Prepared
-from vlcli.detection.selection import RuleName, make_rule
+from vlcli.detection import ClassProbs, DetectorPreparation, Extractor, Prepared, RuleName, detection_record, make_rule
 from vlcli.errors import ComponentError, DataError
-from vlcli.features.schema import Record
+from vlcli.features import Record
 from vlcli_detectron2.model import TwoStages, class_labels, read_config, seeded
 
 PACKAGE = "detectron2"

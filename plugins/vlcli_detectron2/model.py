@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vlcli.detection.detections import AttributeHead, Detections
+from vlcli.detection import AttributeHead, Detections
 from vlcli.errors import DataError, UsageError
-from vlcli.images.labels import Labels
-from vlcli.nn.weights import WeightsReport, load_tensors, read_weights
+from vlcli.images import Labels
+from vlcli.nn import WeightsReport, load_tensors, read_weights
 
 IDS = "thing_dataset_id_to_contiguous_id"
 HEAD = "roi_heads.attribute_predictor."

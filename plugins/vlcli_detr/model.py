@@ -13,7 +13,7 @@ import torchvision
 from torch import Tensor, nn
 from torchvision.ops import FrozenBatchNorm2d, box_convert
 
-from vlcli.detection.backbone import TINY, TINY_WIDTHS, tiny_conv
+from vlcli.detection import TINY, TINY_WIDTHS, tiny_conv
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import (
     IMAGENET_MEAN,
@@ -23,8 +23,10 @@ from vlcli.nn import (
     AttentionMask,
     AttentionShape,
     BlockStyle,
+    Detections,
     Facts,
     FeedForward,
+    Images,
     Layout,
     Model,
     Needs,
@@ -35,10 +37,8 @@ from vlcli.nn import (
     States,
     build_positions,
     fit_weights,
+    within,
 )
-from vlcli.nn.batch import Images
-from vlcli.nn.model import Detections
-from vlcli.nn.position import within
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 from vlcli_detr.names import from_released, from_transformers, to_released
 from vlcli_detr.set_loss import Objects, SetWeights, Sums, corners, set_loss

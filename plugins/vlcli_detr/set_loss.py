@@ -14,7 +14,7 @@ from torch import Tensor
 from torchvision.ops import box_convert, generalized_box_iou
 
 from vlcli.errors import ComponentError
-from vlcli.objectives.base import full_precision
+from vlcli.objectives import full_precision
 
 Sums = dict[str, tuple[Tensor, Tensor]]
 """By name: a sum over terms, and their number."""

@@ -12,12 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vlcli.data.sample import Corruption, Donor, Sample
+from vlcli.data import Corruption, Donor, Sample
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import Facts, HeadTransform, Model, Step, initialise
-from vlcli.objectives import Mean, Objective, Outcome, full_precision
-from vlcli.objectives.matching import MARK as MATCHED
-from vlcli.objectives.matching import Matching, SwapSentence
+from vlcli.objectives import MATCHED, Matching, Mean, Objective, Outcome, SwapSentence, full_precision
 from vlcli_dimbert.language import CAUSAL, choose_mode
 
 REGIONS, CONCEPTS = "masked_roi", "masked_concepts"

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.attention import Projected, StandardAttention
-from vlcli.nn.layout import Layout, Runs
-from vlcli.nn.position import AttentionShape
+from vlcli.nn import AttentionShape, Layout, Projected, Runs, StandardAttention
 
 PROJECTIONS = ("query", "key", "value")
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from vlcli.nn import TEXT, AttentionMask, Facts, KeyValueCache, Layout, States
-from vlcli.nn.batch import Text
-from vlcli.nn.heads import TiedWordHead
+from vlcli.nn import TEXT, AttentionMask, Facts, KeyValueCache, Layout, States, Text, TiedWordHead
 from vlcli_dimbert.stream import SENTENCE, Core, SingleStream
 
 

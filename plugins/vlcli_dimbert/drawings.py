@@ -11,18 +11,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vlcli.data.english import FUNCTION_WORDS
-from vlcli.data.sample import Example
-from vlcli.drawings import Drawing, Scene, save_numbers, save_picture
-from vlcli.drawings.pictures import Album
-from vlcli.drawings.predictions import paired, side_by_side
-from vlcli.engine.bundle import Bundle
-from vlcli.engine.evaluation import TaskRunner, evaluating
+from vlcli.data import FUNCTION_WORDS, Example
+from vlcli.drawings import Album, Drawing, Scene, paired, save_numbers, save_picture, side_by_side
+from vlcli.engine import Bundle, TaskRunner, evaluating
 from vlcli.errors import UsageError
-from vlcli.nn import CONCEPT, Recorder
-from vlcli.nn.batch import Batch, Text
-from vlcli.report.drawing import COLOURS, draw_boxes
-from vlcli.report.sheet import INK, Cell, contact_sheet
+from vlcli.nn import CONCEPT, Batch, Recorder, Text
+from vlcli.report import COLOURS, INK, Cell, contact_sheet, draw_boxes
 from vlcli_dimbert.stream import SingleStream
 
 SHORT = 320

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.nn import PUBLISHED_STD, BoxProjection, Facts, geometry
-from vlcli.nn.batch import Concepts, Regions
+from vlcli.nn import PUBLISHED_STD, BoxProjection, Concepts, Facts, Regions, geometry
 
 WITH_BACKGROUND = 1601
 """Class columns of VLP's files: the background and Visual Genome's 1,600 classes."""

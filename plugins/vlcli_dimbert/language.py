@@ -10,13 +10,11 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from vlcli.data.sample import Corruption, Donor, Sample, TextSample
+from vlcli.data import Corruption, Donor, Sample, TextSample
 from vlcli.errors import ComponentError
 from vlcli.nn import Facts, Model, Step
-from vlcli.objectives import Mean, Objective, Outcome, full_precision
-from vlcli.objectives.masked_roles import ROLE_OPTIONS, role_picker
-from vlcli.objectives.matching import MARK as MATCHED
-from vlcli.objectives.mlm import MARK, MaskWords
+from vlcli.objectives import MASKED_WORDS as MARK
+from vlcli.objectives import MATCHED, ROLE_OPTIONS, MaskWords, Mean, Objective, Outcome, full_precision, role_picker
 from vlcli.registry import RoleSpec
 
 CAUSAL = "causal"

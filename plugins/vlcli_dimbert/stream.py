@@ -13,27 +13,29 @@ from vlcli.errors import DataError
 from vlcli.nn import (
     CONCEPT,
     IMAGE,
+    SPECIAL,
     TEXT,
     AttentionMask,
     AttentionShape,
     BlockStyle,
     Facts,
     Fused,
+    Images,
     InitStd,
     Layout,
     Model,
     Needs,
     Pooler,
     Recorder,
+    Regions,
     Slot,
     Stack,
     States,
+    Text,
     build_positions,
     init_scale,
     initialise,
 )
-from vlcli.nn.batch import Images, Regions, Text
-from vlcli.nn.layout import SPECIAL
 from vlcli_dimbert.embedding import Appearance, ConceptPieces
 
 REGION, CONCEPTS, SENTENCE = 0, 1, 2

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import DataError
-from vlcli.nn import PUBLISHED_STD, BoxProjection, Facts, Fused, InitStd, Recorder, States, geometry
-from vlcli.nn.batch import Images, Regions
+from vlcli.nn import PUBLISHED_STD, BoxProjection, Facts, Fused, Images, InitStd, Recorder, Regions, States, geometry
 from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_dimbert.stream import Core, SingleStream
 from vlcli_dimbert.weights import adapt

@@ -20,6 +20,7 @@ from vlcli.nn import (
     Facts,
     FeedForward,
     Fused,
+    Images,
     InitStd,
     Layout,
     Model,
@@ -29,6 +30,7 @@ from vlcli.nn import (
     Residual,
     Stack,
     States,
+    Text,
     TextEmbeddings,
     TransformerLayer,
     build_positions,
@@ -37,7 +39,6 @@ from vlcli.nn import (
     initialise,
     run_layer,
 )
-from vlcli.nn.batch import Images, Text
 from vlcli.registry import AttentionSpec
 from vlcli_dimbert.attention import DisentangledAttention
 from vlcli_dimbert.weights import our_name

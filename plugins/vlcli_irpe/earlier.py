@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.layout import Layout
-from vlcli.nn.position import AttentionShape, PairwisePosition, Slot
+from vlcli.nn import AttentionShape, Layout, PairwisePosition, Slot
 from vlcli_irpe.buckets import BucketRule
 from vlcli_irpe.lookup import BucketPosition, Init, OffPlane, Plan, Side, box_objection, look_up, pairs_of, plus
 from vlcli_irpe.places import Ids, bucket_ids, by_pair

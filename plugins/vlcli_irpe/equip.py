@@ -144,7 +144,7 @@ def _position(position: Any, options: dict[str, Any], found: list[nn.Module]) ->
     heads = inner // _head_dim(first)
     shape = AttentionShape(inner, heads, len(found))
     spec = {"name": "irpe"} if position is None else registry.as_spec(position)
-    made = registry.build("positions", {**spec, **options}, shape)
+    made = registry.positions.build({**spec, **options}, shape)
     if not isinstance(made, PairwisePosition) or type(made).inputs is not PairwisePosition.inputs:
         raise ComponentError(
             "Only encodings inside attention can be added to a foreign model.", where="vlcli_irpe.equip", got=str(spec)

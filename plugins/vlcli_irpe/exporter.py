@@ -12,9 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.export.base import Exported, Exporter, Trained
-from vlcli.nn import Model
-from vlcli.nn.weights import read_weights
+from vlcli.export import Exported, Exporter, Trained
+from vlcli.nn import Model, read_weights
 from vlcli.progress import Progress
 
 

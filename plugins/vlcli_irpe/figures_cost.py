@@ -16,8 +16,7 @@ import torch
 from vlcli import registry
 from vlcli.drawings import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
 from vlcli.errors import UsageError
-from vlcli.nn import Facts
-from vlcli.nn.count import model_macs
+from vlcli.nn import Facts, model_macs
 from vlcli.registry import Spec
 
 SIDES = {"K": ["key"], "QK": ["query", "key"], "QKV": ["query", "key", "value"]}
@@ -218,7 +217,7 @@ class Speed(Drawing):
 
 def deit(**options: Any) -> Any:
     """The registered model ``deit`` for ImageNet's classes, with these options."""
-    return registry.build("models", {"name": "deit", **options}, Facts())
+    return registry.models.build({"name": "deit", **options}, Facts())
 
 
 def step_of(trial: Trial, name: str) -> Callable[[], None]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.drawings import PLOTS, Drawing, Scene, new_figure, save_picture
-from vlcli.engine.evaluation import evaluating
+from vlcli.engine import evaluating
 from vlcli.errors import UsageError
 from vlcli.nn import Layout, PairwisePosition
 

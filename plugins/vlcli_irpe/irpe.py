@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from vlcli.errors import ComponentError
-from vlcli.nn.position import AttentionShape
+from vlcli.nn import AttentionShape
 from vlcli_irpe.buckets import BucketRule, Form, Index, ratio_for
 from vlcli_irpe.lookup import LETTERS, BucketPosition, Init, OffPlane, Plan, Side
 from vlcli_irpe.places import Align

@@ -9,8 +9,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from vlcli.nn.layout import Layout
-from vlcli.nn.position import AttentionShape, PairwisePosition, Slot, Sort, within
+from vlcli.nn import AttentionShape, Layout, PairwisePosition, Slot, Sort, within
 from vlcli_irpe.buckets import BucketRule
 from vlcli_irpe.places import Align, AxisIds, Ids, Indices, bucket_ids
 from vlcli_irpe.terms import bucket_sums, bucket_sums_axes, by_key, by_query, by_query_axes, with_blank

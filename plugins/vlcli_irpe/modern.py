@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.layout import Layout
-from vlcli.nn.position import AttentionShape, PairwisePosition, Sort, TokenPosition, between, within
+from vlcli.nn import AttentionShape, Layout, PairwisePosition, Sort, TokenPosition, between, within
 from vlcli_irpe.buckets import BucketRule
 from vlcli_irpe.lookup import PLANE, BucketPosition, OffPlane, Plan
 from vlcli_irpe.places import Ids, bucket_ids, by_pair

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from vlcli.errors import ComponentError
-from vlcli.nn.layout import Layout
+from vlcli.nn import Layout
 from vlcli_irpe.buckets import BucketRule
 
 Align = Literal["cells", "extent"]

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli import registry
-from vlcli.data.heldout import Identity, is_coco, minival
-from vlcli.data.reader import Reader
-from vlcli.data.sample import Example
+from vlcli.data import Example, Identity, Reader, is_coco, minival
 from vlcli.errors import DataError
 from vlcli.progress import Progress, Silent
 from vlcli.registry import Spec
@@ -108,7 +106,7 @@ def _source(root: Path, name: str, change: dict[str, Any]) -> Source | None:
         splits = [splits] if isinstance(splits, str) else list(splits)
         parts = {}
         for split in splits:
-            reader: Reader = registry.build("datasets", {**spec, **change, "split": split}, root)
+            reader: Reader = registry.datasets.build({**spec, **change, "split": split}, root)
             if all(file.is_file() for file in reader.files()):
                 parts[split] = reader
         if len(parts) == len(splits) or (parts and (spec, usual) == USUAL[name][-1]):

@@ -18,6 +18,7 @@ from vlcli.nn import (
     BlockStyle,
     Facts,
     Fused,
+    Images,
     Layout,
     Model,
     Needs,
@@ -25,12 +26,12 @@ from vlcli.nn import (
     Recorder,
     Stack,
     States,
+    Text,
     TextEmbeddings,
     build_positions,
     initialise,
     register_head,
 )
-from vlcli.nn.batch import Images, Text
 from vlcli_lxmert.names import from_public
 
 

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli import commands
 
 Sources = Annotated[
     list[str] | None,
@@ -25,9 +24,9 @@ def aggregate(
     words: Sources = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write into; ROOT/lxmert.")] = None,
     minival: Annotated[str | None, typer.Option("--minival", help="File under ROOT that lists minival.")] = None,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    json_: commands.Json = False,
+    quiet: commands.Quiet = False,
+    verbose: commands.Verbose = 0,
 ) -> None:
     """Group captions and questions of COCO, Visual Genome, VQA and GQA by picture, in the layout of LXMERT's files.
 
@@ -35,19 +34,19 @@ def aggregate(
     """
     from vlcli_lxmert.pretraining import write_pretraining
 
-    progress = console.progress(verbose, quiet)
+    progress = commands.progress(verbose, quiet)
     made = write_pretraining(root, out or root / "lxmert", progress, changes(words), minival)
     _show(made["composition"], json_, {"files": made["files"]})
     if not json_:
         for file in made["files"]:
-            console.out(file)
+            commands.out(file)
 
 
 def composition(
     root: Annotated[Path, typer.Argument(help="The data root, with LXMERT's files or the official ones.")],
     words: Sources = None,
-    json_: o.Json = False,
-    verbose: o.Verbose = 0,
+    json_: commands.Json = False,
+    verbose: commands.Verbose = 0,
 ) -> None:
     """Count pictures and sentences of LXMERT's five data sets, as far as they are there: its Table 1.
 
@@ -55,7 +54,7 @@ def composition(
     """
     from vlcli_lxmert.pretraining import table_one
 
-    _show(table_one(root, console.progress(verbose), changes(words)), json_, {"root": str(root)})
+    _show(table_one(root, commands.progress(verbose), changes(words)), json_, {"root": str(root)})
 
 
 def answers(
@@ -63,9 +62,9 @@ def answers(
     words: Sources = None,
     out: Annotated[Path | None, typer.Option("--out", help="File to write; ROOT/lxmert/all_ans.json.")] = None,
     size: Annotated[int, typer.Option("--size", min=1, help="How many answers.")] = 9500,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    json_: commands.Json = False,
+    quiet: commands.Quiet = False,
+    verbose: commands.Verbose = 0,
 ) -> None:
     """Build the answer table that image question answering is pre-trained on.
 
@@ -74,13 +73,13 @@ def answers(
     from vlcli_lxmert.pretraining import write_answers
 
     file = out or root / "lxmert" / "all_ans.json"
-    made = write_answers(root, file, console.progress(verbose, quiet), changes(words), size)
+    made = write_answers(root, file, commands.progress(verbose, quiet), changes(words), size)
     if json_:
-        console.out_json(made)
+        commands.out_json(made)
         return
     rows = [[name, f"{made['sets'].get(name, 0):,}", f"{share:.1%}"] for name, share in made["questions"].items()]
-    console.table(["data set", "answers", "questions answered"], rows, title=f"{made['answers']:,} answers")
-    console.out(made["file"])
+    commands.table(["data set", "answers", "questions answered"], rows, title=f"{made['answers']:,} answers")
+    commands.out(made["file"])
 
 
 def changes(words: list[str] | None) -> dict[str, dict[str, Any] | None]:
@@ -90,10 +89,9 @@ def changes(words: list[str] | None) -> dict[str, dict[str, Any] | None]:
         UsageError: a word is neither.
     """
     from vlcli.errors import UsageError
-    from vlcli.recipe.overrides import parse
 
     found: dict[str, dict[str, Any] | None] = {}
-    for override in map(parse, words or []):
+    for override in map(commands.parse, words or []):
         name, *keys = override.keys
         if override.remove and not keys:
             found[name] = None
@@ -109,6 +107,6 @@ def _show(rows: list[dict[str, Any]], json_: bool, facts: dict[str, Any]) -> Non
     from vlcli_lxmert.readers import TITLES
 
     if json_:
-        console.out_json({**facts, "composition": rows})
+        commands.out_json({**facts, "composition": rows})
     else:
-        console.counts(rows, TITLES)
+        commands.counts(rows, TITLES)

@@ -10,12 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.export.base import Exported, Exporter, Trained
-from vlcli.nn import Facts, Step
-from vlcli.nn.attention import StandardAttention
-from vlcli.nn.batch import Batch
-from vlcli.nn.fake import fake_batch
-from vlcli.nn.positions import BoxPosition, LearnedPosition
+from vlcli.export import Exported, Exporter, Trained
+from vlcli.nn import Batch, BoxPosition, Facts, LearnedPosition, StandardAttention, Step, fake_batch
 from vlcli.progress import Progress
 from vlcli_lxmert.model import LXMERT
 from vlcli_lxmert.names import to_transformers

@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.data.sample import Corruption, Donor, Sample, copied
+from vlcli.data import Corruption, Donor, Sample, copied
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import Facts, HeadTransform, Model, Step, initialise
-from vlcli.nn.batch import Regions
+from vlcli.nn import Facts, HeadTransform, Model, Regions, Step, initialise
 from vlcli.objectives import Mean, Objective, Outcome, full_precision
 
 Target = Literal["label", "attribute", "feature"]

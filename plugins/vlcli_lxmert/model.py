@@ -19,8 +19,10 @@ from vlcli.nn import (
     FeatureEmbeddings,
     FeedForward,
     Fused,
+    Images,
     InitStd,
     Layout,
+    LearnedPosition,
     Model,
     Needs,
     Packing,
@@ -30,14 +32,13 @@ from vlcli.nn import (
     Slot,
     Stack,
     States,
+    Text,
     TextEmbeddings,
     build_positions,
     init_scale,
     initialise,
     run_layer,
 )
-from vlcli.nn.batch import Images, Text
-from vlcli.nn.positions import LearnedPosition
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 from vlcli_lxmert.names import from_public
 

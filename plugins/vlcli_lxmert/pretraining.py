@@ -7,12 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vlcli.data.answers import SIZE, as_rows, best_answer, build_table
-from vlcli.data.heldout import Identity, held_out, minival, refuse_held_out
+from vlcli.data import (
+    ANSWER_TABLE_SIZE,
+    Identity,
+    answer_rows,
+    best_answer,
+    build_answer_table,
+    held_out,
+    minival,
+    refuse_held_out,
+)
 from vlcli.errors import DataError, VlcliError
-from vlcli.metrics.vqa import table_form
+from vlcli.metrics import table_form
 from vlcli.progress import Progress
-from vlcli.tasks.outputs import write_json, write_whole
+from vlcli.tasks import write_json, write_whole
 from vlcli_lxmert.aggregate import SPLITS, Datum, Source, aggregate, composition, find_sources, refuse_tests
 from vlcli_lxmert.readers import HELD, read_data, write_data
 
@@ -81,7 +89,7 @@ def table_one(root: Path, progress: Progress, changes: Changes | None = None) ->
 
 
 def write_answers(
-    root: Path, out: Path, progress: Progress, changes: Changes | None = None, size: int = SIZE
+    root: Path, out: Path, progress: Progress, changes: Changes | None = None, size: int = ANSWER_TABLE_SIZE
 ) -> dict[str, Any]:
     """Build the answer table of the question sets under ``root`` and write it in the form of ``all_ans.json``.
 
@@ -95,10 +103,10 @@ def write_answers(
     counts = {source.name: found for source in find_sources(root, changes) if (found := _best(source, progress))}
     if not counts:
         raise DataError("There are no questions to make a table of.", where=str(root), expected="VQA, GQA or VG's")
-    table = build_table(counts, size)
+    table = build_answer_table(counts, size)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(out, as_rows(table))
+        write_json(out, answer_rows(table))
     except OSError as error:
         raise VlcliError("The file could not be written.", where=str(out), got=error.strerror or str(error)) from error
     return {

@@ -8,11 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data.answers import AnswerList, read_answers
-from vlcli.data.files import inside, read_json, value
-from vlcli.data.heldout import Identity, held_out, refuse_held_out
-from vlcli.data.reader import Reader
-from vlcli.data.sample import Example
+from vlcli.data import AnswerList, Example, Identity, Reader, held_out, inside, read_answers, read_json, refuse_held_out
+from vlcli.data import json_value as value
 from vlcli.errors import DataError, VlcliError
 from vlcli_lxmert.aggregate import SPLITS, Datum, aggregate, composition, find_sources, refuse_tests
 

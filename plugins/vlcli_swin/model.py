@@ -21,6 +21,7 @@ from vlcli.nn import (
     BlockStyle,
     Facts,
     FeedForward,
+    Images,
     Layout,
     Model,
     Needs,
@@ -31,7 +32,6 @@ from vlcli.nn import (
     fit_weights,
     initialise,
 )
-from vlcli.nn.batch import Images
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 
 SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {

@@ -10,10 +10,19 @@ import torch
 from torch import Tensor
 
 from vlcli.errors import DataError
-from vlcli.nn.batch import Images, Pixels
-from vlcli.nn.layout import Layout
-from vlcli.nn.model import Detections, Facts, Model, Needs, Recorder, States
-from vlcli.nn.weights import load_tensors, read_weights
+from vlcli.nn import (
+    Detections,
+    Facts,
+    Images,
+    Layout,
+    Model,
+    Needs,
+    Pixels,
+    Recorder,
+    States,
+    load_tensors,
+    read_weights,
+)
 from vlcli_torchvision.network import AttributeHeads, Sizes, faster_rcnn, modern_names
 from vlcli_torchvision.pooling import BoxFeatures, Seen, look, scaled
 

@@ -10,10 +10,10 @@ import torchvision
 from torch import Tensor
 
 from vlcli import __version__
-from vlcli.detection.extractor import Extractor, Preparation, Prepared, grid_boxes, to_record
+from vlcli.detection import Extractor, Preparation, Prepared, grid_boxes, to_record
 from vlcli.errors import UsageError
-from vlcli.features.schema import Record
-from vlcli.images.labels import Labels
+from vlcli.features import Record
+from vlcli.images import Labels
 from vlcli_torchvision.load import load_detector
 from vlcli_torchvision.pooling import BoxFeatures, Seen, look, scaled, watching
 from vlcli_torchvision.select import Choice, Found, select

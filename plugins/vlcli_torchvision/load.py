@@ -11,10 +11,10 @@ import torchvision
 from torch import Tensor, nn
 from torchvision.models import detection
 
-from vlcli.engine.bundle import find_bundle, load_bundle
+from vlcli.engine import find_bundle, load_bundle
 from vlcli.errors import ComponentError
-from vlcli.images.labels import Labels
-from vlcli.nn.weights import file_sha256, load_tensors, read_weights
+from vlcli.images import Labels
+from vlcli.nn import file_sha256, load_tensors, read_weights
 from vlcli_torchvision.detector import FasterRCNN
 from vlcli_torchvision.network import modern_names
 

@@ -20,7 +20,7 @@ from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign
 
-from vlcli.detection.backbone import TINY, TINY_WIDTHS, tiny_conv
+from vlcli.detection import TINY, TINY_WIDTHS, tiny_conv
 from vlcli.errors import ComponentError
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]

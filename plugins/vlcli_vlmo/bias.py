@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn import AttentionShape, Layout, PairwisePosition
-from vlcli.nn.position import within
+from vlcli.nn import AttentionShape, Layout, PairwisePosition, within
 from vlcli_vlmo.interpolation import resample
 
 SPECIAL = 3

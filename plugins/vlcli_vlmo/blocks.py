@@ -15,14 +15,17 @@ from vlcli.nn import (
     AttentionMask,
     AttentionShape,
     BlockStyle,
+    CombinedPairwise,
+    DropPath,
     Layout,
     Packing,
     PairwisePosition,
     Recorder,
+    activation,
+    drops_paths,
+    packable,
     run_layer,
 )
-from vlcli.nn.blocks import DropPath, activation, drops_paths, packable
-from vlcli.nn.positions import CombinedPairwise
 from vlcli.registry import Spec
 
 Rows = Literal["all", "text", "pooled"]

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from vlcli.errors import ComponentError
-from vlcli.export.base import Exported, Exporter, Trained
+from vlcli.export import Exported, Exporter, Trained
 from vlcli.progress import Progress
 from vlcli_vlmo.model import VLMo
 from vlcli_vlmo.weights import to_released

@@ -17,6 +17,7 @@ from vlcli.nn import (
     Facts,
     FeatureEmbeddings,
     Fused,
+    Images,
     InitStd,
     Layout,
     Model,
@@ -25,15 +26,15 @@ from vlcli.nn import (
     Recorder,
     Slot,
     States,
+    Text,
     TextEmbeddings,
     build_positions,
     hide,
     init_scale,
     initialise,
+    match_normalised,
     with_grid,
 )
-from vlcli.nn.batch import Images, Text
-from vlcli.nn.positions import match_normalised
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 from vlcli_vlmo.blocks import FUSED_EXPERT, IMAGE_EXPERT, TEXT_EXPERT, MoMEStack, Parts, Rows
 from vlcli_vlmo.weights import adapt

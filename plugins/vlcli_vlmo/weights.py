@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vlcli.nn.positions import LearnedPosition
+from vlcli.nn import LearnedPosition
 from vlcli_vlmo.bias import VLMoBias
 
 if TYPE_CHECKING:

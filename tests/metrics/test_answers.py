@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlcli.data.answers import AnswerList, as_rows, build_table, mapped, normalise, read_answers
+from vlcli.data.answers import AnswerList, answer_rows, build_answer_table, mapped, normalise, read_answers
 from vlcli.errors import DataError
 from vlcli.metrics import gqa, vqa
 
@@ -45,8 +45,8 @@ def test_the_published_tables_map_as_published(published: Path) -> None:
 
 def test_a_table_is_written_as_the_published_one(published: Path, tmp_path: Path) -> None:
     table = read_answers(published / "all_ans.json")
-    assert as_rows(table) == json.loads((published / "all_ans.json").read_text())
-    (tmp_path / "again.json").write_text(json.dumps(as_rows(table)))
+    assert answer_rows(table) == json.loads((published / "all_ans.json").read_text())
+    (tmp_path / "again.json").write_text(json.dumps(answer_rows(table)))
     assert read_answers(tmp_path / "again.json") == table
 
 
@@ -67,11 +67,11 @@ def test_a_built_table_holds_the_fine_tuning_tables_and_then_the_most_frequent()
         "gqa": {"pipe": 1},
         "visual7w": {"two": 1, "a dog": 7, "cat": 5, "rare": 4},
     }
-    table = build_table(counts, size=5)
+    table = build_answer_table(counts, size=5)
     assert table.strings == ("2", "cat", "dog", "pipe", "yes")
     assert table.sets == (("vqa", "visual7w"), ("visual7w",), ("visual7w",), ("gqa",), ("vqa",))
-    assert build_table(counts, size=2).strings == ("2", "yes")
-    assert len(build_table(counts)) == 6  # all there are; 8 questions of VQA do not count, 4 of the other set do
+    assert build_answer_table(counts, size=2).strings == ("2", "yes")
+    assert len(build_answer_table(counts)) == 6  # all there are; 8 questions of VQA do not count, 4 of the other set do
 
 
 @given(st.lists(st.text(alphabet="ab the.", max_size=6), min_size=1, max_size=8, unique=True))

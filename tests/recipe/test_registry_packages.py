@@ -75,3 +75,32 @@ def test_a_fault_of_a_plugins_own_is_not_swallowed(monkeypatch):
     assert caught.value.got == "AttributeError: 'Faulty' object has no attribute 'no_such_thing'"
     lines = open(__file__, encoding="utf-8").read().splitlines()  # noqa: SIM115, PTH123
     assert caught.value.where == f"{__file__}:{lines.index('        return self.no_such_thing') + 1}"
+
+
+def test_a_packages_incomplete_component_is_one_message(monkeypatch, tmp_path):
+    """The class of an installed package is checked when it is loaded: base class, then methods and capabilities."""
+    import pytest
+
+    from vlcli.errors import ComponentError
+    from vlcli.nn import Model
+
+    (tmp_path / "incomplete_package.py").write_text(
+        "from vlcli.nn import Model\n"
+        "class NoModel: pass\n"
+        "class Half(Model):\n    capabilities = frozenset({'text'})\n    dim = 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    installed = {
+        ("models", name): ENTRIES.Entry("models", name, f"incomplete_package:{value}", "incomplete", "1.0")
+        for name, value in {"no-model": "NoModel", "half": "Half"}.items()
+    }
+    monkeypatch.setattr(ENTRIES, "_session", installed)
+    for name, wanted in {
+        "no-model": "its base class is not vlcli.nn.model.Model",
+        "half": "it does not define encode_text, needs",
+    }.items():
+        with pytest.raises(ComponentError, match="is not what a model must be") as caught:
+            registry.models.load(name)
+        assert caught.value.got == wanted
+        assert registry.check("models", name)[0].got == wanted
+    assert issubclass(registry.models.load("lxmert"), Model)

@@ -30,7 +30,7 @@ def open_readers(specs: Sequence[Spec | str], root: Path, progress: Progress | N
     readers, absent = [], []
     for entry in specs:
         spec, options = split_options("datasets", as_spec(entry))
-        reader: Reader = registry.build("datasets", spec, root)
+        reader: Reader = registry.datasets.build(spec, root)
         if options.get("if_missing") == "skip" and (lacking := missing(reader)):
             (progress or Silent()).warn(f"{spec['name']} is left out: {lacking} is not there")
             absent.append(lacking)
@@ -78,7 +78,7 @@ def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:
     """
     problems = []
     for number, spec in enumerate(specs):
-        held: tuple[str, ...] = getattr(registry.load("datasets", spec["name"]), "held_out_splits", ())
+        held: tuple[str, ...] = getattr(registry.datasets.load(spec["name"]), "held_out_splits", ())
         split = spec.get("split", [])
         named = sorted({split} & set(held)) if isinstance(split, str) else sorted(set(split) & set(held))
         if named:

@@ -207,7 +207,7 @@ def make_transform(spec: Spec | None, needs: Needs) -> Transform | None:
     """
     if spec is not None and not needs.pixels:
         raise RecipeError([Problem("transform", "the model reads no pixels, so nothing is transformed")])
-    made: Transform | None = None if spec is None else registry.build("transforms", spec, needs)
+    made: Transform | None = None if spec is None else registry.transforms.build(spec, needs)
     return made
 
 
@@ -254,7 +254,7 @@ def _answers(plan: Plan, readers: list[Reader]) -> tuple[str, ...]:
     """The answer strings: the task's, else those of the first objective that has any."""
     found = tuple(plan.task.labels(readers)) if plan.task is not None else ()
     for spec in plan.resolved.objectives:
-        found = found or tuple(registry.load("objectives", spec["name"]).labels(spec, readers))
+        found = found or tuple(registry.objectives.load(spec["name"]).labels(spec, readers))
     return found
 
 
@@ -378,7 +378,7 @@ def corruptions_of(learner: Learner, name: str, facts: Facts) -> list[Corruption
     for start, end, own in part.options.phases():
         if own:
             with torch.random.fork_rng():  # heads that are made and thrown away must not move what is drawn later
-                objective = registry.build("objectives", {**part.spec, **own}, learner.model, facts)
+                objective = registry.objectives.build({**part.spec, **own}, learner.model, facts)
         corruption = objective.corruption()
         if corruption is not None:
             corruption.from_epoch, corruption.until_epoch = start, end

@@ -105,7 +105,7 @@ def _tell_statistics(rows: list[dict[str, Any]]) -> None:
     console.table(columns, [[str(row.get(column, "cannot be read")) for column in columns] for row in rows])
     for row in rows:
         if "composition" in row:
-            titles = registry.load("datasets", row["data set"]).composition_titles
+            titles = registry.datasets.load(row["data set"]).composition_titles
             console.counts(row["composition"], titles, f"{row['stage']}: {row['data set']}")
 
 

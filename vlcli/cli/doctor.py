@@ -176,9 +176,19 @@ def component_findings(code: int, out: str, err: str) -> list[Finding]:
             missing, _, install = row["lacks"].partition("; ")
             found.append(Finding(f"{row['kind'][:-1]} {row['name']}", "note", missing, install))
     found += _duplicates(rows)
+    found += _private(rows)
     if not any(finding.state == "wrong" for finding in found):
         found.append(Finding("components", "ok", f"{len(rows)} components, none broken"))
     return found
+
+
+def _private(rows: list[dict[str, Any]]) -> list[Finding]:
+    """One finding for each package that imports private names of vlcli."""
+    packages = {row["distribution"]: row["private"] for row in rows if row.get("private")}
+    return [
+        Finding(f"package {name}", "note", "; ".join(private), f"for the author of {name}: docs/api.md")
+        for name, private in packages.items()
+    ]
 
 
 def _duplicates(rows: list[dict[str, Any]]) -> list[Finding]:

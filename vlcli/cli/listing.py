@@ -25,19 +25,20 @@ def ls(
     """List components: every kind, or one."""
     from vlcli.cli import console
     from vlcli.recipe.load import about
-    from vlcli.registry import entries, lacking, status
+    from vlcli.registry import entries, lacking, private_imports_of, status
 
     o.load_plugins(plugin)
     found = entries(kind)
     broken = {(b.entry.kind, b.entry.name, b.entry.distribution): b for b in status(kind)} if check else {}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"kind": e.kind, "name": e.name, "distribution": e.distribution, "version": e.version, "value": e.value}
         for e in found
     ]
     if kind == "recipes":
         rows = [{**row, "about": about(row["name"])} for row in rows]
-    for row in rows:
+    for row, entry in zip(rows, found, strict=True):
         if check:
+            row["private"] = private_imports_of(entry)
             fault = broken.get((row["kind"], row["name"], row["distribution"]))
             row |= {"broken": fault.cause if fault else "", "place": fault.place if fault else ""}
             known = row["kind"] != "recipes" and not fault
@@ -60,7 +61,9 @@ def ls(
 def _state(row: dict[str, Any]) -> str:
     """A component's state in words, with its author's file and line where it is broken."""
     place = f" ({row['place']})" if row["place"] else ""
-    return f"broken: {row['broken']}{place}" if row["broken"] else row["lacks"] or "ok"
+    if row["broken"]:
+        return f"broken: {row['broken']}{place}"
+    return row["lacks"] or (f"ok, but {row['private'][0]}" if row["private"] else "ok")
 
 
 def _end(broken: bool) -> None:

@@ -111,10 +111,13 @@ Trust = Annotated[
     bool, typer.Option("--trust", help="Run the recipe's own plugin files, this once.", rich_help_panel=_HOW)
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.", rich_help_panel=_OUTPUT)]
+"""The option ``--json``."""
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only.", rich_help_panel=_OUTPUT)]
+"""The options ``--quiet`` and ``-q``."""
 Verbose = Annotated[
     int, typer.Option("--verbose", "-v", count=True, help="More detail; -vv: tracebacks.", rich_help_panel=_OUTPUT)
 ]
+"""The options ``--verbose`` and ``-v``, counted."""
 
 
 def load_plugins(files: list[str] | None) -> tuple[str, ...]:

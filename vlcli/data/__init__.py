@@ -1,11 +1,11 @@
 """Data: readers of annotation files, tokenisation, corruption, batches.
 
-Readers, samples and the vocabulary import without torch; :class:`Pipeline` and what makes tensors load it on first use.
+Readers, samples and the vocabulary import without torch; what makes tensors is imported on first use.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vlcli.data.reader import Reader
 from vlcli.data.sample import (
@@ -20,19 +20,66 @@ from vlcli.data.sample import (
     TextSample,
     generator,
 )
+from vlcli.lazy import lazily
 
 if TYPE_CHECKING:
+    from vlcli.data.answers import (
+        ANSWER_TABLE_SIZE,
+        AnswerList,
+        answer_rows,
+        best_answer,
+        build_answer_table,
+        read_answers,
+    )
+    from vlcli.data.collate import Item
+    from vlcli.data.collate import collate as collate_samples
+    from vlcli.data.english import FUNCTION_WORDS
+    from vlcli.data.files import inside, read_json
+    from vlcli.data.files import value as json_value
+    from vlcli.data.heldout import Identity, held_out, is_coco, minival, refuse_held_out
+    from vlcli.data.images import fitted, load_image
     from vlcli.data.pipeline import Pipeline
+    from vlcli.data.reader import Truth
+    from vlcli.data.sample import copied
     from vlcli.data.vocabulary import Tokenizer
 
-_LAZY = {"Pipeline": "vlcli.data.pipeline", "Tokenizer": "vlcli.data.vocabulary"}
+_HOMES = {
+    "ANSWER_TABLE_SIZE": "answers",
+    "AnswerList": "answers",
+    "FUNCTION_WORDS": "english",
+    "Identity": "heldout",
+    "Item": "collate",
+    "Pipeline": "pipeline",
+    "Tokenizer": "vocabulary",
+    "Truth": "reader",
+    "answer_rows": "answers",
+    "best_answer": "answers",
+    "build_answer_table": "answers",
+    "collate_samples": "collate:collate",
+    "copied": "sample",
+    "fitted": "images",
+    "held_out": "heldout",
+    "inside": "files",
+    "is_coco": "heldout",
+    "json_value": "files:value",
+    "load_image": "images",
+    "minival": "heldout",
+    "read_answers": "answers",
+    "read_json": "files",
+    "refuse_held_out": "heldout",
+}
 
 __all__ = [
+    "ANSWER_TABLE_SIZE",
+    "FUNCTION_WORDS",
     "PHASES",
+    "AnswerList",
     "Corruption",
     "Donor",
     "Example",
+    "Identity",
     "ImageSample",
+    "Item",
     "Marks",
     "Phase",
     "Pipeline",
@@ -40,13 +87,23 @@ __all__ = [
     "Sample",
     "TextSample",
     "Tokenizer",
+    "Truth",
+    "answer_rows",
+    "best_answer",
+    "build_answer_table",
+    "collate_samples",
+    "copied",
+    "fitted",
     "generator",
+    "held_out",
+    "inside",
+    "is_coco",
+    "json_value",
+    "load_image",
+    "minival",
+    "read_answers",
+    "read_json",
+    "refuse_held_out",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(_LAZY[name]), name)
+__getattr__ = lazily(__name__, _HOMES)

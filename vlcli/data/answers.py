@@ -18,7 +18,7 @@ from typing import Any
 from vlcli.data.files import inside, read_json
 from vlcli.errors import DataError
 
-SIZE = 9500
+ANSWER_TABLE_SIZE = 9500
 """Answers of LXMERT's pre-training table."""
 LEAST: Mapping[str, int] = {"vqa": 9, "gqa": 1}
 """Sets whose fine-tuning table goes into a built table whole: the answers of so many questions or more."""
@@ -112,14 +112,14 @@ def _of_object(rows: dict[str, Any], path: Path) -> AnswerList:
     return AnswerList(tuple(sorted(rows, key=lambda answer: rows[answer])))
 
 
-def as_rows(table: AnswerList) -> list[dict[str, Any]]:
+def answer_rows(table: AnswerList) -> list[dict[str, Any]]:
     """The form of ``all_ans.json``."""
     sets = table.sets or ((),) * len(table)
     return [{"ans": answer, "dsets": list(names)} for answer, names in zip(table.strings, sets, strict=True)]
 
 
-def build_table(
-    counts: Mapping[str, Mapping[str, int]], size: int = SIZE, least: Mapping[str, int] = LEAST
+def build_answer_table(
+    counts: Mapping[str, Mapping[str, int]], size: int = ANSWER_TABLE_SIZE, least: Mapping[str, int] = LEAST
 ) -> AnswerList:
     """A table over several question sets.
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from vlcli.data.streams import seed_states
 
 Phase = Literal["sentence", "tokens", "regions", "pixels"]
+"""When a corruption acts on an example; see :data:`PHASES`."""
 PHASES: tuple[Phase, ...] = ("sentence", "tokens", "regions", "pixels")
 """Corruptions run in this order, so that words are masked in the sentence that is finally used."""
 

@@ -17,14 +17,20 @@ from vlcli.errors import ComponentError, UsageError
 from vlcli.nn.weights import WeightsReport, load_tensors, read_weights
 
 TINY = "tiny-conv"
+"""The name of a backbone of five small convolutions, for tests and small worlds."""
 TINY_WIDTHS = (16, 32, 64, 96, 128)
+"""The output channels of its five convolutions."""
 TINY_STRIDES = (2, 2, 1, 2, 1)
 TINY_CHANNELS = (16, 64, 128)
 """Of the maps of stride 2, 4 and 8."""
-CAFFE_MEAN = (123.68, 116.779, 103.939)  # RGB order
-IMAGENET_MEAN = (123.675, 116.28, 103.53)
-IMAGENET_STD = (58.395, 57.12, 57.375)
+CAFFE_MEAN = (123.68, 116.779, 103.939)
+"""Mean of RGB in 0..255 of weights trained with Caffe."""
+IMAGENET_MEAN_255 = (123.675, 116.28, 103.53)
+"""Mean of RGB in 0..255 of ImageNet."""
+IMAGENET_STD_255 = (58.395, 57.12, 57.375)
+"""Deviation of RGB in 0..255 of ImageNet."""
 Head = Literal["c5", "c4-res5", "final"]
+"""Which features of a backbone a region gets: of the last map, of the last stage run on the region, or of the end."""
 _TIMM_SAYS = (AssertionError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ImportError)
 CLASSIFIERS = ("fc.*", "head.*", "classifier.*", "head_dist.*", "norm_pre.*")
 """Tensors of published classifiers that a region feature does not need."""
@@ -286,6 +292,6 @@ def _normalisation(kind: str, layout: str, body: Any) -> tuple[Sequence[float], 
     if kind == "tiny":
         return (127.5,) * 3, (127.5,) * 3
     if kind == "resnet":
-        return (CAFFE_MEAN, (1.0,) * 3) if layout == "caffe" else (IMAGENET_MEAN, IMAGENET_STD)
+        return (CAFFE_MEAN, (1.0,) * 3) if layout == "caffe" else (IMAGENET_MEAN_255, IMAGENET_STD_255)
     config = body.pretrained_cfg
     return [255 * value for value in config["mean"]], [255 * value for value in config["std"]]

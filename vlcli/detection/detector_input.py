@@ -14,6 +14,7 @@ from vlcli.detection.extractor import Preparation, Prepared
 from vlcli.images.boxes import BoxList
 
 Resize = Literal["float", "image"]
+"""How a picture is resized: as floats by interpolation, or as an image by Pillow."""
 DETECTRON_MEAN = (102.9801, 115.9465, 122.7717)
 """Mean of BGR in 0..255 that Caffe's and Detectron's detectors were trained with."""
 

@@ -24,6 +24,7 @@ from torchvision.ops import nms as torchvision_nms
 from vlcli.detection.detections import Detections, Selection
 
 RuleName = Literal["caffe", "airsplay", "vlp", "detectron2"]
+"""The names of the rules that select regions from detections."""
 FLOORS = (0.05, 0.01, 1e-3, 1e-5, 0.0)
 
 

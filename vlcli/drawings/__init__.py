@@ -1,5 +1,45 @@
 """Drawings: components that turn data, trained models and measurements into pictures (``vlcli draw``)."""
 
-from vlcli.drawings.base import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
+from __future__ import annotations
 
-__all__ = ["PLOTS", "Drawing", "Scene", "new_figure", "save_numbers", "save_picture"]
+from typing import TYPE_CHECKING
+
+from vlcli.drawings.base import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
+from vlcli.lazy import lazily
+
+if TYPE_CHECKING:
+    from vlcli.drawings.grad_cam import heated, opened, pieces, with_truth
+    from vlcli.drawings.pictures import Album, scaled, token_boxes
+    from vlcli.drawings.predictions import paired, side_by_side
+
+_HOMES = {
+    "Album": "pictures",
+    "heated": "grad_cam",
+    "opened": "grad_cam",
+    "paired": "predictions",
+    "pieces": "grad_cam",
+    "scaled": "pictures",
+    "side_by_side": "predictions",
+    "token_boxes": "pictures",
+    "with_truth": "grad_cam",
+}
+
+__all__ = [
+    "PLOTS",
+    "Album",
+    "Drawing",
+    "Scene",
+    "heated",
+    "new_figure",
+    "opened",
+    "paired",
+    "pieces",
+    "save_numbers",
+    "save_picture",
+    "scaled",
+    "side_by_side",
+    "token_boxes",
+    "with_truth",
+]
+
+__getattr__ = lazily(__name__, _HOMES)

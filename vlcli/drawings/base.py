@@ -22,6 +22,7 @@ from vlcli.recipe.ledger import Record
 from vlcli.tasks.base import Task
 
 PLOTS = "pip install 'vlcli[plots]'"
+"""The command that installs matplotlib."""
 DOTS = 120
 """Dots per inch of figures."""
 

@@ -1,1 +1,34 @@
 """The training step and loop, optimizers, schedules, checkpoints, bundles, processes; built on accelerate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vlcli.lazy import lazily
+
+if TYPE_CHECKING:
+    from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
+    from vlcli.engine.evaluation import TaskRunner, evaluating
+    from vlcli.engine.trackers import Tracker, read_log
+
+_HOMES = {
+    "Bundle": "bundle",
+    "TaskRunner": "evaluation",
+    "Tracker": "trackers",
+    "evaluating": "evaluation",
+    "find_bundle": "bundle",
+    "load_bundle": "bundle",
+    "read_log": "trackers",
+}
+
+__all__ = [
+    "Bundle",
+    "TaskRunner",
+    "Tracker",
+    "evaluating",
+    "find_bundle",
+    "load_bundle",
+    "read_log",
+]
+
+__getattr__ = lazily(__name__, _HOMES)

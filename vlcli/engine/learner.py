@@ -230,7 +230,7 @@ def build_learner(model: Any, objectives: list[Any], facts: Facts, *, seed: int 
     """
     parts = [Part.of(entry) for entry in objectives]
     _check_names(parts)
-    check_capabilities(registry.load("models", as_spec(model)["name"]), parts)
+    check_capabilities(registry.models.load(as_spec(model)["name"]), parts)
     torch.manual_seed(seed)
     made = build_model(model, facts)
     check_capabilities(made, parts)
@@ -238,7 +238,7 @@ def build_learner(model: Any, objectives: list[Any], facts: Facts, *, seed: int 
     heads: dict[str, Objective] = {}
     for part in parts:
         torch.manual_seed(seed ^ zlib.crc32(part.name.encode()))  # heads do not depend on one another's order
-        heads[part.name] = registry.build("objectives", part.spec, made, facts)
+        heads[part.name] = registry.objectives.build(part.spec, made, facts)
     return Learner(made, heads, parts)
 
 
@@ -250,7 +250,7 @@ def check_capabilities(model: Any, parts: list[Part]) -> None:
     """
     problems = []
     for number, part in enumerate(parts):
-        lacking = registry.load("objectives", part.spec["name"]).requires - model.capabilities
+        lacking = registry.objectives.load(part.spec["name"]).requires - model.capabilities
         if lacking:
             name = getattr(model, "__name__", type(model).__name__)
             problems.append(
@@ -275,7 +275,7 @@ def check_inputs(model: Model, parts: list[Part]) -> None:
     reads = sorted(field for field in ("text", "regions", "concepts", "pixels") if getattr(needs, field))
     problems = []
     for number, part in enumerate(parts):
-        kind = registry.load("objectives", part.spec["name"])
+        kind = registry.objectives.load(part.spec["name"])
         lacking = sorted(field for field in kind.inputs if not getattr(needs, field))
         missing = sorted(method for method in kind.calls if getattr(type(model), method) is getattr(Model, method))
         if lacking:

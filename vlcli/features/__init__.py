@@ -6,6 +6,7 @@ The names here need numpy and h5py only. Pictures and given boxes are in :mod:`v
 
 from __future__ import annotations
 
+from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore, concept_record
 from vlcli.features.inspect import info, verify
 from vlcli.features.join import join
 from vlcli.features.merge import merge
@@ -13,4 +14,17 @@ from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
 from vlcli.features.writer import FeatureWriter
 
-__all__ = ["DEFAULT_SET", "FeatureStore", "FeatureWriter", "Record", "info", "join", "merge", "verify"]
+__all__ = [
+    "CONCEPTS",
+    "DEFAULT_SET",
+    "WORDS",
+    "ConceptStore",
+    "FeatureStore",
+    "FeatureWriter",
+    "Record",
+    "concept_record",
+    "info",
+    "join",
+    "merge",
+    "verify",
+]

@@ -31,6 +31,7 @@ from vlcli.errors import DataError
 FORMAT = "vlcli-features"
 SCHEMA_VERSION = 1
 DEFAULT_SET = "boxes"
+"""The box set that a store has unless it names others."""
 CONCEPT_SET = "concepts"
 """What :mod:`vlcli.features.concepts` calls its box set."""
 EDGE = 0.5

@@ -1,1 +1,34 @@
 """Pictures on disk and the boxes given with them: files, tar shards, box files, class numbering."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vlcli.lazy import lazily
+
+if TYPE_CHECKING:
+    from vlcli.images.boxes import BoxList, boxes_for, image_id, read_boxes
+    from vlcli.images.files import open_image, to_rgb
+    from vlcli.images.labels import Labels
+
+_HOMES = {
+    "BoxList": "boxes",
+    "Labels": "labels",
+    "boxes_for": "boxes",
+    "image_id": "boxes",
+    "open_image": "files",
+    "read_boxes": "boxes",
+    "to_rgb": "files",
+}
+
+__all__ = [
+    "BoxList",
+    "Labels",
+    "boxes_for",
+    "image_id",
+    "open_image",
+    "read_boxes",
+    "to_rgb",
+]
+
+__getattr__ = lazily(__name__, _HOMES)

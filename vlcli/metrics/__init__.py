@@ -2,3 +2,22 @@
 
 One module a family: ``vqa``, ``nlvr2``, ``ranking``, ``interval``.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vlcli.lazy import lazily
+
+if TYPE_CHECKING:
+    from vlcli.metrics.vqa import table_form
+
+_HOMES = {
+    "table_form": "vqa",
+}
+
+__all__ = [
+    "table_form",
+]
+
+__getattr__ = lazily(__name__, _HOMES)

@@ -19,24 +19,30 @@ The public names, by module:
     count       count_model: parameters and multiply-accumulates
 """
 
-from vlcli.nn.attention import NO_CONTEXT, Attention, AttentionContext, StandardAttention
+from vlcli.nn.attention import NO_CONTEXT, Attention, AttentionContext, Projected, StandardAttention
 from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
 from vlcli.nn.blocks import (
     BERT_STYLE,
     VIT_STYLE,
     AttentionBlock,
     BlockStyle,
+    DropPath,
     FeedForward,
     Residual,
     Stack,
     TransformerLayer,
+    activation,
+    drops_paths,
+    packable,
     run_layer,
 )
 from vlcli.nn.cache import KeyValueCache
+from vlcli.nn.count import model_macs
 from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, hide, text_layout
+from vlcli.nn.fake import fake_batch
 from vlcli.nn.fitting import fit_weights
-from vlcli.nn.heads import HEADS, HeadTransform, build_head, register_head
-from vlcli.nn.layout import CONCEPT, IMAGE, TEXT, Layout
+from vlcli.nn.heads import HEADS, HeadTransform, TiedWordHead, build_head, register_head
+from vlcli.nn.layout import CONCEPT, IMAGE, SPECIAL, TEXT, Layout, Runs
 from vlcli.nn.mask import AttentionMask
 from vlcli.nn.model import (
     IMAGENET_MEAN,
@@ -55,10 +61,23 @@ from vlcli.nn.model import (
     initialise,
 )
 from vlcli.nn.packing import Packing
-from vlcli.nn.position import WORDS, AttentionShape, PairwisePosition, Slot, TokenPosition, between, within
-from vlcli.nn.positions import PositionChoice, build_positions, chosen, geometry, with_grid
+from vlcli.nn.position import WORDS, AttentionShape, PairwisePosition, Slot, Sort, TokenPosition, between, within
+from vlcli.nn.positions import (
+    BoxPosition,
+    CombinedPairwise,
+    LearnedPosition,
+    NoPosition,
+    PositionChoice,
+    SinusoidPosition,
+    build_positions,
+    chosen,
+    geometry,
+    match_normalised,
+    with_grid,
+)
 from vlcli.nn.slots import build_model
 from vlcli.nn.step import Step
+from vlcli.nn.weights import WeightsReport, file_sha256, load_tensors, read_weights
 
 __all__ = [
     "BERT_STYLE",
@@ -69,6 +88,7 @@ __all__ = [
     "IMAGENET_STD",
     "NO_CONTEXT",
     "PUBLISHED_STD",
+    "SPECIAL",
     "TEXT",
     "VIT_STYLE",
     "WORDS",
@@ -79,9 +99,12 @@ __all__ = [
     "AttentionShape",
     "Batch",
     "BlockStyle",
+    "BoxPosition",
     "BoxProjection",
+    "CombinedPairwise",
     "Concepts",
     "Detections",
+    "DropPath",
     "Facts",
     "FeatureEmbeddings",
     "FeedForward",
@@ -91,36 +114,53 @@ __all__ = [
     "InitStd",
     "KeyValueCache",
     "Layout",
+    "LearnedPosition",
     "Model",
     "Needs",
+    "NoPosition",
     "Packing",
     "PairwisePosition",
     "Pixels",
     "Pooler",
     "PositionChoice",
+    "Projected",
     "Recorder",
     "Regions",
     "Residual",
+    "Runs",
+    "SinusoidPosition",
     "Slot",
+    "Sort",
     "Stack",
     "StandardAttention",
     "States",
     "Step",
     "Text",
     "TextEmbeddings",
+    "TiedWordHead",
     "TokenPosition",
     "TransformerLayer",
     "View",
+    "WeightsReport",
+    "activation",
     "between",
     "build_head",
     "build_model",
     "build_positions",
     "chosen",
+    "drops_paths",
+    "fake_batch",
+    "file_sha256",
     "fit_weights",
     "geometry",
     "hide",
     "init_scale",
     "initialise",
+    "load_tensors",
+    "match_normalised",
+    "model_macs",
+    "packable",
+    "read_weights",
     "register_head",
     "run_layer",
     "text_layout",

@@ -29,6 +29,7 @@ from vlcli.nn.packing import Packing
 from vlcli.nn.position import AttentionShape, PairwisePosition
 
 Projected = tuple[Tensor, Tensor | None, Tensor | None]
+"""Queries, keys and values (B, H, T, d); keys and values are None where a cache holds them."""
 Packings = tuple[Packing | None, Packing | None]
 
 

@@ -49,7 +49,9 @@ class BlockStyle:
 
 
 BERT_STYLE = BlockStyle()
+"""Normalisation behind each residual, as in BERT."""
 VIT_STYLE = BlockStyle(norm="pre", eps=1e-6, dropout=0.0)
+"""Normalisation before each residual, as in ViT."""
 
 
 def activation(name: str) -> nn.Module:
@@ -123,7 +125,7 @@ def build_attention(choice: AttentionChoice, shape: AttentionShape) -> Attention
         require_context(choice.forward, f"{type(choice).__module__}:{type(choice).__qualname__}")
         return cast("Attention", choice)
     if isinstance(choice, str | Mapping):
-        made: Attention = registry.build("attentions", choice, shape)
+        made: Attention = registry.attentions.build(choice, shape)
         return made
     return choice(shape)
 

@@ -102,6 +102,7 @@ HEADS: dict[str, Builder] = {
     "vlmo-answer": lambda dim, outputs: TwoLayerHead(dim, 2 * dim, outputs, 1e-5, True),
     "vlmo-pair": lambda dim, outputs: TwoLayerHead(dim, dim, outputs, 1e-5, True),
 }
+"""Builders of heads by name; :func:`register_head` adds one."""
 
 
 def register_head(name: str, builder: Builder) -> None:

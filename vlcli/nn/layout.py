@@ -21,6 +21,7 @@ SPECIAL = 3
 """Route of separators and class tokens in models that give them one of their own."""
 
 Runs = tuple[tuple[int, int], ...]
+"""Neighbouring tokens of one route, as (route, number of tokens) from the left."""
 
 
 @dataclass

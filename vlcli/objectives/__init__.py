@@ -1,10 +1,63 @@
-"""Objectives: the base that plugins extend, and what an objective gives back.
+"""Objectives: the base that packages extend, what an objective gives back, and parts that several objectives share."""
 
-base      Objective, Outcome, Mean
-mlm       masked language modelling
-matching  does the sentence belong to the picture?
-"""
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from vlcli.lazy import lazily
 from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
 
-__all__ = ["Mean", "Objective", "Outcome", "full_precision"]
+if TYPE_CHECKING:
+    from vlcli.objectives.answers import AnswerTable
+    from vlcli.objectives.contrast import Known
+    from vlcli.objectives.masked_roles import ROLE_OPTIONS, role_picker
+    from vlcli.objectives.matching import MARK as MATCHED
+    from vlcli.objectives.matching import Matching, SwapSentence
+    from vlcli.objectives.mlm import MARK as MASKED_WORDS
+    from vlcli.objectives.mlm import MaskedLanguageModelling, MaskWords
+    from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
+    from vlcli.objectives.momentum_contrast import MomentumContrast
+
+_HOMES = {
+    "AnswerTable": "answers",
+    "Known": "contrast",
+    "MASKED_WORDS": "mlm:MARK",
+    "MATCHED": "matching:MARK",
+    "MaskWords": "mlm",
+    "MaskedLanguageModelling": "mlm",
+    "Matching": "matching",
+    "MomentumContrast": "momentum_contrast",
+    "MomentumHeads": "momentum",
+    "ROLE_OPTIONS": "masked_roles",
+    "SwapSentence": "matching",
+    "checked_share": "momentum",
+    "momentum_copy": "momentum",
+    "ramped": "momentum",
+    "role_picker": "masked_roles",
+    "softened": "momentum",
+}
+
+__all__ = [
+    "MASKED_WORDS",
+    "MATCHED",
+    "ROLE_OPTIONS",
+    "AnswerTable",
+    "Known",
+    "MaskWords",
+    "MaskedLanguageModelling",
+    "Matching",
+    "Mean",
+    "MomentumContrast",
+    "MomentumHeads",
+    "Objective",
+    "Outcome",
+    "SwapSentence",
+    "checked_share",
+    "full_precision",
+    "momentum_copy",
+    "ramped",
+    "role_picker",
+    "softened",
+]
+
+__getattr__ = lazily(__name__, _HOMES)

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vlcli.data.answers import SIZE, AnswerList, build_table, count_answers, read_answers, table_file
+from vlcli.data.answers import (
+    ANSWER_TABLE_SIZE,
+    AnswerList,
+    build_answer_table,
+    count_answers,
+    read_answers,
+    table_file,
+)
 from vlcli.nn.model import Facts, Model
 from vlcli.nn.step import Step
 from vlcli.objectives.answering import Answering, draws
@@ -44,7 +51,7 @@ class ImageQA(Answering):
 
     paper = "LXMERT, Tan and Bansal 2019, section 3.1.3; airsplay/lxmert for sampling and the table"
     inherits = ("answering",)
-    usual_answers = SIZE
+    usual_answers = ANSWER_TABLE_SIZE
 
     def __init__(
         self,
@@ -53,7 +60,7 @@ class ImageQA(Answering):
         *,
         answers: str | None = None,
         answer_sets: list[str] | None = None,
-        size: int = SIZE,
+        size: int = ANSWER_TABLE_SIZE,
         head: str | None = None,
         only: Only = "both",
         view: str = "corrupted",
@@ -69,7 +76,7 @@ class ImageQA(Answering):
         """The answer table: a published one, else the best answers of the training questions."""
         file = table_file(spec.get("answers"), readers, USUAL)
         if file is None:
-            return build_table(count_answers(readers), int(spec.get("size", SIZE)), {}).strings
+            return build_answer_table(count_answers(readers), int(spec.get("size", ANSWER_TABLE_SIZE)), {}).strings
         table = read_answers(file)
         return (table.only(spec["answer_sets"]) if spec.get("answer_sets") else table).strings
 

@@ -200,7 +200,7 @@ class Matching(Objective):
     ) -> None:
         super().__init__(model, facts)
         self.view, self.rewrites = view, _names(rewrites)
-        built = [registry.build("rewrites", spec) for spec in rewrites]
+        built = [registry.rewrites.build(spec) for spec in rewrites]
         self._corruption = SwapSentence(probability, foils, view, built)
         self.head = build_head(model, "matching", self.dim, 2, head)
 

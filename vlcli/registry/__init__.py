@@ -6,6 +6,7 @@
     registry.load("models", "lxmert")                             # the class; ComponentError where it cannot be had
     registry.check("positions", {"name": "irpe", "ratio": "x"})   # every fault of a recipe's choice
     registry.build("objectives", {"name": "mlm", "probability": 0.2}, model, spec)
+    registry.models.build("lxmert", facts)                        # the same, typed: a Model
 
 A component is a class or function. Its positional parameters are what the toolkit hands it at run time; its
 keyword-only parameters, typed and defaulted, are what a recipe may set: they are its schema. The first line of its
@@ -13,8 +14,20 @@ docstring is its summary, ``paper`` its source. Installed packages declare compo
 ``vlcli.<kind>``; ``@registry.component(kind, name)`` does it for a file named by ``--plugin``.
 """
 
+from vlcli.registry.bounds import Between
 from vlcli.registry.entries import KINDS, Entry, component, entries, find, is_loaded, load_file, names, register
-from vlcli.registry.lookup import Broken, build, check, describe, lacking, lacking_early, load, status
+from vlcli.registry.lookup import (
+    Broken,
+    build,
+    check,
+    describe,
+    lacking,
+    lacking_early,
+    load,
+    private_imports_of,
+    status,
+)
+from vlcli.registry.public import PrivateImportWarning
 from vlcli.registry.schema import (
     AttentionSpec,
     DatasetSpec,
@@ -35,10 +48,27 @@ from vlcli.registry.schema import (
     as_spec,
     parameters,
 )
+from vlcli.registry.typed import (
+    Registry,
+    attentions,
+    datasets,
+    drawings,
+    exporters,
+    extractors,
+    models,
+    objectives,
+    positions,
+    rewrites,
+    roles,
+    tasks,
+    trackers,
+    transforms,
+)
 
 __all__ = [
     "KINDS",
     "AttentionSpec",
+    "Between",
     "Broken",
     "DatasetSpec",
     "DrawingSpec",
@@ -50,6 +80,8 @@ __all__ = [
     "ObjectiveSpec",
     "Parameter",
     "PositionSpec",
+    "PrivateImportWarning",
+    "Registry",
     "RewriteSpec",
     "RoleSpec",
     "Spec",
@@ -57,19 +89,33 @@ __all__ = [
     "TrackerSpec",
     "TransformSpec",
     "as_spec",
+    "attentions",
     "build",
     "check",
     "component",
+    "datasets",
     "describe",
+    "drawings",
     "entries",
+    "exporters",
+    "extractors",
     "find",
     "is_loaded",
     "lacking",
     "lacking_early",
     "load",
     "load_file",
+    "models",
     "names",
+    "objectives",
     "parameters",
+    "positions",
+    "private_imports_of",
     "register",
+    "rewrites",
+    "roles",
     "status",
+    "tasks",
+    "trackers",
+    "transforms",
 ]

@@ -33,6 +33,7 @@ KINDS = (
     "commands",
     "recipes",
 )
+"""The kinds of components; the entry points of a kind are the group ``vlcli.KIND``."""
 
 T = TypeVar("T")
 

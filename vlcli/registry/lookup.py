@@ -17,8 +17,12 @@ from vlcli.errors import ComponentError, Problem, shown
 from vlcli.registry.bounds import has_bounds, number_fault
 from vlcli.registry.contract import blame, fault, origin
 from vlcli.registry.entries import Entry, entries, find
+from vlcli.registry.public import imports_of, warn_of_private_imports
 from vlcli.registry.renames import former_names
 from vlcli.registry.schema import Parameter, as_spec, parameters, validator
+
+TRUSTED = ("vlcli", "session")
+"""Distributions whose private imports nobody is warned of: vlcli itself, and what a test or notebook registers."""
 
 
 @dataclass(frozen=True)
@@ -37,26 +41,47 @@ class Broken:
 
 
 def load(kind: str, name: str) -> Any:
-    """The component ``name`` of ``kind``.
+    """The component ``name`` of ``kind``; a package's private imports are warned of when its first one is loaded.
 
     Raises:
-        ComponentError: unknown, ambiguous, or its import fails (the cause in one line).
+        ComponentError: unknown, ambiguous, its import fails (the cause in one line), or it lacks the base class or a
+            method of its kind (asked of installed packages; ``vlcli ls --check`` asks plugin files too).
     """
     entry = find(kind, name)
-    target = entry.loaded
+    target = _imported(entry)
+    if entry.loaded is None and (wrong := fault(kind, target)) and not _lacking(target, name, ""):
+        raise ComponentError(
+            f"The {kind[:-1]} {name!r} is not what a {kind[:-1]} must be.",
+            where=origin(target) or f"{entry.distribution} {entry.version} ({entry.value})",
+            got=wrong,
+            hint=f"this is for its author ({entry.distribution}); docs/seams.md lists what each kind must be",
+        )
+    if entry.distribution not in TRUSTED:
+        warn_of_private_imports(entry.value)
+    return target
+
+
+def _imported(entry: Entry) -> Any:
+    """The class or function of an entry, whatever it lacks."""
     try:
-        target = _import(entry.value) if target is None else target
+        return _import(entry.value) if entry.loaded is None else entry.loaded
     except ComponentError:
         raise
     except (Exception, SystemExit) as error:  # a module that calls sys.exit is broken too
         place = blame(error)
         raise ComponentError(
-            f"The {kind[:-1]} {name!r} cannot be imported.",
+            f"The {entry.kind[:-1]} {entry.name!r} cannot be imported.",
             where=f"{entry.distribution} {entry.version} ({entry.value})" + (f", {place}" if place else ""),
             got=_cause(error),
             hint=getattr(error, "hint", "") or f"update, reinstall or remove {entry.distribution}",
         ) from error
-    return target
+
+
+def private_imports_of(entry: Entry) -> list[str]:
+    """The private names of vlcli that a component's package imports, each with its remedy; after it was loaded."""
+    if entry.distribution in TRUSTED or entry.kind == "recipes":
+        return []
+    return [str(found) for found in imports_of(entry.value.partition(":")[0].partition(".")[0])]
 
 
 def status(kind: str | None = None) -> list[Broken]:
@@ -160,7 +185,7 @@ def build(kind: str, value: Any, *context: Any, **extra: Any) -> Any:
 def describe(kind: str, name: str) -> dict[str, Any]:
     """What ``vlcli show`` tells of a component (imports it); ``broken`` is what it lacks of its kind, in words."""
     entry = find(kind, name)
-    target = load(kind, name)
+    target = _imported(entry)
     text = inspect.getdoc(target) or ""
     return {
         "kind": kind,

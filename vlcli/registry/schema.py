@@ -24,20 +24,32 @@ class Kind:
     kind: str
 
 
-# What a component's signature writes for a parameter that is another component (or a list of them).
 AttentionSpec = Annotated[Spec | str, Kind("attentions")]
+"""A parameter that is a component of the kind ``attentions``."""
 DatasetSpec = Annotated[Spec | str, Kind("datasets")]
+"""A parameter that is a component of the kind ``datasets``."""
 DrawingSpec = Annotated[Spec | str, Kind("drawings")]
+"""A parameter that is a component of the kind ``drawings``."""
 ExporterSpec = Annotated[Spec | str, Kind("exporters")]
+"""A parameter that is a component of the kind ``exporters``."""
 ExtractorSpec = Annotated[Spec | str, Kind("extractors")]
+"""A parameter that is a component of the kind ``extractors``."""
 ModelSpec = Annotated[Spec | str, Kind("models")]
+"""A parameter that is a component of the kind ``models``."""
 ObjectiveSpec = Annotated[Spec | str, Kind("objectives")]
+"""A parameter that is a component of the kind ``objectives``."""
 PositionSpec = Annotated[Spec | str, Kind("positions")]
+"""A parameter that is a component of the kind ``positions``."""
 RewriteSpec = Annotated[Spec | str, Kind("rewrites")]
+"""A parameter that is a component of the kind ``rewrites``."""
 RoleSpec = Annotated[Spec | str, Kind("roles")]
+"""A parameter that is a component of the kind ``roles``."""
 TaskSpec = Annotated[Spec | str, Kind("tasks")]
+"""A parameter that is a component of the kind ``tasks``."""
 TrackerSpec = Annotated[Spec | str, Kind("trackers")]
+"""A parameter that is a component of the kind ``trackers``."""
 TransformSpec = Annotated[Spec | str, Kind("transforms")]
+"""A parameter that is a component of the kind ``transforms``."""
 
 
 @dataclass(frozen=True)

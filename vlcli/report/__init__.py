@@ -1,1 +1,31 @@
 """Pictures of results: curves over steps, boxes and attention drawn on a picture. Nothing here computes a result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vlcli.lazy import lazily
+
+if TYPE_CHECKING:
+    from vlcli.report.drawing import COLOURS, draw_attention, draw_boxes
+    from vlcli.report.sheet import INK, Cell, contact_sheet
+
+_HOMES = {
+    "COLOURS": "drawing",
+    "Cell": "sheet",
+    "INK": "sheet",
+    "contact_sheet": "sheet",
+    "draw_attention": "drawing",
+    "draw_boxes": "drawing",
+}
+
+__all__ = [
+    "COLOURS",
+    "INK",
+    "Cell",
+    "contact_sheet",
+    "draw_attention",
+    "draw_boxes",
+]
+
+__getattr__ = lazily(__name__, _HOMES)

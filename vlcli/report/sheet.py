@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from PIL import Image, ImageDraw, ImageFont
 
-INK, PAPER, GAP, LEADING = "#202020", "white", 8, 15
+INK = "#202020"
+"""The colour of captions."""
+PAPER, GAP, LEADING = "white", 8, 15
 BAR, BAR_WIDTH = 16, 160
 """Height and width of a colour bar."""
 _FONT_SIZE, _HEAD_SIZE, _HEAD_LEADING, _MOST_LINES, _MORE = 12, 15, 19, 6, "\N{HORIZONTAL ELLIPSIS}"

@@ -146,7 +146,7 @@ def peek(spec: Spec, root: Path) -> Peek | DataError | None:
         root: its data root.
     """
     try:
-        reader: Reader = registry.build("datasets", spec, root)
+        reader: Reader = registry.datasets.build(spec, root)
         reader.require()
         files = reader.files()
         if not files or not isinstance(reader, Reader):  # a stranger's may do without the base class

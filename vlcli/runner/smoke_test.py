@@ -52,7 +52,7 @@ def smoke_test(context: StageContext) -> list[Problem]:
     place = f"stages.{context.name}"
     try:
         resolved = _resolved(context)
-        model = registry.load("models", resolved.model["name"])  # type: ignore[index]
+        model = registry.models.load(resolved.model["name"])  # type: ignore[index]
         check_capabilities(model, [Part.of(entry) for entry in resolved.objectives])
         reader = _real_reader(context, resolved)
         facts = _facts(context, resolved, reader)
@@ -123,7 +123,7 @@ def _facts(context: StageContext, resolved: ResolvedStage, reader: Reader | None
     )
     facts = replace(facts, concepts=("red", "circle", "left"))
     chosen = task is not None or any(
-        registry.load("objectives", spec["name"]).usual_answers for spec in resolved.objectives
+        registry.objectives.load(spec["name"]).usual_answers for spec in resolved.objectives
     )
     of_words: dict[str, Any] = _tokenizer().facts()
     return replace(facts, answers=answers if chosen else (), **of_words)
@@ -281,7 +281,7 @@ def _real_reader(context: StageContext, resolved: ResolvedStage) -> Reader | Non
     task: Task | None = resolved.built_task
     for entry in resolved.data:
         try:
-            reader: Reader = registry.build("datasets", plain(entry), context.root)
+            reader: Reader = registry.datasets.build(plain(entry), context.root)
             reader.require()
             arranged: Reader = reader if task is None else task.arrange([reader])[0]
             arranged.examples()

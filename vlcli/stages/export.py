@@ -24,7 +24,7 @@ def run(context: StageContext) -> StageResult:
     if not sources:
         where = f"stages.{context.name}"
         raise UsageError("This stage does not say which model to take.", where=where, expected="from: STAGE")
-    exporter: Exporter = registry.build("exporters", config.format)
+    exporter: Exporter = registry.exporters.build(config.format)
     found = next((source for source in sources if find_bundle(source) is not None), sources[0])
     bundle = load_bundle(found, "cpu")
     made = exporter.export(bundle, context.folder, context.progress)

@@ -177,7 +177,7 @@ def build_extractor(context: StageContext) -> Extractor:
         spec["weights"] = str(verified(sources[0] / "model" / WEIGHTS))
     elif spec.get("weights"):
         spec["weights"] = str(verified(under(context.root, spec["weights"], there=False)))  # it says where to get them
-    extractor: Extractor = registry.build("extractors", spec)
+    extractor: Extractor = registry.extractors.build(spec)
     return extractor
 
 

@@ -72,7 +72,7 @@ def _tell_start(parts: Assembly, config: Training, progress: Progress) -> dict[s
 def _trackers(context: StageContext, config: Training) -> list[Tracker]:
     if processes.rank() != 0:
         return []
-    return [registry.build("trackers", spec, context.folder) for spec in config.trackers]
+    return [registry.trackers.build(spec, context.folder) for spec in config.trackers]
 
 
 def _evaluator(parts: Assembly, config: Training, context: StageContext, progress: Progress) -> Evaluate | None:

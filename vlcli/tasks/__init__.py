@@ -1,4 +1,45 @@
 """Tasks: what a benchmark asks, how it is scored, what its server wants.
 
-A task of one's own subclasses :class:`vlcli.tasks.base.Task`; :mod:`vlcli.tasks.outputs` helps it decode and write.
+A task of one's own subclasses :class:`vlcli.tasks.Task`; the functions help it decode and write.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vlcli.lazy import lazily
+
+if TYPE_CHECKING:
+    from vlcli.tasks.base import Given, Result, Runner, Task
+    from vlcli.tasks.heat import matching_maps
+    from vlcli.tasks.outputs import logits_of, target, write_csv, write_json, write_json_lines, write_whole
+
+_HOMES = {
+    "Given": "base",
+    "Result": "base",
+    "Runner": "base",
+    "Task": "base",
+    "logits_of": "outputs",
+    "matching_maps": "heat",
+    "target": "outputs",
+    "write_csv": "outputs",
+    "write_json": "outputs",
+    "write_json_lines": "outputs",
+    "write_whole": "outputs",
+}
+
+__all__ = [
+    "Given",
+    "Result",
+    "Runner",
+    "Task",
+    "logits_of",
+    "matching_maps",
+    "target",
+    "write_csv",
+    "write_json",
+    "write_json_lines",
+    "write_whole",
+]
+
+__getattr__ = lazily(__name__, _HOMES)

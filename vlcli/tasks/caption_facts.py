@@ -23,7 +23,7 @@ def check_facts(spec: Spec | str, runner: Runner | Given, rows: list[dict[str, A
     Raises:
         DataError: the data set has no boxes, or none of these pictures.
     """
-    reader = registry.build("datasets", spec, runner.data.readers[0].root)
+    reader = registry.datasets.build(spec, runner.data.readers[0].root)
     boxes, kinds = reader.boxes(), reader.class_names()
     known = [row for row in rows if row["key"] in boxes]
     if rows and not (known and kinds):

@@ -43,7 +43,7 @@ def _counted(spec: dict[str, Any], root: Path) -> dict[str, Any]:
 
 
 def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
-    reader = registry.build("datasets", spec, root)
+    reader = registry.datasets.build(spec, root)
     reader.require()
     examples = reader.examples()
     texts = {example.text for example in examples if example.text}
