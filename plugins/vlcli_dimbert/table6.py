@@ -124,7 +124,8 @@ class VLBERTRegions(nn.Module):
         """
         turns = 100 / 1000 ** (torch.arange(self.waves) / self.waves)  # radians over the width of a picture
         weaker = (torch.pi / turns).clamp(max=1).repeat(8)  # of each coordinate sines, then cosines
-        self.read[1].weight[:, -8 * self.waves :] *= weaker
+        weight = next(self.read.parameters())
+        weight[:, -8 * self.waves :] *= weaker
 
     def forward(self, features: Tensor, boxes: Tensor) -> Tensor:
         """(..., D) of features (..., F) with boxes (..., 4)."""
@@ -176,14 +177,15 @@ class VLBERT(SingleStream):
     ) -> None:
         core = Core(hidden, heads, layers, intermediate, dropout, attention, position)
         core = replace(core, concepts=0, length=length, eps=1e-12, init_std=init_std, packed=packed)
-        super().__init__(facts, VLBERTRegions(facts, hidden, dropout), core)
+        regions = VLBERTRegions(facts, hidden, dropout)
+        super().__init__(facts, regions, core)
         self.text_look, self.image_look = nn.LayerNorm(hidden, eps=1e-12), nn.LayerNorm(hidden, eps=1e-12)
         self.initialise()
         if self.init_std > PUBLISHED_STD:
             # The authors start both norms with weights of 0 (visual_scale_text_init, visual_scale_object_init): words
             # are not drowned by the whole picture's feature. Published widths keep the ones they have had here.
             nn.init.zeros_(self.text_look.weight)
-            self.regions.calm()
+            regions.calm()
 
     def region_tokens(self, regions: Regions, segment: Tensor | None) -> Tensor:
         """Each region's own look; the word they share lies in their segment's row."""

@@ -1,0 +1,185 @@
+"""Records at the model seam: what a model is told of the data, what it must be fed, and what it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from vlcli.nn.batch import Tensors
+from vlcli.nn.layout import Layout
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the data say about the sizes of a model; the defaults are those the papers used.
+
+    Attributes:
+        vocab_size: rows of the word table (bert-base-uncased: 30,522).
+        pad_id: padding.
+        unk_id: unknown piece.
+        cls_id: [CLS].
+        sep_id: [SEP].
+        mask_id: [MASK].
+        text_length: longest text in pieces, specials included.
+        regions: regions per image.
+        region_dim: width of a region feature.
+        region_classes: detector classes without background.
+        region_attributes: detector attributes.
+        answers: the answer strings of a classification head, in order; a label set for other classification.
+        class_names: of the classes of given boxes, in the order of their numbers; empty where nobody named them.
+        class_ids: what the annotation file calls these classes by number (COCO: 1 to 90 with gaps).
+        attribute_names: of the attributes of given boxes.
+        concepts: the words that visual-concept ids stand for, in the order of the ids.
+        concept_pieces: the vocabulary ids of each of these words' pieces; empty where there is no vocabulary.
+    """
+
+    vocab_size: int = 30522
+    pad_id: int = 0
+    unk_id: int = 100
+    cls_id: int = 101
+    sep_id: int = 102
+    mask_id: int = 103
+    text_length: int = 20
+    regions: int = 36
+    region_dim: int = 2048
+    region_classes: int = 1600
+    region_attributes: int = 400
+    answers: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    class_ids: tuple[int, ...] = ()
+    attribute_names: tuple[str, ...] = ()
+    concepts: tuple[str, ...] = ()
+    concept_pieces: tuple[tuple[int, ...], ...] = ()
+
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and deviation of ImageNet's red, green and blue in [0, 1], for ``Needs.mean`` and ``Needs.std``."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a model must be fed; the data pipeline loads only that.
+
+    Attributes:
+        text: tokenised text.
+        regions: region features from a store.
+        grid: with ``regions``: rows and columns, where they must be the cells of a grid.
+        concepts: visual concepts from a store.
+        pixels: images themselves.
+        size: height and width of pixel input; None keeps the image's own proportions.
+        short: without ``size``: pixels of the shorter side; 0 keeps the image's own size.
+        long: with ``short``: most pixels of the longer side; 0 for no limit.
+        mean: per channel, of values in [0, 1].
+        std: per channel.
+        boxes: with ``pixels``: given boxes and their labels too.
+        label_maps: with ``pixels``: the class of every pixel too.
+        cased: whether the text is cased.
+    """
+
+    text: bool = False
+    regions: bool = False
+    grid: tuple[int, int] | None = None
+    concepts: bool = False
+    pixels: bool = False
+    size: tuple[int, int] | None = None
+    short: int = 0
+    long: int = 0
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    boxes: bool = False
+    label_maps: bool = False
+    cased: bool = False
+
+
+@dataclass
+class States(Tensors):
+    """Tokens of N rows.
+
+    Attributes:
+        hidden: (N, T, D).
+        layout: where they stand.
+        pooled: (N, D) one vector a row, where the model has one.
+        layers: hidden states by layer, where asked for.
+        extra: what a model adds for its own objectives, by name (leading dimension N).
+        number: (N,) which of its example's pictures a row is, where several are fused one by one; None: the only one.
+    """
+
+    hidden: Tensor
+    layout: Layout
+    pooled: Tensor | None = None
+    layers: dict[int, Tensor] = field(default_factory=dict)
+    extra: dict[str, Tensor] = field(default_factory=dict)
+    number: Tensor | None = None
+
+    def select(self, rows: Tensor) -> States:
+        """The given rows, tensors of the dictionaries included; a layout shared by the batch stays shared."""
+        layout = self.layout if self.layout.route.shape[0] == 1 else self.layout.select(rows)
+        pick = {name: {key: value[rows] for key, value in getattr(self, name).items()} for name in ("layers", "extra")}
+        pooled = None if self.pooled is None else self.pooled[rows]
+        number = None if self.number is None else self.number[rows]
+        return States(self.hidden[rows], layout, pooled, **pick, number=number)
+
+
+@dataclass
+class Fused(Tensors):
+    """P fused (text, image) pairs.
+
+    Attributes:
+        text: states of the text tokens (P, T, D).
+        image: states of the image tokens (P, R, D).
+        pooled: (P, D), the pair as one vector.
+        images: K pictures an example that were fused one by one: pairs come in runs of K, P = B * K.
+    """
+
+    text: States
+    image: States
+    pooled: Tensor
+    images: int = 1
+
+    def by_example(self) -> Tensor:
+        """The pooled vectors of each example side by side: (B, K * D)."""
+        return self.pooled.reshape(-1, self.images * self.pooled.shape[-1])
+
+
+@dataclass
+class Detections(Tensors):
+    """Objects found in M images, at most N in each.
+
+    Attributes:
+        boxes: (M, N, 4) x1, y1, x2, y2 as shares of the image's width and height.
+        labels: (M, N) class from 0, as the given boxes number them; -1 where there are fewer than N.
+        scores: (M, N) confidence; 0 where there are fewer than N.
+    """
+
+    boxes: Tensor
+    labels: Tensor
+    scores: Tensor
+
+    @classmethod
+    def ragged(cls, boxes: list[Tensor], labels: list[Tensor], scores: list[Tensor]) -> Detections:
+        """From M images with their own numbers of boxes."""
+        return cls(
+            nn.utils.rnn.pad_sequence(boxes, batch_first=True),
+            nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=-1),
+            nn.utils.rnn.pad_sequence(scores, batch_first=True),
+        )
+
+
+@dataclass
+class Recorder:
+    """Keeps attention probabilities (and their gradients, for Grad-CAM) where a model is asked to record.
+
+    Attributes:
+        attention: probabilities by name, e.g. ``cross.4.text_to_image``: (P, H, Tq, Tk).
+        gradients: whether the probabilities retain their gradient.
+    """
+
+    attention: dict[str, Tensor] = field(default_factory=dict)
+    gradients: bool = False
+
+    def keep(self, name: str, weights: Tensor) -> None:
+        """Called by attention with its probabilities before dropout."""
+        if self.gradients and weights.requires_grad:
+            weights.retain_grad()
+        self.attention[name] = weights
