@@ -31,10 +31,11 @@ class Truth:
 
 
 class Reader:
-    """Base of every data set. Nothing is read before :meth:`examples`; ``files`` tells what would be.
+    """Base of every data set: annotation files in, examples out.
 
-    A data set of one's own overrides :meth:`files` and :meth:`read`; ``read`` may call :meth:`picture` with the file
-    names it meets. Names it does not meet are looked for by image id under ``images``.
+    A subclass defines :meth:`files` and :meth:`read`. ``read`` calls :meth:`picture` with the file name of each image
+    that the annotations name; other images are looked up by id in the image folder. Files are opened by
+    :meth:`examples`, not before.
 
     Args:
         root: the recipe's data root; relative paths in a recipe are under it.
@@ -44,7 +45,7 @@ class Reader:
         limit: read only so many examples (None: all).
 
     Attributes:
-        left_out: what :meth:`read` passed over, by reason ("without a picture"): one that may do so counts it here.
+        left_out: number of examples that :meth:`read` left out, by reason ("without a picture"); ``read`` counts them.
     """
 
     paper: ClassVar[str] = ""
@@ -81,24 +82,55 @@ class Reader:
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """Name of the data set in messages.
+
+        Returns:
+            The registered name with the split.
+        """
         spec = getattr(self, "spec_in_recipe", None) or {}
         return f"{spec.get('name', type(self).__name__)} ({self.split})"
 
     def files(self) -> list[Path]:
-        """The annotation files it will read: checked before a run starts, hashed into the stage's key."""
+        """Annotation files that will be read.
+
+        Called before a run, which checks that they exist and hashes them into the key.
+
+        Returns:
+            Paths under the data root. Subclasses define it.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not name its files")
 
     def read(self) -> list[Example]:
-        """Every example of the split, in the file's order."""
+        """Read every example of the split; called once by :meth:`examples`, in every process. Subclasses define it.
+
+        Returns:
+            Examples in the order of the file: strings and ids, nothing loaded.
+
+        Raises:
+            DataError: a file is malformed.
+            NotImplementedError: the subclass does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no examples")
 
     def first_examples(self, count: int) -> list[Example]:
-        """The first few examples, read without the rest; none where its files do not allow that."""
+        """Read a few examples without the rest; called by checks before a run. The base reads none.
+
+        Args:
+            count: how many at most.
+
+        Returns:
+            Examples; empty where the files cannot be read in part.
+        """
         return []
 
     def examples(self) -> list[Example]:
-        """The chosen examples (``take``, ``limit``), in the file's order; read once and kept.
+        """The chosen examples (``take``, ``limit``); called by everything that reads data. They are read once and kept.
+
+        Returns:
+            Examples in the order of the file.
 
         Raises:
             DataError: a file is missing or malformed, or nothing is left.
@@ -129,25 +161,40 @@ class Reader:
             ) from error
 
     def fit(self, tokenizer: Any, length: int) -> None:
-        """Told what cuts its texts into pieces, and how many an example holds; one that packs texts does it here."""
+        """Receive the tokenizer and the text length; called once before :meth:`examples`, for readers that pack texts.
+
+        Args:
+            tokenizer: cuts texts into word pieces.
+            length: most word pieces of an example, special tokens included.
+        """
 
     def notes(self) -> list[str]:
-        """A line on each sort of thing that was left out."""
+        """Lines about examples that were left out.
+
+        Called after :meth:`examples` and shown beside the result of a stage.
+
+        Returns:
+            One line per reason.
+        """
         return [f"{self.label}: left out {count} {reason}" for reason, count in self.left_out.items()]
 
     def composition(self) -> list[dict[str, Any]]:
-        """Counts by split and part, for ``vlcli data stats``: rows of equal keys, strings and whole numbers.
+        """Counts by split and part; called by ``vlcli data stats`` after :meth:`examples`. No rows by default.
 
-        Called after :meth:`examples`. The default has no rows: the data set has no parts worth a table.
+        Returns:
+            Rows of equal keys with strings and whole numbers.
         """
         return []
 
     def forget(self) -> None:
-        """Drop what :meth:`examples` keeps; it reads anew where it is asked again."""
+        """Drop the examples that :meth:`examples` keeps, to free memory; the next call reads the files again."""
         self._examples = None
 
     def restrict(self, examples: list[Example]) -> None:
-        """Go on with these of its examples.
+        """Keep only some of the examples; called by tasks and by training that leaves out unanswerable questions.
+
+        Args:
+            examples: those to keep, of :meth:`examples`.
 
         Raises:
             DataError: there are none.
@@ -157,19 +204,28 @@ class Reader:
         self._examples = examples
 
     def image_files(self) -> dict[str, Path]:
-        """Where each image lies, by image id, in the order of first use (existence is not checked).
+        """Path of every image that the examples use; called by extraction and by checks before a run.
+
+        Returns:
+            By image id, in the order of first use; the files need not exist.
 
         Raises:
-            DataError: two files answer to one id.
+            DataError: two files have one id.
         """
         names = dict.fromkeys(name for example in self.examples() for name in example.images)
         return {name: self.locate(name) for name in names}
 
     def locate(self, name: str) -> Path:
-        """Where the image with this id lies; where nothing is found, where it was expected.
+        """Path of an image; called by extraction and by loader workers that read pixels.
+
+        Args:
+            name: image id.
+
+        Returns:
+            The file, or where it was expected if there is none.
 
         Raises:
-            DataError: two files answer to the id.
+            DataError: two files have this id.
         """
         noted = self._paths.get(name)
         if noted is not None and (noted.suffix.lower() in IMAGE_SUFFIXES or noted.is_file()):
@@ -182,7 +238,14 @@ class Reader:
         return found[0] if found else self.image_folder / f"{name}.jpg"
 
     def picture(self, file: str, folder: Path | None = None) -> str:
-        """Note a picture's file (relative to ``images``, or absolute) and return its id.
+        """Note the file of an image; called by :meth:`read` of subclasses for every file name that they meet.
+
+        Args:
+            file: relative to the image folder, or absolute.
+            folder: instead of the image folder.
+
+        Returns:
+            The image id.
 
         Raises:
             DataError: another file has the same id, or the path leaves its folder.
@@ -195,23 +258,45 @@ class Reader:
         return name
 
     def boxes(self) -> dict[str, BoxList]:
-        """Given boxes by image id (pixels; classes counted from 0); none by default."""
+        """Annotated boxes; called by extraction of given boxes and by detection. None by default.
+
+        Returns:
+            By image id boxes x1, y1, x2, y2 in pixels, with classes counted from 0.
+        """
         return {}
 
     def label_maps(self) -> dict[str, Path]:
-        """Where the pictures of class ids (one channel) lie, by image id; none by default."""
+        """Files of segmentation labels; called by the pipeline where a model or task reads them. None by default.
+
+        Returns:
+            By image id a one-channel image of class ids.
+        """
         return {}
 
     def class_names(self) -> list[str]:
-        """Names of the box classes that :meth:`boxes` numbers; none by default."""
+        """Names of the classes of :meth:`boxes`; called before a detector is built. None by default.
+
+        Returns:
+            One name per class, in the order of their numbers.
+        """
         return []
 
     def class_ids(self) -> list[int]:
-        """What the file itself calls these classes by number; their own numbers by default."""
+        """Ids of the classes in the annotation file (COCO: 1 to 90 with gaps); called when detections are scored.
+
+        Returns:
+            One id per class; by default 0, 1, ...
+        """
         return list(range(len(self.class_names())))
 
     def truth(self) -> Truth:
-        """What detections in the chosen images are scored against; made of :meth:`boxes` by default."""
+        """Annotations that detections are scored against.
+
+        Called once by the task ``detection``. By default from :meth:`boxes`.
+
+        Returns:
+            The parts of a COCO instances file.
+        """
         ids, given = self.class_ids(), self.boxes()
         names = dict.fromkeys(name for example in self.examples() for name in example.images)
         notes = [
@@ -225,15 +310,27 @@ class Reader:
         return Truth({"images": images, "annotations": notes, "categories": kinds}, {name: name for name in names})
 
     def attribute_names(self) -> list[str]:
-        """Names of the box attributes that :meth:`boxes` numbers; none by default."""
+        """Names of the attributes of :meth:`boxes`; called before a detector is built. None by default.
+
+        Returns:
+            One name per attribute, in the order of their numbers.
+        """
         return []
 
     def label_names(self) -> list[str]:
-        """Names that ``targets["label"]`` numbers, where labels were words; none by default."""
+        """Names that ``targets["label"]`` numbers; called before a model is built. None by default.
+
+        Returns:
+            One name per label, in the order of their numbers.
+        """
         return []
 
     def require(self) -> None:
-        """Raise a DataError that names the first file that is missing."""
+        """Check that the files exist; called before a run and by :meth:`examples`.
+
+        Raises:
+            DataError: one is missing; the message names the first.
+        """
         for file in self.files():
             if not file.is_file():
                 known = f"; splits are {', '.join(self.splits)}" if self.splits else ""
@@ -244,9 +341,14 @@ class Reader:
                 )
 
     def first_file(self, named: str | None, candidates: Sequence[str]) -> list[Path]:
-        """One annotation file per chosen split: ``named`` with ``{split}`` filled in, else the first candidate found.
+        """Annotation file of each split; called by :meth:`files` of subclasses.
 
-        Where no candidate exists, the first is returned, so that the message names the usual place.
+        Args:
+            named: a path of the recipe, in which ``{split}`` is filled in; None: look for the usual ones.
+            candidates: usual paths under the data root, the most usual first.
+
+        Returns:
+            One path per split; the first candidate where none exists, so that the message names the usual place.
         """
         found = []
         for split in self.split_names:

@@ -157,32 +157,47 @@ class Extractor(ABC):
 
     @classmethod  # noqa: B027 (a hook, not a duty)
     def rehearse(cls, parameters: Mapping[str, Any]) -> None:
-        """Asked before a recipe runs (on the meta device, without its weights) whether these parameters can work.
+        """Check parameters before a recipe runs.
+
+        Called on the meta device, without weights. Nothing is checked by default.
 
         Args:
-            parameters: all of the extractor's parameters, what the recipe does not set at its default.
+            parameters: all of the extractor's parameters; what the recipe does not set has its default.
 
         Raises:
-            ComponentError: they cannot.
+            ComponentError: they cannot work.
         """
 
     def prepare(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
-        """Decode-side work on one image; runs in loader workers."""
+        """Prepare one image; called once per image in loader workers, without weights.
+
+        Args:
+            image: RGB.
+            boxes: given boxes in pixels of the image, or None.
+
+        Returns:
+            Pixels (3, h, w) with the scale and the boxes.
+        """
         return self.preparation(image, boxes)
 
     @abstractmethod
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """Features of prepared images that share one input size, on the device.
+        """Compute features; called once per batch on the device, without gradient. Subclasses define it.
 
         Args:
-            batch: prepared images.
+            batch: prepared images of one input size.
 
         Returns:
-            One record per image, in order; values of a record must not depend on the rest of the batch.
+            One record per image, in order: features (N, D) and boxes (N, 4) in pixels of the original image. A record
+            must not depend on the rest of the batch.
         """
 
     def provenance(self) -> dict[str, Any]:
-        """What the store remembers: name, parameters, ``weights_sha256``, ``trained_on``, kind of boxes, versions."""
+        """Facts that the feature store keeps; called once when the store is opened for writing.
+
+        Returns:
+            Name, parameters, ``weights_sha256``, ``trained_on``, kind of boxes, versions.
+        """
         return {
             "extractor": type(self).__name__,
             "boxes": self.preparation.boxes,
@@ -191,14 +206,31 @@ class Extractor(ABC):
         }
 
     def attach(self, labels: Labels) -> None:  # noqa: B027 (a hook, not a duty)
-        """Told, before the first picture, what the labels of the given boxes stand for (nothing where none are)."""
+        """Receive the names of the given boxes' labels; called once before the first image. Ignored by default.
+
+        Args:
+            labels: names of classes and attributes; empty where there are none.
+        """
 
     def notes(self) -> list[str]:
-        """Lines a user should see beside the result (how the weights loaded, that they are untrained)."""
+        """Lines that a user should see (how weights were loaded, that they are random).
+
+        Called once before the first image.
+
+        Returns:
+            The lines.
+        """
         return []
 
     def to(self, device: str | torch.device) -> Self:
-        """Move to a device."""
+        """Move to a device; called once before the first image. Subclasses move their network too.
+
+        Args:
+            device: where :meth:`extract` computes.
+
+        Returns:
+            This extractor.
+        """
         self.device = torch.device(device)
         return self
 

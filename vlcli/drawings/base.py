@@ -97,7 +97,17 @@ class Drawing:
     """Whether the task's own data set is read where the stage names none: its files are then looked for beforehand."""
 
     def draw(self, scene: Scene) -> list[Path]:
-        """Draw into ``scene.folder``; returns the files, pictures first."""
+        """Draw figures; called once per draw stage, without gradient. Subclasses define it.
+
+        Args:
+            scene: opens models, data and features when they are asked for; ``scene.folder`` is where to write.
+
+        Returns:
+            The files, figures first.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} draws nothing")
 
 

@@ -21,14 +21,28 @@ class Tracker:
         self.folder = folder
 
     def resume(self, step: int) -> None:
-        """The run goes on from ``step`` (0: anew): later lines will come again."""
+        """Prepare for a run.
+
+        Called once before the first step. Lines after ``step`` will come again. Nothing by default.
+
+        Args:
+            step: optimizer steps already done; 0 for a new run.
+        """
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """``values`` after ``step`` optimizer steps."""
+        """Keep one line of numbers; called every ``log_every`` steps and after each evaluation. Subclasses define it.
+
+        Args:
+            step: optimizer steps done.
+            values: numbers by name.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not log")
 
     def close(self) -> None:
-        """The run is over."""
+        """Write what is pending; called once after the last step. Nothing by default."""
 
 
 class JsonLines(Tracker):

@@ -61,5 +61,20 @@ class Exporter:
     install: ClassVar[str] = ""
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write ``trained`` into ``folder``, which exists; check what was written against the original."""
+        """Write a trained model.
+
+        Called once per export stage. Subclasses define it and check the files against the model.
+
+        Args:
+            trained: the model, its objectives, tokenizer and sizes, in evaluation mode.
+            folder: where to write, existing and empty.
+            progress: where to report.
+
+        Returns:
+            The files by role, notes, and measured differences.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
+            UsageError: the model cannot be written in this format.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not export")

@@ -131,32 +131,45 @@ class Attention(nn.Module):
         x_layout: Layout | None,
         y_layout: Layout | None,
     ) -> Projected:
-        """Queries, keys and values, by head.
+        """Project inputs to queries, keys and values per head.
+
+        Called once per layer by :meth:`forward`. Subclasses define it.
 
         Args:
-            q_in: (B, Tq, dim) what queries are made from.
-            k_in: (B, Tk, key_dim) what keys are made from; None where keys and values are cached.
-            v_in: (B, Tk, key_dim) what values are made from.
-            x_layout: places of the asking tokens.
-            y_layout: places of the tokens in ``k_in``.
+            q_in: (B, Tq, dim) inputs of the queries.
+            k_in: (B, Tk, key_dim) inputs of the keys; None where keys and values are cached.
+            v_in: (B, Tk, key_dim) inputs of the values; None with ``k_in``.
+            x_layout: layout of the query tokens.
+            y_layout: layout of the key tokens.
 
         Returns:
             (B, H, Tq, d), (B, H, Tk, d), (B, H, Tk, d); keys and values None where ``k_in`` is.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not project")
 
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
-        """The context (B, Tq, dim), mixed over heads."""
+        """Mix the heads; called once per layer by :meth:`forward`. The base returns its input.
+
+        Args:
+            context: (B, Tq, dim) weighted values, heads side by side.
+            x_layout: layout of the query tokens.
+
+        Returns:
+            (B, Tq, dim).
+        """
         return context
 
     def inherit(self, filled: Collection[str]) -> list[str]:
-        """Give parameters that no weights on disk held what others have; called after loading.
+        """Fill parameters that a checkpoint lacked from those that it held; called once after weights are loaded.
 
         Args:
-            filled: names of its parameters that were loaded.
+            filled: names of this module's parameters that were loaded.
 
         Returns:
-            Names of the parameters it has filled now.
+            Names of the parameters that were filled now.
         """
         return []
 
@@ -278,7 +291,14 @@ class Attention(nn.Module):
         return torch.float32 if self.float32_softmax and q.dtype in (torch.float16, torch.bfloat16) else q.dtype
 
     def split(self, tokens: Tensor) -> Tensor:
-        """(B, T, dim) by head: (B, H, T, d)."""
+        """Split the channels into heads; called by implementations of :meth:`project`.
+
+        Args:
+            tokens: (B, T, dim).
+
+        Returns:
+            (B, H, T, d).
+        """
         out: Tensor = tokens.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         return out
 

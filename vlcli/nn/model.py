@@ -24,22 +24,9 @@ from vlcli.nn.records import (
 )
 
 __all__ = [
-    "IMAGENET_MEAN",
-    "IMAGENET_STD",
-    "PUBLISHED_STD",
-    "BoxProjection",
-    "Detections",
-    "Facts",
-    "Fused",
-    "InitStd",
-    "Model",
-    "Needs",
-    "Recorder",
-    "States",
-    "device_of",
-    "init_scale",
-    "initialise",
-]
+    "IMAGENET_MEAN", "IMAGENET_STD", "PUBLISHED_STD", "BoxProjection", "Detections", "Facts", "Fused", "InitStd",
+    "Model", "Needs", "Recorder", "States", "device_of", "init_scale", "initialise",
+]  # fmt: skip
 
 PUBLISHED_STD = 0.02
 """Deviation of BERT's freshly drawn weights."""
@@ -50,9 +37,11 @@ InitStd = float | Literal["auto"]
 class Model(nn.Module):
     """Base of every model.
 
-    A model says what it can do in ``capabilities`` (``text``, ``image``, ``fuse``, ``generate``, ``boxes``, ``detect``,
-    ``hide``: it shows the mask's embedding for patches that ``Images.hidden`` names, ``pyramid``) and overrides the
-    methods that go with them; objectives and tasks are checked against it before anything is loaded.
+    A subclass names its capabilities and defines their methods: ``text`` (``encode_text``), ``image``
+    (``encode_image``), ``fuse``, ``generate`` (``start``, ``step``), ``decode`` (``decode``, ``next_words``),
+    ``detect`` (``detect``, ``detection_losses``), ``pyramid``; ``boxes`` means that it reads given boxes, ``hide`` that
+    patches named in ``Images.hidden`` are replaced by the mask embedding. Objectives and tasks are checked against the
+    capabilities before anything is loaded; every other method raises NotImplementedError.
 
     Args:
         facts: sizes that come from the data.
@@ -61,31 +50,31 @@ class Model(nn.Module):
     paper: ClassVar[str] = ""
     capabilities: frozenset[str] = frozenset()
     fuse_takes: ClassVar[Literal["encodings", "embeddings"]] = "encodings"
-    """Whether :meth:`fuse` is fed by ``encode_*`` (LXMERT, ALBEF) or by ``embed_*`` (single-stream models)."""
+    """What :meth:`fuse` takes: what ``encode_*`` returns (LXMERT, ALBEF) or what ``embed_*`` does (single-stream)."""
     many_images: ClassVar[bool] = False
-    """Whether :meth:`fuse` takes several pictures of one example as one sequence."""
+    """Whether :meth:`fuse` takes the images of an example as one sequence; else it is called with each in turn."""
     describes_boxes: ClassVar[bool] = True
-    """With the capability ``boxes``: whether ``encode_image`` gives one state for each given box."""
+    """With the capability ``boxes``: whether ``encode_image`` returns one state for each given box."""
     finishes: ClassVar[bool] = False
-    """Whether ``encode_*`` and ``fuse`` take ``rows``: the tokens to be finished (``all``, ``text``, ``pooled``)."""
+    """Whether ``encode_*`` and ``fuse`` accept ``rows``: the tokens whose last layer is needed."""
     readouts: ClassVar[frozenset[str]] = frozenset()
-    """Parts that read out what the encoder gives (poolers): counted with the backbone, but not with the encoder."""
+    """Names of poolers: ``vlcli count`` adds them to the backbone, but not to the encoder."""
     slots: ClassVar[Mapping[str, Slot]] = MappingProxyType({})
-    """Where it takes position encodings: each parameter typed ``PositionSpec``, and what has an effect there."""
+    """Slots for position encodings, by the parameter (typed ``PositionSpec``) that a recipe sets."""
     heads: ClassVar[Mapping[str, str]] = {}
-    """The head (a name of ``vlcli.nn.heads``) this model's paper uses, by role: ``mlm``, ``matching`` ..."""
+    """Registered head that the paper uses, by role (``mlm``, ``matching``); read by ``build_head``."""
     takes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """Its parts that start from an objective's head where a checkpoint has none of their own: ``decoder.head.`` from
-    ``mlm.head.``, the first of several that is there."""
+    """Parts that start from an objective's head if a checkpoint lacks them: ``decoder.head.`` from ``mlm.head.``; of
+    several heads the first that the checkpoint holds."""
 
     grid: tuple[int, int] | None = None
-    """Rows and columns of its image tokens, where they are one grid."""
+    """Rows and columns of the image tokens, if they form one grid."""
     keep: tuple[int, ...] = ()
-    """Layers whose output ``encode_image`` gives in ``States.layers``: 0 is their input, n the output of the n-th."""
+    """Layers whose output ``encode_image`` returns in ``States.layers``: 0 is the input of the first layer."""
     own_classes: int = 0
-    """Rows of its own classifier of pictures, whose scores :meth:`encode_image` gives as ``extra["logits"]``."""
+    """Rows of the model's image classifier; :meth:`encode_image` returns its logits as ``extra["logits"]``."""
     init_std: float = PUBLISHED_STD
-    """Deviation of freshly drawn weights, its heads' included; BERT's 0.02 is meant for widths near 768."""
+    """Standard deviation of initial weights, heads included; BERT's 0.02 suits hidden sizes near 768."""
 
     def __init__(self, facts: Facts) -> None:
         super().__init__()
@@ -93,61 +82,141 @@ class Model(nn.Module):
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
+        """Hidden size D of the states that the model returns; read by objectives when they build their heads.
+
+        Returns:
+            The hidden size.
+        """
         raise self._cannot("dim")
 
     def needs(self) -> Needs:
-        """What the data pipeline must load."""
+        """What the data pipeline must load; called once before data are opened, and by checks of a recipe.
+
+        Returns:
+            The kinds of input, with the size and normalisation of pixels.
+        """
         raise self._cannot("needs")
 
     def embed_text(self, text: Text) -> States:
-        """Texts as embeddings, before any layer."""
+        """Embed texts before any layer; called where ``fuse_takes`` is ``embeddings``, once per view of a batch.
+
+        Args:
+            text: N unique texts of T word pieces.
+
+        Returns:
+            States (N, T, D) with their layout.
+        """
         raise self._cannot("embed_text")
 
     def embed_image(self, images: Images) -> States:
-        """Images as embeddings, before any layer."""
+        """Embed images before any layer; called where ``fuse_takes`` is ``embeddings``, once per view of a batch.
+
+        Args:
+            images: M unique images in the forms that :meth:`needs` names.
+
+        Returns:
+            States (M, R, D) of regions or patches with their layout.
+        """
         raise self._cannot("embed_image")
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> States:
-        """Texts alone."""
+        """Encode texts that see no image (capability ``text``); called once per view of a batch by ``Step.text``.
+
+        Args:
+            text: N unique texts of T word pieces.
+            record: keeps the attention probabilities, if given.
+
+        Returns:
+            States (N, T, D); ``pooled`` (N, D) where the model has one vector per text.
+        """
         raise self._cannot("encode_text")
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> States:
-        """Images alone."""
+        """Encode images that see no text (capability ``image``); called once per view of a batch by ``Step.image``.
+
+        Args:
+            images: M unique images in the forms that :meth:`needs` names.
+            record: keeps the attention probabilities, if given.
+
+        Returns:
+            States (M, R, D); ``pooled`` (M, D) if there is one vector per image; the ``layers`` that ``keep`` names.
+        """
         raise self._cannot("encode_image")
 
     def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
-        """Pairs, row by row: what ``fuse_takes`` says, already selected so that row i goes with row i."""
+        """Let text and image attend to each other (capability ``fuse``).
+
+        Called by ``Step.fused``, ``fuse_rows`` and decoding.
+
+        Args:
+            text: P rows, encoded or embedded as ``fuse_takes`` says.
+            image: P rows; row i belongs to row i of ``text``.
+            record: keeps the attention probabilities, if given.
+
+        Returns:
+            States of the text (P, T, D) and of the image (P, R, D), and one vector per pair (P, D).
+        """
         raise self._cannot("fuse")
 
     @property
     def depth(self) -> int:
-        """How many layers ``keep`` may name; 0: it keeps none."""
+        """Number of layers whose output ``keep`` may name; read when an objective chooses layers. 0: none.
+
+        Returns:
+            The number of layers.
+        """
         return 0
 
     def pyramid(self, images: Images) -> list[Tensor]:
-        """Maps (M, C, h, w) of falling resolution, of a model with the capability ``pyramid``."""
+        """Feature maps at falling resolutions (capability ``pyramid``); called by segmentation heads once per batch.
+
+        Args:
+            images: M images with pixels.
+
+        Returns:
+            Maps (M, C, h, w), finest first.
+        """
         raise self._cannot("pyramid")
 
     def pyramid_channels(self) -> tuple[int, ...]:
-        """The channels of the maps that :meth:`pyramid` gives."""
+        """Channels of the maps of :meth:`pyramid`; called once when a head is built, before any image is seen.
+
+        Returns:
+            C of each map, finest first.
+        """
         raise self._cannot("pyramid_channels")
 
     def detect(self, images: Images) -> Detections:
-        """The objects found in each image."""
+        """Detect objects (capability ``detect``); called once per batch by the task ``detection``, without gradient.
+
+        Args:
+            images: M images with pixels.
+
+        Returns:
+            Boxes (M, N, 4) as shares of width and height, labels and scores (M, N).
+        """
         raise self._cannot("detect")
 
     def detection_losses(self, images: Images) -> dict[str, tuple[Tensor, Tensor]]:
-        """Losses against the boxes the images came with, by name: sum over terms and their number."""
+        """Losses against given boxes (capability ``detect``).
+
+        Called once per training step by the objective ``detection``.
+
+        Args:
+            images: M images with pixels, boxes and labels.
+
+        Returns:
+            By name the sum over terms and the number of terms, two scalars.
+        """
         raise self._cannot("detection_losses")
 
     def start(self, image: States, text: Text | None = None) -> Any:
-        """The cache that incremental decoding starts from: what has been seen before the first word.
+        """Cache to start incremental decoding from; called once per batch by :func:`vlcli.nn.generation.generate`.
 
         Args:
-            image: P rows as :meth:`fuse` takes them (several pictures of an example one after another where
+            image: P rows as :meth:`fuse` takes them (several images of an example one after another where
                 ``many_images`` is true): embedded or encoded, as ``fuse_takes`` says.
-            text: P texts that the words go on from, specials left out; None: from the beginning.
+            text: P texts that decoding continues, without special tokens; None: decoding starts from nothing.
 
         Returns:
             A cache with ``select(rows)``, which picks, repeats or reorders its P rows.
@@ -155,55 +224,106 @@ class Model(nn.Module):
         raise self._cannot("start")
 
     def step(self, ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """One word further: ``ids`` (P,) gives next-word scores (P, V) and the grown cache.
+        """Decode one word piece (capability ``generate``).
 
-        The first ids are the class token's (``facts.cls_id``), then those of the word chosen last. The cache handed in
-        stays as it was.
+        Called once per piece and beam. ``cache`` itself is not changed.
+
+        Args:
+            ids: (P,) the class token (``facts.cls_id``) at first, then the piece chosen last.
+            cache: from :meth:`start` or the previous call.
+
+        Returns:
+            Logits (P, V) of the next piece, and the cache with this piece.
         """
         raise self._cannot("step")
 
     def decode(self, text: Text, seen: States, record: Recorder | None = None) -> Tensor:
-        """What comes after each word, of a model with a decoder: hidden states (N, T, D).
+        """Hidden states of a causal decoder (capability ``decode``).
+
+        Called by objectives that train on given sentences.
 
         Args:
-            text: whole sentences, the class token first; no word sees a later one.
-            seen: N rows that are spoken of: fused words, or pictures.
-            record: keeps attention probabilities.
+            text: N whole sentences, the class token first; no word piece sees a later one.
+            seen: N rows that the decoder attends to: fused text or images.
+            record: keeps the attention probabilities, if given.
+
+        Returns:
+            Hidden states (N, T, D).
         """
         raise self._cannot("decode")
 
     def next_words(self, hidden: Tensor) -> Tensor:
-        """Scores (..., V) of the next word, of hidden states (..., D) that :meth:`decode` gave."""
+        """Logits of the next word piece; called after :meth:`decode`.
+
+        Args:
+            hidden: (..., D) of :meth:`decode`.
+
+        Returns:
+            Logits (..., V).
+        """
         raise self._cannot("next_words")
 
     def word_scores(self, hidden: Tensor) -> Tensor:
-        """Scores (..., V) of hidden states (..., D) at masked words, of a model that generates."""
+        """Logits at masked word pieces, of a model with its own word head; called by objectives and by generation.
+
+        Args:
+            hidden: (..., D) hidden states.
+
+        Returns:
+            Logits (..., V).
+        """
         raise self._cannot("word_scores")
 
     def word_table(self) -> nn.Embedding:
-        """The word embeddings, for heads tied to them."""
+        """Word embeddings; read by heads whose decoder is tied to them, at every forward pass.
+
+        Returns:
+            The embedding (V, D).
+        """
         raise self._cannot("word_table")
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Reshape foreign or differently sized weights before loading; say what was done in ``report``."""
+        """Convert the weights of a file before they are loaded: foreign names, other grids; called once per source.
+
+        Args:
+            state: tensors by name, as the file has them.
+            report: receives one line for each conversion.
+
+        Returns:
+            Tensors by the names of this model.
+        """
         return state
 
     def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The weights of ``state`` (as ``state_dict`` gives them) under the names of the model's published code.
+        """Weights under the names of the model's published code; called by exporters that write a file for that code.
 
-        Called by exporters that write a file for that code, such as ``irpe-names``.
+        Args:
+            state: tensors by name, as ``state_dict`` returns them.
 
-        Raises:
-            NotImplementedError: the model knows no published names.
+        Returns:
+            Tensors by published name.
         """
         raise NotImplementedError(f"{type(self).__name__} knows no published names of its weights")
 
     def parameter_groups(self) -> Iterable[tuple[str, dict[str, float]]]:
-        """Proposals for the optimizer: (pattern, {"lr": factor, "decay": factor}) pairs; a recipe overrides them."""
+        """Proposals for the optimizer, which a recipe overrides; called once when training starts.
+
+        Returns:
+            Pairs of a pattern of parameter names and factors ``{"lr": ..., "decay": ...}``.
+        """
         return ()
 
     def layer_of(self, name: str) -> int | None:
-        """Depth of a parameter for layer-wise decay: 0 for embeddings; None where depth has no meaning."""
+        """Depth of a parameter for layer-wise decay of the learning rate.
+
+        Called once per parameter when training starts.
+
+        Args:
+            name: of the parameter, as in ``named_parameters``.
+
+        Returns:
+            0 for embeddings, n for the n-th layer; None where depth has no meaning.
+        """
         return None
 
     def _cannot(self, what: str) -> NotImplementedError:

@@ -118,17 +118,45 @@ class TokenPosition(nn.Module):
         self.shape = shape
 
     def objection(self, slot: Slot) -> str:
-        """Why it would do nothing (or fail) in ``slot``, half a sentence; empty where it acts."""
+        """Why the encoding would have no effect in a slot.
+
+        Called when a model is built, and the model is refused with it.
+
+        Args:
+            slot: where a recipe puts the encoding.
+
+        Returns:
+            Half a sentence; empty where the encoding has an effect.
+        """
         if self.encodes & slot.holds:
             return ""
         return f"it encodes {_listed(self.encodes)}, and the tokens here are {_listed(slot.holds)}"
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """``x`` (B, T, dim) with its positions; the same shape."""
+        """Add positions to tokens; called once per forward pass, before the first layer. The base changes nothing.
+
+        Args:
+            x: (B, T, dim) token embeddings.
+            layout: index, centre and box of each token.
+
+        Returns:
+            (B, T, dim).
+        """
         return x
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
-        """This module's own weights, made for an ``old`` grid (rows, columns), reshaped for a ``new`` one."""
+        """Convert this encoding's weights to another grid.
+
+        Called by models when they load weights of another image size.
+
+        Args:
+            state: the encoding's tensors by name.
+            old: rows and columns that they were made for.
+            new: rows and columns of this model.
+
+        Returns:
+            Tensors that fit ``new``.
+        """
         return state
 
     def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
@@ -142,6 +170,9 @@ class TokenPosition(nn.Module):
             value: the checkpoint's tensor.
             wanted: this module's tensor.
             report: gets one line on what was changed.
+
+        Returns:
+            A tensor of the shape of ``wanted``, or ``value``.
         """
         return value
 
@@ -164,7 +195,16 @@ class PairwisePosition(nn.Module):
         self.shape = shape
 
     def objection(self, slot: Slot) -> str:
-        """Why it would do nothing (or fail) in ``slot``, half a sentence; empty where it acts."""
+        """Why the encoding would have no effect in a slot.
+
+        Called when a model is built, and the model is refused with it.
+
+        Args:
+            slot: where a recipe puts the encoding.
+
+        Returns:
+            Half a sentence; empty where the encoding has an effect.
+        """
         if self.encodes & slot.pairs():
             return ""
         mine = "; ".join(sorted({_pair(*sorted(pair)) for pair in self.encodes}))
@@ -172,40 +212,92 @@ class PairwisePosition(nn.Module):
         return f"it encodes {mine}, and here are {here}"
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
-        """What all layers share.
+        """Compute what all layers share (bucket ids, distances); called once per forward pass of a stack.
 
         Args:
-            x: (B, Tq, dim) tokens that ask, as they enter the stack.
-            y: (B, Tk, key_dim) tokens that are asked; ``x`` itself in self-attention.
-            x_layout: places of ``x``.
-            y_layout: places of ``y``.
+            x: (B, Tq, dim) query tokens as they enter the stack.
+            y: (B, Tk, key_dim) key tokens; ``x`` itself in self-attention.
+            x_layout: index, centre and box of each query token.
+            y_layout: index, centre and box of each key token.
 
         Returns:
-            Anything; handed to the other methods as ``state``.
+            Anything; passed to the other methods as ``state``.
         """
         return x_layout, y_layout
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-        """What queries, keys and values are projected from, shifted (outside the residual): same shapes."""
+        """Shift the inputs of the projections, outside the residual.
+
+        Called once per layer before ``Attention.project``.
+
+        Args:
+            q_in: (B, Tq, dim) inputs of the queries.
+            k_in: (B, Tk, key_dim) inputs of the keys.
+            v_in: (B, Tk, key_dim) inputs of the values.
+            state: from :meth:`prepare`.
+            layer: number of the layer.
+
+        Returns:
+            Three tensors of the same shapes.
+        """
         return q_in, k_in, v_in
 
     def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
-        """Queries (B, H, Tq, d) and keys (B, H, Tk, d), turned."""
+        """Rotate queries and keys (RoPE); called once per layer after ``Attention.project``.
+
+        Args:
+            q: (B, H, Tq, d) queries, not scaled.
+            k: (B, H, Tk, d) keys.
+            state: from :meth:`prepare`.
+            layer: number of the layer.
+
+        Returns:
+            Two tensors of the same shapes.
+        """
         return q, k
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
-        """Added to the scaled scores: broadcasts to (B, H, Tq, Tk); None for nothing.
+        """Term that is added to the scaled scores; called once per layer after :meth:`rotate`.
 
-        ``q`` and ``k`` are the unscaled projections; an encoding that follows a paper's 1/sqrt(d) applies it itself.
+        An encoding whose paper divides by the square root of d does so itself.
+
+        Args:
+            q: (B, H, Tq, d) queries, not scaled.
+            k: (B, H, Tk, d) keys.
+            state: from :meth:`prepare`.
+            layer: number of the layer.
+
+        Returns:
+            A tensor that broadcasts to (B, H, Tq, Tk); None for no term.
         """
         return None
 
     def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
-        """Added to the context: (B, H, Tq, d) from probabilities (B, H, Tq, Tk) after dropout; None for nothing."""
+        """Term that is added to the weighted values; called once per layer where ``uses_weights`` is true.
+
+        Args:
+            weights: (B, H, Tq, Tk) attention probabilities after dropout.
+            state: from :meth:`prepare`.
+            layer: number of the layer.
+
+        Returns:
+            (B, H, Tq, d); None for no term.
+        """
         return None
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
-        """This module's own weights, made for an ``old`` grid (rows, columns), reshaped for a ``new`` one."""
+        """Convert this encoding's weights to another grid.
+
+        Called by models when they load weights of another image size.
+
+        Args:
+            state: the encoding's tensors by name.
+            old: rows and columns that they were made for.
+            new: rows and columns of this model.
+
+        Returns:
+            Tensors that fit ``new``.
+        """
         return state
 
     def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
@@ -219,6 +311,9 @@ class PairwisePosition(nn.Module):
             value: the checkpoint's tensor.
             wanted: this module's tensor.
             report: gets one line on what was changed.
+
+        Returns:
+            A tensor of the shape of ``wanted``, or ``value``.
         """
         return value
 

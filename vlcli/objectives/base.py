@@ -60,9 +60,10 @@ def full_precision(tensor: Tensor) -> Tensor:
 
 
 class Objective(nn.Module):
-    """Base of every objective. It may own heads (parameters) and state (buffers): both travel with the checkpoint.
+    """Base of every objective: it computes losses, and predictions for tasks, from shared forward passes.
 
-    Do not keep ``model`` as a submodule: read sizes from it and ask the step for its passes.
+    Heads (parameters) and queues (buffers) of an objective are saved in the checkpoint. ``model`` must not become a
+    submodule: an objective reads its sizes and asks the step for its forward passes.
 
     Args:
         model: the model it will train.
@@ -71,26 +72,26 @@ class Objective(nn.Module):
 
     paper: ClassVar[str] = ""
     requires: ClassVar[frozenset[str]] = frozenset()
-    """Capabilities the model must have."""
+    """Capabilities that the model must have; checked before anything is loaded."""
     inputs: ClassVar[frozenset[str]] = frozenset()
-    """What the model must be fed, by the fields of ``Needs``: ``text``, ``regions``, ``pixels``, ``concepts``."""
+    """Inputs that the model must read, as fields of ``Needs``: ``text``, ``regions``, ``pixels``, ``concepts``."""
     calls: ClassVar[frozenset[str]] = frozenset()
-    """Methods of ``Model`` that the model must have of its own beside those of its capabilities: ``word_table``."""
+    """Methods that the model must define beside those of its capabilities, such as ``word_table``."""
     reads: ClassVar[tuple[str, ...]] = ()
-    """Objectives whose outcome this one reads; they run before it.
+    """Objectives that run before this one and whose outcomes :meth:`forward` receives.
 
-    Of ``contrast|momentum-contrast`` either will do, and it is read under the first name.
+    ``contrast|momentum-contrast`` accepts either; its outcome is passed under the first name.
     """
     usual_answers: ClassVar[int] = 0
-    """Rows of the answer table its paper uses, for counting where no data are at hand; 0: it has none."""
+    """Rows of the paper's answer table, for ``vlcli count`` without data; 0: there is none."""
     inherits: ClassVar[tuple[str, ...]] = ()
-    """Objectives whose part of a checkpoint it takes over where the checkpoint has none of its own."""
+    """Objectives whose weights in a checkpoint this one loads if the checkpoint has none for it."""
     changeable: ClassVar[frozenset[str]] = frozenset()
-    """Parameters that a recipe may change from an epoch on: those that say how samples are corrupted, and no more."""
+    """Parameters that a recipe may change from one epoch on: only those of the corruption."""
     text_alone: bool = False
-    """Whether it looks at no picture: where all objectives of a stage say so, none is loaded."""
+    """Whether no image is read; if this is true of all objectives of a stage, no image is loaded."""
     teacher_momentum: float | None = None
-    """Set it to be given ``step.teacher``: the momentum copy keeps this share of itself a step."""
+    """Momentum of the copy of the model that ``step.teacher`` runs, such as 0.995; None: there is no copy."""
 
     def __init__(self, model: Model, facts: Facts) -> None:
         super().__init__()
@@ -98,50 +99,107 @@ class Objective(nn.Module):
 
     @classmethod
     def labels(cls, spec: Mapping[str, Any], readers: Sequence[Any]) -> tuple[str, ...]:  # noqa: ARG003
-        """The strings its head chooses from, where no task says them; none by default.
+        """Strings that the head chooses from.
+
+        Called once before the model is built, where no task names them. None by default.
 
         Args:
             spec: the recipe's entry.
-            readers: the training data.
+            readers: of the training data.
+
+        Returns:
+            One string per row of the head.
         """
         return ()
 
     def study(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        """Told of the training data before training: for what must be counted in them.
+        """Count what must be known of the training data.
+
+        Called once before training, in every process. Nothing by default.
 
         Args:
-            readers: the training data, arranged by the task.
-            tokenizer: ids to sentences; None where the model reads no text.
-            folder: where it may keep what it has counted, for a resumed run; None: another process keeps it.
+            readers: of the training data, arranged by the task.
+            tokenizer: turns ids into sentences; None where the model reads no text.
+            folder: where counts may be kept for a resumed run; None: another process keeps them.
         """
 
     def corruption(self) -> Corruption | None:
-        """How samples are changed for it; None for not at all."""
+        """How samples are changed for this objective (words masked, sentences exchanged).
+
+        Called once when data are opened.
+
+        Returns:
+            A corruption, run by loader workers on every sample; None for no change.
+        """
         return None
 
     def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
-        """The losses of one step.
+        """Compute the losses; called once per training step and once per validation batch. Subclasses define it.
 
         Args:
-            step: shared passes over the batch.
-            others: outcomes of the objectives named in ``reads``.
+            step: forward passes over the batch, shared with the other objectives.
+            others: outcomes of the objectives named in ``reads``, by that name.
+
+        Returns:
+            Losses as sums with counts, tensors for other objectives, metrics.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def predict(self, step: Step) -> dict[str, Tensor]:
-        """What a task decodes, by name, each (B, ...): usually ``logits``."""
+        """Outputs that a task decodes; called once per evaluation batch, without gradient.
+
+        Args:
+            step: forward passes over the batch.
+
+        Returns:
+            Tensors (B, ...) by name, usually ``logits``.
+
+        Raises:
+            NotImplementedError: the objective predicts nothing.
+        """
         raise NotImplementedError(f"{type(self).__name__} predicts nothing")
 
     def embed(self, step: Step, side: Literal["text", "image"]) -> Tensor:
-        """A vector of each unique sentence (N, D) or picture (M, D), whose products rank; the other side may lack."""
+        """Vectors whose dot products rank texts and images; called once per batch by retrieval, search and ``api``.
+
+        Args:
+            step: forward passes over the batch; the other side may be missing.
+            side: which vectors.
+
+        Returns:
+            (N, D) of unique texts or (M, D) of unique images.
+
+        Raises:
+            NotImplementedError: the objective has no vectors.
+        """
         raise NotImplementedError(f"{type(self).__name__} gives no vectors")
 
     def before_step(self, step: Step) -> None:
-        """Called before the forward of every optimizer step (momentum updates)."""
+        """Update what must move before the forward pass (momentum copies of heads); called once per optimizer step.
+
+        Args:
+            step: forward passes over the first batch of the optimizer step; none has been computed.
+        """
 
     def after_step(self, step: Step, outcome: Outcome) -> None:
-        """Called after the optimizer step (queues)."""
+        """Update what moves with the optimizer (queues); called after each optimizer step, once per accumulated batch.
+
+        Args:
+            step: forward passes over that batch.
+            outcome: what :meth:`forward` returned for it.
+        """
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Reshape its own part of a checkpoint before loading (answer rows); say what was done in ``report``."""
+        """Convert this objective's part of a checkpoint before it is loaded (rows of answers); called once per source.
+
+        Args:
+            state: tensors by the objective's own names.
+            report: receives one line for each conversion.
+
+        Returns:
+            Tensors that fit this objective.
+        """
         return state

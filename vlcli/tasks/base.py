@@ -100,68 +100,145 @@ class Task:
     paper: ClassVar[str] = ""
     requires: ClassVar[frozenset[str]] = frozenset({"fuse"})
     metric: ClassVar[str] = "accuracy"
-    """The metric that chooses the best checkpoint (higher is better)."""
+    """Metric that selects the best checkpoint; higher is better."""
     eval_split: ClassVar[str] = "dev"
-    """The split that ``vlcli eval TASK`` reads unless told otherwise."""
+    """Split that ``vlcli eval TASK`` reads by default."""
     joint: ClassVar[bool] = False
-    """Whether all processes of a run take part in its evaluation, by ``runner.share``; else the first alone."""
+    """Whether all processes take part in :meth:`evaluate`, each with ``runner.share``; else only the first does."""
     fitted: ClassVar[bool] = False
-    """Whether it needs no model: it is fitted (:meth:`solve`) on the data an evaluate stage names in ``fit``."""
+    """Whether :meth:`solve` replaces :meth:`evaluate`: no model, fitted on the data that a stage names in ``fit``."""
     usual_answers: int = 0
-    """Rows of the answer table its papers use, for counting where no data are at hand; 0: it has none."""
+    """Rows of the papers' answer table, for ``vlcli count`` without data; 0: there is none."""
 
     def objectives(self) -> list[Spec]:
-        """What fine-tuning trains unless the recipe says otherwise."""
+        """Objectives that fine-tuning trains where a recipe names none; called when a stage is resolved.
+
+        Returns:
+            Recipe entries of objectives.
+
+        Raises:
+            NotImplementedError: the task has no usual objectives.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no default objectives")
 
     def dataset(self) -> Spec:
-        """The reader fine-tuning and evaluation use unless the recipe says otherwise (without ``split``)."""
+        """Reader of fine-tuning and evaluation where a recipe names none; called when a stage is resolved.
+
+        Returns:
+            A recipe entry without ``split``.
+
+        Raises:
+            NotImplementedError: the task has no usual data set.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no default data set")
 
     def arrange(self, readers: list[Any]) -> list[Any]:
-        """The data sets as this task reads them (one example a picture, say); as they are by default."""
+        """Arrange the data for evaluation (one example per image, for instance); called once after readers are opened.
+
+        Args:
+            readers: as the recipe names them.
+
+        Returns:
+            Readers; by default those given.
+        """
         return readers
 
     def arrange_training(self, readers: list[Any]) -> list[Any]:
-        """The data sets as it is trained on them; as :meth:`arrange` has them by default."""
+        """Arrange the data for training; called once after readers are opened.
+
+        Args:
+            readers: as the recipe names them.
+
+        Returns:
+            Readers; by default those of :meth:`arrange`.
+        """
         return self.arrange(readers)
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        """The answer or label strings of the task's head, from the training readers; none by default."""
+        """Answer or label strings of the task's head; called once before the model is built. None by default.
+
+        Args:
+            readers: of the training data.
+
+        Returns:
+            One string per row of the head.
+        """
         return ()
 
     def needs(self, needs: Needs, training: bool) -> Needs:
-        """What must be loaded for it, where that is more than the model asks for, or otherwise sized.
+        """What must be loaded beyond the model's needs, or at another size; called once when data are opened.
 
         Args:
-            needs: the model's.
-            training: for training data; else for those it is scored on.
+            needs: of the model.
+            training: whether the data are for training; else they are scored.
+
+        Returns:
+            The needs of the data.
         """
         return needs
 
     def attach(self, facts: Facts) -> None:
-        """Told, before anything is decoded, the sizes and answers the model was trained with."""
+        """Receive the sizes and answers that the model was trained with; called once, before anything is decoded.
+
+        Args:
+            facts: of the trained model.
+        """
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """Predictions of one batch: one mapping an example, with ``key``."""
+        """Turn outputs into predictions.
+
+        Called once per evaluation batch. Subclasses define it, or :meth:`predictions`.
+
+        Args:
+            outputs: by objective and name, tensors (B, ...) from ``Objective.predict``.
+            batch: the B examples.
+
+        Returns:
+            One mapping per example, with ``key``.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no decode")
 
     def predictions(self, step: Step, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
-        """Predictions of one batch: what :meth:`decode` makes of the objectives' outputs; a generator overrides it.
+        """Predictions of one batch.
+
+        Called once per evaluation batch. By default :meth:`decode`; generation overrides it.
 
         Args:
-            step: passes over the batch.
-            predict: gives the objectives' outputs.
+            step: forward passes over the batch.
+            predict: returns the objectives' outputs for a step.
             tokenizer: turns ids into sentences; None where the model reads no text.
+
+        Returns:
+            One mapping per example, with ``key``.
         """
         return self.decode(predict(step), step.batch)
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Metrics over all predictions."""
+        """Compute the metrics; called once, after the last batch. Subclasses define it, or :meth:`evaluate`.
+
+        Args:
+            predictions: of all batches, in order.
+
+        Returns:
+            Metrics by name, fractions in [0, 1] unless the name says otherwise.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no score")
 
     def evaluate(self, runner: Runner) -> Result:
-        """The whole evaluation; tasks with a loop of their own (retrieval, grounding) override it."""
+        """Evaluate the model; called once per evaluate stage and per validation. Retrieval and grounding override it.
+
+        Args:
+            runner: gives batches, forward passes and outputs.
+
+        Returns:
+            Metrics and predictions.
+        """
         self.attach(runner.facts)
         predictions: list[dict[str, Any]] = []
         tokenizer = getattr(runner.data, "tokenizer", None)
@@ -170,9 +247,29 @@ class Task:
         return Result(self.score(predictions), predictions)
 
     def solve(self, given: Given) -> Result:
-        """The whole evaluation of a task that is ``fitted``: on ``given.fit``, scored on ``given.data``."""
+        """Evaluate without a model, where ``fitted`` is true.
+
+        Called once per evaluate stage instead of :meth:`evaluate`.
+
+        Args:
+            given: data to fit on and data to score on.
+
+        Returns:
+            Metrics and predictions.
+
+        Raises:
+            NotImplementedError: the task needs a model.
+        """
         raise NotImplementedError(f"{type(self).__name__} is not fitted without a model")
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """Write the evaluation server's file(s) into ``folder``; none by default."""
+        """Write the files that an evaluation server takes; called once after :meth:`evaluate`. None by default.
+
+        Args:
+            predictions: of all examples.
+            folder: where to write, existing.
+
+        Returns:
+            The files.
+        """
         return []

@@ -17,13 +17,16 @@ class Role:
     paper = ""
 
     def spans(self, words: Sequence[str]) -> list[Span]:
-        """Where they stand.
+        """Positions of the words with this role; called once per sentence whose words are masked by role.
 
         Args:
             words: of a sentence, lower case and without punctuation at their ends; empty where nothing was left.
 
         Returns:
             Runs of words that belong together; they may overlap those of another role.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} finds no words")
 

@@ -35,19 +35,52 @@ class Transform:
         self.needs, self.flip = needs, flip
 
     def train(self, scene: Scene, rng: np.random.Generator) -> Scene:
-        """A training picture."""
+        """Change a training image.
+
+        Called once per image and epoch in loader workers, before resizing and normalisation.
+
+        Args:
+            scene: the image (RGB, uint8) with boxes, label map, sentence and answers.
+            rng: of (seed, epoch, example); all images of an example share it.
+
+        Returns:
+            The changed scene.
+        """
         return self.maybe_flip(scene, rng)
 
     def evaluate(self, scene: Scene) -> Scene:
-        """A picture to be scored."""
+        """Change an image that is scored; called once per image in loader workers, before resizing and normalisation.
+
+        Args:
+            scene: the image (RGB, uint8) with boxes and label map.
+
+        Returns:
+            The changed scene.
+        """
         return scene
 
     def finish(self, pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-        """Normalised training pixels (3, H, W), the last change."""
+        """Last change of a training image (random erasing); called once per image after normalisation.
+
+        Args:
+            pixels: (3, H, W) normalised.
+            rng: the one that :meth:`train` drew from.
+
+        Returns:
+            (3, H, W).
+        """
         return pixels
 
     def maybe_flip(self, scene: Scene, rng: np.random.Generator) -> Scene:
-        """Mirrored with probability ``flip``, where the sentence allows it."""
+        """Mirror a scene with probability ``flip``, unless its sentence speaks of left or right; called by subclasses.
+
+        Args:
+            scene: the image and what belongs to it.
+            rng: one number is drawn from it.
+
+        Returns:
+            The scene, mirrored or not.
+        """
         wanted = rng.random() < self.flip
         return flip(scene) if wanted and may_flip(scene) else scene
 
