@@ -4,92 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tiny_batches import SMALL, make_batch
-from torch.nn import functional
 from vlcli_lxmert.aggregate import composition
 from vlcli_lxmert.pretraining import table_one, write_answers, write_pretraining
 
-from vlcli import registry
+from tests.plugins.lxmert.official import MINI, read, vqa, write
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import refuse_held_out
 from vlcli.data.answers import read_answers
 from vlcli.data.heldout import Identity, held_out, listed_images
-from vlcli.data.reader import Reader
-from vlcli.engine.learner import build_learner
-from vlcli.engine.weights import Loader
 from vlcli.errors import DataError, RecipeError
-from vlcli.nn.step import Step
-from vlcli.objectives.image_qa import ImageQA
 from vlcli.progress import Silent
 from vlcli.recipe.schema import Recipe
 
 TRAIN, VAL = "COCO_train2014_000000000001", "COCO_val2014_000000000042"
-MINI = "COCO_val2014_000000000043"
-LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
-
-
-def write(path: Path, content: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return path
-
-
-def captions(root: Path, split: str, numbers: list[int]) -> None:
-    images = [{"id": n, "file_name": f"COCO_{split}2014_{n:012d}.jpg"} for n in numbers]
-    notes = [{"id": 10 * n + k, "image_id": n, "caption": f" caption {k} of {n} "} for n in numbers for k in range(2)]
-    write(root / f"annotations/captions_{split}2014.json", {"images": images, "annotations": notes})
-
-
-def vqa(root: Path, split: str, asked: dict[int, list[str]]) -> None:
-    form = f"mscoco_{split}2014"
-    questions = [{"image_id": n, "question": f"What of {n}?", "question_id": 1000 * n} for n in asked]
-    notes = [
-        {
-            "question_id": 1000 * n,
-            "image_id": n,
-            "answers": [{"answer": word, "answer_id": place} for place, word in enumerate(words)],
-            "multiple_choice_answer": words[0],
-            "question_type": "what",
-            "answer_type": "other",
-        }
-        for n, words in asked.items()
-    ]
-    head = {"data_subtype": f"{split}2014"}
-    write(root / f"vqa/v2_OpenEnded_{form}_questions.json", {**head, "questions": questions})
-    write(root / f"vqa/v2_{form}_annotations.json", {**head, "annotations": notes})
-
-
-@pytest.fixture
-def official(tmp_path: Path) -> Path:
-    """COCO 1 (train), 42 and 43 (val, 43 in minival); Visual Genome 7 = COCO 42, 8 = COCO 43, 9 alone."""
-    captions(tmp_path, "train", [1])
-    captions(tmp_path, "val", [42, 43])
-    vqa(tmp_path, "train", {1: ["Net"] * 7 + ["web"] * 3})
-    vqa(tmp_path, "val", {42: ["yes"] * 10, 43: ["no"] * 10})
-    images = [{"image_id": 7, "coco_id": 42}, {"image_id": 8, "coco_id": 43}, {"image_id": 9, "coco_id": None}]
-    write(tmp_path / "vg/image_data.json", images)
-    regions = [{"id": n, "regions": [{"region_id": 10 * n, "phrase": f"region of {n}"}]} for n in (7, 8, 9)]
-    write(tmp_path / "vg/region_descriptions.json", regions)
-    asked = [{"id": 9, "qas": [{"qa_id": 90, "question": "Where?", "answer": "In the park."}]}]
-    write(tmp_path / "vg/question_answers.json", asked)
-    row = {"question": "Is it?", "answer": "pipe", "types": {"structural": "query"}, "entailed": ["x"]}
-    write(
-        tmp_path / "gqa/train_balanced_questions.json", {"07": {**row, "imageId": "7"}, "09": {**row, "imageId": "9"}}
-    )
-    write(tmp_path / "gqa/val_balanced_questions.json", {"08": {**row, "imageId": "8"}})
-    write(tmp_path / "lxmert/minival.txt", f"{MINI}\n")
-    return tmp_path
-
-
-def read(name: str, root: Path, **keys: Any) -> Reader:
-    reader: Reader = registry.build("datasets", {"name": name, **keys}, root)
-    return reader
 
 
 def test_official_files_are_grouped_by_image_under_cocos_names(official: Path) -> None:
@@ -294,127 +225,3 @@ def test_an_answer_table_is_built_of_the_official_files(official: Path) -> None:
     assert table.strings == ("in the park", "net", "pipe")
     assert table.sets == (("visual7w",), ("vqa",), ("gqa",))
     assert made["questions"] == {"vqa": 9 / 11, "gqa": 1.0, "visual7w": 1.0}
-
-
-FACTS = replace(SMALL, answers=("cat", "dog", "no", "2"))
-
-
-def image_qa(**options: Any) -> tuple[Any, ImageQA]:
-    learner = build_learner(LXMERT, ["mlm", "matching", {"name": "image-qa", **options}], FACTS)
-    return learner.eval(), learner.objectives["image-qa"]
-
-
-def test_image_qa_is_cross_entropy_over_matched_questions_of_the_table() -> None:
-    learner, objective = image_qa()
-    batch = make_batch(rows=5)  # rows 1 and 3 have another sentence
-    answers = [{"two": 0.9}, {"cat": 1.0}, {"horse": 1.0}, {"dog": 1.0}, {"horse": 1.0, "The dog.": 0.3}]
-    step = Step(learner.model, replace(batch, targets={"answers": answers}))
-    outcome = objective(step, {})
-    logits = objective.head(step.fused("corrupted").pooled)
-    wanted = functional.cross_entropy(logits[[0, 4]], torch.tensor([3, 1]))
-    torch.testing.assert_close(outcome.losses["image-qa"].value(), wanted)
-    assert outcome.losses["image-qa"].count == 2
-
-
-def test_one_pass_serves_every_objective(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner, _ = image_qa()
-    passes = []
-    fuse = learner.model.fuse
-    monkeypatch.setattr(learner.model, "fuse", lambda *given, **more: passes.append(1) or fuse(*given, **more))
-    result = learner(replace(make_batch(), targets={"answers": [{"cat": 1.0}] * 3}))
-    assert set(result.losses) == {"mlm", "matching", "image-qa"}
-    assert len(passes) == 1
-
-
-def test_a_batch_without_questions_costs_nothing_and_has_a_gradient() -> None:
-    learner, objective = image_qa()
-    for answers in ([None] * 3, [{"horse": 1.0}] * 3):
-        loss = objective(Step(learner.model, replace(make_batch(), targets={"answers": answers})), {}).losses[
-            "image-qa"
-        ]
-        assert loss.count == 0
-        loss.value().backward()
-        assert loss.value().item() == 0
-    assert objective(Step(learner.model, make_batch()), {}).losses["image-qa"].count == 0
-
-
-def test_an_answer_is_drawn_in_proportion_to_its_score() -> None:
-    _, objective = image_qa()
-    known = objective.known({"dog": 0.9, "horse": 1.0, "two": 0.3, "2": 0.1})
-    assert known == {1: 0.9, 3: 0.3}
-    drawn = objective._drawn([known] * 2000, torch.arange(2000))
-    assert drawn == objective._drawn([known] * 2000, torch.arange(2000))
-    assert sum(place == 1 for place in drawn) / 2000 == pytest.approx(0.75, abs=0.03)
-
-
-def test_the_table_comes_from_a_file_or_from_the_questions(official: Path) -> None:
-    readers = [read("lxmert-sources", official)]
-    assert ImageQA.labels({}, readers) == ("in the park", "net", "pipe", "yes")
-    write(official / "lxmert/all_ans.json", [{"ans": "net", "dsets": ["vqa"]}, {"ans": "pipe", "dsets": ["gqa"]}])
-    assert ImageQA.labels({}, readers) == ("net", "pipe")
-    assert ImageQA.labels({"answer_sets": ["gqa"]}, readers) == ("pipe",)
-    write(official / "own.json", ["web"])
-    assert ImageQA.labels({"answers": "own.json"}, readers) == ("web",)
-
-
-def authors_transfer(weight: torch.Tensor, bias: torch.Tensor, table: list[str], wanted: list[str]) -> tuple[Any, Any]:
-    """The released rule once more: the row of the normalised answer, else zeros."""
-    convert = {"two": "2", "grey": "gray"}
-    rows = [[None, None] for _ in wanted]
-    for row, answer in enumerate(wanted):
-        plain = answer.lower().removesuffix(".").strip()
-        for article in ("a ", "an ", "the "):
-            plain = plain.removeprefix(article).strip()
-        place = table.index(convert.get(plain, plain)) if convert.get(plain, plain) in table else None
-        rows[row] = [torch.zeros_like(weight[0]), torch.zeros(())] if place is None else [weight[place], bias[place]]
-    return torch.stack([row[0] for row in rows]), torch.stack([row[1] for row in rows])
-
-
-WANTED = ("Grey", "a cat", "horse", "two", "dog.")
-
-
-@pytest.mark.parametrize("foreign", [False, True])
-def test_the_answer_head_is_taken_over_by_string(tmp_path: Path, foreign: bool) -> None:
-    table = ["2", "cat", "dog", "gray", "zebra", "net"]
-    source = build_learner(LXMERT, [{"name": "image-qa"}], replace(SMALL, answers=tuple(table)), seed=1)
-    state = {name: value.clone() for name, value in source.state_dict().items()}
-    options = {}
-    if foreign:  # as an LXMERT release holds it: no strings
-        state = {name.removeprefix("model."): value for name, value in state.items() if "utf8" not in name}
-        state = {name.replace("objectives.image-qa.", "objectives.answering."): value for name, value in state.items()}
-        write(tmp_path / "all_ans.json", [{"ans": answer, "dsets": []} for answer in table])
-        options = {"source_answers": str(tmp_path / "all_ans.json")}
-    target = build_learner(LXMERT, [{"name": "answering", **options}], replace(SMALL, answers=WANTED), seed=2)
-    loader = Loader(target)
-    loader.add(state, "weights", ours=not foreign)
-    report = loader.finish()
-    head, old = target.objectives["answering"].head, source.objectives["image-qa"].head
-    weight, bias = authors_transfer(old.outer.weight, old.outer.bias, table, list(WANTED))
-    torch.testing.assert_close(head.outer.weight, weight)
-    torch.testing.assert_close(head.outer.bias, bias)
-    torch.testing.assert_close(head.inner.weight, old.inner.weight)
-    torch.testing.assert_close(head.norm.bias, old.norm.bias)
-    assert "answer rows moved by string: 4 of 5 known (of 6), 1 set to zero" in report.reshaped
-    assert not report.new
-    assert not report.mismatched
-
-
-def test_a_table_as_long_as_the_head_is_wide_leaves_inner_layers_alone() -> None:
-    words = tuple(f"w{number}" for number in range(32))  # 32 = twice the model's width
-    source = build_learner(LXMERT, ["image-qa"], replace(SMALL, answers=words), seed=1)
-    target = build_learner(LXMERT, ["answering"], replace(SMALL, answers=words[::-1]), seed=2)
-    loader = Loader(target)
-    loader.add(dict(source.state_dict()), "weights", ours=True)
-    head, old = target.objectives["answering"].head, source.objectives["image-qa"].head
-    assert torch.equal(head.inner.weight, old.inner.weight)
-    assert torch.equal(head.norm.weight, old.norm.weight)
-    assert torch.equal(head.outer.weight, old.outer.weight.flip(0))
-
-
-def test_a_table_of_other_weights_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "table.json", ["a", "b", "c"])
-    options = {"source_answers": str(tmp_path / "table.json")}
-    learner = build_learner(LXMERT, [{"name": "answering", **options}], FACTS)
-    state = {name: value for name, value in learner.state_dict().items() if "utf8" not in name}
-    with pytest.raises(DataError, match="not those of this answer table"):
-        Loader(learner).add(state, "weights", ours=True)

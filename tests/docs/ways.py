@@ -1,0 +1,260 @@
+"""Every command that README shows, and how a test runs it: as it is, or in small."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .pages import commands, pages
+
+PAGES = pages()
+SHOWN = {command for text in PAGES.values() for command in commands(text)}
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a shown command is run.
+
+    Attributes:
+        says: a word of its stdout.
+        more: words added to those shown.
+        instead: words in place of those shown; the recipe ``quickstart`` is always the reduced one.
+        slow: only in the slow tests.
+    """
+
+    says: str = ""
+    more: tuple[str, ...] = ()
+    instead: tuple[str, ...] | None = None
+    slow: bool = False
+
+
+TINY = (
+    "stages.regions.extractor.arch=tiny-conv",
+    "~stages.regions.extractor.weights",
+    "stages.pretrain.epochs=1",
+)
+LITTLE = ("stages.world.world.images=30", *(f"stages.world.world.nlvr2_{n}=8" for n in ("train", "dev", "test")))
+DRY = ("--dry-run",)
+WALLS = (
+    *(
+        "run",
+        "tiny/photo-concepts",
+        "root=photos",
+        "stages.grid.extractor={name: backbone, arch: tiny-conv, boxes: grid}",
+    ),
+    *(f"stages.{stage}.data={{name: jsonl, split: train}}" for stage in ("grid", "learn", "concepts", "test")),
+    *("stages.learn.task.min_count=1", "stages.learn.epochs=2", "stages.learn.model.width=8"),
+)
+FEW_SHAPES = ("stages.world.world.images=40", "stages.eyes.steps=1", "text.length=24")
+FEW_EPOCHS = tuple(f"stages.{stage}.epochs=1" for stage in ("words", "pretrain", "caption"))
+NEAR = (("fit", "first"), ("data", "after"))
+SAID_WALLS = (
+    *("run", "tiny/dimbert-photos", "root=photos", "table=~"),
+    "stages.grid.extractor={name: backbone, arch: tiny-conv, boxes: grid}",
+    "text.vocabulary={train: {name: jsonl, split: train}, size: 100}",
+    *(f"stages.{stage}.data={{name: jsonl, split: train}}" for stage in ("grid", "learn", "concepts", "pretrain")),
+    *(f"stages.{stage}.data={{name: jsonl, split: train}}" for stage in ("test", "caption", "said", "sheet")),
+    *(f"stages.nearest.{key}={{name: jsonl, split: train, take: {take}:8}}" for key, take in NEAR),
+    *("stages.learn.task.min_count=1", "stages.learn.epochs=2", "stages.learn.model.width=8"),
+    *(
+        "stages.pretrain.epochs=1",
+        "stages.caption.epochs=1",
+        "model.hidden=32",
+        "stages.said.task.metrics=[cider_d]",
+    ),
+)
+WORLD = "runs/quickstart/world/world"
+LITTLE_DIMBERT = (
+    *("pretrain", "--recipe", "dimbert", "--only", "pretrain", f"root={WORLD}", "model.concepts=0"),
+    *("model.hidden=16", "model.heads=2", "model.layers=1", "stages.pretrain.from=[]", "stages.pretrain.epochs=1"),
+    *("stages.pretrain.features=runs/quickstart/regions", "stages.pretrain.batch_size=4", "stages.pretrain.workers=0"),
+    "stages.pretrain.data={name: coco-captions, split: train, limit: 8}",
+    "text.vocabulary={train: {name: coco-captions, split: train}, size: 200}",
+)
+SMALL_DETECTOR = (
+    *("extractor.depth=50", "extractor.short=48", "extractor.long=64", "extractor.proposals=5"),
+    "limit=2",
+)
+WALLS_SEEN = ("--from", "contrast/pairs", "--images", "photos/images")
+CONCEPTS = ("data", "concepts", f"{WORLD}/coco/annotations/captions_train.json", "--out", "words.txt")
+SHORT = tuple(
+    f"stages.{name}.steps=2" for name in ("eyes", "image", "text", "pairs", "scratch", "nlvr2", "nlvr2-scratch")
+)
+POSITIONS = ("none", "ape", "rpe", "ape-rpe", "uniform", "ace-rpe", "anchor")
+METHODS = ("none", "euclidean", "quantization", "cross", "product")
+SMALL_DEIT = (
+    *("model.hidden=16", "model.layers=1", "model.heads=2", "model.image_size=32", "stages.train.epochs=1"),
+    *("stages.train.batch_size=4", "stages.train.precision=float32"),
+)
+PICTURE = "runs/quickstart/world/world/images/train/000000000001.png"
+WAYS: dict[str, Way] = {
+    "vlcli --help": Way("Pre-train"),
+    "vlcli run --help": Way("--seeds"),
+    "vlcli --install-completion": Way("installed", ("bash",)),
+    "vlcli run quickstart": Way("without"),
+    "vlcli run quickstart --dry-run": Way("unchanged"),
+    "vlcli run quickstart root=photographs": Way("pretrain", DRY),  # run in earnest by test_photographs
+    "vlcli validate quickstart": Way("valid (shallow)"),
+    "vlcli validate quickstart --deep": Way("valid (deep)"),
+    "vlcli count quickstart": Way("multiply-accumulates"),
+    "vlcli count quickstart --stage nlvr2 --answers 2 --json": Way('"macs"'),
+    "vlcli cp quickstart mine.yaml": Way("mine.yaml", instead=("cp", "quickstart", "copied/mine.yaml")),
+    "vlcli cp quickstart -": Way("# vlcli run quickstart", instead=("cp", "quickstart", "-")),
+    "vlcli doctor": Way("torch and torchvision"),
+    "vlcli runs": Way("stages done"),
+    "vlcli runs --clean --yes": Way("stages done"),
+    "vlcli runs --clean": Way("stages done", ("--yes",)),
+    "vlcli run own.yaml": Way("accuracy", TINY),
+    "vlcli run table.yaml": Way("accuracy"),
+    "vlcli data stats table.yaml": Way("csv"),
+    "vlcli data stats quickstart": Way("coco-captions"),
+    "vlcli run mine.yaml stages.pretrain.epochs=3 model.hidden=64": Way("train/loss", ("--until", "pretrain")),
+    "vlcli pretrain --recipe mine.yaml --only pretrain objectives.mlm.probability=0.2 --dry-run": Way("pretrain"),
+    "vlcli run quickstart --seeds 3 --table": Way("skip", DRY),
+    "vlcli run quickstart --seeds 10 --table": Way("skip", DRY),
+    "vlcli run quickstart mine.yaml --seeds 3 --table": Way("±", ("--until", "test"), slow=True),
+    "vlcli extract --recipe quickstart": Way("skip"),
+    "vlcli export --recipe quickstart": Way("skip"),
+    "vlcli eval --recipe quickstart": Way("language-test"),
+    "vlcli eval nlvr2": Way("accuracy"),
+    "vlcli eval nlvr2 --split dev": Way("runs/eval/nlvr2-"),
+    "vlcli eval nlvr2 --checkpoint runs/quickstart/scratch --json": Way('"accuracy/both"'),
+    "vlcli run quickstart --only test": Way("skip"),
+    "vlcli run quickstart --from nlvr2 --until test": Way("skip"),
+    "vlcli run quickstart --force --only nlvr2": Way("run"),
+    "vlcli run quickstart stages.pretrain.objectives.mlm.probability=0.2 '~stages.onnx' --dry-run": Way("reuse"),
+    "vlcli pretrain --recipe quickstart --only pretrain optimizer.lr=3e-4 --dry-run": Way("not made yet"),
+    "vlcli extract --recipe regions root=PICTURES extractor.weights=resnet50.safetensors": Way(
+        "regions", instead=("extract", "--recipe", "regions", "root=photographs", "extractor.arch=tiny-conv")
+    ),
+    "vlcli extract --recipe bottom-up.yaml root=PICTURES": Way(
+        "regions",
+        instead=("extract", "--recipe", "bottom-up.yaml", "root=photographs", "~extractor.weights", *SMALL_DETECTOR),
+    ),
+    "vlcli features info runs/quickstart/regions": Way("provenance.extractor"),
+    "vlcli features info runs/quickstart/regions --json": Way('"provenance"'),
+    "vlcli features verify runs/quickstart/regions": Way("sound"),
+    "vlcli features verify runs/quickstart/regions/features.h5": Way("sound"),
+    "vlcli features merge runs/quickstart/regions/features.h5 --into all.h5": Way("all.h5", ("--force",)),
+    "vlcli features merge detected=runs/quickstart/regions truth=all.h5 --into both.h5": Way(
+        "both.h5",
+        instead=("features", "merge", "a=runs/quickstart/regions", "b=runs/quickstart/regions", "--into", "both.h5"),
+    ),
+    "vlcli features join runs/quickstart/regions/features.h5 --into runs/index.h5": Way("index.h5", ("--force",)),
+    f"vlcli features draw runs/quickstart/regions {PICTURE} --limit 10": Way("000000000001.png"),
+    "vlcli features export obj36 runs/quickstart/regions features.tsv": Way("images", ("--force",)),
+    "vlcli features import obj36 features.tsv imported.h5 --dtype float32": Way("0 errors"),
+    "vlcli data make shapes DATA --images 200 'parts=[coco, nlvr2]' nlvr2_train=40": Way("captions", ("nlvr2_test=4",)),
+    "vlcli data make shapes DATA --images 200 'parts=[coco, vqa]' questions=2": Way("questions"),
+    "vlcli data stats --root DATA": Way("COCO-Cap", instead=("data", "stats", "--root", "asked")),
+    "vlcli data aggregate DATA": Way("mscoco_train.json", instead=("data", "aggregate", "asked", "--out", "lists")),
+    "vlcli data answers DATA --size 9500": Way(
+        "2 answers", instead=("data", "answers", "asked", "--out", "lists/a.json")
+    ),
+    "vlcli data coverage DATA/vqa/trainval_label2ans.json DATA/lxmert/all_ans.json": Way(
+        "2 of 3", instead=("data", "coverage", "asked/wanted.json", "asked/table.json")
+    ),
+    "vlcli run tiny/detector": Way(
+        "AP50", ("stages.world.world.images=40", "stages.detector.steps=2", "stages.detector.batch_size=4", "--quiet")
+    ),
+    "vlcli validate detector.yaml": Way("valid (shallow)"),
+    "vlcli run tiny/concepts": Way(
+        "baseline/f1@own",
+        ("stages.world.world.images=40", "stages.eyes.steps=2", "stages.learn.epochs=1", "--quiet"),
+    ),
+    "vlcli run tiny/photo-concepts root=photographs": Way("baseline/f1@20", instead=WALLS),
+    "vlcli data concepts captions_train.json --out words.txt": Way("words.txt", instead=CONCEPTS),
+    "vlcli data concepts captions_train.json --out words.json --size 500 --pos NN,JJ --min-count 5": Way(
+        "words.json", instead=(*CONCEPTS[:-1], "words.json", "--size", "500", "--pos", "NN,JJ", "--min-count", "5")
+    ),
+    "vlcli draw attention --from quickstart/nlvr2": Way("attention-1.png", ("count=1",)),
+    "vlcli draw predictions --from quickstart/nlvr2 split=test1 count=12 --out pictures": Way(
+        "pictures/predictions.png"
+    ),
+    "vlcli draw --recipe pictures.yaml": Way("looks", DRY),
+    "vlcli draw reds --plugin reds.py --root photos data=folder": Way("reds.png"),
+    "vlcli run tiny/dimbert": Way("right/look", (*FEW_SHAPES, *FEW_EPOCHS, "--quiet"), slow=True),
+    "vlcli run tiny/dimbert-scst": Way(
+        "self-critical",
+        (*FEW_SHAPES, *FEW_EPOCHS, "stages.scst.steps=1", "stages.scst.batch_size=4", "--quiet"),
+        slow=True,
+    ),
+    "vlcli run tiny/dimbert-ablation --seeds 3 --table": Way("pretrain-neither", DRY),
+    "vlcli run tiny/dimbert-photos root=photographs": Way("said", instead=SAID_WALLS),
+    "vlcli count dimbert/vlp": Way("115,939,396"),
+    "vlcli pretrain --recipe dimbert root=DATA": Way("train/loss", instead=LITTLE_DIMBERT),
+    "vlcli run tiny/dimbert-story": Way(
+        "in_order",
+        ("stages.world.world.albums=8", "stages.eyes.steps=1", "stages.story.epochs=1", "text.length=80", "--quiet"),
+        slow=True,
+    ),
+    "vlcli run tiny/dimbert-referring": Way(
+        "accuracy/other",
+        ("stages.world.world.images=120", "stages.eyes.steps=1", "stages.refer.epochs=1", "--quiet"),
+        slow=True,
+    ),
+    "vlcli draw --recipe grounding.yaml": Way("looks", DRY),
+    "vlcli draw irpe-index ratio=2.0": Way("index.png"),
+    "vlcli draw irpe-buckets method=cross 'grid=[10, 16]' 'at=[[0, 0], [5, 8]]'": Way("buckets-cross.json"),
+    "vlcli draw irpe-macs": Way("macs.png", ("resolutions=[64]", "sides=[K]", "size=tiny")),
+    "vlcli draw irpe-speed batch=4 rounds=3": Way(
+        "speed.png", ("size=tiny", "resolution=32", "rounds=1", "encodings=[iRPE K]"), slow=True
+    ),
+    "vlcli run tiny/irpe-buckets": Way("b169-test", DRY),
+    "vlcli count irpe/table6-6": Way("41,540,320"),
+    "vlcli count irpe/table5-small-qkv": Way("22,165,864"),
+    "vlcli run irpe root=DATA": Way(
+        "top5", instead=("run", "irpe", "root=classes", *SMALL_DEIT, "stages.train.workers=0", "stages.test.workers=0")
+    ),
+    "vlcli run tiny/irpe --seeds 3 --table": Way(
+        "±", ("stages.world.world.imagenet=40", *(f"stages.{name}.steps=2" for name in METHODS), "--quiet"), slow=True
+    ),
+    "vlcli count vlmo": Way("202,445,470"),
+    "vlcli run vlmo root=DATA --dry-run": Way("second_path", instead=("show", "vlmo")),
+    "vlcli run tiny/segmentation": Way(
+        "UPerNet",
+        ("stages.world.world.ade20k=5", "stages.light.steps=1", "stages.upernet.steps=1", "--quiet"),
+        slow=True,
+    ),
+    "vlcli run tiny/vlmo --seeds 3 --table": Way("±", (*LITTLE, *SHORT, "--quiet"), slow=True),
+    "vlcli run tiny/detr": Way(
+        "AP50", ("stages.world.world.images=20", "stages.detr.steps=1", "stages.detr.batch_size=2", "--quiet")
+    ),
+    'vlcli ask quickstart/nlvr2 "each picture has a red circle" test1-0-0-img0 test1-0-0-img1 '
+    "--features runs/quickstart/regions": Way("prediction"),
+    'vlcli search "a red circle" --from photos/pairs --images PICTURES --top 5 --sheet found.png': Way(
+        "rank", instead=("search", "a red wall", *WALLS_SEEN, "--top", "5", "--sheet", "found.png")
+    ),
+    "vlcli search --image PICTURES/one.png --from photos/pairs --images PICTURES --json": Way(
+        '"embedded"', instead=("search", "--image", "photos/images/train0.png", *WALLS_SEEN, "--json")
+    ),
+    "vlcli search --image PICTURES/one.png --from photos/pairs --texts sentences.txt": Way(
+        "sentence",
+        instead=("search", "--image", "photos/images/train0.png", *WALLS_SEEN[:2], "--texts", "sentences.txt"),
+    ),
+    "vlcli count lxmert": Way("228,051,752"),
+    "vlcli count ace-rpe": Way("56,821,248"),
+    "vlcli run ace-rpe root=DATA": Way("anchor-alignment", instead=("show", "ace-rpe")),
+    "vlcli validate ace-rpe/table1-rpe root=DATA": Way("shaw", instead=("show", "ace-rpe/table1-rpe")),
+    "vlcli run tiny/ace-rpe --seeds 3 --table": Way(
+        "±", (*LITTLE, *(f"stages.{name}.epochs=1" for name in POSITIONS), "--quiet"), slow=True
+    ),
+    "vlcli run tiny/ace-rpe-grounding": Way(
+        "pointing",
+        ("stages.world.world.images=30", "stages.eyes.steps=2", "stages.tune.epochs=1", "--quiet"),
+        slow=True,
+    ),
+    "vlcli run tiny/lxmert": Way("NLVR2", LITTLE, slow=True),
+    "vlcli run tiny/lxmert-table3 --seeds 3 --table": Way("Pre-train + scratch", LITTLE, slow=True),
+    "vlcli trust FOLDER": Way("", instead=("trust", ".")),
+    "vlcli trust papers": Way("", instead=("trust", ".")),
+    "vlcli trust --list": Way(),  # nothing is trusted here, which is said on stderr
+    "vlcli count tiny/lxmert tiny/vlmo": Way("tiny/vlmo"),
+    "vlcli run tiny_paper.yaml --trust": Way("lxmert", DRY),  # run in earnest by test_docs
+    "vlcli run roles.yaml": Way("train/loss"),
+    "torchrun --nproc-per-node 2 -m vlcli run quickstart --only pretrain": Way("train/loss", ("--force",), slow=True),
+    "torchrun --nproc-per-node 2 -m vlcli extract --recipe quickstart --only regions": Way(
+        "regions", ("--force",), slow=True
+    ),
+}
+LOOKING = ("vlcli ls", "vlcli show")
+"""Commands that begin so run as they are shown and need no way of their own."""
