@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.export import Exported, Exporter, Trained
+from vlcli.files import written
 from vlcli.nn import Model, read_weights
 from vlcli.progress import Progress
 
@@ -43,12 +44,11 @@ class ReleasedNames(Exporter):
         own = model.state_dict()
         made = {name: value.detach().cpu().contiguous() for name, value in _released(model, own).items()}
         final = folder / f"model.{self.file}"
-        beside = final.with_name(f".{final.name}.part")
-        if self.file == "pth":
-            torch.save({"model": made}, beside)
-        else:
-            save_file(made, beside, {"format": "pt"})
-        beside.replace(final)
+        with written(final) as beside:
+            if self.file == "pth":
+                torch.save({"model": made}, beside)
+            else:
+                save_file(made, beside, {"format": "pt"})
         lost = _difference(own, model.adapt(dict(read_weights(final)), []))
         tables = sum("lookup_table" in name for name in made)
         note = f"{final}: {len(made)} tensors, {tables} tables; largest change of a weight {lost:.2g}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
 from vlcli.export import Exported, Exporter, Trained
+from vlcli.files import new_folder
 from vlcli.nn import Batch, BoxPosition, Facts, LearnedPosition, StandardAttention, Step, fake_batch
 from vlcli.progress import Progress
 from vlcli_lxmert.model import LXMERT
@@ -49,16 +49,13 @@ class Transformers(Exporter):
         model = checked(trained.model)
         objectives = dict(trained.learner.objectives.items())
         kind = self.architecture if self.architecture != "auto" else _fits(objectives)
-        final, beside = folder / FOLDER, folder / f".{FOLDER}.part"
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
+        final = folder / FOLDER
         theirs, left = _filled(kind, model, trained.learner.state_dict(), objectives)
-        theirs.save_pretrained(beside)
-        if trained.tokenizer is not None:
-            trained.tokenizer.save(beside)
-        lost = compare(model, beside, trained.facts)
-        shutil.rmtree(final, ignore_errors=True)
-        beside.replace(final)
+        with new_folder(final) as beside:
+            theirs.save_pretrained(beside)
+            if trained.tokenizer is not None:
+                trained.tokenizer.save(beside)
+            lost = compare(model, beside, trained.facts)
         notes = [f"{final}: {type(theirs).__name__}; largest difference of an output {lost:.2g}"]
         notes += [f"left behind: {', '.join(left)}"] if left else []
         return Exported({"model": FOLDER}, notes, {"max_difference": lost})

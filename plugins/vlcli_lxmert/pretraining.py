@@ -18,9 +18,9 @@ from vlcli.data import (
     refuse_held_out,
 )
 from vlcli.errors import DataError, VlcliError
+from vlcli.files import write_json, write_text
 from vlcli.metrics import table_form
 from vlcli.progress import Progress
-from vlcli.tasks import write_json, write_whole
 from vlcli_lxmert.aggregate import SPLITS, Datum, Source, aggregate, composition, find_sources, refuse_tests
 from vlcli_lxmert.readers import HELD, read_data, write_data
 
@@ -69,7 +69,7 @@ def _composed(data: Mapping[str, Mapping[str, Datum]]) -> list[dict[str, Any]]:
 def _write(file: Path, text: str) -> Path:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        return write_whole(file, text)
+        return write_text(file, text)
     except OSError as error:
         raise VlcliError("The file could not be written.", where=str(file), got=error.strerror or str(error)) from error
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,6 +10,7 @@ from typing import Any, ClassVar
 from vlcli.data import AnswerList, Example, Identity, Reader, held_out, inside, read_answers, read_json, refuse_held_out
 from vlcli.data import json_value as value
 from vlcli.errors import DataError, VlcliError
+from vlcli.files import written
 from vlcli_lxmert.aggregate import SPLITS, Datum, aggregate, composition, find_sources, refuse_tests
 
 HELD = ("mscoco_minival",)
@@ -228,18 +228,13 @@ def write_data(file: Path, data: Iterable[Datum]) -> int:
     Raises:
         VlcliError: it cannot be written.
     """
-    beside, count = file.with_name(f".{file.name}.part"), 0
+    count = 0
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("w", encoding="utf-8") as out:
+        with written(file) as beside, beside.open("w", encoding="utf-8") as out:
             out.write("[")
             for count, datum in enumerate(data, 1):
                 out.write((",\n" if count > 1 else "\n") + json.dumps(datum.as_row(), ensure_ascii=False))
             out.write("\n]\n")
-            out.flush()
-            os.fsync(out.fileno())
-        beside.replace(file)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise VlcliError("The file could not be written.", where=str(file), got=error.strerror or str(error)) from error
     return count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +10,7 @@ from safetensors.torch import save_file
 
 from vlcli.errors import ComponentError
 from vlcli.export import Exported, Exporter, Trained
+from vlcli.files import written
 from vlcli.progress import Progress
 from vlcli_vlmo.model import VLMo
 from vlcli_vlmo.weights import to_released
@@ -40,12 +40,9 @@ class Released(Exporter):
         state = {n: v for n, v in trained.learner.state_dict().items() if not n.startswith("teacher.")}
         named = {name: value.detach().cpu().contiguous().clone() for name, value in to_released(state).items()}
         final = folder / f"vlmo.{self.format}"
-        beside = final.with_name(f".{final.name}.part")
-        if self.format == "ckpt":
-            torch.save({"state_dict": named}, beside)
-        else:
-            save_file(named, beside)
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
-        beside.replace(final)
+        with written(final) as beside:
+            if self.format == "ckpt":
+                torch.save({"state_dict": named}, beside)
+            else:
+                save_file(named, beside)
         return Exported({"weights": final.name}, [f"{final}: {len(named)} tensors by the released names"], {})

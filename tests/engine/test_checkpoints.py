@@ -16,11 +16,11 @@ from tests.engine.test_loop import Told, losses, make, same
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.checkpoint import Checkpoints, read_state
 from vlcli.engine.ema import Ema
-from vlcli.engine.files import follow_mask, sweep
 from vlcli.engine.learner import build_learner
 from vlcli.engine.loop import Score
 from vlcli.engine.weights import first_not_finite, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, RecipeError, VlcliError
+from vlcli.files import follow_mask, sweep
 
 torch.set_num_threads(1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.cli.request import Order, plan_options, requested
 from vlcli.cli.run import run_one
+from vlcli.files import write_bytes
 
 
 @guarded
@@ -162,8 +162,5 @@ def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
         refuse_others({copy: file.read_bytes() for file, copy in targets.items()})
     copies = []
     for file, copy in targets.items():
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        beside = copy.with_name(f".{copy.name}.part")
-        shutil.copyfile(file, beside)
-        copies.append(beside.replace(copy))
+        copies.append(write_bytes(copy, file.read_bytes()))
     return copies

@@ -10,6 +10,7 @@ import typer
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.errors import ComponentError
+from vlcli.files import write_text
 
 
 @guarded
@@ -205,10 +206,7 @@ def cp(
     target = target / source.file.name if target.is_dir() else target
     if target.exists() and not force:
         raise UsageError("There is a file already.", where=str(target), hint="choose another name, or --force")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.name}.part")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(target)
+    write_text(target, text)
     console.out_json({"path": str(target)}) if json_ else console.out(str(target))
 
 

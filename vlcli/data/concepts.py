@@ -7,7 +7,6 @@ line a word, ``man, NN, 51456``.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ from vlcli.data.files import parse_json, read_text, value
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, UsageError
+from vlcli.files import write_text
 from vlcli.images.boxes import BoxList
 
 CONTENT = ("NN", "VB", "JJ")
@@ -139,14 +139,7 @@ def write_vocabulary(path: Path, words: Sequence[Word]) -> Path:
         text = json.dumps({"words": [asdict(word) for word in words]}, ensure_ascii=False, indent=1) + "\n"
     else:
         text = "".join(f"{word.word}, {word.pos}, {word.count}\n" for word in words)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.part")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    return path
+    return write_text(path, text)
 
 
 def captions_by_image(readers: Iterable[Reader]) -> dict[tuple[str, str], list[str]]:

@@ -15,6 +15,7 @@ from vlcli.data.files import parse_json
 from vlcli.data.preparation import PREPARATIONS, preparation
 from vlcli.data.sample import TextSample
 from vlcli.errors import DataError
+from vlcli.files import write_text
 
 # The library warns at every fork once it has used threads; texts here are encoded one by one, so none are used.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -114,9 +115,9 @@ class Tokenizer:
             "model_max_length": 512,
             **{f"{name}_token": self.engine.id_to_token(number) for name, number in self.ids.items()},
         }
-        _write(folder / "vocab.txt", "\n".join(words) + "\n")
-        _write(folder / "tokenizer_config.json", json.dumps(config, indent=1) + "\n")
-        _write(folder / "tokenizer.json", self.engine.to_str(pretty=False))
+        write_text(folder / "vocab.txt", "\n".join(words) + "\n")
+        write_text(folder / "tokenizer_config.json", json.dumps(config, indent=1) + "\n")
+        write_text(folder / "tokenizer.json", self.engine.to_str(pretty=False))
 
     def facts(self) -> dict[str, int]:
         """The fields of ``vlcli.nn.model.Facts`` that it decides."""
@@ -247,15 +248,6 @@ def _read_engine(file: Path) -> tokenizers.Tokenizer:
         raise
     except Exception as error:  # the library raises bare Exception
         raise DataError("The tokenizer file is damaged.", where=str(file), got=str(error)) from None
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f"{path.name}.part")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
 
 
 def _download(name: str) -> Path:

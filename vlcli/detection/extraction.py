@@ -7,7 +7,6 @@ batches are dealt out by their place in the whole list, so that their number cha
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -24,6 +23,7 @@ from vlcli.errors import DataError, VlcliError
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
 from vlcli.features.writer import FeatureWriter
+from vlcli.files import write_text
 from vlcli.images.boxes import BoxList, boxes_for
 from vlcli.images.files import BadImageError, open_image, read_size
 from vlcli.images.labels import Labels
@@ -397,14 +397,7 @@ def _write_errors(path: Path, errors: list[Failure]) -> None:
     if not errors:
         path.unlink(missing_ok=True)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".tmp")
-    with draft.open("w", encoding="utf-8") as file:
-        for error in errors:
-            file.write(json.dumps(asdict(error), ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    write_text(path, "".join(json.dumps(asdict(error), ensure_ascii=False) + "\n" for error in errors))
 
 
 def _totals(report: ExtractionReport, images: Sequence[tuple[str, Path]], name: str, started: float) -> None:

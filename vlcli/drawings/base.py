@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -15,8 +14,8 @@ from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import TaskRunner
-from vlcli.engine.files import writing
 from vlcli.features import FeatureStore
+from vlcli.files import write_bytes, write_text
 from vlcli.progress import Progress
 from vlcli.recipe.ledger import Record
 from vlcli.tasks.base import Task
@@ -128,20 +127,9 @@ def save_picture(picture: Any, path: Path) -> Path:
         picture.save(buffer, format="png")
     else:
         picture.savefig(buffer, format="png", dpi=DOTS, metadata={"Software": None})
-    return _write(buffer.getvalue(), path)
+    return write_bytes(path, buffer.getvalue())
 
 
 def save_numbers(value: Any, path: Path) -> Path:
     """Write the numbers behind a picture as JSON beside it."""
-    return _write(json.dumps(value, indent=1).encode(), path)
-
-
-def _write(content: bytes, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.part")
-    with writing(path), beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    return path
+    return write_text(path, json.dumps(value, indent=1))

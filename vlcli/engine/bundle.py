@@ -20,10 +20,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from vlcli.engine.checkpoint import Checkpoints, read_state
-from vlcli.engine.files import checksum, new_folder, write_json
 from vlcli.engine.learner import Learner, build_learner
 from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, VlcliError, shown
+from vlcli.files import facts_of, new_folder, write_json
 from vlcli.nn.model import Facts, Model
 from vlcli.registry import Spec
 from vlcli.registry.renames import present
@@ -112,8 +112,7 @@ def save_bundle(
             tokenizer.save(beside / "vocab")
         if report is not None:
             write_json(beside / "load_report.json", report.as_dict())
-        write_json(beside / CONFIG, config)
-        record_weights(beside)
+        write_json(beside / CONFIG, {**config, "files": {WEIGHTS: facts_of(beside / WEIGHTS)}})
 
 
 def find_bundle(path: str | Path) -> Path | None:
@@ -237,7 +236,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 def record_weights(folder: Path) -> None:
     """Write size and checksum of a bundle's weights into its config, for :func:`verified`."""
-    write_json(folder / CONFIG, {**_config(folder), "files": {WEIGHTS: _facts_of(folder / WEIGHTS)}})
+    write_json(folder / CONFIG, {**_config(folder), "files": {WEIGHTS: facts_of(folder / WEIGHTS)}})
 
 
 def verified(path: Path) -> Path:
@@ -252,7 +251,7 @@ def verified(path: Path) -> Path:
     if files is not None and not (isinstance(files, dict) and all(isinstance(one, dict) for one in files.values())):
         raise _damaged(path.parent, f"files: {shown(files)}")
     recorded = (files or {}).get(path.name)
-    found = None if recorded is None else _facts_of(path)
+    found = None if recorded is None else facts_of(path)
     if found != recorded:
         raise DataError(
             "These weights cannot be read: they are not those that were written.",
@@ -262,10 +261,6 @@ def verified(path: Path) -> Path:
             hint=f"{_remedy(path.parent)}; weights that were changed on purpose: remove `files` from {CONFIG}",
         )
     return path
-
-
-def _facts_of(path: Path) -> dict[str, int]:
-    return {"bytes": path.stat().st_size, "crc32": checksum(path)}
 
 
 def _in_words(facts: Mapping[str, Any] | None) -> str:

@@ -27,10 +27,10 @@ import torch
 from torch import Tensor
 
 from vlcli.engine.ema import Ema
-from vlcli.engine.files import checksum, new_folder, sweep, write_json
 from vlcli.engine.learner import Learner
 from vlcli.engine.weights import load_exactly, read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, VlcliError
+from vlcli.files import facts_of, is_whole, new_folder, sweep, write_json
 from vlcli.progress import Progress
 
 FORMAT = 1
@@ -264,7 +264,7 @@ def read_state(path: Path, needed: frozenset[str] = frozenset({WEIGHTS})) -> Pos
             hint = "upgrade: pip install -U vlcli"
             raise VlcliError("A newer vlcli wrote this checkpoint.", where=str(path), hint=hint)
         lacking = [name for name in sorted(needed) if name not in state["files"]]
-        wrong = lacking + [name for name, facts in state["files"].items() if not _is_whole(path / name, facts)]
+        wrong = lacking + [name for name, facts in state["files"].items() if not is_whole(path / name, facts)]
         at = _position(state, _step_of(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError("A checkpoint cannot be read.", where=str(path), got=f"{STATE}: {error}") from error
@@ -296,12 +296,8 @@ def _sum_of(position: Any) -> int:
     return zlib.crc32(json.dumps(position, sort_keys=True).encode())
 
 
-def _is_whole(path: Path, facts: dict[str, int]) -> bool:
-    return path.is_file() and path.stat().st_size == facts["bytes"] and checksum(path) == facts["crc32"]
-
-
 def _save_state(folder: Path, at: Position) -> None:
-    files = {p.name: {"bytes": p.stat().st_size, "crc32": checksum(p)} for p in sorted(folder.iterdir())}
+    files = {path.name: facts_of(path) for path in sorted(folder.iterdir())}
     position = json.loads(json.dumps(vars(at)))  # as it will be read: tuples are lists
     state = {"format": FORMAT, "position": position, "crc32": _sum_of(position), "files": files}
     write_json(folder / STATE, state)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.errors import ComponentError
+from vlcli.files import write_text
 
 
 class Tracker:
@@ -60,7 +61,7 @@ class JsonLines(Tracker):
     def resume(self, step: int) -> None:
         """Keep the lines up to ``step``; a line cut short by a kill goes too."""
         kept = [line for line in self._lines() if line["step"] <= step] if step else []
-        self.path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Append a line."""

@@ -13,9 +13,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vlcli.engine.files import usual_mode
 from vlcli.engine.learner import Learner
 from vlcli.errors import DataError, VlcliError, shown
+from vlcli.files import usual_mode
 from vlcli.nn.attention import Attention
 from vlcli.recipe.patterns import Searcher
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import warnings
@@ -18,6 +17,7 @@ from torch import Tensor
 from vlcli.errors import VlcliError
 from vlcli.export.base import Exported, Exporter, Trained
 from vlcli.export.graph import INPUTS, Form, Graph
+from vlcli.files import write_json, written
 from vlcli.progress import Progress
 
 FILE = "model.onnx"
@@ -51,19 +51,14 @@ class Onnx(Exporter):
             VlcliError: the graph gives other numbers than the model.
         """
         graph = Graph(trained, self.objective).cpu().eval()
-        beside = folder / f".{FILE}.part"
-        with progress.task("onnx", 2, "step") as bar:
+        with written(folder / FILE) as beside, progress.task("onnx", 2, "step") as bar:
             write(graph, beside, self.opset)
             bar.advance()
             difference = compare(graph, beside)
             bar.advance()
-        if difference > self.tolerance:
-            beside.unlink()
-            got = f"a logit differs by {difference:.3g}"
-            raise VlcliError(
-                "The graph does not give the model's numbers.", got=got, expected=f"{self.tolerance:g} at most"
-            )
-        beside.replace(folder / FILE)
+            if difference > self.tolerance:
+                what, got = "The graph does not give the model's numbers.", f"a logit differs by {difference:.3g}"
+                raise VlcliError(what, got=got, expected=f"{self.tolerance:g} at most")
         files = {"onnx": FILE, "signature": describe(graph, trained, folder)}
         vocabulary = trained.folder / "vocab"
         if vocabulary.is_dir():
@@ -134,7 +129,7 @@ def describe(graph: Graph, trained: Trained, folder: Path) -> str:
         "answers": list(facts.answers),
         "model": str(getattr(trained.model, "spec_in_recipe", "")),
     }
-    (folder / SIGNATURE).write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / SIGNATURE, text)
     return SIGNATURE
 
 

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vlcli.export.base import Exported, Exporter, Trained
+from vlcli.files import new_folder, write_json
 from vlcli.progress import Progress
 
 FOLDER = "model"
@@ -34,15 +35,12 @@ class Safetensors(Exporter):
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         """Write ``model/`` whole: beside, then renamed."""
-        final, beside = folder / FOLDER, folder / f".{FOLDER}.part"
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
+        final = folder / FOLDER
         original = load_file(trained.folder / WEIGHTS)
         chosen = {name: self._cast(value) for name, value in original.items() if self._keeps(name)}
-        save_file(chosen, beside / WEIGHTS, {"format": "pt"})
-        self._copy_rest(trained.folder, beside)
-        shutil.rmtree(final, ignore_errors=True)
-        beside.replace(final)
+        with new_folder(final) as beside:
+            save_file(chosen, beside / WEIGHTS, {"format": "pt"})
+            self._copy_rest(trained.folder, beside)
         size = (final / WEIGHTS).stat().st_size / 2**20
         lost = _difference(original, load_file(final / WEIGHTS))
         notes = [f"{final}: {len(chosen)} tensors, {size:.1f} MB; largest change of a weight {lost:.2g}"]
@@ -59,7 +57,7 @@ class Safetensors(Exporter):
         config.pop("files", None)  # size and checksum of the weights it was made from
         if not self.objectives:
             config |= {"objectives": [], "task": None}
-        (folder / "config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(folder / "config.json", config)
         if (source / "vocab").is_dir():
             shutil.copytree(source / "vocab", folder / "vocab")
 

@@ -13,7 +13,6 @@ go on with another number of processes.
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,6 +33,7 @@ from vlcli.features.schema import (
     normalise,
     same_extraction,
 )
+from vlcli.files import put
 
 FIRST_RECORDS, FIRST_SECONDS = 16, 5.0
 """The first segment is written this early: whoever stops a run soon after its start loses little."""
@@ -50,21 +50,11 @@ def written_whole(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield draft
-        _sync(draft)
-        os.replace(draft, path)  # noqa: PTH105
-        _sync(path.parent)
+        put(draft, path)
     except (OSError, RuntimeError) as error:  # HDF5 reports a failed close as the latter
         raise _disk_error(error, path) from None
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _disk_error(error: OSError | RuntimeError, path: Path) -> VlcliError:
@@ -283,8 +273,7 @@ class FeatureWriter:
                     dtype=self.dtype,
                     tick=tick,
                 )
-            os.replace(draft, self.path)  # noqa: PTH105
-            _sync(self.path.parent)
+            put(draft, self.path)
         self._segments, self._kept = [], SetFile(self.path, self.set)
         shutil.rmtree(self.part, ignore_errors=True)
         return self.path

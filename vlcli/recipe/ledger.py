@@ -21,6 +21,7 @@ from typing import Any, TextIO
 
 from vlcli import stopping
 from vlcli.errors import VlcliError
+from vlcli.files import write_text
 from vlcli.recipe.components import translated
 from vlcli.registry.renames import present
 
@@ -147,14 +148,9 @@ def heal(folder: Path) -> str:
 
 def write(folder: Path, record: Record) -> None:
     """Write ``stage.json`` so that it is either the old one or the new one, whole; its copy first."""
-    folder.mkdir(parents=True, exist_ok=True)
     for name in (COPY, FILE):
-        beside = folder / f".{name.lstrip('.')}.{os.getpid()}"
-        with stopping.held(), beside.open("w", encoding="utf-8") as file:
-            json.dump(asdict(record), file, indent=1, default=str)
-            file.flush()
-            os.fsync(file.fileno())
-            beside.replace(folder / name)
+        with stopping.held():
+            write_text(folder / name, json.dumps(asdict(record), indent=1, default=str))
 
 
 def artifact(folder: Path, record: Record) -> Path:

@@ -14,9 +14,9 @@ from vlcli.errors import VlcliError
 from vlcli.recipe import ledger, yaml
 from vlcli.recipe.ledger import Record
 
-HALF = re.compile(r"^\.(.+\.(tmp|old)-\d+|.+\.\d+\.partial|.+\.part|(stage\.json|stage\.json\.copy)\.\d+)$")
+HALF = re.compile(r"^\.(.+\.(tmp|old)-\d+(-\d+)?|.+\.\d+\.partial|.+\.part|(stage\.json|stage\.json\.copy)\.\d+)$")
 """Names under which files and folders of a stage are written before they are renamed."""
-RECIPE = re.compile(r"^\.recipe\.yaml\.(\d+)-\d+$")
+RECIPE = re.compile(r"^\.recipe\.yaml\.(?:tmp-)?(\d+)-\d+$")
 ASIDE = re.compile(r"^(.+)\.old-\d+$")
 UNSOUND = re.compile(r"^(damaged|left)-(step|best)-\d+(-\d+)?$")
 _FRESH = 60.0

@@ -8,12 +8,12 @@ folder.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
 from vlcli.errors import ComponentError, DataError, UsageError
+from vlcli.files import write_text
 from vlcli.registry import is_loaded
 
 SCHEMA_VERSION = 1
@@ -116,10 +116,7 @@ def refusal(files: Iterable[tuple[Path, str]]) -> ComponentError:
 def _write(places: list[Path]) -> None:
     file = list_file()
     text = json.dumps({"schema_version": SCHEMA_VERSION, "trusted": [str(place) for place in places]}, indent=2)
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text + "\n", encoding="utf-8")
-        beside.replace(file)
+        write_text(file, text + "\n")
     except OSError as error:
         raise DataError("The list of trusted folders cannot be written.", where=str(file), got=str(error)) from error

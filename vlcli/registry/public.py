@@ -27,6 +27,7 @@ PUBLIC = (
     "vlcli.errors",
     "vlcli.export",
     "vlcli.features",
+    "vlcli.files",
     "vlcli.images",
     "vlcli.metrics",
     "vlcli.nn",

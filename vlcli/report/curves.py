@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vlcli.files import written
+
 Series = Mapping[str, Sequence[tuple[float, float]]]
 """By label: (step, value) pairs."""
 
@@ -83,9 +85,8 @@ def draw_curves(
         axes.set(ylabel=VALIDATION)
         _lines(axes, below)
     (others or [above])[-1].set(xlabel="step")
-    beside = path.with_name(f".{path.name}.part")
-    figure.savefig(beside, dpi=110, format="png")
-    beside.replace(path)
+    with written(path) as beside:
+        figure.savefig(beside, dpi=110, format="png")
     return path
 
 

@@ -178,7 +178,7 @@ def _write_quietly(folder: Path, record: Record) -> None:
     """On a full disk the failure itself must still be told."""
     try:
         ledger.write(folder, record)
-    except OSError:
+    except (OSError, VlcliError):
         return
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
-
+from vlcli.files import write_text
 from vlcli.progress import Progress, Silent
 from vlcli.recipe import ledger, litter
 from vlcli.recipe import plan as planning
@@ -88,8 +86,4 @@ def _keep_recipe(planner: Planner) -> None:
     """Write the resolved recipe into the run's folder, for people."""
     from vlcli.recipe.dump import to_yaml
 
-    planner.folder.mkdir(parents=True, exist_ok=True)
-    # Stages that run side by side write it at the same time, each beside under a name of its own.
-    beside = planner.folder / f".recipe.yaml.{os.getpid()}-{threading.get_ident()}"
-    beside.write_text(RUN_COPY + to_yaml(planner.resolved.document.value), encoding="utf-8")
-    beside.replace(planner.folder / "recipe.yaml")
+    write_text(planner.folder / "recipe.yaml", RUN_COPY + to_yaml(planner.resolved.document.value))

@@ -10,9 +10,9 @@ from torch import Tensor
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.engine.bundle import CONFIG, WEIGHTS, find_bundle, record_weights
 from vlcli.engine.checkpoint import Checkpoints, read_state
-from vlcli.engine.files import new_folder
 from vlcli.engine.weights import read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, UsageError
+from vlcli.files import new_folder
 from vlcli.recipe.schema import Average
 
 

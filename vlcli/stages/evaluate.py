@@ -22,13 +22,14 @@ from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import Problem, RecipeError, UsageError
+from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
 from vlcli.nn.model import Needs, device_of
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Evaluate, Reading
 from vlcli.registry import as_spec
 from vlcli.tasks.base import Given, Result, Task
-from vlcli.tasks.outputs import write_json, write_json_lines
+from vlcli.tasks.outputs import write_json_lines
 
 PREDICTIONS = "predictions.jsonl"
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}

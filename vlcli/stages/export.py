@@ -5,9 +5,9 @@ from __future__ import annotations
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.engine.bundle import WEIGHTS, find_bundle, load_bundle, record_weights
-from vlcli.engine.files import follow_mask
 from vlcli.errors import UsageError
 from vlcli.export.base import Exporter
+from vlcli.files import follow_mask
 from vlcli.recipe.schema import Export
 
 

@@ -12,10 +12,10 @@ from vlcli.builders.training import Assembly, assemble, check_task
 from vlcli.engine import processes
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.evaluation import Autocast, TaskRunner, mean_losses, score_task
-from vlcli.engine.files import write_json
 from vlcli.engine.loop import Evaluate, Loop, Outcome, Score
 from vlcli.engine.optim import freeze
 from vlcli.engine.trackers import Tracker, read_log
+from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Training

@@ -12,7 +12,7 @@ from vlcli.lazy import lazily
 if TYPE_CHECKING:
     from vlcli.tasks.base import Given, Result, Runner, Task
     from vlcli.tasks.heat import matching_maps
-    from vlcli.tasks.outputs import logits_of, target, write_csv, write_json, write_json_lines, write_whole
+    from vlcli.tasks.outputs import logits_of, target, write_csv, write_json_lines
 
 _HOMES = {
     "Given": "base",
@@ -23,9 +23,7 @@ _HOMES = {
     "matching_maps": "heat",
     "target": "outputs",
     "write_csv": "outputs",
-    "write_json": "outputs",
     "write_json_lines": "outputs",
-    "write_whole": "outputs",
 }
 
 __all__ = [
@@ -37,9 +35,7 @@ __all__ = [
     "matching_maps",
     "target",
     "write_csv",
-    "write_json",
     "write_json_lines",
-    "write_whole",
 ]
 
 __getattr__ = lazily(__name__, _HOMES)

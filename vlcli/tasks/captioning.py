@@ -12,6 +12,7 @@ import torch
 
 from vlcli.data.references import REFERENCES, WithReferences
 from vlcli.errors import ComponentError
+from vlcli.files import write_json, written
 from vlcli.metrics.captions.measure import NAMES, Metric, measure, same_for_all
 from vlcli.nn.generation import Generation
 from vlcli.nn.model import Facts
@@ -19,7 +20,7 @@ from vlcli.nn.step import Step
 from vlcli.registry import DatasetSpec, Spec
 from vlcli.tasks.base import Given, Predict, Result, Runner, Task
 from vlcli.tasks.caption_facts import check_facts
-from vlcli.tasks.outputs import target, write_json
+from vlcli.tasks.outputs import target
 
 SERVER = ("val2014", "test2014")
 """The splits that the COCO caption server wants, each in a file of its own."""
@@ -198,9 +199,7 @@ def _results(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _zipped(path: Path, files: Sequence[Path]) -> Path:
-    beside = path.with_name(f".{path.name}.part")
-    with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+    with written(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:
             archive.write(file, file.name)
-    beside.replace(path)
     return path

@@ -14,13 +14,14 @@ from torch import Tensor
 from vlcli.data.concepts import ByImage, build_vocabulary, captions_by_image, read_vocabulary, tokens
 from vlcli.data.files import inside
 from vlcli.data.images import load_image
+from vlcli.files import write_json
 from vlcli.metrics.concepts import Count, average_precision, per_image, pooled
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts
 from vlcli.registry import Spec
 from vlcli.report.sheet import Cell, contact_sheet
 from vlcli.tasks.base import Result, Runner, Task
-from vlcli.tasks.outputs import logits_of, target, write_json
+from vlcli.tasks.outputs import logits_of, target
 
 RIGHT, WRONG = "#1a7f37", "#8a8a8a"
 

@@ -11,13 +11,14 @@ from torch import Tensor
 from vlcli.data.images import load_image
 from vlcli.data.reader import Truth
 from vlcli.errors import DataError
+from vlcli.files import write_json
 from vlcli.metrics.detection import INSTALL, average_precision
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import Facts
 from vlcli.registry import Spec
 from vlcli.report.drawing import draw_boxes
 from vlcli.tasks.base import Result, Runner, Task
-from vlcli.tasks.outputs import logits_of, write_json
+from vlcli.tasks.outputs import logits_of
 
 SUBMISSION, SHEET = "detections.json", "detections.png"
 SIDE = 300

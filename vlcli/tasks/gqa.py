@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from vlcli.data.answers import best_answer
+from vlcli.files import write_json
 from vlcli.metrics import gqa
 from vlcli.metrics.vqa import same
 from vlcli.nn.batch import Batch
@@ -15,7 +16,6 @@ from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
 from vlcli.tasks.answering import Answering, Loss
 from vlcli.tasks.base import Result, Runner
-from vlcli.tasks.outputs import write_json
 
 
 class GQA(Answering):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from vlcli.errors import ComponentError
+from vlcli.files import write_text
 from vlcli.nn.batch import Batch
 
 
@@ -53,29 +53,13 @@ def target(batch: Batch, name: str) -> list[Any]:
     return values.tolist() if isinstance(values, Tensor) else list(values)
 
 
-def write_whole(path: Path, text: str) -> Path:
-    """Write beside, then rename, so that a half-written file never carries the name."""
-    beside = path.with_name(f".{path.name}.part")
-    with beside.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    return path
-
-
-def write_json(path: Path, value: Any) -> Path:
-    """One JSON document."""
-    return write_whole(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
-
-
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """One JSON object a line."""
-    return write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> Path:
     """Comma-separated rows without a header."""
     page = io.StringIO()
     csv.writer(page, lineterminator="\n").writerows(rows)
-    return write_whole(path, page.getvalue())
+    return write_text(path, page.getvalue())

@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 from vlcli.data.readers.vist import ALBUM, NAMED, PHOTOS
 from vlcli.data.references import REFERENCES, OfAlbum
+from vlcli.files import write_json
 from vlcli.metrics.captions.measure import NAMES, Metric
 from vlcli.metrics.captions.tokens import tokenize
 from vlcli.nn.step import Step
 from vlcli.registry import Spec
 from vlcli.tasks.base import Predict
 from vlcli.tasks.captioning import Captioning
-from vlcli.tasks.outputs import target, write_json
+from vlcli.tasks.outputs import target
 
 _END = re.compile(r"(?<=[.!?])\s+")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.data.answers import best_answer
+from vlcli.files import write_json
 from vlcli.metrics import vqa
 from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import by_kind
@@ -15,7 +16,7 @@ from vlcli.nn.batch import Batch
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
 from vlcli.tasks.answering import Answering, Loss, mean
-from vlcli.tasks.outputs import target, write_json
+from vlcli.tasks.outputs import target
 
 _TYPES = ("answer_type", "question_type")
 

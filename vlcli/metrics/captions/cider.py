@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlcli.errors import DataError
+from vlcli.files import write_text
 from vlcli.metrics.captions.tokens import Grams, Words, grams
 
 LONGEST = 4
@@ -42,9 +43,7 @@ class DocumentFrequency:
     def save(self, path: Path) -> None:
         """As JSON: runs joined by spaces."""
         content = {"images": self.images, "counts": {" ".join(run): count for run, count in self.counts.items()}}
-        beside = path.with_name(f".{path.name}.part")
-        beside.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-        beside.replace(path)
+        write_text(path, json.dumps(content, ensure_ascii=False))
 
     @classmethod
     def load(cls, path: Path) -> DocumentFrequency:

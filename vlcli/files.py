@@ -1,4 +1,9 @@
-"""Writing so that nothing is ever half written: beside, fsync, rename; a full disk is one message."""
+"""Writing so that nothing is ever half written: beside, fsync, rename; a full disk is one message.
+
+Whatever vlcli leaves on a disk is written here, feature stores too (``vlcli.features.writer`` adds its own message). A
+file or folder is written under ``.NAME.tmp-PROCESS-THREAD`` beside its place, so that whoever writes the same one at
+the same time has another name, and what a killed process leaves is known by its name (``vlcli.recipe.litter``).
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,17 @@ import json
 import os
 import shutil
 import stat
+import threading
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from vlcli import stopping
 from vlcli.errors import VlcliError
+
+__all__ = ["new_folder", "write_bytes", "write_json", "write_text", "written"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -30,7 +36,7 @@ def writing(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, SafetensorError) as error:
+    except Exception as error:  # safetensors has an error of its own
         if not _is_full(error):
             raise
         folder = path if path.is_dir() else path.parent
@@ -57,7 +63,7 @@ def new_folder(final: Path) -> Iterator[Path]:
         A sibling of ``final`` to fill.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    beside = final.with_name(f".{final.name}.tmp-{os.getpid()}")
+    beside = _beside(final)
     shutil.rmtree(beside, ignore_errors=True)
     try:
         with writing(final.parent):
@@ -68,6 +74,50 @@ def new_folder(final: Path) -> Iterator[Path]:
         shutil.rmtree(beside, ignore_errors=True)
         raise
     _swap(beside, final)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """A file that appears under its name complete or not at all; an older one there is replaced.
+
+    Yields:
+        A sibling of ``path`` to write.
+
+    Raises:
+        VlcliError: the disk is full.
+    """
+    beside = _beside(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with writing(path):
+            yield beside
+            put(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def put(beside: Path, path: Path) -> None:
+    """Give a file that has been written its name: once its content is on the disk, in one go."""
+    sync_file(beside)
+    with stopping.held():
+        beside.replace(path)
+        sync_file(path.parent)
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """``content`` at ``path``, replaced in one go."""
+    with written(path) as beside:
+        beside.write_bytes(content)
+    return path
+
+
+def write_text(path: Path, text: str) -> Path:
+    """``text`` as UTF-8 at ``path``, line ends as they are, replaced in one go."""
+    return write_bytes(path, text.encode())
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp-{os.getpid()}-{threading.get_ident()}")
 
 
 def _swap(beside: Path, final: Path) -> None:
@@ -102,16 +152,9 @@ def sync_file(path: Path) -> None:
         os.close(handle)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any) -> Path:
     """``value`` as JSON at ``path``, replaced in one go."""
-    beside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        with writing(path):
-            beside.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            sync_file(beside)
-            beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    return write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def checksum(path: Path) -> int:
@@ -121,6 +164,16 @@ def checksum(path: Path) -> int:
         while block := file.read(1 << 22):
             value = zlib.crc32(block, value)
     return value
+
+
+def facts_of(path: Path) -> dict[str, int]:
+    """Size and checksum of a file, as they are kept of it beside it."""
+    return {"bytes": path.stat().st_size, "crc32": checksum(path)}
+
+
+def is_whole(path: Path, facts: Mapping[str, int]) -> bool:
+    """Whether a file is there and the one that ``facts`` were taken of."""
+    return path.is_file() and path.stat().st_size == facts["bytes"] and checksum(path) == facts["crc32"]
 
 
 def sweep(folder: Path) -> None:
