@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -61,33 +61,16 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Overrides: key=value, ~key, key=@file.yaml.", show_default=False),
 ]
-RecipesAndWords = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="RECIPE... [KEY=VALUE]...",
-        help="Recipe names or paths, then overrides.",
-        autocompletion=complete_recipes,
-        show_default=False,
-    ),
-]
-RecipesToLookAt = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="RECIPE... [KEY=VALUE]...",
-        help="Recipe names or paths, then overrides.",
-        autocompletion=complete_recipes,
-        show_default=False,
-    ),
-]
-RecipeAndWords = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="RECIPE [KEY=VALUE]...",
-        help="A recipe's name or path, then overrides.",
-        autocompletion=complete_recipes,
-        show_default=False,
-    ),
-]
+
+
+def _recipes(metavar: str, about: str) -> Any:
+    return typer.Argument(metavar=metavar, help=about, autocompletion=complete_recipes, show_default=False)
+
+
+_MANY = _recipes("RECIPE... [KEY=VALUE]...", "Recipe names or paths, then overrides.")
+RecipesAndWords = Annotated[list[str] | None, _MANY]
+RecipesToLookAt = Annotated[list[str], _MANY]
+RecipeAndWords = Annotated[list[str], _recipes("RECIPE [KEY=VALUE]...", "A recipe's name or path, then overrides.")]
 Recipe = Annotated[
     str, typer.Option("--recipe", help="The recipe: a registered name or a path.", autocompletion=complete_recipes)
 ]

@@ -179,34 +179,20 @@ class Step:
         return States(torch.cat([part.hidden for part in parts], 1), whole, extra=parts[0].extra)
 
     def _texts(self, view: str) -> Text:
-        """The texts of a view.
-
-        Raises:
-            DataError: there are none.
-        """
-        text = self.view(view).text
-        if text is None:
-            raise DataError(
-                "The model reads texts, and these examples have none.",
-                where=type(self.model).__name__,
-                hint="name the column of the sentences (vlcli data stats RECIPE shows the first examples)",
-            )
-        return text
+        """The texts of a view; a DataError where there are none."""
+        hint = "name the column of the sentences (vlcli data stats RECIPE shows the first examples)"
+        return self._there(self.view(view).text, "reads texts", hint)
 
     def _images(self, view: str) -> Images:
-        """The pictures of a view.
+        """The pictures of a view; a DataError where there are none."""
+        hint = "use data with pictures, or an objective on words alone"
+        return self._there(self.view(view).images, "looks at pictures", hint)
 
-        Raises:
-            DataError: there are none.
-        """
-        images = self.view(view).images
-        if images is None:
-            raise DataError(
-                "The model looks at pictures, and these examples have none.",
-                where=type(self.model).__name__,
-                hint="use data with pictures, or an objective on words alone",
-            )
-        return images
+    def _there(self, found: T | None, reads: str, hint: str) -> T:
+        if found is None:
+            what = f"The model {reads}, and these examples have none."
+            raise DataError(what, where=type(self.model).__name__, hint=hint)
+        return found
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         if key not in self._done:

@@ -74,16 +74,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         raise DataError("the weights do not exist", where=str(path), hint="check the path given as weights")
     try:
         content: Any = load_file(path) if path.suffix == ".safetensors" else _load_checkpoint(path)
-    except (
-        SafetensorError,
-        pickle.UnpicklingError,
-        RuntimeError,
-        OSError,
-        EOFError,
-        ValueError,
-        LookupError,
-        RecursionError,
-    ) as error:
+    except _UNREADABLE as error:
         raise DataError(
             "the weights cannot be read",
             where=str(path),

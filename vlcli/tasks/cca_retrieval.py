@@ -14,7 +14,7 @@ from vlcli.metrics.ranking import Standing
 from vlcli.registry import Spec
 from vlcli.tasks.base import Given, Result
 from vlcli.tasks.correlation_fit import Choice, Fitted, fit
-from vlcli.tasks.pairs import blocks_of, refuse_known, sentences_by_picture
+from vlcli.tasks.pairs import blocks_of, refuse_known, sentences_by_picture, trains_no_model
 from vlcli.tasks.places import Ranking, Vectors, Way, groups_of
 from vlcli.tasks.retrieval import Retrieval
 
@@ -68,12 +68,7 @@ class CCARetrieval(Retrieval):
         Raises:
             ComponentError: always, with the stage it belongs to.
         """
-        raise ComponentError(
-            "This task trains no model.",
-            where="task cca-retrieval",
-            expected="an evaluate stage with `fit: DATA`",
-            hint="for a model, name the task retrieval",
-        )
+        raise trains_no_model("cca-retrieval", "retrieval")
 
     def solve(self, given: Given) -> Result:
         """Choose, fit and rank.

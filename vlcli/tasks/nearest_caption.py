@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlcli.data.references import REFERENCES
-from vlcli.errors import ComponentError
 from vlcli.features import FeatureStore
 from vlcli.metrics.captions.measure import NAMES, Metric
 from vlcli.registry import DatasetSpec, Spec
 from vlcli.tasks.base import Given, Result
 from vlcli.tasks.captioning import Captioning, coco_number
 from vlcli.tasks.correlation import unit
-from vlcli.tasks.pairs import blocks_of, mean_features, refuse_known, sentences_by_picture
+from vlcli.tasks.pairs import blocks_of, mean_features, refuse_known, sentences_by_picture, trains_no_model
 
 
 class NearestCaption(Captioning):
@@ -52,12 +51,7 @@ class NearestCaption(Captioning):
         Raises:
             ComponentError: always, with the stage it belongs to.
         """
-        raise ComponentError(
-            "This task trains no model.",
-            where="task nearest-caption",
-            expected="an evaluate stage with `fit: DATA`",
-            hint="for a model, name the task captioning",
-        )
+        raise trains_no_model("nearest-caption", "captioning")
 
     def solve(self, given: Given) -> Result:
         """Find the nearest picture of each, take its first caption and score it.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlcli.data.sample import Example
-from vlcli.errors import DataError
+from vlcli.errors import ComponentError, DataError
 from vlcli.features import FeatureStore
 from vlcli.tasks.correlation import unit
 
@@ -71,3 +71,18 @@ def blocks_of(store: FeatureStore, names: Sequence[str]) -> Iterator[tuple[Seque
         real = batch["mask"].astype(np.float64)
         total = np.einsum("brd,br->bd", batch["features"].astype(np.float64), real)
         yield some, unit(total / np.maximum(real.sum(1, keepdims=True), 1))
+
+
+def trains_no_model(task: str, instead: str) -> ComponentError:
+    """What a task that is fitted without a model says when it is asked for objectives.
+
+    Args:
+        task: its name.
+        instead: the task that trains a model for the same.
+    """
+    return ComponentError(
+        "This task trains no model.",
+        where=f"task {task}",
+        expected="an evaluate stage with `fit: DATA`",
+        hint=f"for a model, name the task {instead}",
+    )

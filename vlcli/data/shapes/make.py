@@ -19,6 +19,7 @@ from vlcli.data.shapes.store import write_json
 from vlcli.data.shapes.vist import write_vist
 from vlcli.data.shapes.vqa import write_gqa, write_vqa
 from vlcli.errors import DataError, VlcliError
+from vlcli.files import sync_file
 from vlcli.progress import Progress
 
 MARK = "shapes.json"
@@ -138,8 +139,7 @@ def _write(root: Path, config: ShapesConfig, progress: Progress, workers: int) -
         if part in OWN:
             counts |= OWN[part](root, config, progress, workers)
     write_json(root / MARK, {"version": VERSION, "config": config.as_dict(), "counts": counts})
-    with (root / MARK).open("rb") as mark:
-        os.fsync(mark.fileno())
+    sync_file(root / MARK)
     return counts
 
 
