@@ -10,7 +10,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from vlcli.errors import ComponentError
+from vlcli.recipe.fields import (
+    Beta,
+    DataField,
+    Names,
+    Place,
+    Places,
+    SpecField,
+    all_specs,
+    as_list,
+    model_changes,
+    one_spec,
+    spec_or_none,
+)
 from vlcli.registry.bounds import (
     BatchSize,
     Between,
@@ -24,53 +36,12 @@ from vlcli.registry.bounds import (
     Threads,
     Weight,
 )
-from vlcli.registry.schema import Kind, as_spec
 
 
 class Section(BaseModel):
     """A part of a recipe: unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=(), frozen=True)
-
-
-def _listed(value: Any) -> Any:
-    return value if isinstance(value, list) or value is None else [value]
-
-
-def _place(value: Any) -> Any:
-    """A text that names a stage or a file; a ValueError that says so where it is none (a mapping, a number)."""
-    if not isinstance(value, str):
-        raise ValueError("the name of an earlier stage, of a file or of a folder, or a list of them")
-    return value
-
-
-def _spec(value: Any) -> Any:
-    """A component's spec; a ValueError where it is none, so that pydantic reports it with every other fault."""
-    try:
-        return as_spec(value)
-    except ComponentError as error:
-        raise ValueError(error.expected) from error
-
-
-def _spec_or_none(value: Any) -> Any:
-    return None if value is None else _spec(value)
-
-
-def _changes(value: Any) -> Any:
-    """A stage's model: a name, a whole component, or only what it changes of the recipe's."""
-    return {"name": value} if isinstance(value, str) else value
-
-
-def _specs(value: Any) -> Any:
-    return [_spec(item) for item in _listed(value)] if value is not None else None
-
-
-SpecField = Annotated[dict[str, Any], BeforeValidator(_spec)]
-DataField = Annotated[list[dict[str, Any]], BeforeValidator(_specs), Kind("datasets")]
-Place = Annotated[str, BeforeValidator(_place)]
-Places = Annotated[list[Place], BeforeValidator(_listed)]
-Names = Annotated[list[str], BeforeValidator(_listed)]
-Beta = Annotated[float, Between(0, 1, below=True)]
 
 
 class TrainVocabulary(Section):
@@ -234,7 +205,7 @@ class Stage(Section):
 
     kind: str
     about: str = ""
-    source: Annotated[list[Place], BeforeValidator(_listed), Field(alias="from")] = []
+    source: Annotated[list[Place], BeforeValidator(as_list), Field(alias="from")] = []
     root: str | None = None
     seed: Seed | None = None
     if_missing: Literal["error", "skip"] = "error"
@@ -247,7 +218,7 @@ class Make(Stage):
 
     gives_weights: ClassVar[bool] = False
     kind: Literal["make"]
-    world: Annotated[dict[str, Any], BeforeValidator(_spec)] = {"name": "shapes"}
+    world: Annotated[dict[str, Any], BeforeValidator(one_spec)] = {"name": "shapes"}
 
 
 class Extract(Stage):
@@ -286,14 +257,14 @@ class Training(Stage):
     seeded: ClassVar[bool] = True
     continues: ClassVar[bool] = True
 
-    model: Annotated[dict[str, Any] | None, BeforeValidator(_changes)] = None
+    model: Annotated[dict[str, Any] | None, BeforeValidator(model_changes)] = None
     text: TextOptions | None = None
     features: Places = []
     data: DataField = []
-    objectives: Annotated[list[dict[str, Any]] | None, BeforeValidator(_specs)] = None
-    task: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
+    objectives: Annotated[list[dict[str, Any]] | None, BeforeValidator(all_specs)] = None
+    task: Annotated[dict[str, Any] | None, BeforeValidator(spec_or_none)] = None
     validation: DataField = []
-    transform: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
+    transform: Annotated[dict[str, Any] | None, BeforeValidator(spec_or_none)] = None
     repeats: BatchSize = 1
     curriculum: list[CurriculumStep] = []
     epochs: Count | None = None
@@ -314,7 +285,7 @@ class Training(Stage):
     keep: Count = 2
     workers: Processes = 0
     log_every: Count = 10
-    trackers: Annotated[list[dict[str, Any]], BeforeValidator(_specs)] = [{"name": "jsonl"}]
+    trackers: Annotated[list[dict[str, Any]], BeforeValidator(all_specs)] = [{"name": "jsonl"}]
     missing: Literal["error", "drop"] = "error"
     allow_unmatched: list[str] = []
 
@@ -335,7 +306,6 @@ class Average(Stage):
     """Average the last checkpoints of a training stage."""
 
     needs_source: ClassVar[bool] = True
-
     kind: Literal["average"]
     last: Count = 20
 
@@ -345,9 +315,9 @@ class Reading(Stage):
 
     reads_root: ClassVar[bool] = True
 
-    task: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
+    task: Annotated[dict[str, Any] | None, BeforeValidator(spec_or_none)] = None
     data: DataField = []
-    transform: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
+    transform: Annotated[dict[str, Any] | None, BeforeValidator(spec_or_none)] = None
     split: str | None = None
     features: Places = []
     batch_size: BatchSize = 64
@@ -377,7 +347,6 @@ class Export(Stage):
     """Write a trained model in another format."""
 
     needs_source: ClassVar[bool] = True
-
     kind: Literal["export"]
     format: SpecField = {"name": "safetensors"}
 
@@ -395,14 +364,12 @@ STAGES: dict[str, type[Stage]] = {
 
 
 STAGE_KINDS = tuple(STAGES)
-KIND_ALIASES = {"eval": "evaluate"}
-"""Other spellings of a stage's kind."""
 
 
 def kind_of(name: str, stage: Any) -> str:
     """A stage's kind: what it says, else its name where that is a kind; empty where neither."""
     said = stage.get("kind", name) if isinstance(stage, dict) else name
-    kind = KIND_ALIASES.get(str(said), str(said))
+    kind = "evaluate" if said == "eval" else str(said)
     return kind if kind in STAGES or (isinstance(stage, dict) and "kind" in stage) else ""
 
 
@@ -426,7 +393,7 @@ class Recipe(Section):
     plugins: list[str] = []
     root: str = "."
     jobs: Threads = 1
-    model: Annotated[dict[str, Any] | None, BeforeValidator(_spec_or_none)] = None
+    model: Annotated[dict[str, Any] | None, BeforeValidator(spec_or_none)] = None
     text: TextOptions = TextOptions()
     stages: dict[str, Any]
     table: TableOptions | None = None
