@@ -194,8 +194,8 @@ def _half(name: str, index: int, halves: tuple[str, str], second: bool) -> Itera
     full = f"The {name} is at the {real}."
     program = (("select", name), ("choose position", "|".join(halves)))
     types = ("positionChoose", "rel", "choose")
-    text = f"Is the {name} at the {halves[0]} or at the {halves[1]}?"
-    yield Question(text, real, "other", "is the", full, types, program, (index,))
+    text = f"Where is the {name}, at the {halves[0]} or at the {halves[1]}?"
+    yield Question(text, real, "other", "where is the", full, types, program, (index,))
     for half in halves:
         answer = _yes(half == real)
         program, types = (("select", name), ("verify position", half)), ("positionVerify", "rel", "verify")
