@@ -33,6 +33,8 @@ def test_bounds_on_words_regions_and_targets():
     assert allowed(0, {"until_epoch": 1, "words": 5}) == ["a", "c", "d"]
     assert allowed(0, {"until_epoch": 1, "regions": 2}) == ["a"]
     assert allowed(0, {"until_epoch": 1, "targets": {"kind": ["relation"]}}) == ["b"]
+    assert allowed(0, {"until_epoch": 1, "without": ["Above", "dog"]}) == ["a", "d"]
+    assert allowed(0, {"until_epoch": 1, "without": ["five"], "words": 9}) == ["a", "b", "d"]
     assert allowed(1, {"until_epoch": 1, "words": 3}) is None
     steps = ({"until_epoch": 1, "words": 3}, {"until_epoch": 3, "regions": 5, "words": 6})
     easy, more = ["a", "d"], ["a", "c", "d"]
@@ -42,6 +44,8 @@ def test_bounds_on_words_regions_and_targets():
 def test_a_bound_that_no_example_meets():
     with pytest.raises(DataError, match=r"(?s)easy enough.*words: 1.*shortest sentence has 2"):
         allowed(0, {"until_epoch": 1, "words": 1, "targets": {"kind": ["has"]}})
+    with pytest.raises(DataError, match="without: a"):
+        allowed(0, {"until_epoch": 1, "without": ["a"], "words": 3, "targets": {"kind": ["has"]}})
     with pytest.raises(DataError, match="have none"):
         Curriculum([CurriculumStep(until_epoch=1, regions=3)], EXAMPLES, None)
 

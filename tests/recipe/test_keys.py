@@ -6,6 +6,7 @@ import pytest
 
 from vlcli.recipe import keys
 from vlcli.recipe.load import from_mapping
+from vlcli.recipe.schema import Recipe
 
 RECIPE = {
     "root": "/data",
@@ -46,8 +47,14 @@ def test_stages_of_earlier_versions_stay_finished(name: str, monkeypatch: pytest
 
 
 def test_a_curriculum_makes_another_key() -> None:
-    def made(**more: object) -> str:
+    def recipe(**more: object) -> Recipe:
         stage = {"kind": "pretrain", "data": "coco-captions", "objectives": ["mlm"], **more}
-        return keys.stage_key(from_mapping("mine", {"stages": {"a": stage}}).recipe, "a", {}, (), [])
+        return from_mapping("mine", {"stages": {"a": stage}}).recipe
+
+    def made(**more: object) -> str:
+        return keys.stage_key(recipe(**more), "a", {}, (), [])
 
     assert made() == made(curriculum=[]) != made(curriculum=[{"until_epoch": 1, "words": 4}])
+    step = {"until_epoch": 1, "words": 4, "regions": None, "targets": {}}  # as records before `without` have it
+    assert keys.plain(recipe(curriculum=[step]).stages["a"])["curriculum"] == [step]
+    assert keys.plain(recipe(curriculum=[{**step, "without": ["no"]}]).stages["a"])["curriculum"] != [step]

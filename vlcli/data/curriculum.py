@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 
+PUNCTUATION = ".,;:!?()'\""
+
 
 class Step(Protocol):
     """What examples must be like before an epoch (:class:`vlcli.recipe.schema.CurriculumStep`)."""
@@ -33,6 +35,11 @@ class Step(Protocol):
     @property
     def targets(self) -> Mapping[str, Sequence[Any]]:
         """Values that targets must have, by name."""
+        ...
+
+    @property
+    def without(self) -> Sequence[str]:
+        """Words that no sentence has."""
         ...
 
 
@@ -70,10 +77,8 @@ def _allowed(step: Step, examples: Sequence[Example], regions: Callable[[str], i
 
 
 def _easy(step: Step, example: Example, regions: Callable[[str], int] | None, known: dict[str, int]) -> bool:
-    if step.words is not None:
-        texts = [example.text or "", *example.choices]
-        if max(len(text.split()) for text in texts) > step.words:
-            return False
+    if not _plain(step, example):
+        return False
     if any(example.targets.get(name) not in values for name, values in step.targets.items()):
         return False
     if step.regions is not None and regions is not None:
@@ -84,13 +89,24 @@ def _easy(step: Step, example: Example, regions: Callable[[str], int] | None, kn
     return True
 
 
+def _plain(step: Step, example: Example) -> bool:
+    """Whether the sentence is short enough and has none of the words to come."""
+    texts = [text.split() for text in (example.text or "", *example.choices)]
+    if step.words is not None and max(map(len, texts)) > step.words:
+        return False
+    later = {word.lower() for word in step.without}
+    return not later or not any(word.strip(PUNCTUATION).lower() in later for text in texts for word in text)
+
+
 def _nothing(step: Step, examples: Sequence[Example]) -> DataError:
     asked: dict[str, Any] = {"words": step.words, "regions": step.regions, **step.targets}
+    if step.without:
+        asked["without"] = " ".join(step.without)
     shortest = min((len(example.text.split()) for example in examples if example.text), default=0)
     return DataError(
         f"No example is easy enough for the curriculum before epoch {step.until_epoch}.",
         where="curriculum",
         got=", ".join(f"{name}: {value}" for name, value in asked.items() if value is not None and value != {}),
         expected=f"a bound that some examples meet; the shortest sentence has {shortest} words",
-        hint="raise `words` or `regions`, or name other `targets`",
+        hint="raise `words` or `regions`, or name other `targets` or fewer words in `without`",
     )

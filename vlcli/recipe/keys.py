@@ -88,6 +88,8 @@ def _as_it_was(kind: str, dump: dict[str, Any]) -> dict[str, Any]:
         dump["batch_size"] = _FORMER_BATCH
     if dump.get("text"):
         dump["text"] = _text(dump["text"])
+    if dump.get("curriculum"):  # `without` came later
+        dump["curriculum"] = [{k: v for k, v in step.items() if v or k != "without"} for step in dump["curriculum"]]
     return {k: v for k, v in dump.items() if v or k not in _LATER_OF_STAGES}
 
 

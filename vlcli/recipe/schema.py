@@ -165,13 +165,15 @@ class ObjectiveOptions(Section):
 class CurriculumStep(Section):
     """Which examples an epoch before ``until_epoch`` draws from: the easy ones; an epoch keeps its length.
 
-    ``words`` and ``regions`` are the most an example may have; ``targets`` are values that its targets must have.
+    ``words`` and ``regions`` are the most an example may have; ``targets`` are values that its targets must have;
+    ``without`` are words that its sentence must not have.
     """
 
     until_epoch: Count
     words: Count | None = None
     regions: Count | None = None
     targets: dict[str, list[str | int | bool]] = {}
+    without: list[str] = []
 
 
 class ReaderOptions(Section):
