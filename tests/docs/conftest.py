@@ -19,7 +19,7 @@ from vlcli.recipe.load import load
 
 from .pages import vlcli
 
-WORLD = {"images": 60, "captions": 2, "nlvr2_train": 64, "nlvr2_dev": 16, "nlvr2_test": 40}
+WORLD = {"images": 60, "captions": 2, "nlvr2_train": 64, "nlvr2_pool": 150, "nlvr2_dev": 16, "nlvr2_test": 40}
 STEPS, SAVE_EVERY = 24, 3
 WORDS = ("red", "green", "blue")
 
