@@ -50,7 +50,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "uniter": {"name": "uniter", "layers": 3, **STILL},
     "vl-bert": {"name": "vl-bert", "layers": 3, **STILL},
     "dimbert": {"name": "dimbert", "layers": 3, "concepts": 0, **STILL},
-    "vlmo": {"name": "vlmo", "layers": 3, "fused_layers": 2, "positions": "absolute", **GRID},
+    "vlmo": {"name": "vlmo", "layers": 3, "fused_layers": 2, "position_type": "absolute", **GRID},
     "albef": {"name": "albef", "image_layers": 1, "text_layers": 1, "cross_layers": 2, **STILL, **GRID},
 }
 """Three layers deep on the way of a word, each as its plugin makes it but without dropout."""

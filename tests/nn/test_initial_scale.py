@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from vlcli import registry
 from vlcli.nn import Facts, init_scale
@@ -54,3 +56,63 @@ def test_no_other_word_is_taken():
     (problem,) = registry.check("models", {"name": "lxmert", "init_std": "wide"})
     assert "init_std" in problem.key
     assert "auto" in str(problem.expected)
+
+
+BOXES = {
+    "lxmert": "image.positions.0.project",
+    "uniter": "regions.place",
+    "dimbert": "regions.place",
+    "vilbert": "place",
+}
+
+
+@pytest.mark.parametrize(("name", "path"), BOXES.items())
+def test_lengths_of_boxes_survive_the_norm_of_narrow_models(name: str, path: str) -> None:
+    """Two boxes on the diagonal have one direction: only a bias tells them apart behind a norm."""
+    near, far = torch.full((1, 7), 0.1), torch.full((1, 7), 0.7)
+
+    def likeness(**sizes: int) -> float:
+        project = made(name, **sizes).get_submodule(path)
+        assert isinstance(project, nn.Linear)
+        rows = [project(box[:, : project.in_features]) for box in (near, far)]
+        return float(F.cosine_similarity(*(row - row.mean() for row in rows)))
+
+    assert likeness() == pytest.approx(1.0, abs=1e-6)  # as published: no bias
+    assert likeness(hidden=64, heads=4) < 0.5
+
+
+def test_words_are_not_drowned_by_the_whole_picture() -> None:
+    assert not made("vl-bert", hidden=64, heads=4).get_parameter("text_look.weight").any()
+    assert (made("vl-bert").get_parameter("text_look.weight") == 1).all()
+
+
+def test_appearances_keep_the_scale_of_features() -> None:
+    features = torch.randn(500, 12).abs()
+    with torch.no_grad():
+        seen = made("dimbert", hidden=64, heads=4).get_submodule("regions.appearance").eval()(features)
+    assert float(seen.square().mean()) == pytest.approx(float(features.square().mean()), rel=0.7)
+
+
+@pytest.mark.parametrize("name", ["vlmo", "albef"])
+def test_grid_positions_are_as_large_as_normalised_features(name: str) -> None:
+    grid = {"image": "features", "grid": (4, 4)} | ({"position_type": "absolute"} if name == "vlmo" else {})
+    table = made(name, hidden=64, heads=4, **grid).get_parameter("positions.0.table.weight").detach()[1:].view(4, 4, 64)
+    assert float(table.square().mean()) == pytest.approx(1.0, rel=0.05)
+    near, far = (F.cosine_similarity(table[0, 0], table[row, 0], dim=0) for row in (1, 3))
+    assert near > far
+    pixels = made(
+        name, hidden=64, heads=4, image_size=32, patch=8, **({} if name == "albef" else {"position_type": "absolute"})
+    )
+    assert float(pixels.get_parameter("positions.0.table.weight").detach().std()) == pytest.approx(
+        pixels.init_std, rel=0.2
+    )
+
+
+def test_layer_scales_start_at_one_in_narrow_models() -> None:
+    def scales(**options: object) -> set[float]:
+        found = made("vlmo", size="base", layers=3, fused_layers=1, **options).named_parameters()
+        return {round(float(value.detach().mean()), 6) for key, value in found if key.endswith(".scale")}
+
+    assert scales() == {0.1}  # twelve layers were published; fewer of the published width stay as they are
+    assert scales(hidden=64, heads=4) == {1.0}
+    assert scales(hidden=64, heads=4, layer_scale=0.3) == {0.3}
