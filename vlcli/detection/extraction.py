@@ -6,10 +6,9 @@ batches are dealt out by their place in the whole list, so that their number cha
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,82 +17,31 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from vlcli import stopping
+from vlcli.detection.extraction_report import (
+    ExtractionReport,
+    Failure,
+    Share,
+    add_up,
+    check_errors,
+    refusal,
+    write_errors,
+    write_totals,
+)
 from vlcli.detection.extractor import Extractor, Preparation, Prepared
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
 from vlcli.features.writer import FeatureWriter
-from vlcli.files import write_text
 from vlcli.images.boxes import BoxList, boxes_for
 from vlcli.images.files import BadImageError, open_image, read_size
 from vlcli.images.labels import Labels
 from vlcli.progress import Progress, Silent, Task
 
+__all__ = ["WINDOW", "ExtractionReport", "Share", "extract_images"]
+
 WINDOW = 1024
 """Images looked through at a time for equal input sizes. Part of the result's definition: batches are cut from
 the whole list, never from what is left of it, so that a resumed run extracts in the very same batches."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """One process's part of an extraction that several do together, on one machine or on several that share a disk.
-
-    Attributes:
-        rank: number of this process; 0 finishes the store.
-        count: how many there are.
-        wait: returns when all of them have called it.
-        gather: the value that each of them hands in, in order of rank.
-    """
-
-    rank: int = 0
-    count: int = 1
-    wait: Callable[[], None] = lambda: None
-    gather: Callable[[Any], list[Any]] = lambda value: [value]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An image without a record, and why."""
-
-    id: str
-    path: str
-    reason: str
-
-
-@dataclass
-class ExtractionReport:
-    """What an extraction did.
-
-    Attributes:
-        path: the finished store.
-        images: images asked for that the store now holds.
-        regions: their boxes.
-        written: images extracted by this run.
-        resumed: images found done.
-        seconds: wall time of this run.
-        device_seconds: time inside the extractor.
-        errors: images without a record.
-    """
-
-    path: Path
-    images: int = 0
-    regions: int = 0
-    written: int = 0
-    resumed: int = 0
-    seconds: float = 0.0
-    device_seconds: float = 0.0
-    errors: list[Failure] = field(default_factory=list)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The numbers a summary shows."""
-        return {
-            "images": self.images,
-            "regions": self.regions,
-            "written": self.written,
-            "resumed": self.resumed,
-            "errors": len(self.errors),
-        }
 
 
 @dataclass(frozen=True)
@@ -204,15 +152,22 @@ def extract_images(
         batches = run.plan(_jobs(chosen, boxes or {}), writer, batch_size or extractor.batch_size)
         with _flushed(writer):
             run.extract(batches, writer, min(workers, len(chosen) - report.resumed), task)
-    _add_up(report, share.gather((run.written, run.errors, run.seconds)), chosen)
+    add_up(report, share.gather((run.written, run.errors, run.seconds)), chosen)
     if share.rank == 0:
-        _write_errors(out.with_name("errors.jsonl"), report.errors)
-        _check_errors(report, len(chosen))
-        with progress.task("writing the store", len(chosen) - len(report.errors), "image") as task:
-            writer.finish([name for name, _ in chosen], task.advance)
-        _totals(report, chosen, set, started)
+        _finish(report, writer, chosen, progress)
+        write_totals(report, chosen, set, started)
     share.wait()
     return report
+
+
+def _finish(
+    report: ExtractionReport, writer: FeatureWriter, chosen: Sequence[tuple[str, Path]], progress: Progress
+) -> None:
+    """Write ``errors.jsonl`` and the finished store; the first process does this for all of them."""
+    write_errors(report.path.with_name("errors.jsonl"), report.errors)
+    check_errors(report, len(chosen))
+    with progress.task("writing the store", len(chosen) - len(report.errors), "image") as task:
+        writer.finish([name for name, _ in chosen], task.advance)
 
 
 def _open_writer(out: Path, provenance: dict[str, Any], share: Share, options: dict[str, Any]) -> FeatureWriter:
@@ -328,17 +283,7 @@ class _Run:
             self._tick(task)
             self.progress.debug(f"{failure.path or failure.id}: {failure.reason}")
         if failures and self.strict:
-            raise _refusal(failures[0])
-
-
-def _add_up(
-    report: ExtractionReport, parts: list[tuple[int, list[Failure], float]], images: Sequence[tuple[str, Path]]
-) -> None:
-    """What all processes did; errors in the order of the images, whoever met them."""
-    place = {name: number for number, (name, _) in enumerate(images)}
-    report.written = sum(written for written, _, _ in parts)
-    report.errors = sorted((error for _, errors, _ in parts for error in errors), key=lambda error: place[error.id])
-    report.device_seconds = sum(seconds for _, _, seconds in parts)
+            raise refusal(failures[0])
 
 
 def _jobs(images: Sequence[tuple[str, Path]], boxes: Mapping[str, BoxList]) -> list[_Job]:
@@ -374,35 +319,3 @@ def _check_ids(images: Sequence[tuple[str, Path]]) -> None:
         seen[name] = path
     if not images:
         raise DataError("there are no images to extract", hint="check the folder or list given as images")
-
-
-def _refusal(failure: Failure) -> DataError:
-    hint = "without --strict (strict: true) such images are listed in errors.jsonl and left out"
-    return DataError("an image cannot be used", where=failure.path or failure.id, got=failure.reason, hint=hint)
-
-
-def _check_errors(report: ExtractionReport, asked: int) -> None:
-    if len(report.errors) == asked:
-        first = report.errors[0]
-        raise DataError(
-            "none of the images could be extracted",
-            where=first.path or first.id,
-            got=first.reason,
-            expected=f"at least one usable image of {asked}",
-            hint=f"all reasons are in {report.path.with_name('errors.jsonl')}",
-        )
-
-
-def _write_errors(path: Path, errors: list[Failure]) -> None:
-    if not errors:
-        path.unlink(missing_ok=True)
-        return
-    write_text(path, "".join(json.dumps(asdict(error), ensure_ascii=False) + "\n" for error in errors))
-
-
-def _totals(report: ExtractionReport, images: Sequence[tuple[str, Path]], name: str, started: float) -> None:
-    store = FeatureStore(report.path, name)
-    there = [image for image, _ in images if image in store]
-    report.images = len(there)
-    report.regions = sum(store.count(image) for image in there)
-    report.seconds = monotonic() - started

@@ -40,15 +40,14 @@ SAVE_SECONDS = 300.0
 
 
 class Loop:
-    """Trains a learner.
+    """Trains a learner; made once per training stage, in every process, and started by :meth:`run`.
 
-    An optimizer step takes ``accumulate`` batches of ``batch_size`` examples, counted over all processes. What a step
-    draws depends on (seed, step, rank) alone and batches on (seed, epoch), so that a resumed run equals an undisturbed
-    one to the bit on a CPU with the same threads.
+    An optimizer step takes ``accumulate`` batches of ``batch_size`` examples, summed over all processes. Random numbers
+    of a step depend on (seed, step, rank), batches on (seed, epoch): on a CPU with the same number of threads, a
+    resumed run computes the same bits as one that was not interrupted.
 
-    A signal that asks the process to end (see :mod:`vlcli.stopping`) is taken between two steps, while the next batch
-    is waited for, or in an evaluation; all processes agree on the step, a checkpoint of it is written, and the run that
-    resumes makes an evaluation that was broken off again.
+    A signal to end (:mod:`vlcli.stopping`) takes effect between two steps or during an evaluation. All processes agree
+    on the step and write its checkpoint; the resumed run repeats an evaluation that was interrupted.
 
     Args:
         learner: what is trained.
