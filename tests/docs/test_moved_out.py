@@ -128,6 +128,6 @@ def test_a_paper_moves_out_of_the_repository_and_back(apart: tuple[Path, Path], 
     ended = vlcli(tmp_path, "run", "tiny/ace-rpe", *left_out, "~table", *SMALL, "--json", python=python)
     assert ended.code == 0, ended.err
     assert [stage["status"] for stage in json.loads(ended.out)["stages"]] == ["done"] * len(KEPT)
-    (file,) = (tmp_path / "runs").rglob("ace-rpe/stage.json")
+    (file,) = (tmp_path / "runs").rglob("anchor/stage.json")
     record = json.loads(file.read_text(encoding="utf-8"))
     assert record["versions"]["ace-rpe-paper"] == "3.0"
