@@ -223,11 +223,13 @@ class MoMEStack(nn.Module):
 
 
 class Later(PairwisePosition):
-    """An encoding that was made for the layers from ``first`` on, in a stack that counts from 0.
+    """A pairwise encoding of the top layers only: layer n of the stack is layer n - ``first`` of the encoding.
+
+    The stack calls it in the layers from ``first`` on, where text and image share one sequence (VLMo, section 3.1).
 
     Args:
-        inner: the encoding.
-        first: the stack's layer that is its first.
+        inner: the encoding, made for the top layers.
+        first: number of the first of these layers in the stack, counted from 0.
     """
 
     def __init__(self, inner: PairwisePosition, first: int) -> None:

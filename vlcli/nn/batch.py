@@ -224,8 +224,9 @@ class View(Tensors):
         images: unique images, or None for text-only data.
         text_rows: (B,) the text row of each example; -1 where it has none.
         image_rows: (B, K) the image rows of each example (two for NLVR2, five for a story).
-        aligned: example i has text row i and image row i alone, so that nothing need be gathered.
-        marks: what the corruptions left for their objectives: per piece (N, T), per region (M, R) or per example (B,).
+        aligned: whether example i has text row i and image row i alone, so that no rows have to be selected.
+        marks: labels that corruptions leave for their objectives, by name: of word pieces (N, T), regions (M, R) or
+            examples (B,).
     """
 
     text: Text | None
@@ -244,8 +245,8 @@ class Batch(Tensors):
         views: by name; ``clean`` is always there. Views that differ nowhere share their tensors.
         targets: by name; tensors (B, ...) where examples agree in shape, else lists of B items.
         keys: B example ids.
-        seeds: (B,) int64, a number for each (seed, epoch, example): what a sampler inside the step keys on.
-        unreadable: examples that were to be in it, and why their pictures cannot be read.
+        seeds: (B,) int64, a random seed for each (seed, epoch, example), read by objectives that sample in the step.
+        unreadable: keys of examples that were left out of the batch, with the reason why an image cannot be read.
     """
 
     views: dict[str, View]

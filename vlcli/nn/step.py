@@ -127,7 +127,11 @@ class Step:
 
     @property
     def teacher(self) -> Step:
-        """The same batch seen by the momentum copy, without gradient."""
+        """Forward passes of the momentum copy over the same batch, without gradient: targets of distillation.
+
+        Raises:
+            AttributeError: no objective of the stage sets ``teacher_momentum``.
+        """
         if self._teacher is None:
             raise AttributeError("no momentum copy: an objective that reads step.teacher sets teacher_momentum")
         if self._teacher_step is None:
