@@ -1,7 +1,6 @@
 """What a recipe may say: one strict model per stage kind.
 
-Components (``model``, ``objectives`` ...) stay mappings here: their own signatures are their schema, checked by
-``vlcli.registry.check``. This module never imports torch.
+Components (``model``, ``objectives``) stay mappings: ``vlcli.registry.check`` checks them. Torch is never imported.
 """
 
 from __future__ import annotations
@@ -187,9 +186,8 @@ class ReaderOptions(Section):
 class Stage(Section):
     """What every stage may say.
 
-    ``from`` names the stages (or folders) whose artifacts it starts from; ``if_missing: skip`` passes over a stage
-    whose data files are not there (and over those that build on it). ``seed`` fixes this stage's own, whatever the
-    run's is.
+    ``from`` names stages (or folders) whose results it uses; ``if_missing: skip`` skips a stage whose data files are
+    missing, and the stages that build on it. ``seed`` sets the seed of this stage alone.
     """
 
     gives_weights: ClassVar[bool] = True
