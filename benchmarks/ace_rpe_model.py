@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch
 
 from vlcli import registry
-from vlcli.nn import Facts, Images, Model, Pixels, Text
+from vlcli.nn import DataSpec, Images, Model, Pixels, Text
 
 
 def arguments() -> argparse.Namespace:
@@ -39,7 +39,7 @@ def build(size: int, words: int, position: dict[str, object] | None, args: argpa
     """A model at one resolution."""
     torch.manual_seed(0)
     spec = {"name": "albef", "image_size": size, "dropout": 0.0, "bidirectional": args.bidirectional}
-    facts = Facts(text_length=words)
+    facts = DataSpec(text_length=words)
     model: Model = registry.build("models", {**spec, "cross_position": position}, facts)
     return model.to(args.device).train()
 

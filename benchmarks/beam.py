@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from vlcli.nn import Facts, Images, Regions, States
+from vlcli.nn import DataSpec, EncoderOutput, Images, Regions
 from vlcli.nn.generation import Generated, Generation, Recomputed, generate
 
 
@@ -35,7 +35,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def pictures(model: torch.nn.Module, facts: Facts, args: argparse.Namespace) -> Iterator[States]:
+def pictures(model: torch.nn.Module, facts: DataSpec, args: argparse.Namespace) -> Iterator[EncoderOutput]:
     """Embedded random pictures, batch by batch."""
     rng = torch.Generator().manual_seed(1)
     for start in range(0, args.images, args.batch):
@@ -54,7 +54,7 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    facts = Facts(vocab_size=args.vocabulary, region_dim=256, region_classes=0)
+    facts = DataSpec(vocab_size=args.vocabulary, region_dim=256, region_classes=0)
     std = 0.55 / args.hidden**0.5
     options = {"hidden": args.hidden, "heads": args.hidden // 64 or 1, "layers": args.layers, "concepts": 0}
     model = DiMBERT(facts, **options, init_std=std).eval().to(args.device)

@@ -25,8 +25,8 @@ from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.features import FeatureStore
-from vlcli.nn.model import Facts
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec
+from vlcli.nn.step import ForwardPasses
 
 
 class Training:
@@ -41,7 +41,7 @@ class Training:
     def __init__(self, root: Path, hidden: int, batch: int) -> None:
         self.reader = registry.build("datasets", {"name": "coco-captions", "file": "captions.json"}, root)
         self.tokenizer = Tokenizer.train([str(example.text) for example in self.reader.examples()], 200)
-        self.facts = Facts(text_length=20, **self.tokenizer.facts())
+        self.facts = DataSpec(text_length=20, **self.tokenizer.facts())
         self.model = registry.build("models", {"name": "lxmert", "hidden": hidden, "heads": 4}, self.facts)
         self.objectives = [registry.build("objectives", name, self.model, self.facts) for name in OBJECTIVES]
         parts = [*self.model.parameters(), *(p for o in self.objectives for p in o.parameters())]
@@ -51,7 +51,7 @@ class Training:
         """One epoch's batches."""
         data = Pipeline(
             [self.reader],
-            needs=self.model.needs(),
+            needs=self.model.input_spec(),
             tokenizer=self.tokenizer,
             facts=self.facts,
             store=store,
@@ -62,7 +62,7 @@ class Training:
     def step(self, batches: Iterator[Any]) -> float:
         """Seconds of the processor that loading a batch and learning from it take."""
         begun = time.process_time()
-        step = Step(self.model, next(batches))
+        step = ForwardPasses(self.model, next(batches))
         loss = sum(mean.value() for o in self.objectives for mean in o(step, {}).losses.values())
         self.optimizer.zero_grad()
         loss.backward()

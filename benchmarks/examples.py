@@ -28,8 +28,8 @@ from vlcli.data.pipeline import Pipeline
 from vlcli.data.sample import PHASES, Sample, generator
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.features import FeatureStore, FeatureWriter, Record
-from vlcli.nn.model import Facts, Needs
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec, InputSpec
+from vlcli.nn.step import ForwardPasses
 
 WORDS = ["red", "green", "blue", "circle", "square", "star", "left", "right", "of", "above", "a", "is", "the", "below"]
 SIZES = {"heads": 4, "text_layers": 2, "image_layers": 1, "cross_layers": 2, "dropout": 0.0, "init_std": 0.06}
@@ -150,7 +150,7 @@ def waiting(data: Pipeline, model: torch.nn.Module, objectives: list[Any], batch
         waited += time.perf_counter() - asked
         if found is None:
             break
-        step = Step(model, found)
+        step = ForwardPasses(model, found)
         loss = sum(mean.value() for one in objectives for mean in one(step, {}).losses.values())
         optimizer.zero_grad()
         loss.backward()
@@ -169,7 +169,7 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     with tempfile.TemporaryDirectory() as folder:
         store, tokenizer = make_store(Path(folder), given.examples // 2), Tokenizer.train(WORDS, 100)
-        facts = Facts(
+        facts = DataSpec(
             text_length=24, region_dim=20, region_classes=8, region_attributes=0, regions=5, **tokenizer.facts()
         )
         print(
@@ -181,7 +181,7 @@ def main() -> None:
             objectives = [registry.build("objectives", spec, model, facts) for spec in specs]
             data = Pipeline(
                 [Made(Path(folder), given.examples)],
-                needs=Needs(text=True, regions=True),
+                needs=InputSpec(text=True, regions=True),
                 tokenizer=tokenizer,
                 facts=facts,
                 store=store,

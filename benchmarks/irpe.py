@@ -27,7 +27,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from vlcli.nn import Facts, PairwisePosition
+from vlcli.nn import DataSpec, PairwisePosition
 from vlcli.registry import register
 
 KEY, BOTH, ALL = ["key"], ["query", "key"], ["query", "key", "value"]
@@ -93,7 +93,7 @@ def build(name: str, options: argparse.Namespace) -> Callable[[], None]:
     from vlcli_deit import DeiT
 
     torch.manual_seed(0)
-    model = DeiT(Facts(), size=options.model, image_size=options.size, position=MODELS[name], drop_path=0.0)
+    model = DeiT(DataSpec(), size=options.model, image_size=options.size, position=MODELS[name], drop_path=0.0)
     dtype, device = getattr(torch, options.dtype), torch.device(options.device)
     model = model.to(device, dtype)
     run = torch.compile(model) if options.compile else model

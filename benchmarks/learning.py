@@ -32,10 +32,10 @@ from symbols import TASKS, Symbols, Task, questions, write
 from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.vocabulary import Tokenizer
-from vlcli.engine.learner import Learner, build_learner
-from vlcli.engine.loop import Loop
+from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.loop import Trainer
 from vlcli.features import FeatureStore
-from vlcli.nn.model import Facts
+from vlcli.nn.model import DataSpec
 from vlcli.recipe.schema import Pretrain
 
 HELD_OUT, WINDOW = 2000, 50
@@ -97,15 +97,17 @@ class Learnt(Exception):  # noqa: N818  no error: what a run ends by
     """What there was to know is known."""
 
 
-def build(spec: dict[str, Any], task: Task, asked: list[Any], store: FeatureStore, seed: int) -> tuple[Learner, Any]:
+def build(
+    spec: dict[str, Any], task: Task, asked: list[Any], store: FeatureStore, seed: int
+) -> tuple[TrainingModule, Any]:
     """The learner, and what makes pipelines over questions."""
     tokenizer = Tokenizer.train(sorted({one.text for one in asked}), 200)
-    facts = Facts(text_length=16, regions=store.max_regions, region_dim=store.dim, **tokenizer.facts())
+    facts = DataSpec(text_length=16, regions=store.max_regions, region_dim=store.dim, **tokenizer.facts())
     objective = {"name": "classification", "classes": task.answers, "images": task.scenes}
     learner = build_learner(spec, [objective], facts, seed=seed)
 
     def pipeline(listed: list[Any], prefix: str) -> Pipeline:
-        needs = learner.model.needs()
+        needs = learner.model.input_spec()
         return Pipeline(
             [Symbols(listed, prefix)], needs=needs, tokenizer=tokenizer, facts=facts, store=store, seed=seed
         )
@@ -126,7 +128,7 @@ def run(spec: dict[str, Any], name: str, seed: int, given: argparse.Namespace) -
         path = Path(folder) / "scenes.h5"
         write(path, asked, spec.get("image") == "features", seed)
         learner, pipeline = build(spec, task, asked["t"], FeatureStore(path), seed)
-        loop = Loop(learner, pipeline(asked["t"], "t"), options(given), Path(folder), seed=seed, device="cpu")
+        loop = Trainer(learner, pipeline(asked["t"], "t"), options(given), Path(folder), seed=seed, device="cpu")
         loop.trackers, loop._save_if = [curve], lambda *_, **__: None  # type: ignore[assignment, list-item]
         with suppress(Learnt):
             loop.run()
@@ -148,7 +150,7 @@ def options(given: argparse.Namespace) -> Pretrain:
 
 
 @torch.no_grad()
-def held_out(learner: Learner, data: Pipeline) -> float:
+def held_out(learner: TrainingModule, data: Pipeline) -> float:
     """Share of answers that are right."""
     learner.eval()
     right = 0

@@ -21,8 +21,8 @@ from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.features import FeatureStore, FeatureWriter, Record
-from vlcli.nn.model import Facts
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec
+from vlcli.nn.step import ForwardPasses
 
 WORDS = [f"{first}{second}" for first in ("ba", "ko", "mi", "tu", "re") for second in ("lo", "na", "pe", "si", "ru")]
 OBJECTIVES = ("mlm", "masked-object", "matching")
@@ -73,7 +73,7 @@ def waiting(
         asked = time.perf_counter()
         found = next(source)
         waited += time.perf_counter() - asked
-        step = Step(model, found)
+        step = ForwardPasses(model, found)
         loss = sum(mean.value() for o in objectives for mean in o(step, {}).losses.values())
         optimizer.zero_grad()
         loss.backward()
@@ -94,12 +94,12 @@ def main() -> None:
         store = FeatureStore(make_data(Path(folder), given.images))
         reader = registry.build("datasets", {"name": "coco-captions", "file": "captions.json"}, Path(folder))
         tokenizer = Tokenizer.train([str(example.text) for example in reader.examples()], 200)
-        facts = Facts(text_length=20, **tokenizer.facts())
+        facts = DataSpec(text_length=20, **tokenizer.facts())
         model = registry.build("models", {"name": "lxmert", "hidden": given.hidden, "heads": 4}, facts)
         objectives = [registry.build("objectives", name, model, facts) for name in OBJECTIVES]
         corruptions = [o.corruption() for o in objectives]
         data = Pipeline(
-            [reader], needs=model.needs(), tokenizer=tokenizer, facts=facts, store=store, corruptions=corruptions
+            [reader], needs=model.input_spec(), tokenizer=tokenizer, facts=facts, store=store, corruptions=corruptions
         )
         print(f"{'workers':>7} {'examples/s':>11} {'step s':>8} {'waiting':>8}")
         for workers in (0, 1, 2):

@@ -29,9 +29,9 @@ from vlcli_lxmert import to_transformers
 from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.vocabulary import Tokenizer
-from vlcli.engine.learner import Learner, build_learner
+from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.features import FeatureStore, FeatureWriter, Record
-from vlcli.nn import Batch, Facts
+from vlcli.nn import Batch, DataSpec
 
 LENGTH = 20
 OBJECTIVES = ["mlm", "matching", {"name": "masked-object", "factor": 6.67}]
@@ -51,7 +51,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def build(args: argparse.Namespace, facts: Facts) -> tuple[Learner, nn.Module]:
+def build(args: argparse.Namespace, facts: DataSpec) -> tuple[TrainingModule, nn.Module]:
     """Ours and the port, with the same weights."""
     language, objects, cross = args.layers
     sizes = {"text_layers": language, "image_layers": objects, "cross_layers": cross, "dropout": 0.0}
@@ -74,7 +74,9 @@ def build(args: argparse.Namespace, facts: Facts) -> tuple[Learner, nn.Module]:
     return learner.train(), port.train()
 
 
-def make_data(args: argparse.Namespace, folder: Path, learner: Learner, facts: Facts, tokenizer: Tokenizer) -> Pipeline:
+def make_data(
+    args: argparse.Namespace, folder: Path, learner: TrainingModule, facts: DataSpec, tokenizer: Tokenizer
+) -> Pipeline:
     """The captions with a store of regions drawn for the pictures of as many steps as are taken."""
     wanted = args.batch * (args.steps + 1)
     spec = {"name": "coco-captions", "file": str(args.captions.absolute()), "limit": wanted}
@@ -86,7 +88,7 @@ def make_data(args: argparse.Namespace, folder: Path, learner: Learner, facts: F
     corruptions = [made for o in learner.objectives.values() if (made := o.corruption()) is not None]  # type: ignore[operator]
     return Pipeline(
         [reader],
-        needs=learner.model.needs(),
+        needs=learner.model.input_spec(),
         tokenizer=tokenizer,
         facts=facts,
         store=FeatureStore.open([folder / "features.h5"]),
@@ -96,7 +98,7 @@ def make_data(args: argparse.Namespace, folder: Path, learner: Learner, facts: F
     )
 
 
-def _record(name: str, facts: Facts, draw: np.random.Generator) -> Record:
+def _record(name: str, facts: DataSpec, draw: np.random.Generator) -> Record:
     count = facts.regions
     features = np.maximum(draw.standard_normal((count, facts.region_dim), np.float32), 0)
     corners = np.sort(draw.random((count, 2, 2), np.float32), 1).reshape(count, 4) * 400
@@ -112,7 +114,7 @@ def port_feed(batch: Batch) -> dict[str, object]:
     view = batch.views["corrupted"]
     clean = batch.clean.images.regions.select(batch.clean.image_rows[:, 0])
     text, regions, more = view.text, view.images.regions, LENGTH - view.text.ids.shape[1]
-    labels = nn.functional.pad(view.marks["masked_words"], (0, more), value=-1)
+    labels = nn.functional.pad(view.mask_labels["masked_words"], (0, more), value=-1)
     return {
         "input_ids": nn.functional.pad(text.ids, (0, more)),
         "attention_mask": nn.functional.pad(text.mask, (0, more)).float(),
@@ -120,11 +122,11 @@ def port_feed(batch: Batch) -> dict[str, object]:
         "visual_feats": regions.features,
         "visual_pos": regions.boxes,
         "labels": labels.masked_fill(labels < 0, -100),
-        "matched_label": view.marks["matched"],
+        "matched_label": view.mask_labels["matched"],
         "obj_labels": {
             "obj": (clean.classes, clean.class_scores),
             "attr": (clean.attributes, clean.attribute_scores),
-            "feat": (clean.features, view.marks["masked_regions"].float()),
+            "feat": (clean.features, view.mask_labels["masked_regions"].float()),
         },
     }
 
@@ -165,7 +167,7 @@ def step(run: Callable[[], Tensor], optimizer: torch.optim.Optimizer, clock: Clo
     return loss.item()
 
 
-def watch_parts(clock: Clock, learner: Learner, port: nn.Module) -> None:
+def watch_parts(clock: Clock, learner: TrainingModule, port: nn.Module) -> None:
     own = learner.model
     for name in ("language", "objects", "cross"):
         clock.watch(getattr(own, name), f"vlcli {name}")
@@ -184,7 +186,7 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    tokenizer, facts, clock = Tokenizer.load(args.vocabulary), Facts(), Clock()
+    tokenizer, facts, clock = Tokenizer.load(args.vocabulary), DataSpec(), Clock()
     learner, port = build(args, facts)
     watch_parts(clock, learner, port)
     pairs = {"vlcli": learner, "transformers": port}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli import registry
-from vlcli.nn import Facts, Fused, Layout, Model, Needs, Recorder, States
+from vlcli.nn import DataSpec, EncoderOutput, FusionOutput, InputSpec, Layout, Model, Recorder
 from vlcli.nn.batch import Images, Text
 
 
@@ -28,7 +28,7 @@ class Plain(Model):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         norm: Literal["pre", "post"] = "pre",
         hidden: int = 64,
@@ -51,31 +51,33 @@ class Plain(Model):
         """Width."""
         return self.words.embedding_dim
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Texts and region features."""
-        return Needs(text=True, regions=True)
+        return InputSpec(text=True, regions=True)
 
-    def embed_text(self, text: Text) -> States:
+    def embed_text(self, text: Text) -> EncoderOutput:
         """(N, T, D)."""
         x = self.word_norm(self.words(text.ids) + self.places.weight[: text.ids.shape[1]])
-        return States(x, Layout.for_text(text.mask, text.special))
+        return EncoderOutput(x, Layout.for_text(text.mask, text.special))
 
-    def embed_image(self, images: Images) -> States:
+    def embed_image(self, images: Images) -> EncoderOutput:
         """(M, R, D)."""
         regions = images.regions
         assert regions is not None
         x = self.region_norm(self.look(regions.features) + self.box(regions.boxes))
-        return States(x, Layout.for_boxes(regions.boxes, regions.mask))
+        return EncoderOutput(x, Layout.for_boxes(regions.boxes, regions.mask))
 
-    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         """Both in one sequence; the first word is the pooled vector."""
         words = text.hidden.shape[1]
         padding = ~torch.cat([self._valid(text), self._valid(image)], 1)
         x = self.encoder(torch.cat([text.hidden, image.hidden], 1), src_key_padding_mask=padding)
-        return Fused(States(x[:, :words], text.layout), States(x[:, words:], image.layout), x[:, 0])
+        return FusionOutput(
+            EncoderOutput(x[:, :words], text.layout), EncoderOutput(x[:, words:], image.layout), x[:, 0]
+        )
 
     @staticmethod
-    def _valid(states: States) -> Tensor:
+    def _valid(states: EncoderOutput) -> Tensor:
         return states.layout.valid.expand(len(states.hidden), -1)
 
 

@@ -16,7 +16,7 @@ import torch
 
 from tests.engine.parts import FACTS, FakeData, config
 from vlcli.engine.learner import build_learner
-from vlcli.engine.loop import Loop
+from vlcli.engine.loop import Trainer
 
 OBJECTIVES = ["engine-words", "engine-contrast"]
 
@@ -42,7 +42,7 @@ def bare(steps: int, hidden: int, data: FakeData) -> float:
 def looped(steps: int, hidden: int, data: FakeData) -> float:
     with tempfile.TemporaryDirectory() as folder:
         options = config(batch_size=64, steps=steps, save_every=10**9, log_every=50)
-        loop = Loop(learner(hidden), data, options, Path(folder), device="cpu")
+        loop = Trainer(learner(hidden), data, options, Path(folder), device="cpu")
         loop._save_if = lambda _: None
         begun = time.perf_counter()
         loop.run()

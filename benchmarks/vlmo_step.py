@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vlcli.data.vocabulary import Tokenizer
-from vlcli.engine.learner import Learner, build_learner
-from vlcli.nn import Batch, Facts, Images, Pixels, States, Text, View
+from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.nn import Batch, DataSpec, EncoderOutput, Images, Pixels, Text, View
 from vlcli.nn.heads import HeadTransform
 from vlcli.objectives.mlm import MARK
 
@@ -44,7 +44,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def make_batch(sentences: list[str], tokenizer: Tokenizer, facts: Facts, size: int) -> Batch:
+def make_batch(sentences: list[str], tokenizer: Tokenizer, facts: DataSpec, size: int) -> Batch:
     """Real captions, drawn pictures, 15 % of the words hidden."""
     encoded = [tokenizer.encode(sentence, sentence, LENGTH) for sentence in sentences]
     length, count = max(len(one.ids) for one in encoded), len(encoded)
@@ -66,7 +66,7 @@ def make_batch(sentences: list[str], tokenizer: Tokenizer, facts: Facts, size: i
     marks = {MARK: ids.masked_fill(~hide, -1)}
     views = {
         "clean": View(clean, pictures, rows, rows[:, None], aligned=True),
-        "corrupted": View(masked, pictures, rows, rows[:, None], aligned=True, marks=marks),
+        "corrupted": View(masked, pictures, rows, rows[:, None], aligned=True, mask_labels=marks),
     }
     return Batch(views, {}, sentences, rows)
 
@@ -85,7 +85,7 @@ class Released:
         learner: whose weights it uses.
     """
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: TrainingModule) -> None:
         self.model = learner.model
         self.heads = learner.objectives
 
@@ -93,7 +93,7 @@ class Released:
         """The same total as the learner's."""
         clean, hidden = batch.clean, batch.views["corrupted"]
         images, text, masked = clean.images, padded(clean.text), padded(hidden.text)
-        labels = F.pad(hidden.marks[MARK], (0, LENGTH - hidden.marks[MARK].shape[1]), value=-1)
+        labels = F.pad(hidden.mask_labels[MARK], (0, LENGTH - hidden.mask_labels[MARK].shape[1]), value=-1)
         contrast, texts_to_images = self._contrast(text, images)
         return 0.25 * self._mlm(masked, images, labels) + contrast + self._matching(text, images, texts_to_images)
 
@@ -105,7 +105,7 @@ class Released:
         scores = self.heads["mlm"].head(self._fuse(text, images)[0], None)  # at every place
         return F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=-1)
 
-    def _alone(self, states: States, expert: str, kind: int) -> tuple[Tensor, Tensor]:
+    def _alone(self, states: EncoderOutput, expert: str, kind: int) -> tuple[Tensor, Tensor]:
         """First tokens by the modality's path and by the vision-language path, all tokens computed."""
         stack, x = self.model.stack, states.hidden + self.model.types.weight[kind]
         parts, start = [(expert, x.shape[1])], stack.fused_from
@@ -149,7 +149,7 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    tokenizer, facts = Tokenizer.load(args.vocabulary), Facts(text_length=LENGTH)
+    tokenizer, facts = Tokenizer.load(args.vocabulary), DataSpec(text_length=LENGTH)
     spec = {"name": "vlmo", "size": args.size, "drop_path": 0.0}
     twins = [build_learner(spec, OBJECTIVES, facts).train() for _ in range(2)]
     twins[1].load_state_dict(twins[0].state_dict())

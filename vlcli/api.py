@@ -27,14 +27,14 @@ from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.data.transforms import Transform
 from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_bundle
 from vlcli.engine.evaluation import fingerprint
-from vlcli.engine.learner import Learner, build_learner
+from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.engine.weights import load_exactly, read_tensors
 from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore
 from vlcli.features.concepts import ConceptStore
 from vlcli.images.boxes import image_id
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Facts, Fused, Model, Recorder, States, device_of
+from vlcli.nn.model import DataSpec, EncoderOutput, FusionOutput, Model, Recorder, device_of
 from vlcli.nn.slots import build_model
 from vlcli.objectives.answering import Answering
 from vlcli.recipe.ledger import similar
@@ -78,12 +78,12 @@ class Loaded:
     ) -> None:
         assert bundle.learner is not None
         self.concepts = concepts
-        self.learner: Learner = bundle.learner
+        self.learner: TrainingModule = bundle.learner
         self.tokenizer, self.facts, self.folder, self.features = bundle.tokenizer, bundle.facts, bundle.folder, features
         self.task: Task | None = None if bundle.task_spec is None else registry.tasks.build(bundle.task_spec)
         if self.task is not None:
             self.task.attach(self.facts)
-        needs, spec = bundle.model.needs(), bundle.transform_spec
+        needs, spec = bundle.model.input_spec(), bundle.transform_spec
         self.transform_spec = spec
         self.transform: Transform | None = registry.transforms.build(spec, needs) if spec and needs.pixels else None
 
@@ -112,7 +112,7 @@ class Loaded:
         found: list[str] = self._tokenizer().tokens(self._text(text).ids)
         return found
 
-    def encode_text(self, text: str | Sequence[str]) -> States:
+    def encode_text(self, text: str | Sequence[str]) -> EncoderOutput:
         """States of one text, or of several: ``hidden`` (N, T, D), ``layout.valid`` (N, T)."""
         texts = [text] if isinstance(text, str) else list(text)
         items = [Sample(str(place), self._text(raw), [], {}) for place, raw in enumerate(texts)]
@@ -120,7 +120,7 @@ class Loaded:
         with torch.no_grad():
             return self.learner.step(batch).text().select(batch.clean.text_rows)
 
-    def encode_image(self, image: Picture | Sequence[Picture]) -> States:
+    def encode_image(self, image: Picture | Sequence[Picture]) -> EncoderOutput:
         """States of one picture, or of several: ``hidden`` (M, R, D), ``layout.valid`` (M, R)."""
         pictures = [image] if isinstance(image, Picture) else list(image)
         items = [Sample(str(place), None, [self._image(one, place)], {}) for place, one in enumerate(pictures)]
@@ -128,7 +128,7 @@ class Loaded:
         with torch.no_grad():
             return self.learner.step(batch).image().select(batch.clean.image_rows[:, 0])
 
-    def fuse(self, text: str, image: Picture | Sequence[Picture]) -> Fused:
+    def fuse(self, text: str, image: Picture | Sequence[Picture]) -> FusionOutput:
         """A text with a picture, or with each of several: states of both sides and ``pooled``."""
         with torch.no_grad():
             return self.learner.step(self._example(text, image)).fused()
@@ -251,7 +251,7 @@ class Loaded:
         return made
 
     def _image(self, picture: Picture, place: int) -> ImageSample:
-        needs = self.model.needs()
+        needs = self.model.input_spec()
         if isinstance(picture, Regions):
             features, boxes = np.asarray(picture.features, np.float32), np.asarray(picture.boxes, np.float32)
             return _regions(f"regions-{place}", features, boxes, self.facts.region_dim)
@@ -271,7 +271,7 @@ class Loaded:
         _check_regions(record.features, record.boxes, self.facts.region_dim)
         image = ImageSample(record.id, record.size)
         fill_regions(image, record)
-        if self.model.needs().concepts:
+        if self.model.input_spec().concepts:
             image.concepts = self._concepts(record.id)
         return image
 
@@ -309,11 +309,11 @@ def load(
         return Loaded(bundle, features)
     places = [Path(one) for one in ([features] if isinstance(features, str | Path) else features)]
     files = [path / "features.h5" if (path / "features.h5").is_file() else path for path in places]
-    stores = open_stores(files, bundle.model.needs())
+    stores = open_stores(files, bundle.model.input_spec())
     return Loaded(bundle, stores.regions, stores.concepts)
 
 
-def model(name: str, *, facts: Facts | None = None, **parameters: Any) -> Model:
+def model(name: str, *, facts: DataSpec | None = None, **parameters: Any) -> Model:
     """A fresh model by its registered name, e.g. ``vlcli.model("lxmert", hidden=96, heads=4)``, in evaluation mode.
 
     Args:
@@ -321,7 +321,7 @@ def model(name: str, *, facts: Facts | None = None, **parameters: Any) -> Model:
         facts: sizes that data decide; None: those the papers used.
         parameters: what a recipe may set on it (``vlcli show NAME``).
     """
-    return build_model({"name": name, **parameters}, facts or Facts()).eval()
+    return build_model({"name": name, **parameters}, facts or DataSpec()).eval()
 
 
 def _find(place: str | Path) -> Path:

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vlcli.nn import Facts, Model, States, Step
-from vlcli.objectives import Known, Mean, MomentumContrast, Outcome
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model
+from vlcli.objectives import Known, Mean, MomentumContrast, ObjectiveOutput
 from vlcli_ace_rpe.similarity import working
 
 
@@ -55,12 +55,12 @@ class AnchorAlignment(MomentumContrast):
     """
 
     paper = "ACE-RPE, Eq. 1 and 2"
-    inherits = ("momentum-contrast",)
+    init_from = ("momentum-contrast",)
 
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         scale: float = 2.0,
         margin: float = 0.05,
@@ -76,7 +76,7 @@ class AnchorAlignment(MomentumContrast):
         self.temperature.requires_grad_(False)
         self.scale, self.margin, self.normalised = scale, margin, normalised
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Half the sum of the three terms, a mean over examples."""
         known = Known.of(step, self.view)
         texts, images = self._vectors(step, self.text, self.image)
@@ -102,9 +102,9 @@ class AnchorAlignment(MomentumContrast):
             "new_images": far_images,
         }
         metrics = {"hinge": Mean.of((hinges[0] + hinges[1]).detach() / 2), "pair": Mean.of(pairs.detach())}
-        return Outcome({"anchor-alignment": Mean.of(loss)}, outputs, metrics)
+        return ObjectiveOutput({"anchor-alignment": Mean.of(loss)}, outputs, metrics)
 
-    def _pairs(self, step: Step) -> Tensor:
+    def _pairs(self, step: ForwardPasses) -> Tensor:
         """(B,) soft maximum over each example's own patches and words."""
         text_rows, image_rows = step.pairs(self.view)
         words, of_words = _tokens(step.text(self.view).select(text_rows))
@@ -114,7 +114,7 @@ class AnchorAlignment(MomentumContrast):
         return soft_maximum(alike, self.scale, mask, self.normalised)
 
 
-def _tokens(states: States) -> tuple[Tensor, Tensor]:
+def _tokens(states: EncoderOutput) -> tuple[Tensor, Tensor]:
     """Normalised hidden states (B, T, D), and which of them have a place (B, T)."""
     layout = states.layout.expand(len(states.hidden))
     return F.normalize(working(states.hidden), dim=-1, eps=1e-6), layout.valid & ~layout.special

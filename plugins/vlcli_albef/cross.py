@@ -13,11 +13,11 @@ from vlcli.nn import (
     AttentionMask,
     AttentionShape,
     BlockStyle,
+    EncoderOutput,
     FeedForward,
     Layout,
     PairwisePosition,
     Recorder,
-    States,
     run_layer,
 )
 from vlcli.registry import Spec
@@ -93,7 +93,9 @@ class CrossEncoder(nn.Module):
         self.position, self.of_words, self.of_patches, self.pictures = across, words, patches, pictures
         self.checkpointing = False
 
-    def forward(self, text: States, images: list[States], record: Recorder | None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, text: EncoderOutput, images: list[EncoderOutput], record: Recorder | None
+    ) -> tuple[Tensor, Tensor]:
         """Words (P, T, D), and the (first) picture's patches (P, S, W), after all layers."""
         words, patches = text.hidden, [image.hidden for image in images]
         states = [self._prepare(text, image) for image in images]
@@ -111,7 +113,7 @@ class CrossEncoder(nn.Module):
             words = seen
         return words, patches[0]
 
-    def _prepare(self, text: States, image: States) -> tuple[Any, Any]:
+    def _prepare(self, text: EncoderOutput, image: EncoderOutput) -> tuple[Any, Any]:
         if self.position is None:
             return None, None
         forth = self.position.prepare(text.hidden, image.hidden, text.layout, image.layout)
@@ -137,7 +139,7 @@ class CrossEncoder(nn.Module):
 class _Self:
     """What the self-attentions of one modality share."""
 
-    def __init__(self, position: PairwisePosition | None, states: States, name: str) -> None:
+    def __init__(self, position: PairwisePosition | None, states: EncoderOutput, name: str) -> None:
         self.position, self.layout, self.name = position, states.layout, name
         self.mask = AttentionMask(states.layout.valid)
         self.state = (

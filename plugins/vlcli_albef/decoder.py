@@ -14,11 +14,11 @@ from vlcli.nn import (
     AttentionMask,
     AttentionShape,
     BlockStyle,
-    Facts,
+    DataSpec,
+    EncoderOutput,
     KeyValueCache,
     Layout,
     Recorder,
-    States,
     Text,
     TextEmbeddings,
     build_positions,
@@ -39,7 +39,7 @@ class Saying:
         count: words so far.
     """
 
-    seen: States
+    seen: EncoderOutput
     cache: KeyValueCache
     begun: Tensor | None = None
     count: int = 0
@@ -68,7 +68,7 @@ class WordDecoder(nn.Module):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         count: int,
         shape: AttentionShape,
         hidden: int | None,
@@ -84,7 +84,7 @@ class WordDecoder(nn.Module):
         self.head = HEADS["bert-mlm"](shape.dim, facts.vocab_size)
         self.checkpointing = False
 
-    def forward(self, text: Text, seen: States, record: Recorder | None = None) -> Tensor:
+    def forward(self, text: Text, seen: EncoderOutput, record: Recorder | None = None) -> Tensor:
         """(N, T, D) hidden states of whole texts, row i of ``seen`` with row i of ``text``."""
         tokens, layout = self.embed(text)
         return self._run(tokens, layout, seen, AttentionMask(layout.valid, causal=True), None, record)
@@ -108,7 +108,7 @@ class WordDecoder(nn.Module):
         self,
         x: Tensor,
         layout: Layout,
-        seen: States,
+        seen: EncoderOutput,
         mask: AttentionMask,
         cache: KeyValueCache | None,
         record: Recorder | None,

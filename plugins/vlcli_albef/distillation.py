@@ -8,13 +8,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from vlcli.nn import Facts, Model, Step
+from vlcli.nn import DataSpec, ForwardPasses, Model
 from vlcli.objectives import MASKED_WORDS as MARK
 from vlcli.objectives import (
     MaskedLanguageModelling,
     Mean,
     MomentumHeads,
-    Outcome,
+    ObjectiveOutput,
     checked_share,
     momentum_copy,
     ramped,
@@ -48,12 +48,12 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
 
     paper = "ALBEF, Li et al. 2021, Eq. 3 and 6"
     requires = frozenset({"fuse"})
-    inherits = ("mlm",)
+    init_from = ("mlm",)
 
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         distill: float = 0.4,
         ramp: int = 0,
@@ -77,11 +77,11 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
         self.teacher_momentum, self.ramp = momentum, ramp
         self.head_copy = momentum_copy(self.head)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy at the hidden places with the right word and with the copy's guess."""
         view, share = step.view(self.view), ramped(self.distill, self.ramp, step.index)
-        if MARK not in view.marks or view.text is None:
-            return Outcome({})
+        if MARK not in view.mask_labels or view.text is None:
+            return ObjectiveOutput({})
         logits, truth = self.scores(step)
         loss = F.cross_entropy(logits, truth, reduction="none")
         if share > 0:
@@ -89,4 +89,4 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
                 guess = self.scores(step.teacher, self.head_copy)[0].softmax(-1)
             loss = softened(loss, logits, guess, share)
         right = (logits.argmax(-1) == truth).float()
-        return Outcome({"distilled-mlm": Mean.of(loss)}, metrics={"accuracy": Mean.of(right)})
+        return ObjectiveOutput({"distilled-mlm": Mean.of(loss)}, metrics={"accuracy": Mean.of(right)})

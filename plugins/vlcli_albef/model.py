@@ -16,20 +16,20 @@ from vlcli.nn import (
     VIT_STYLE,
     AttentionMask,
     AttentionShape,
-    Facts,
+    DataSpec,
+    EncoderOutput,
     FeatureEmbeddings,
-    Fused,
+    FusionOutput,
     Images,
     InitStd,
+    InputSpec,
     KeyValueCache,
     Layout,
     Model,
-    Needs,
     PairwisePosition,
     Recorder,
     Slot,
     Stack,
-    States,
     Text,
     TextEmbeddings,
     build_positions,
@@ -114,7 +114,7 @@ class ALBEF(Model):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         as_albef: bool = False,
         hidden: int = 768,
@@ -152,7 +152,7 @@ class ALBEF(Model):
             raise ComponentError("Several pictures are looked at in turn by words alone.", where="model albef")
         if image == "pixels" and image_size % patch:
             raise ComponentError("The image is no multiple of the patch.", got=f"{image_size}, {patch}", where="albef")
-        self.init_std, self.keep, self.image_source = init_scale(init_std, hidden), (), image
+        self.init_std, self.output_hidden_states, self.image_source = init_scale(init_std, hidden), (), image
         self.image_size, self.patch_size, self.images = image_size, patch, images
         side = image_size // patch
         self.grid = (side, side) if image == "pixels" else (int(grid[0]), int(grid[1]))
@@ -182,7 +182,7 @@ class ALBEF(Model):
         self.cross = CrossEncoder(*layers, *encodings, bidirectional, images)
         own = decoder_layers, of_bert, intermediate, bert, attention, length
         self.decoder = WordDecoder(facts, *own) if decoder_layers else None
-        self.takes = {"decoder.head.": ("distilled-mlm.head.", "mlm.head.")} if decoder_layers else {}
+        self.init_from = {"decoder.head.": ("distilled-mlm.head.", "mlm.head.")} if decoder_layers else {}
         self._initialise()
 
     def _slots(self, bidirectional: bool) -> dict[str, Slot]:
@@ -192,7 +192,7 @@ class ALBEF(Model):
             joint = joint.without("pairs", "patches do not look at one another here: set bidirectional: true")
         return {**self.slots, "joint_image_position": joint}
 
-    def _patches(self, facts: Facts, width: int, dropout: float) -> nn.Module:
+    def _patches(self, facts: DataSpec, width: int, dropout: float) -> nn.Module:
         if self.image_source == "features":
             return FeatureEmbeddings(facts.region_dim, width, eps=1e-6, dropout=dropout)
         return nn.Conv2d(3, width, self.patch_size, stride=self.patch_size)
@@ -218,32 +218,32 @@ class ALBEF(Model):
         """Width of the hidden states."""
         return self.embed.words.embedding_dim
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Texts, and pixels or stored features."""
         if self.image_source == "features":
-            return Needs(text=True, regions=True, grid=self.grid)
-        return Needs(text=True, pixels=True, size=(self.image_size, self.image_size), mean=MEAN, std=STD)
+            return InputSpec(text=True, regions=True, grid=self.grid)
+        return InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size), mean=MEAN, std=STD)
 
     def word_table(self) -> nn.Embedding:
         """The word embeddings."""
         return self.embed.words
 
-    def encode_text(self, text: Text, record: Recorder | None = None) -> States:
+    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
         """The text encoder: (N, T, D); ``pooled`` is [CLS]."""
         tokens, layout = self.embed(text)
-        options = {"record": record, "name": "text", "keep": self.keep}
+        options = {"record": record, "name": "text", "keep": self.output_hidden_states}
         hidden, kept = self.text(tokens, layout, AttentionMask(layout.valid), **options)
-        return States(hidden, layout, hidden[:, 0], kept)
+        return EncoderOutput(hidden, layout, hidden[:, 0], kept)
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
         """The image encoder: (M, 1 + h w, D); ``pooled`` is the class token."""
         x = hide(self._read(images), images)
         layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
         x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1)
         for position in self.positions:
             x = position(x, layout)
-        hidden, kept = self.image(x, layout, record=record, name="image", keep=self.keep)
-        return States(hidden, layout, hidden[:, 0], kept)
+        hidden, kept = self.image(x, layout, record=record, name="image", keep=self.output_hidden_states)
+        return EncoderOutput(hidden, layout, hidden[:, 0], kept)
 
     def _read(self, images: Images) -> Tensor:
         if self.image_source == "pixels":
@@ -263,29 +263,29 @@ class ALBEF(Model):
         out: Tensor = self.patch(regions.features, Layout.for_grid(*self.grid, device=regions.features.device))
         return out
 
-    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         """The cross encoder: row i of the text with row i of the image (or its ``images`` in one chain)."""
         pictures = self._apart(image)
         words = self._placed(text, self.joint_text)
         seen, patches = self.cross(words, [self._placed(one, self.joint_image) for one in pictures], record)
-        return Fused(States(seen, text.layout), States(patches, pictures[0].layout), seen[:, 0])
+        return FusionOutput(EncoderOutput(seen, text.layout), EncoderOutput(patches, pictures[0].layout), seen[:, 0])
 
-    def _apart(self, image: States) -> list[States]:
+    def _apart(self, image: EncoderOutput) -> list[EncoderOutput]:
         """The pictures of a chain, each with its own grid."""
         count = 1 + self.grid[0] * self.grid[1]
         if image.hidden.shape[1] == count:
             return [image] * self.images
         layout = Layout.for_grid(*self.grid, skip=1, device=image.hidden.device)
-        return [States(part, layout) for part in image.hidden.split(count, 1)]
+        return [EncoderOutput(part, layout) for part in image.hidden.split(count, 1)]
 
     @staticmethod
-    def _placed(states: States, positions: nn.ModuleList) -> States:
+    def _placed(states: EncoderOutput, positions: nn.ModuleList) -> EncoderOutput:
         hidden = states.hidden
         for position in positions:
             hidden = position(hidden, states.layout)
-        return States(hidden, states.layout)
+        return EncoderOutput(hidden, states.layout)
 
-    def decode(self, text: Text, seen: States, record: Recorder | None = None) -> Tensor:
+    def decode(self, text: Text, seen: EncoderOutput, record: Recorder | None = None) -> Tensor:
         """The answer decoder over whole answers: (N, T, D); ``seen`` are the fused words of each question."""
         return self._decoder().forward(text, seen, record)
 
@@ -293,7 +293,7 @@ class ALBEF(Model):
         """Scores of the next word by the decoder's own head."""
         return self._decoder().scores(hidden)
 
-    def start(self, image: States, text: Text | None = None) -> Saying:
+    def start(self, image: EncoderOutput, text: Text | None = None) -> Saying:
         """Nothing said yet (or ``text``, whose rows are of one length) of P rows: fused words, or pictures."""
         begun = None if text is None else text.ids[text.mask & ~text.special].unflatten(0, (len(text.ids), -1))
         return Saying(image, KeyValueCache(), begun)

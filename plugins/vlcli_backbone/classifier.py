@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vlcli.detection import Head, RegionBackbone
 from vlcli.errors import DataError
-from vlcli.nn import Facts, Images, Layout, Model, Needs, Recorder, States
+from vlcli.nn import DataSpec, EncoderOutput, Images, InputSpec, Layout, Model, Recorder
 
 
 class RegionClassifier(Model):
@@ -34,7 +34,7 @@ class RegionClassifier(Model):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         arch: str = "tiny-conv",
         image_size: tuple[int, int] = (112, 112),
@@ -55,11 +55,11 @@ class RegionClassifier(Model):
         """Width of a box's features."""
         return self.backbone.dim
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Pictures in 0..255 (the backbone normalises) with labelled boxes."""
         height, width = self.image_size
         mean, std = (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)
-        return Needs(pixels=True, boxes=True, size=(height, width), mean=mean, std=std)
+        return InputSpec(pixels=True, boxes=True, size=(height, width), mean=mean, std=std)
 
     def pyramid_channels(self) -> tuple[int, ...]:
         """Of the backbone's stages."""
@@ -71,7 +71,7 @@ class RegionClassifier(Model):
             raise DataError("The model reads pixels, and the data give none.", where="model region-classifier")
         return self.backbone.stages(images.pixels.images)
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
         """Features (M, R, D) of the boxes of M pictures; zeros where a picture has fewer than R.
 
         Raises:
@@ -84,7 +84,7 @@ class RegionClassifier(Model):
         height, width = pixels.images.shape[-2:]
         scaled = pixels.boxes * torch.tensor([width, height, width, height], device=mask.device)
         rows = self.backbone(pixels.images, [box[real] for box, real in zip(scaled, mask, strict=True)])  # (sum N, D)
-        return States(_spread(rows, mask), Layout.for_boxes(pixels.boxes, mask))
+        return EncoderOutput(_spread(rows, mask), Layout.for_boxes(pixels.boxes, mask))
 
 
 def _spread(rows: Tensor, mask: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from vlcli.detection import (
 from vlcli.errors import UsageError
 from vlcli.features import Record
 from vlcli_bottom_up.families import FamilyName
-from vlcli_bottom_up.load import HELP, Options, load_detector
+from vlcli_bottom_up.load import HELP, NetworkOptions, load_detector
 
 FORMER_SAMPLING = 2
 
@@ -105,7 +105,7 @@ class BottomUpExtractor(Extractor):
     ) -> None:
         self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         _check_counts(min_boxes, max_boxes)
-        options = Options(family, depth, cardinality, width, pyramid, resolution, sampling, seed)
+        options = NetworkOptions(family, depth, cardinality, width, pyramid, resolution, sampling, seed)
         self.detector, self.report = load_detector(weights, options)
         self._settle(proposals_before, proposals, proposal_nms)
         self.detector.eval().requires_grad_(False)

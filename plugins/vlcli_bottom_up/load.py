@@ -22,7 +22,7 @@ CELLS = "proposal_generator.anchor_generator.cell_anchors."
 
 
 @dataclass(frozen=True)
-class Options:
+class NetworkOptions:
     """What a recipe says of the network.
 
     Attributes:
@@ -53,7 +53,7 @@ class Options:
         return replace(family, resolution=(self.resolution,) * 2) if self.resolution else family
 
 
-def load_detector(path: str | None, options: Options) -> tuple[Detector, WeightsReport | None]:
+def load_detector(path: str | None, options: NetworkOptions) -> tuple[Detector, WeightsReport | None]:
     """A detector, with its weights where there are any.
 
     Raises:
@@ -81,7 +81,7 @@ def _with_anchors(detector: Detector, tensors: dict[str, Tensor]) -> dict[str, T
     return tensors | _own_anchors(detector, tensors)
 
 
-def random_detector(options: Options) -> Detector:
+def random_detector(options: NetworkOptions) -> Detector:
     """Random weights, scaled so that activations neither vanish nor blow up through the frozen normalisations."""
     family = options.family_of("caffe" if options.family == "auto" else options.family)
     sizes = published(family, options.depth, options.cardinality, options.width, options.pyramid)

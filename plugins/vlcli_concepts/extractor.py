@@ -17,7 +17,7 @@ from vlcli.detection import Extractor, Preparation, Prepared
 from vlcli.errors import DataError, UsageError
 from vlcli.features import CONCEPTS, WORDS, Record, concept_record
 from vlcli.images import BoxList
-from vlcli.nn import Needs, file_sha256
+from vlcli.nn import InputSpec, file_sha256
 
 
 @dataclass
@@ -28,7 +28,7 @@ class AsTrained(Preparation):
         needs: what the model is fed.
     """
 
-    needs: Needs = field(default_factory=Needs)
+    needs: InputSpec = field(default_factory=InputSpec)
 
     def input_size(self, size: tuple[int, int]) -> tuple[int, int]:
         """Height and width after resizing."""
@@ -74,7 +74,7 @@ class ConceptExtractor(Extractor):
         self.loaded = load(path.parent if path.is_file() else path)
         self.words = self._words(path)
         self.top, self.min_score, self.batch_size = top or len(self.words), min_score, batch_size
-        self.needs = self.loaded.model.needs()
+        self.needs = self.loaded.model.input_spec()
         self.reads: Literal["pixels", "regions"] = "regions" if self.needs.regions else "pixels"
         self.preparation = AsTrained(boxes="none", needs=self.needs)
         self.dim = 0

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from vlcli.detection import CLASSIFIERS, RegionBackbone
 from vlcli.errors import DataError
-from vlcli.nn import Facts, Images, Layout, Model, Needs, Pixels, Recorder, Regions, States
+from vlcli.nn import DataSpec, EncoderOutput, Images, InputSpec, Layout, Model, Pixels, Recorder, Regions
 from vlcli.registry import Between
 from vlcli_concepts.trunk import WIDTH, Vgg16Cells, from_classifier
 
@@ -40,7 +40,7 @@ class NoisyOr(Model):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         instances: Literal["regions", "pixels"] = "regions",
         arch: str = VGG,
@@ -75,16 +75,16 @@ class NoisyOr(Model):
                 module.eval()
         return self
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Regions, or pictures in 0..255 (the network normalises)."""
         if self.trunk is None:
-            return Needs(regions=True)
+            return InputSpec(regions=True)
         scale = (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)
         if self.fit == "stretch":
-            return Needs(pixels=True, size=(self.image_size, self.image_size), mean=scale[0], std=scale[1])
-        return Needs(pixels=True, short=self.image_size, long=self.image_size, mean=scale[0], std=scale[1])
+            return InputSpec(pixels=True, size=(self.image_size, self.image_size), mean=scale[0], std=scale[1])
+        return InputSpec(pixels=True, short=self.image_size, long=self.image_size, mean=scale[0], std=scale[1])
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
         """Instances (M, J, D) and where they lie.
 
         Raises:
@@ -97,7 +97,7 @@ class NoisyOr(Model):
         rows, layout = self._regions(given) if isinstance(given, Regions) else self._cells(given)
         if self.project is not None:
             rows = self.project(rows).relu()
-        return States(self.dropout(rows), layout)
+        return EncoderOutput(self.dropout(rows), layout)
 
     def _regions(self, regions: Regions) -> tuple[Tensor, Layout]:
         return regions.features, Layout.for_boxes(regions.boxes, regions.mask)

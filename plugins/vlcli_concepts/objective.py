@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import Facts, Model, Step
-from vlcli.objectives import AnswerTable, Mean, Objective, Outcome
+from vlcli.nn import DataSpec, ForwardPasses, Model
+from vlcli.objectives import AnswerTable, Mean, Objective, ObjectiveOutput
 from vlcli_concepts.noisy_or import log_noisy_or, noisy_or_loss
 
 
@@ -31,7 +31,7 @@ class Concepts(Objective):
     requires = frozenset({"image"})
 
     def __init__(
-        self, model: Model, facts: Facts, *, bias: float = -6.58, std: float = 0.001, view: str = "clean"
+        self, model: Model, facts: DataSpec, *, bias: float = -6.58, std: float = 0.001, view: str = "clean"
     ) -> None:
         super().__init__(model, facts)
         if not facts.answers:
@@ -45,28 +45,28 @@ class Concepts(Objective):
         nn.init.constant_(self.head.bias, bias)
         self.table = AnswerTable(facts.answers)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Mean cross-entropy over pictures and words."""
         scores, mask = self.scores(step)
         labels = self.truth(step, scores)
         loss = noisy_or_loss(scores, labels, mask)  # (B, W)
         # Of a picture without any instance nothing can be learnt.
-        return Outcome({"concepts": Mean.of(loss, mask.any(1, keepdim=True).expand_as(loss))})
+        return ObjectiveOutput({"concepts": Mean.of(loss, mask.any(1, keepdim=True).expand_as(loss))})
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, W), the log-odds of each word, and ``instance`` (B, W), which one speaks for it most."""
         scores, mask = self.scores(step)
         present, absent = log_noisy_or(scores, mask)
         best = scores.float().masked_fill(~mask[..., None], -torch.inf).argmax(1)  # (B, W)
         return {"logits": present - absent, "instance": best}
 
-    def scores(self, step: Step) -> tuple[Tensor, Tensor]:
+    def scores(self, step: ForwardPasses) -> tuple[Tensor, Tensor]:
         """Scores of each example's instances (B, J, W), and which of them are real (B, J)."""
         states, rows = step.image(self.view), step.view(self.view).image_rows[:, 0]
         valid = states.layout.valid & ~states.layout.special
         return self.head(states.hidden)[rows], valid.expand(len(states.hidden), -1)[rows]
 
-    def truth(self, step: Step, scores: Tensor) -> Tensor:
+    def truth(self, step: ForwardPasses, scores: Tensor) -> Tensor:
         """(B, W), 1 where a word is among the example's.
 
         Raises:

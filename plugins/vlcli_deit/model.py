@@ -19,18 +19,18 @@ from vlcli.nn import (
     AttentionContext,
     AttentionShape,
     BlockStyle,
-    Facts,
+    DataSpec,
+    EncoderOutput,
     Images,
     InitStd,
+    InputSpec,
     Layout,
     LearnedPosition,
     Model,
-    Needs,
     PairwisePosition,
     Recorder,
     Slot,
     Stack,
-    States,
     TransformerLayer,
     build_positions,
     fit_weights,
@@ -107,7 +107,7 @@ class DeiT(Model):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         size: Literal["tiny", "small", "base"] = "small",
         hidden: int | None = None,
@@ -201,9 +201,9 @@ class DeiT(Model):
         """Layers."""
         return len(self.stack.layers)
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Pixels, normalised as ImageNet's."""
-        return Needs(pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+        return InputSpec(pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
     def layout(self, height: int, width: int, device: torch.device) -> Layout:
         """Where the tokens of an image of this size stand; one object per size, so that encodings know it again."""
@@ -217,11 +217,11 @@ class DeiT(Model):
             self._layouts[key] = made
         return self._layouts[key]
 
-    def embed_image(self, images: Images) -> States:
+    def embed_image(self, images: Images) -> EncoderOutput:
         """Patches, special tokens before them, and their positions: (M, T, D)."""
         return self._embed(images.pixels_for("deit"), images)
 
-    def _embed(self, pixels: Tensor, images: Images | None = None) -> States:
+    def _embed(self, pixels: Tensor, images: Images | None = None) -> EncoderOutput:
         layout = self.layout(pixels.shape[-2], pixels.shape[-1], pixels.device)
         x = self.patch(pixels.to(self.patch.weight.dtype)).flatten(2).transpose(1, 2)  # (M, h w, D)
         x = x if images is None else hide(x, images)
@@ -230,17 +230,19 @@ class DeiT(Model):
         for position in self.positions:
             if not position.after:
                 x = position(x, layout)
-        return States(self.drop(x), layout)
+        return EncoderOutput(self.drop(x), layout)
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
         """Tokens (M, T, D), the class token as ``pooled``, and class scores as ``extra["logits"]``."""
         return self._encode(images.pixels_for("deit"), record, images)
 
-    def _encode(self, pixels: Tensor, record: Recorder | None = None, images: Images | None = None) -> States:
+    def _encode(self, pixels: Tensor, record: Recorder | None = None, images: Images | None = None) -> EncoderOutput:
         states = self._embed(pixels, images)
-        hidden, kept = self.stack(states.hidden, states.layout, record=record, name="image", keep=self.keep)
+        hidden, kept = self.stack(
+            states.hidden, states.layout, record=record, name="image", keep=self.output_hidden_states
+        )
         scores = {} if isinstance(self.head, nn.Identity) else {"logits": self._classify(hidden)}
-        return States(hidden, states.layout, hidden[:, 0], kept, scores)
+        return EncoderOutput(hidden, states.layout, hidden[:, 0], kept, scores)
 
     def _classify(self, hidden: Tensor) -> Tensor:
         scores = self.head(hidden[:, 0])

@@ -23,18 +23,18 @@ from vlcli.nn import (
     AttentionMask,
     AttentionShape,
     BlockStyle,
+    DataSpec,
     Detections,
-    Facts,
+    EncoderOutput,
     FeedForward,
     Images,
+    InputSpec,
     Layout,
     Model,
-    Needs,
     PairwisePosition,
     Recorder,
     Slot,
     Stack,
-    States,
     build_positions,
     fit_weights,
     within,
@@ -179,7 +179,7 @@ class DETR(Model):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         backbone: Literal["resnet50", "resnet101", "resnet18", "resnet34", "tiny-conv"] = "resnet50",
         hidden: int = 256,
@@ -232,18 +232,18 @@ class DETR(Model):
         """Width of the hidden states."""
         return self.class_embed.in_features
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Pixels, normalised as ImageNet's, with labelled boxes."""
-        return Needs(pixels=True, boxes=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+        return InputSpec(pixels=True, boxes=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
         """Object queries (M, Q, D); ``extra`` has class scores ``logits`` (M, Q, C + 1) and ``boxes`` (M, Q, 4)."""
         mask = None if images.pixels is None else images.pixels.mask
         hidden = self.decode_queries(*self.encode(images.pixels_for("detr"), mask, record), record)[-1]
         blank = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
         layout = Layout.for_boxes(torch.zeros(*hidden.shape[:2], 4, device=hidden.device), blank)
         extra = {"logits": self.class_embed(hidden), "boxes": self.bbox_embed(hidden)}
-        return States(hidden, layout, hidden.mean(1), extra=extra)
+        return EncoderOutput(hidden, layout, hidden.mean(1), extra=extra)
 
     def forward(self, pixels: Tensor, mask: Tensor | None = None) -> Predictions:
         """Predictions for pixels (B, 3, H, W) with ``mask`` (B, H, W), True at real ones."""
@@ -346,12 +346,12 @@ class DETR(Model):
         return [(r"^body\.", {"lr": 0.1})]
 
 
-def is_coco(facts: Facts) -> bool:
+def is_coco(facts: DataSpec) -> bool:
     """Whether the data's classes are the 80 categories of COCO, by their ids."""
     return len(facts.class_ids) == COCO_CLASSES and max(facts.class_ids) == COCO_ROWS - 1
 
 
-def class_rows(facts: Facts, classes: int | None) -> list[int]:
+def class_rows(facts: DataSpec, classes: int | None) -> list[int]:
     """The classifier's row of each class of the data.
 
     Raises:

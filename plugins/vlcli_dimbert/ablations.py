@@ -14,8 +14,8 @@ from torch import nn
 
 from vlcli.data import Corruption, Donor, Sample
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import Facts, HeadTransform, Model, Step, initialise
-from vlcli.objectives import MATCHED, Matching, Mean, Objective, Outcome, SwapSentence, full_precision
+from vlcli.nn import DataSpec, ForwardPasses, HeadTransform, Model, initialise
+from vlcli.objectives import MATCHED, Matching, Mean, Objective, ObjectiveOutput, SwapSentence, full_precision
 from vlcli_dimbert.language import CAUSAL, choose_mode
 
 REGIONS, CONCEPTS = "masked_roi", "masked_concepts"
@@ -38,7 +38,7 @@ class SwapBidirectional(SwapSentence):
         """Choose the mode; replace the sentence of a bidirectional example, or leave it."""
         causal = choose_mode(sample, rng, self.bidirectional)
         if causal:
-            sample.marks.example[MATCHED] = 1
+            sample.mask_labels.example[MATCHED] = 1
         else:
             super().__call__(sample, rng, donor)
         if sample.text is not None:
@@ -65,7 +65,7 @@ class ImageSentence(Matching):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         probability: float = 0.5,
         bidirectional: float = 0.25,
@@ -75,17 +75,19 @@ class ImageSentence(Matching):
         super().__init__(model, facts, probability=probability, view=view, head=head)
         self._corruption = SwapBidirectional(probability, bidirectional, view)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy over bidirectional examples."""
-        marks = step.view(self.view).marks
+        marks = step.view(self.view).mask_labels
         if MATCHED not in marks:
-            return Outcome({})
+            return ObjectiveOutput({})
         asked = ~marks[CAUSAL].bool() if CAUSAL in marks else torch.ones_like(marks[MATCHED], dtype=torch.bool)
         logits = full_precision(self.logits(step.fused(self.view)))  # (B, 2)
         truth = marks[MATCHED].long()
         loss = F.cross_entropy(logits, truth, reduction="none")
         right = Mean.of((logits.argmax(-1) == truth).float(), asked)
-        return Outcome({"relation": Mean.of(loss, asked)}, outputs={"logits": logits}, metrics={"accuracy": right})
+        return ObjectiveOutput(
+            {"relation": Mean.of(loss, asked)}, outputs={"logits": logits}, metrics={"accuracy": right}
+        )
 
 
 class HideRegions(Corruption):
@@ -113,7 +115,7 @@ class HideRegions(Corruption):
             if name in fields:
                 fields[name] = _hidden(fields[name], hidden, blank)
         sample.images[0] = replace(image, features=_hidden(image.features, hidden, 0), fields=fields)
-        sample.marks.regions[REGIONS] = hidden
+        sample.mask_labels.regions[REGIONS] = hidden
 
 
 def _hidden(array: np.ndarray, rows: np.ndarray, blank: int) -> np.ndarray:
@@ -136,7 +138,7 @@ class MaskedRoI(Objective):
     requires = frozenset({"fuse"})
     inputs = frozenset({"regions"})
 
-    def __init__(self, model: Model, facts: Facts, *, probability: float = 0.15, view: str = "corrupted") -> None:
+    def __init__(self, model: Model, facts: DataSpec, *, probability: float = 0.15, view: str = "corrupted") -> None:
         super().__init__(model, facts)
         if facts.region_classes < 1:
             hint = "extract with a detector (vlcli ls extractors)"
@@ -149,12 +151,12 @@ class MaskedRoI(Objective):
         """Hide regions."""
         return self._corruption
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy over hidden regions of known class."""
         view, clean = step.view(self.view), step.batch.clean
-        regions, mark = None if clean.images is None else clean.images.regions, view.marks.get(REGIONS)
+        regions, mark = None if clean.images is None else clean.images.regions, view.mask_labels.get(REGIONS)
         if regions is None or mark is None:
-            return Outcome({})
+            return ObjectiveOutput({})
         if regions.classes is None:
             raise DataError("The feature store holds no classes of its regions.", where="masked-roi")
         count = regions.mask.shape[1]
@@ -165,7 +167,7 @@ class MaskedRoI(Objective):
         logits = full_precision(self.head(hidden[asked]))
         loss = F.cross_entropy(logits, truth[asked], reduction="none")
         right = Mean.of((logits.argmax(-1) == truth[asked]).float())
-        return Outcome({"object": Mean.of(loss)}, metrics={"accuracy": right})
+        return ObjectiveOutput({"object": Mean.of(loss)}, metrics={"accuracy": right})
 
 
 class HideConcepts(Corruption):
@@ -180,7 +182,7 @@ class HideConcepts(Corruption):
 
     phase = "regions"
 
-    def __init__(self, facts: Facts, probability: float, shares: tuple[float, float], view: str) -> None:
+    def __init__(self, facts: DataSpec, probability: float, shares: tuple[float, float], view: str) -> None:
         self.name, self.view = "masked-concept", view
         self.probability, self.shares = probability, shares
         self.lengths = np.array([len(pieces) for pieces in facts.concept_pieces] or [1])
@@ -198,7 +200,7 @@ class HideConcepts(Corruption):
             ids[place] = alike[rng.integers(len(alike))]
         concepts = {**image.concepts, "ids": ids, "hidden": chosen & (how < self.shares[0])}
         sample.images[0] = replace(image, concepts=concepts)
-        sample.marks.regions[CONCEPTS] = mark
+        sample.mask_labels.regions[CONCEPTS] = mark
 
 
 class MaskedConcept(Objective):
@@ -219,7 +221,7 @@ class MaskedConcept(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         probability: float = 0.15,
         mask_share: float = 0.8,
@@ -237,12 +239,12 @@ class MaskedConcept(Objective):
         """Hide concepts."""
         return self._corruption
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy over the pieces of hidden concepts."""
         view = step.view(self.view)
-        concepts, mark = None if view.images is None else view.images.concepts, view.marks.get(CONCEPTS)
+        concepts, mark = None if view.images is None else view.images.concepts, view.mask_labels.get(CONCEPTS)
         if concepts is None or mark is None:
-            return Outcome({})
+            return ObjectiveOutput({})
         was = mark[:, : concepts.ids.shape[1]]  # (M, K)
         before = replace(concepts, ids=torch.where(was > 0, was - 1, concepts.ids), hidden=None)
         model: Any = step.model  # one that reads concepts
@@ -254,4 +256,4 @@ class MaskedConcept(Objective):
         logits = full_precision(step.model.word_scores(hidden[asked]))
         loss = F.cross_entropy(logits, truth[asked], reduction="none")
         right = Mean.of((logits.argmax(-1) == truth[asked]).float())
-        return Outcome({"concept": Mean.of(loss)}, metrics={"accuracy": right})
+        return ObjectiveOutput({"concept": Mean.of(loss)}, metrics={"accuracy": right})

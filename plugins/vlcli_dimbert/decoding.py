@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from vlcli.nn import TEXT, AttentionMask, Facts, KeyValueCache, Layout, States, Text, TiedWordHead
+from vlcli.nn import TEXT, AttentionMask, DataSpec, EncoderOutput, KeyValueCache, Layout, Text, TiedWordHead
 from vlcli_dimbert.stream import SENTENCE, Core, SingleStream
 
 
@@ -47,7 +47,7 @@ class Generating(SingleStream):
     capabilities = frozenset({"fuse", "generate"})
     readouts = frozenset({"pooler", "word_head"})
 
-    def __init__(self, facts: Facts, regions: nn.Module, core: Core) -> None:
+    def __init__(self, facts: DataSpec, regions: nn.Module, core: Core) -> None:
         super().__init__(facts, regions, core)
         self.word_head = TiedWordHead(core.hidden, facts.vocab_size, core.eps)
 
@@ -56,7 +56,7 @@ class Generating(SingleStream):
         out: Tensor = self.word_head(hidden, self.words.weight)
         return out
 
-    def start(self, image: States, text: Text | None = None) -> Decoding:
+    def start(self, image: EncoderOutput, text: Text | None = None) -> Decoding:
         """[CLS] and what the pictures give, seen once; then the words of ``text``, if any."""
         rows, prefix = len(image.hidden), 1 + image.hidden.shape[1]
         first, layout = self._words(torch.full((rows, 1), self.facts.cls_id, device=image.hidden.device))

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.nn import PUBLISHED_STD, BoxProjection, Concepts, Facts, Regions, geometry
+from vlcli.nn import PUBLISHED_STD, BoxProjection, Concepts, DataSpec, Regions, geometry
 
 WITH_BACKGROUND = 1601
 """Class columns of VLP's files: the background and Visual Genome's 1,600 classes."""
@@ -61,7 +61,7 @@ class PaperRegions(nn.Module):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         dim: int,
         *,
         appearance: Literal["linear", "fc7"] = "fc7",
@@ -107,7 +107,7 @@ class VLPRegions(nn.Module):
     """
 
     def __init__(
-        self, facts: Facts, dim: int, *, appearance: Literal["linear", "fc7"] = "fc7", dropout: float = 0.1
+        self, facts: DataSpec, dim: int, *, appearance: Literal["linear", "fc7"] = "fc7", dropout: float = 0.1
     ) -> None:
         super().__init__()
         self.appearance = Appearance(facts.region_dim, dim, appearance, dropout)
@@ -178,7 +178,7 @@ class ConceptPieces(nn.Module):
 
     table: Tensor
 
-    def __init__(self, facts: Facts, most: int) -> None:
+    def __init__(self, facts: DataSpec, most: int) -> None:
         super().__init__()
         self.most, self.mask_id = most, facts.mask_id
         known = facts.concept_pieces or ((facts.unk_id,),)

@@ -12,9 +12,18 @@ from torch import Tensor
 
 from vlcli.data import Corruption, Donor, Sample, TextSample
 from vlcli.errors import ComponentError
-from vlcli.nn import Facts, Model, Step
+from vlcli.nn import DataSpec, ForwardPasses, Model
 from vlcli.objectives import MASKED_WORDS as MARK
-from vlcli.objectives import MATCHED, ROLE_OPTIONS, MaskWords, Mean, Objective, Outcome, full_precision, role_picker
+from vlcli.objectives import (
+    MATCHED,
+    ROLE_OPTIONS,
+    MaskWords,
+    Mean,
+    Objective,
+    ObjectiveOutput,
+    full_precision,
+    role_picker,
+)
 from vlcli.registry import RoleSpec
 
 CAUSAL = "causal"
@@ -23,9 +32,9 @@ CAUSAL = "causal"
 
 def choose_mode(sample: Sample, rng: np.random.Generator, bidirectional: float) -> bool:
     """Whether ``sample`` is read as sequence to sequence: what another objective of the view chose, or a draw."""
-    if CAUSAL not in sample.marks.example:
-        sample.marks.example[CAUSAL] = int(rng.random() >= bidirectional)
-    return bool(sample.marks.example[CAUSAL])
+    if CAUSAL not in sample.mask_labels.example:
+        sample.mask_labels.example[CAUSAL] = int(rng.random() >= bidirectional)
+    return bool(sample.mask_labels.example[CAUSAL])
 
 
 class MaskCaption(MaskWords):
@@ -40,7 +49,7 @@ class MaskCaption(MaskWords):
     """
 
     def __init__(
-        self, facts: Facts, probability: float, shares: tuple[float, float], bidirectional: float, **options: object
+        self, facts: DataSpec, probability: float, shares: tuple[float, float], bidirectional: float, **options: object
     ) -> None:
         super().__init__(facts, probability, shares, **options)  # type: ignore[arg-type]
         self.name, self.bidirectional = "blm-s2slm", bidirectional
@@ -51,10 +60,10 @@ class MaskCaption(MaskWords):
             return
         causal = choose_mode(sample, rng, self.bidirectional)
         sample.text = replace(sample.text, causal=causal)
-        if sample.marks.example.get(MATCHED, 1):
+        if sample.mask_labels.example.get(MATCHED, 1):
             super().__call__(sample, rng, donor)
         else:
-            sample.marks.text[MARK] = [-1] * len(sample.text.ids)
+            sample.mask_labels.text[MARK] = [-1] * len(sample.text.ids)
 
     def usual(self, text: TextSample, rng: np.random.Generator) -> list[int]:
         """The places to hide: with ``rule: count`` round(share * words), at least one, at most ``limit``."""
@@ -100,7 +109,7 @@ class CaptionModelling(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         bidirectional: float | None = None,
         probability: float = 0.15,
@@ -140,13 +149,13 @@ class CaptionModelling(Objective):
         """Choose a mode and hide words."""
         return self._corruption
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy at the hidden places, a mean over them; each mode's own mean beside it."""
         view = step.view(self.view)
-        if view.text is None or MARK not in view.marks:
-            return Outcome({})
+        if view.text is None or MARK not in view.mask_labels:
+            return ObjectiveOutput({})
         rows = view.text_rows
-        labels = view.marks[MARK].index_select(0, rows)  # (B, T)
+        labels = view.mask_labels[MARK].index_select(0, rows)  # (B, T)
         hidden = step.fused(self.view, rows="text").text.hidden
         places = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
         states = hidden.flatten(0, 1).index_select(0, places)  # (K, D)
@@ -155,11 +164,11 @@ class CaptionModelling(Objective):
         losses = F.cross_entropy(logits, truth, reduction="none")
         example = places // labels.shape[1]
         metrics = {"accuracy": Mean.of((logits.argmax(-1) == truth).float())}
-        if CAUSAL in view.marks:
-            causal = view.marks[CAUSAL].bool().index_select(0, example)
+        if CAUSAL in view.mask_labels:
+            causal = view.mask_labels[CAUSAL].bool().index_select(0, example)
             metrics |= {"blm": Mean.of(losses.detach(), ~causal), "s2slm": Mean.of(losses.detach(), causal)}
         kept = self._kept(losses, example, len(labels)) if self.training and self.drop_worst else None
-        return Outcome({"words": Mean.of(losses, kept)}, metrics=metrics)
+        return ObjectiveOutput({"words": Mean.of(losses, kept)}, metrics=metrics)
 
     def _kept(self, losses: Tensor, example: Tensor, count: int) -> Tensor:
         """Which terms count: those of the examples with the smaller sums."""

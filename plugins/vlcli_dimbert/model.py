@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from vlcli.nn import Facts, InitStd
+from vlcli.nn import DataSpec, InitStd
 from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_dimbert.decoding import Generating
 from vlcli_dimbert.embedding import PaperRegions, VLPRegions
@@ -52,7 +52,7 @@ class DiMBERT(Generating):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         hidden: int = 768,
         heads: int = 12,

@@ -18,19 +18,19 @@ from vlcli.nn import (
     AttentionMask,
     AttentionShape,
     BlockStyle,
-    Facts,
-    Fused,
+    DataSpec,
+    EncoderOutput,
+    FusionOutput,
     Images,
     InitStd,
+    InputSpec,
     Layout,
     Model,
-    Needs,
     Pooler,
     Recorder,
     Regions,
     Slot,
     Stack,
-    States,
     Text,
     build_positions,
     init_scale,
@@ -104,7 +104,7 @@ class SingleStream(Model):
     segment_sources: ClassVar[dict[int, list[int]]] = {2: [0, 0, 1], 6: [4, 4, 5]}
     """Rows for regions, concepts and sentence in a table of so many rows: BERT's and VLP's."""
 
-    def __init__(self, facts: Facts, regions: nn.Module, core: Core) -> None:
+    def __init__(self, facts: DataSpec, regions: nn.Module, core: Core) -> None:
         super().__init__(facts)
         self.core = core
         self.init_std, self.special_route = init_scale(core.init_std, core.hidden), SPECIAL if core.specials else TEXT
@@ -141,15 +141,15 @@ class SingleStream(Model):
         """Width of the hidden states."""
         return self.words.embedding_dim
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Texts, region features and, unless there are none, visual concepts."""
-        return Needs(text=True, regions=True, concepts=self.concepts is not None)
+        return InputSpec(text=True, regions=True, concepts=self.concepts is not None)
 
     def word_table(self) -> nn.Embedding:
         """The word embeddings."""
         return self.words
 
-    def embed_text(self, text: Text) -> States:
+    def embed_text(self, text: Text) -> EncoderOutput:
         """Words (N, T, D), before places and norm; ``extra["causal"]`` (N,) where rows are sequence to sequence."""
         hidden = self.words(text.ids)
         if not self.core.by_mode:
@@ -158,9 +158,9 @@ class SingleStream(Model):
         if self.special_route != TEXT:
             layout = replace(layout, route=torch.where(text.special, self.special_route, layout.route), runs=None)
         extra = {} if text.causal is None else {"causal": text.causal}
-        return States(hidden, layout, extra=extra)
+        return EncoderOutput(hidden, layout, extra=extra)
 
-    def embed_image(self, images: Images) -> States:
+    def embed_image(self, images: Images) -> EncoderOutput:
         """Regions, a separator, and concepts with theirs (M, R + 1 + L + 1, D), before places and norm."""
         if images.regions is None:
             raise DataError("The model reads region features, and the batch has none.", hint="name a store: features")
@@ -176,7 +176,7 @@ class SingleStream(Model):
             parts, layout = [*parts, tokens], layout + its_layout
             end, its_layout = self._separator(len(x), count, roles[1])
             parts, layout = [*parts, end], layout + its_layout
-        return States(torch.cat(parts, 1), layout)
+        return EncoderOutput(torch.cat(parts, 1), layout)
 
     def region_tokens(self, regions: Regions, segment: Tensor | None) -> Tensor:
         """Regions as tokens (M, R, D), with their segment's row (D,) where roles have one."""
@@ -205,31 +205,31 @@ class SingleStream(Model):
         layout.index = layout.index + (place[:, None] if isinstance(place, Tensor) else place)
         return x, layout
 
-    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         """Regions, concepts and words, row i with row i.
 
-        ``Fused.text`` stands as the text does, [CLS] first; ``Fused.image`` are the regions (of all pictures), its
-        ``extra["concepts"]`` the states of the concepts' pieces.
+        ``FusionOutput.text`` has the layout of the text, [CLS] first. ``FusionOutput.image`` are the regions (of all
+        images); its ``extra["concepts"]`` are the hidden states of the concepts' pieces.
         """
         prefix, causal = 1 + image.hidden.shape[1], text.extra.get("causal")
         x = torch.cat([text.hidden[:, :1], image.hidden, text.hidden[:, 1:]], 1)
         layout = text.layout.cut(0, 1) + image.layout + text.layout.cut(1, text.hidden.shape[1])
         x = self._placed(x, layout, prefix, causal)
         mask = self._mask(layout, prefix, causal)
-        hidden, kept = self.stack(x, layout, mask, record=record, name="fuse", keep=self.keep)
+        hidden, kept = self.stack(x, layout, mask, record=record, name="fuse", keep=self.output_hidden_states)
         words, *layers = (torch.cat([x[:, :1], x[:, prefix:]], 1) for x in (hidden, *kept.values()))
         block = hidden[:, 1:prefix]
         of_image = self._of_route(block, image.layout, IMAGE)
         if self.concepts is not None:
             of_image.extra["concepts"] = self._of_route(block, image.layout, CONCEPT).hidden
-        of_text = States(words, text.layout, layers=dict(zip(kept, layers, strict=True)))
-        return Fused(of_text, of_image, self.pooler(hidden))
+        of_text = EncoderOutput(words, text.layout, layers=dict(zip(kept, layers, strict=True)))
+        return FusionOutput(of_text, of_image, self.pooler(hidden))
 
     @staticmethod
-    def _of_route(hidden: Tensor, layout: Layout, route: int) -> States:
+    def _of_route(hidden: Tensor, layout: Layout, route: int) -> EncoderOutput:
         columns = layout.columns(route)
         places = [layout.cut(*span) for span in columns]
-        return States(torch.cat([hidden[:, a:b] for a, b in columns], 1), sum(places[1:], places[0]))
+        return EncoderOutput(torch.cat([hidden[:, a:b] for a, b in columns], 1), sum(places[1:], places[0]))
 
     def _placed(self, x: Tensor, layout: Layout, prefix: int, causal: Tensor | None) -> Tensor:
         """Tokens with their places and, by mode, their segments, normalised."""

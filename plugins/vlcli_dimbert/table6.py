@@ -10,7 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import DataError
-from vlcli.nn import PUBLISHED_STD, BoxProjection, Facts, Fused, Images, InitStd, Recorder, Regions, States, geometry
+from vlcli.nn import (
+    PUBLISHED_STD,
+    BoxProjection,
+    DataSpec,
+    EncoderOutput,
+    FusionOutput,
+    Images,
+    InitStd,
+    Recorder,
+    Regions,
+    geometry,
+)
 from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_dimbert.stream import Core, SingleStream
 from vlcli_dimbert.weights import adapt
@@ -27,7 +38,7 @@ _UNITER = {
 class UNITERRegions(nn.Module):
     """UNITER's: LN(W f) + LN(W_g g), geometry g of 7 numbers."""
 
-    def __init__(self, facts: Facts, dim: int, eps: float) -> None:
+    def __init__(self, facts: DataSpec, dim: int, eps: float) -> None:
         super().__init__()
         self.project, self.norm = nn.Linear(facts.region_dim, dim), nn.LayerNorm(dim, eps=eps)
         self.place, self.place_norm = BoxProjection(7, dim), nn.LayerNorm(dim, eps=eps)
@@ -67,7 +78,7 @@ class UNITER(SingleStream):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         hidden: int = 768,
         heads: int = 12,
@@ -110,7 +121,7 @@ class VLBERTRegions(nn.Module):
         dropout: before the layer.
     """
 
-    def __init__(self, facts: Facts, dim: int, dropout: float) -> None:
+    def __init__(self, facts: DataSpec, dim: int, dropout: float) -> None:
         super().__init__()
         self.waves = max(facts.region_dim // 8, 1)
         self.read = nn.Sequential(nn.Dropout(dropout), nn.Linear(facts.region_dim + 8 * self.waves, dim), nn.ReLU())
@@ -162,7 +173,7 @@ class VLBERT(SingleStream):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         hidden: int = 768,
         heads: int = 12,
@@ -193,7 +204,7 @@ class VLBERT(SingleStream):
         out: Tensor = x if segment is None else x + segment
         return out
 
-    def embed_image(self, images: Images) -> States:
+    def embed_image(self, images: Images) -> EncoderOutput:
         """Regions (M, R, D); ``extra["whole"]`` (M, D) is what the words are given of the whole picture."""
         states = super().embed_image(images)
         if images.regions is None:
@@ -205,7 +216,7 @@ class VLBERT(SingleStream):
         states.extra["whole"] = self.text_look(self.regions(mean, frame))
         return states
 
-    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         """Words with the (first) whole picture, and the regions."""
         words = text.hidden + image.extra["whole"][:, None] if "whole" in image.extra else text.hidden
         return super().fuse(replace(text, hidden=words), image, record)

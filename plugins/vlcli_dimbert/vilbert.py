@@ -17,19 +17,19 @@ from vlcli.nn import (
     AttentionShape,
     BlockStyle,
     BoxProjection,
-    Facts,
+    DataSpec,
+    EncoderOutput,
     FeedForward,
-    Fused,
+    FusionOutput,
     Images,
     InitStd,
+    InputSpec,
     Layout,
     Model,
-    Needs,
     Pooler,
     Recorder,
     Residual,
     Stack,
-    States,
     Text,
     TextEmbeddings,
     TransformerLayer,
@@ -116,7 +116,7 @@ class ViLBERT(Model):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         hidden: int = 768,
         heads: int = 12,
@@ -159,21 +159,21 @@ class ViLBERT(Model):
         """Width of the hidden states."""
         return self.text_pool.dense.out_features
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Texts and region features."""
-        return Needs(text=True, regions=True)
+        return InputSpec(text=True, regions=True)
 
     def word_table(self) -> nn.Embedding:
         """The word embeddings."""
         return self.text.words
 
-    def embed_text(self, text: Text) -> States:
+    def embed_text(self, text: Text) -> EncoderOutput:
         """Words (N, T, D) after the layers that stand alone."""
         x, layout = self.text(text)
         hidden, _ = self.lower(x, layout, AttentionMask(layout.valid))
-        return States(hidden, layout)
+        return EncoderOutput(hidden, layout)
 
-    def embed_image(self, images: Images) -> States:
+    def embed_image(self, images: Images) -> EncoderOutput:
         """The whole picture and its regions (M, 1 + R, D)."""
         regions = images.regions
         if regions is None:
@@ -184,9 +184,9 @@ class ViLBERT(Model):
         boxes, mask = torch.cat([frame, regions.boxes], 1), torch.cat([regions.mask[:, :1] | True, regions.mask], 1)
         features = torch.cat([mean, regions.features], 1).to(self.look.weight.dtype)
         x = self.look(features) + self.place(geometry(boxes, 5).to(features.dtype))
-        return States(self.drop(self.look_norm(x)), Layout.for_boxes(boxes, mask))
+        return EncoderOutput(self.drop(self.look_norm(x)), Layout.for_boxes(boxes, mask))
 
-    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         """Both streams together, row i with row i; recorded under ``co.N``, ``text.N`` and ``image.N``."""
         words, regions, layout = text.hidden, image.hidden, text.layout + image.layout
         masks = (AttentionMask(text.layout.valid), AttentionMask(image.layout.valid))
@@ -200,8 +200,8 @@ class ViLBERT(Model):
             of_image = replace(context, mask=masks[1], x_layout=image.layout, name=f"image.{number}")
             regions = run_layer(objects, regions, of_image, active=active)
         pooled = self.text_pool(words) * self.image_pool(regions)
-        seen = States(regions[:, 1:], image.layout.cut(1, regions.shape[1]))
-        return Fused(States(words, text.layout), seen, pooled)
+        seen = EncoderOutput(regions[:, 1:], image.layout.cut(1, regions.shape[1]))
+        return FusionOutput(EncoderOutput(words, text.layout), seen, pooled)
 
     @staticmethod
     def _crossing(words: Tensor, regions: Tensor) -> Tensor:

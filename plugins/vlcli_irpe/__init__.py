@@ -4,7 +4,7 @@ from vlcli_irpe.buckets import BucketRule, clip, piecewise, ratio_for
 from vlcli_irpe.earlier import SASA, Huang, Shaw, TransformerXL
 from vlcli_irpe.equip import equip
 from vlcli_irpe.irpe import IRPE
-from vlcli_irpe.lookup import BucketPosition, Plan
+from vlcli_irpe.lookup import BucketPlan, BucketPosition
 from vlcli_irpe.modern import ConvolutionalGenerator, LogCPB, RoPE2D, SwinBias
 from vlcli_irpe.places import CACHE, GridPlace, Ids, bucket_ids, grid_ids
 from vlcli_irpe.terms import bucket_sums, by_key, by_query
@@ -13,6 +13,7 @@ __all__ = [
     "CACHE",
     "IRPE",
     "SASA",
+    "BucketPlan",
     "BucketPosition",
     "BucketRule",
     "ConvolutionalGenerator",
@@ -20,7 +21,6 @@ __all__ = [
     "Huang",
     "Ids",
     "LogCPB",
-    "Plan",
     "RoPE2D",
     "Shaw",
     "SwinBias",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError
 from vlcli.nn import AttentionShape, Layout, PairwisePosition, Slot
 from vlcli_irpe.buckets import BucketRule
-from vlcli_irpe.lookup import BucketPosition, Init, OffPlane, Plan, Side, box_objection, look_up, pairs_of, plus
+from vlcli_irpe.lookup import BucketPlan, BucketPosition, Init, OffPlane, Side, box_objection, look_up, pairs_of, plus
 from vlcli_irpe.places import Ids, bucket_ids, by_pair
 from vlcli_irpe.terms import by_key, by_query, with_blank
 
@@ -55,7 +55,7 @@ class Shaw(BucketPosition):
         init: Init = "zero",
     ) -> None:
         sides: tuple[Side, ...] = ("key", "value") if value else ("key",)
-        plan = Plan(_clipped(plane, distance), sides, shared_heads=shared_heads, off_plane=off_plane)
+        plan = BucketPlan(_clipped(plane, distance), sides, shared_heads=shared_heads, off_plane=off_plane)
         super().__init__(shape, replace(plan, cells=cells, init=init))
 
 
@@ -85,7 +85,7 @@ class Huang(BucketPosition):
         cells: int = 14,
         init: Init = "zero",
     ) -> None:
-        plan = Plan(_clipped(plane, distance), shared_heads=shared_heads, off_plane=off_plane)
+        plan = BucketPlan(_clipped(plane, distance), shared_heads=shared_heads, off_plane=off_plane)
         super().__init__(shape, replace(plan, cells=cells, init=init))
 
     def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:
@@ -121,7 +121,7 @@ class SASA(BucketPosition):
         if shape.head_dim % 2:
             raise ComponentError("SASA halves a head, whose width must be even.", got=str(shape.head_dim))
         rule = BucketRule("cross", distance / 2, "clip")
-        plan = Plan(rule, shared_heads=shared_heads, off_plane=off_plane, cells=cells, init=init)
+        plan = BucketPlan(rule, shared_heads=shared_heads, off_plane=off_plane, cells=cells, init=init)
         super().__init__(shape, replace(plan, width=shape.head_dim // 2))
 
     def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:

@@ -16,7 +16,7 @@ import torch
 from vlcli import registry
 from vlcli.drawings import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
 from vlcli.errors import UsageError
-from vlcli.nn import Facts, model_macs
+from vlcli.nn import DataSpec, model_macs
 from vlcli.registry import Spec
 
 SIDES = {"K": ["key"], "QK": ["query", "key"], "QKV": ["query", "key", "value"]}
@@ -92,7 +92,7 @@ class ExtraMacs(Drawing):
     def _macs(self, pixels: int, position: Spec | None) -> tuple[int, Any]:
         with torch.device("meta"):
             model = deit(size=self.size, image_size=pixels, position=position)
-        return sum(model_macs(model, model.needs(), model.facts).values()), model
+        return sum(model_macs(model, model.input_spec(), model.facts).values()), model
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class Speed(Drawing):
 
 def deit(**options: Any) -> Any:
     """The registered model ``deit`` for ImageNet's classes, with these options."""
-    return registry.models.build({"name": "deit", **options}, Facts())
+    return registry.models.build({"name": "deit", **options}, DataSpec())
 
 
 def step_of(trial: Trial, name: str) -> Callable[[], None]:

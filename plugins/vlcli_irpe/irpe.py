@@ -8,7 +8,7 @@ from typing import Any, Literal
 from vlcli.errors import ComponentError
 from vlcli.nn import AttentionShape
 from vlcli_irpe.buckets import BucketRule, Form, Index, ratio_for
-from vlcli_irpe.lookup import LETTERS, BucketPosition, Init, OffPlane, Plan, Side
+from vlcli_irpe.lookup import LETTERS, BucketPlan, BucketPosition, Init, OffPlane, Side
 from vlcli_irpe.places import Align
 
 
@@ -65,7 +65,7 @@ class IRPE(BucketPosition):
         ratio = ratio if buckets is None else ratio_for(buckets, method)
         released = form == "as_released"
         scaled = not released if scale_bias is None else scale_bias
-        plan = Plan(
+        plan = BucketPlan(
             rule=BucketRule(method, ratio, index, form, trim),
             sides=tuple(side for side in LETTERS if side in sides),
             contextual=mode == "contextual",

@@ -23,7 +23,7 @@ LETTERS: dict[Side, str] = {"query": "rpe_q", "key": "rpe_k", "value": "rpe_v"}
 
 
 @dataclass(frozen=True)
-class Plan:
+class BucketPlan:
     """How an encoding of buckets works.
 
     Attributes:
@@ -145,7 +145,7 @@ class BucketPosition(PairwisePosition):
         plan: how it works.
     """
 
-    def __init__(self, shape: AttentionShape, plan: Plan) -> None:
+    def __init__(self, shape: AttentionShape, plan: BucketPlan) -> None:
         super().__init__(shape)
         self.plan, self.rule = plan, plan.rule
         self.scale = shape.head_dim**-0.5 if plan.scaled else 1.0

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError
 from vlcli.nn import AttentionShape, Layout, PairwisePosition, Sort, TokenPosition, between, within
 from vlcli_irpe.buckets import BucketRule
-from vlcli_irpe.lookup import PLANE, BucketPosition, OffPlane, Plan
+from vlcli_irpe.lookup import PLANE, BucketPlan, BucketPosition, OffPlane
 from vlcli_irpe.places import Ids, bucket_ids, by_pair
 from vlcli_irpe.terms import by_query, with_blank
 
@@ -106,7 +106,7 @@ class SwinBias(BucketPosition):
         self, shape: AttentionShape, *, window: int = 7, off_plane: OffPlane = "bucket", std: float = 0.02
     ) -> None:
         rule = BucketRule("product", (window - 1) / 2, "clip")
-        plan = Plan(rule, contextual=False, scaled=False, shared_heads=False, off_plane=off_plane)
+        plan = BucketPlan(rule, contextual=False, scaled=False, shared_heads=False, off_plane=off_plane)
         super().__init__(shape, plan)
         for parameter in self.parameters():
             nn.init.trunc_normal_(parameter, std=std)

@@ -60,7 +60,7 @@ class Datum:
 
 
 @dataclass
-class Source:
+class CorpusSource:
     """One data set that is there.
 
     Attributes:
@@ -77,7 +77,7 @@ class Source:
         return [file for reader in self.parts.values() for file in reader.files()]
 
 
-def find_sources(root: Path, changes: Mapping[str, Mapping[str, Any] | None] | None = None) -> list[Source]:
+def find_sources(root: Path, changes: Mapping[str, Mapping[str, Any] | None] | None = None) -> list[CorpusSource]:
     """The data sets whose files are under the root.
 
     Args:
@@ -99,7 +99,7 @@ def find_sources(root: Path, changes: Mapping[str, Mapping[str, Any] | None] | N
     return found
 
 
-def _source(root: Path, name: str, change: dict[str, Any]) -> Source | None:
+def _source(root: Path, name: str, change: dict[str, Any]) -> CorpusSource | None:
     for spec, usual in USUAL[name]:
         fixed = any("{split}" not in str(change.get(key, "{split}")) for key in ("file", "questions"))
         splits = change.get("split", usual[:1] if fixed else usual)  # a file without {split} is of one split
@@ -110,13 +110,13 @@ def _source(root: Path, name: str, change: dict[str, Any]) -> Source | None:
             if all(file.is_file() for file in reader.files()):
                 parts[split] = reader
         if len(parts) == len(splits) or (parts and (spec, usual) == USUAL[name][-1]):
-            return Source(name, parts)
+            return CorpusSource(name, parts)
     if change:
         raise DataError("The files of a source are not there.", where=str(root), got=f"{name}: {change}")
     return None
 
 
-def refuse_tests(sources: Iterable[Source]) -> None:
+def refuse_tests(sources: Iterable[CorpusSource]) -> None:
     """Refuse to train on what is for testing.
 
     Raises:
@@ -134,7 +134,7 @@ def refuse_tests(sources: Iterable[Source]) -> None:
 
 
 def aggregate(
-    sources: Iterable[Source],
+    sources: Iterable[CorpusSource],
     root: Path,
     *,
     minival_file: str | None = None,

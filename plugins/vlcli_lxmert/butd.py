@@ -16,16 +16,16 @@ from vlcli.nn import (
     AttentionMask,
     AttentionShape,
     BlockStyle,
-    Facts,
-    Fused,
+    DataSpec,
+    EncoderOutput,
+    FusionOutput,
     Images,
+    InputSpec,
     Layout,
     Model,
-    Needs,
     Pooler,
     Recorder,
     Stack,
-    States,
     Text,
     TextEmbeddings,
     build_positions,
@@ -61,18 +61,18 @@ class RecurrentEncoder(nn.Module):
         dropout: of the words.
     """
 
-    def __init__(self, facts: Facts, words: int, hidden: int, cell: str, dropout: float) -> None:
+    def __init__(self, facts: DataSpec, words: int, hidden: int, cell: str, dropout: float) -> None:
         super().__init__()
         self.words = nn.Embedding(facts.vocab_size, words, padding_idx=facts.pad_id)
         self.drop = nn.Dropout(dropout)
         self.cell = (nn.LSTM if cell == "lstm" else nn.GRU)(words, hidden, batch_first=True)
         self.dim = hidden
 
-    def forward(self, text: Text, record: Recorder | None) -> States:
+    def forward(self, text: Text, record: Recorder | None) -> EncoderOutput:
         """(N, T, hidden), and the state after the last piece."""
         hidden, _ = self.cell(self.drop(self.words(text.ids)))  # padding comes last: no state before it sees it
         last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, self.dim)
-        return States(hidden, Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
+        return EncoderOutput(hidden, Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
 
 
 class BUTD(Model):
@@ -100,7 +100,7 @@ class BUTD(Model):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         encoder: Literal["gru", "lstm", "bert"] = "gru",
         hidden: int = 512,
@@ -123,7 +123,7 @@ class BUTD(Model):
         self.of_question, self.of_regions = GatedTanh(question, hidden), GatedTanh(facts.region_dim, hidden)
         self.drop = nn.Dropout(dropout)
 
-    def _build_bert(self, facts: Facts, shape: AttentionShape, layers: int, dropout: float) -> None:
+    def _build_bert(self, facts: DataSpec, shape: AttentionShape, layers: int, dropout: float) -> None:
         """Under the names of LXMERT's language encoder, so that whatever fills one fills the other."""
         style = BlockStyle(dropout=dropout)
         self.text = TextEmbeddings(facts, shape.dim, build_positions("learned", shape, WORDS)[0], dropout=dropout)
@@ -138,29 +138,29 @@ class BUTD(Model):
         """Width of the product of question and regions."""
         return self.hidden
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Texts and region features."""
-        return Needs(text=True, regions=True)
+        return InputSpec(text=True, regions=True)
 
-    def encode_text(self, text: Text, record: Recorder | None = None) -> States:
+    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
         """The question as one vector, ``pooled``."""
         if self.recurrent is not None:
-            found: States = self.recurrent(text, record)
+            found: EncoderOutput = self.recurrent(text, record)
             return found
         tokens, layout = self.text(text)
         hidden, _ = self.language(tokens, layout, AttentionMask(layout.valid), record=record, name="language")
-        return States(hidden, layout, self.pooler(hidden))
+        return EncoderOutput(hidden, layout, self.pooler(hidden))
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
         """The regions as they are, or divided by their length: (M, R, F)."""
         regions = images.regions
         if regions is None:
             raise DataError("BUTD reads region features, and the batch has none.", hint="name a store in `features`")
         features = regions.features.to(self.score.weight.dtype)
         features = F.normalize(features, dim=-1) if self.normalise else features
-        return States(self.drop(features), Layout.for_boxes(regions.boxes, regions.mask))
+        return EncoderOutput(self.drop(features), Layout.for_boxes(regions.boxes, regions.mask))
 
-    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         """Attention of the question over the regions, and the product of both (Eq. 8 to 10)."""
         question, regions = text.pooled, image.hidden  # (P, Q), (P, R, F)
         assert question is not None
@@ -170,7 +170,7 @@ class BUTD(Model):
         if record is not None:
             record.keep("top_down", weights[:, None, None])
         seen = (weights[..., None] * regions).sum(1)  # (P, F)
-        return Fused(text, image, self.of_question(question) * self.of_regions(seen))
+        return FusionOutput(text, image, self.of_question(question) * self.of_regions(seen))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         """Weights of a public BERT under our names."""

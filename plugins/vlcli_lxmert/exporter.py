@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError, DataError
 from vlcli.export import Exported, Exporter, Trained
 from vlcli.files import new_folder
-from vlcli.nn import Batch, BoxPosition, Facts, LearnedPosition, StandardAttention, Step, fake_batch
+from vlcli.nn import Batch, BoxPosition, DataSpec, ForwardPasses, LearnedPosition, StandardAttention, fake_batch
 from vlcli.progress import Progress
 from vlcli_lxmert.model import LXMERT
 from vlcli_lxmert.names import to_transformers
@@ -137,7 +137,7 @@ def configuration(model: LXMERT, objectives: dict[str, Any]) -> Any:
     )
 
 
-def _labels(facts: Facts) -> dict[int, str]:
+def _labels(facts: DataSpec) -> dict[int, str]:
     return dict(enumerate(facts.answers))
 
 
@@ -174,7 +174,7 @@ def _shared(name: str) -> bool:
     return name.startswith("cls.predictions.decoder")
 
 
-def compare(model: LXMERT, folder: Path, facts: Facts) -> float:
+def compare(model: LXMERT, folder: Path, facts: DataSpec) -> float:
     """The largest difference of the three streams between ``model`` and what transformers loads from ``folder``.
 
     Raises:
@@ -183,12 +183,12 @@ def compare(model: LXMERT, folder: Path, facts: Facts) -> float:
     from transformers import LxmertModel
 
     theirs = LxmertModel.from_pretrained(folder).eval()
-    batch = _draw(fake_batch(model.needs(), facts, 2), facts)
+    batch = _draw(fake_batch(model.input_spec(), facts, 2), facts)
     view = batch.clean
     assert view.text is not None and view.images is not None and view.images.regions is not None  # noqa: PT018
     regions = view.images.regions
     with torch.no_grad():
-        ours = Step(model.eval(), batch).fused()
+        ours = ForwardPasses(model.eval(), batch).fused()
         given = {
             "visual_feats": regions.features,
             "visual_pos": regions.boxes,
@@ -205,7 +205,7 @@ def compare(model: LXMERT, folder: Path, facts: Facts) -> float:
     return made
 
 
-def _draw(batch: Batch, facts: Facts) -> Batch:
+def _draw(batch: Batch, facts: DataSpec) -> Batch:
     """The batch with words, features and boxes drawn, so that a difference shows."""
     draw = torch.Generator().manual_seed(0)
     text, images = batch.clean.text, batch.clean.images

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from vlcli.data import Corruption, Donor, Sample, copied
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import Facts, HeadTransform, Model, Regions, Step, initialise
-from vlcli.objectives import Mean, Objective, Outcome, full_precision
+from vlcli.nn import DataSpec, ForwardPasses, HeadTransform, Model, Regions, initialise
+from vlcli.objectives import Mean, Objective, ObjectiveOutput, full_precision
 
 Target = Literal["label", "attribute", "feature"]
 TARGETS: tuple[Target, ...] = ("label", "attribute", "feature")
@@ -55,7 +55,7 @@ class MaskRegions(Corruption):
                 if hidden[row] and self.zero <= how < self.zero + self.swap:
                     features[row] = self._other(rng, donor, features[row])
             sample.images[0] = copied(image, features=features)
-        sample.marks.regions[MARK] = np.array(hidden, bool)
+        sample.mask_labels.regions[MARK] = np.array(hidden, bool)
 
     @staticmethod
     def _other(rng: np.random.Generator, donor: Donor, own: np.ndarray) -> np.ndarray:
@@ -89,7 +89,7 @@ class MaskedObject(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         mode: Literal["as_released", "as_published"] = "as_released",
         targets: tuple[Target, ...] | None = None,
@@ -119,20 +119,20 @@ class MaskedObject(Objective):
         zero, swap = (0.8, 0.1) if self.released else (1.0, 0.0)
         return MaskRegions(self.probability, zero, swap, self.view)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """One loss per target."""
         view, clean = step.view(self.view), step.batch.clean
         regions = None if clean.images is None else clean.images.regions
-        mark = view.marks.get(MARK)
+        mark = view.mask_labels.get(MARK)
         if regions is None or mark is None:
-            return Outcome({})
+            return ObjectiveOutput({})
         rows, clean_rows = view.image_rows[:, 0], clean.image_rows[:, 0]
         fused = step.fused(self.view)
         hidden = fused.image.hidden.unflatten(0, (-1, fused.images))[:, 0]  # (B, R, D)
         masked = mark.index_select(0, rows).bool() & regions.mask.index_select(0, clean_rows)  # (B, R)
         return self._losses(hidden, masked, regions, clean_rows)
 
-    def _losses(self, hidden: Tensor, masked: Tensor, regions: Regions, rows: Tensor) -> Outcome:
+    def _losses(self, hidden: Tensor, masked: Tensor, regions: Regions, rows: Tensor) -> ObjectiveOutput:
         """Heads see only the regions that count: all real ones, or the hidden ones."""
         real = regions.mask.index_select(0, rows)
         labels = [name for name in self.targets if name != "feature"]
@@ -150,7 +150,7 @@ class MaskedObject(Objective):
             metrics[f"{name}_accuracy"] = Mean.of((logits.argmax(-1) == truth).float(), truth >= 0)
         if "feature" in self.targets:
             losses["feature"] = self._feature_loss(states, places, masked, regions, rows, count)
-        return Outcome(losses, metrics=metrics)
+        return ObjectiveOutput(losses, metrics=metrics)
 
     def _truth(self, name: str, regions: Regions, rows: Tensor) -> tuple[Tensor, Tensor]:
         truth, score = regions.classes, regions.class_scores

@@ -15,23 +15,23 @@ from vlcli.nn import (
     AttentionMask,
     AttentionShape,
     BlockStyle,
-    Facts,
+    DataSpec,
+    EncoderOutput,
     FeatureEmbeddings,
     FeedForward,
-    Fused,
+    FusionOutput,
     Images,
     InitStd,
+    InputSpec,
     Layout,
     LearnedPosition,
     Model,
-    Needs,
     Packing,
     PairwisePosition,
     Pooler,
     Recorder,
     Slot,
     Stack,
-    States,
     Text,
     TextEmbeddings,
     build_positions,
@@ -101,7 +101,7 @@ class CrossEncoder(nn.Module):
         self.checkpointing = False
         self.packed = False
 
-    def forward(self, text: States, image: States, record: Recorder | None) -> tuple[Tensor, Tensor]:
+    def forward(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None) -> tuple[Tensor, Tensor]:
         """Words (P, T, D) and objects (P, R, D) that have seen each other."""
         words, objects, layouts = text.hidden, image.hidden, (text.layout, image.layout)
         masks = (AttentionMask(text.layout.valid), AttentionMask(image.layout.valid))
@@ -137,8 +137,8 @@ class LXMERT(Model):
     """LXMERT: language, object-relationship and cross-modality encoders over region features.
 
     The defaults are the published 9/5/5 layers of 768. Attention is recorded under ``language.N``, ``objects.N``,
-    ``cross.N.text_to_image``, ``cross.N.image_to_text``, ``cross.N.text`` and ``cross.N.image``. Set ``keep`` to layer
-    numbers (0: the embeddings) to have the unimodal encoders return these hidden states.
+    ``cross.N.text_to_image``, ``cross.N.image_to_text``, ``cross.N.text`` and ``cross.N.image``. Set
+    ``output_hidden_states`` to layer numbers (0: the embeddings) and the unimodal encoders return these hidden states.
 
     Args:
         facts: vocabulary and feature sizes.
@@ -176,7 +176,7 @@ class LXMERT(Model):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         hidden: int = 768,
         heads: int = 12,
@@ -235,22 +235,24 @@ class LXMERT(Model):
         """Width of the hidden states."""
         return self.pooler.dense.out_features
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Texts and region features."""
-        return Needs(text=True, regions=True)
+        return InputSpec(text=True, regions=True)
 
     def word_table(self) -> nn.Embedding:
         """The word embeddings."""
         return self.text.words
 
-    def encode_text(self, text: Text, record: Recorder | None = None) -> States:
+    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
         """The language encoder: (N, T, D)."""
         tokens, layout = self.text(text)
         mask = AttentionMask(layout.valid)
-        hidden, kept = self.language(tokens, layout, mask, record=record, name="language", keep=self.keep)
-        return States(hidden, layout, layers=kept)
+        hidden, kept = self.language(
+            tokens, layout, mask, record=record, name="language", keep=self.output_hidden_states
+        )
+        return EncoderOutput(hidden, layout, layers=kept)
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
         """The object-relationship encoder: (M, R, D)."""
         regions = images.regions
         if regions is None:
@@ -258,13 +260,13 @@ class LXMERT(Model):
         layout = Layout.for_boxes(regions.boxes, regions.mask)
         tokens = self.image(regions.features, layout)
         mask = AttentionMask(layout.valid)
-        hidden, kept = self.objects(tokens, layout, mask, record=record, name="objects", keep=self.keep)
-        return States(hidden, layout, layers=kept)
+        hidden, kept = self.objects(tokens, layout, mask, record=record, name="objects", keep=self.output_hidden_states)
+        return EncoderOutput(hidden, layout, layers=kept)
 
-    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         """The cross-modality encoder: row i of the text with row i of the image."""
         words, objects = self.cross(text, image, record)
-        return Fused(States(words, text.layout), States(objects, image.layout), self.pooler(words))
+        return FusionOutput(EncoderOutput(words, text.layout), EncoderOutput(objects, image.layout), self.pooler(words))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         """Weights of the authors' release or of transformers under our names; longer position tables are cut."""

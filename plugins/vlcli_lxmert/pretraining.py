@@ -21,7 +21,7 @@ from vlcli.errors import DataError, VlcliError
 from vlcli.files import write_json, write_text
 from vlcli.metrics import table_form
 from vlcli.progress import Progress
-from vlcli_lxmert.aggregate import SPLITS, Datum, Source, aggregate, composition, find_sources, refuse_tests
+from vlcli_lxmert.aggregate import SPLITS, CorpusSource, Datum, aggregate, composition, find_sources, refuse_tests
 from vlcli_lxmert.readers import HELD, read_data, write_data
 
 Changes = Mapping[str, Mapping[str, Any] | None]
@@ -55,7 +55,7 @@ def write_pretraining(
     return {"files": [str(file) for file in files], "composition": _composed(data)}
 
 
-def _check(data: Mapping[str, Mapping[str, Datum]], sources: list[Source], root: Path) -> None:
+def _check(data: Mapping[str, Mapping[str, Datum]], sources: list[CorpusSource], root: Path) -> None:
     trained = [name for split, found in data.items() if split not in HELD for name in found]
     held = held_out(root)
     held |= {name: Path(split) for split in HELD for name in data[split]}
@@ -120,7 +120,7 @@ def write_answers(
     }
 
 
-def _best(source: Source, progress: Progress) -> Counter[str]:
+def _best(source: CorpusSource, progress: Progress) -> Counter[str]:
     counts: Counter[str] = Counter()
     for split, reader in source.parts.items():
         best = [best_answer(example.targets) for example in reader.examples()]

@@ -19,15 +19,15 @@ from vlcli.nn import (
     AttentionMask,
     AttentionShape,
     BlockStyle,
-    Facts,
+    DataSpec,
+    EncoderOutput,
     FeedForward,
     Images,
+    InputSpec,
     Layout,
     Model,
-    Needs,
     Recorder,
     Slot,
-    States,
     build_positions,
     fit_weights,
     initialise,
@@ -218,7 +218,7 @@ class Swin(Model):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         size: Literal["tiny", "small"] = "tiny",
         hidden: int | None = None,
@@ -267,9 +267,9 @@ class Swin(Model):
         made: int = int(self.patch.out_channels) * 2 ** (len(self.stages) - 1)
         return made
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Pixels, normalised as ImageNet's."""
-        return Needs(pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+        return InputSpec(pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
     def pyramid_channels(self) -> tuple[int, ...]:
         """Twice as many from stage to stage."""
@@ -279,7 +279,7 @@ class Swin(Model):
         """The map after each stage (M, C, h, w), each cell normalised."""
         return self._stages(images.pixels_for("swin"))[1]
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
         """The last map (M, T, D), its mean as ``pooled``, and class scores as ``extra["logits"]``."""
         return self._encode(images.pixels_for("swin"), record)
 
@@ -293,12 +293,12 @@ class Swin(Model):
             maps.append(F.layer_norm(x, x.shape[-1:]).transpose(1, 2).unflatten(2, grid))
         return (x, grid), maps
 
-    def _encode(self, pixels: Tensor, record: Recorder | None = None) -> States:
+    def _encode(self, pixels: Tensor, record: Recorder | None = None) -> EncoderOutput:
         (x, grid), _ = self._stages(pixels, record)
         x = self.norm(x)
         pooled = x.mean(1)
         scores = {} if isinstance(self.head, nn.Identity) else {"logits": self.head(pooled)}
-        return States(x, Layout.for_grid(*grid, device=x.device), pooled, extra=scores)
+        return EncoderOutput(x, Layout.for_grid(*grid, device=x.device), pooled, extra=scores)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Class scores (M, classes) of pixels (M, 3, H, W); the pooled map where there is no classifier."""

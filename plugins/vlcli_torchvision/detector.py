@@ -11,15 +11,15 @@ from torch import Tensor
 
 from vlcli.errors import DataError
 from vlcli.nn import (
+    DataSpec,
     Detections,
-    Facts,
+    EncoderOutput,
     Images,
+    InputSpec,
     Layout,
     Model,
-    Needs,
     Pixels,
     Recorder,
-    States,
     load_tensors,
     read_weights,
 )
@@ -68,7 +68,7 @@ class FasterRCNN(Model):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         backbone: str = "resnet50",
         weights: str | None = None,
@@ -105,9 +105,9 @@ class FasterRCNN(Model):
         """Width of a box's features."""
         return self.width
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Pictures in [0, 1], as large as they are (the network resizes and normalises), with labelled boxes."""
-        return Needs(pixels=True, boxes=True, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+        return InputSpec(pixels=True, boxes=True, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
     def detect(self, images: Images) -> Detections:
         """Objects found, by class and overlap, best first."""
@@ -126,7 +126,7 @@ class FasterRCNN(Model):
         count = torch.tensor(float(len(pictures)), device=pixels.images.device)
         return {LOSSES[name]: (value * count, count) for name, value in losses.items()}
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
         """Features (M, R, D) of the given boxes of M pictures; zeros where a picture has fewer than R."""
         pixels, pictures = _pixels(images), pictures_of(images)
         if pixels.boxes is None or pixels.box_mask is None:
@@ -139,7 +139,7 @@ class FasterRCNN(Model):
         rows = self.features(seen, boxes)
         hidden = rows.new_zeros(*pixels.box_mask.shape, rows.shape[-1])
         hidden[pixels.box_mask] = rows
-        return States(hidden, Layout.for_boxes(pixels.boxes, pixels.box_mask))
+        return EncoderOutput(hidden, Layout.for_boxes(pixels.boxes, pixels.box_mask))
 
     def features(self, seen: Seen, boxes: list[Tensor]) -> Tensor:
         """The box head's output (sum N, D) at ``boxes``, per picture in pixels as the network saw it."""

@@ -14,18 +14,18 @@ from vlcli.nn import (
     PUBLISHED_STD,
     AttentionShape,
     BlockStyle,
-    Facts,
+    DataSpec,
+    EncoderOutput,
     FeatureEmbeddings,
-    Fused,
+    FusionOutput,
     Images,
     InitStd,
+    InputSpec,
     Layout,
     Model,
-    Needs,
     Pooler,
     Recorder,
     Slot,
-    States,
     Text,
     TextEmbeddings,
     build_positions,
@@ -108,7 +108,7 @@ class VLMo(Model):
     grid: tuple[int, int]
     capabilities = frozenset({"text", "image", "fuse", "hide"})
     fuse_takes = "embeddings"
-    finishes = True
+    supports_partial_output = True
     readouts = frozenset({"pooler"})
     slots: ClassVar[Mapping[str, Slot]] = {
         "position": Slot.of("position", ["pairs"], ["word", "cell", "special"]),
@@ -125,7 +125,7 @@ class VLMo(Model):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         *,
         size: Literal["base", "base_plus", "large"] = "base",
         hidden: int | None = None,
@@ -224,7 +224,7 @@ class VLMo(Model):
             pairs if pairwise is None else pairwise,
         )
 
-    def _patches(self, facts: Facts, width: int) -> nn.Module:
+    def _patches(self, facts: DataSpec, width: int) -> nn.Module:
         if self.image_source == "features":
             return FeatureEmbeddings(facts.region_dim, width, eps=1e-6, dropout=0.0)
         return nn.Conv2d(3, width, self.patch_size, stride=self.patch_size)
@@ -253,29 +253,29 @@ class VLMo(Model):
         """Layers."""
         return len(self.stack.layers)
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """Texts and pixels in [-1, 1], or texts and stored features."""
         if self.image_source == "features":
-            return Needs(text=True, regions=True, grid=self.grid)
-        return Needs(text=True, pixels=True, size=(self.image_size, self.image_size))
+            return InputSpec(text=True, regions=True, grid=self.grid)
+        return InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size))
 
     def word_table(self) -> nn.Embedding:
         """The word embeddings."""
         return self.text.words
 
-    def embed_text(self, text: Text) -> States:
+    def embed_text(self, text: Text) -> EncoderOutput:
         """Words: (N, T, D), without the modality's type."""
         hidden, layout = self.text(text)
-        return States(hidden, layout)
+        return EncoderOutput(hidden, layout)
 
-    def embed_image(self, images: Images) -> States:
+    def embed_image(self, images: Images) -> EncoderOutput:
         """A class token and patches: (M, 1 + h w, D), without the modality's type."""
         x = hide(self._read(images), images)
         layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
         x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1)
         for position in self.positions:
             x = position(x, layout)
-        return States(x, layout)
+        return EncoderOutput(x, layout)
 
     def _read(self, images: Images) -> Tensor:
         if self.image_source == "pixels":
@@ -300,7 +300,7 @@ class VLMo(Model):
         out: Tensor = self.patch(regions.features, Layout.for_grid(*self.grid, device=regions.features.device))
         return out
 
-    def encode_text(self, text: Text, record: Recorder | None = None, rows: Rows = "all") -> States:
+    def encode_text(self, text: Text, record: Recorder | None = None, rows: Rows = "all") -> EncoderOutput:
         """Texts through the text experts: (N, T, D); ``pooled`` is the first token.
 
         ``extra["fused"]``: the first token where the top layers' vision-language experts took over, for the second
@@ -310,41 +310,45 @@ class VLMo(Model):
         hidden = states.hidden + self.types.weight[0]
         return self._alone(hidden, states.layout, TEXT_EXPERT, record, rows)
 
-    def encode_image(self, images: Images, record: Recorder | None = None, rows: Rows = "all") -> States:
+    def encode_image(self, images: Images, record: Recorder | None = None, rows: Rows = "all") -> EncoderOutput:
         """Images through the image experts: (M, 1 + h w, D), otherwise as :meth:`encode_text`."""
         states = self.embed_image(images)
         hidden = states.hidden + self.types.weight[1]
         return self._alone(hidden, states.layout, IMAGE_EXPERT, record, rows)
 
-    def _alone(self, x: Tensor, layout: Layout, expert: str, record: Recorder | None, rows: Rows) -> States:
+    def _alone(self, x: Tensor, layout: Layout, expert: str, record: Recorder | None, rows: Rows) -> EncoderOutput:
         parts, start = [(expert, x.shape[1])], self.stack.fused_from
-        wanted: Collection[int] = {*self.keep, start} if self.second_path else self.keep
+        wanted: Collection[int] = {*self.output_hidden_states, start} if self.second_path else self.output_hidden_states
         options = {"rows": rows, "record": record, "name": expert}
         hidden, kept = self.stack(x, layout, parts, fused=False, keep=wanted, **options)
         extra = {}
         if self.second_path:
             again, _ = self.stack(kept[start], layout, parts, fused=True, first=start, rows="pooled")
             extra["fused"] = again[:, 0]
-        layers = {number: kept[number] for number in self.keep}
+        layers = {number: kept[number] for number in self.output_hidden_states}
         places = layout if hidden.shape[1] == x.shape[1] else _front(layout, hidden.shape[1])
-        return States(hidden, places, hidden[:, 0], layers, extra)
+        return EncoderOutput(hidden, places, hidden[:, 0], layers, extra)
 
-    def fuse(self, text: States, image: States, record: Recorder | None = None, rows: Rows = "all") -> Fused:
+    def fuse(
+        self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None, rows: Rows = "all"
+    ) -> FusionOutput:
         """Embedded words and patches in one sequence, row i with row i.
 
-        With ``rows: text`` the image's tokens are left unfinished (``Fused.image`` is empty), with ``rows: pooled`` all
-        but the first token: the pooled vector is the same.
+        With ``rows: text`` the last layer skips the image's tokens (``FusionOutput.image`` is empty), with ``rows:
+        pooled`` all but the first token: the pooled vector is the same.
         """
         words, patches = text.hidden.shape[1], image.hidden.shape[1]
         kind = self.types.weight[1] if image.number is None else self._kinds(image.number)
         x = torch.cat([text.hidden + self.types.weight[0], image.hidden + kind], 1)
         layout = text.layout + image.layout
         parts: Parts = [(TEXT_EXPERT, words), (IMAGE_EXPERT, patches)]
-        hidden, kept = self.stack(x, layout, parts, fused=True, rows=rows, keep=self.keep, record=record, name="fuse")
-        of_text = States(hidden[:, :words], _front(text.layout, min(words, hidden.shape[1])), layers=kept)
+        hidden, kept = self.stack(
+            x, layout, parts, fused=True, rows=rows, keep=self.output_hidden_states, record=record, name="fuse"
+        )
+        of_text = EncoderOutput(hidden[:, :words], _front(text.layout, min(words, hidden.shape[1])), layers=kept)
         rest = hidden[:, words:]
-        of_image = States(rest, _front(image.layout, rest.shape[1]))
-        return Fused(of_text, of_image, self.pooler(hidden))
+        of_image = EncoderOutput(rest, _front(image.layout, rest.shape[1]))
+        return FusionOutput(of_text, of_image, self.pooler(hidden))
 
     def _kinds(self, number: Tensor) -> Tensor:
         """(P, 1, D) the type of each row's picture; more pictures than rows share the last."""

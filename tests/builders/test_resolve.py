@@ -11,7 +11,7 @@ from vlcli.builders import resolve as resolving
 from vlcli.builders.context import StageContext
 from vlcli.builders.resolve import resolve_stage
 from vlcli.engine.bundle import Bundle
-from vlcli.nn.model import Facts
+from vlcli.nn.model import DataSpec
 from vlcli.recipe.load import load
 from vlcli.recipe.resolve import ResolvedStage, resolve_model
 from vlcli.recipe.schema import Average, Reading, TextOptions, Training
@@ -62,7 +62,7 @@ class Disk:
         options = {} if text is None else text.model_dump(exclude={"vocabulary"})
         made = object.__new__(Bundle)
         made.__dict__.update(
-            model_spec=model, task_spec=kept.get("task"), transform_spec=kept.get("transform"), facts=Facts(),
+            model_spec=model, task_spec=kept.get("task"), transform_spec=kept.get("transform"), facts=DataSpec(),
             folder=folder, text_options=options, tokenizer=None if text is None else Tokens(),
         )  # fmt: skip
         self.bundles[folder] = made

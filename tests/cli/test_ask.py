@@ -15,7 +15,7 @@ import vlcli
 from vlcli.cli import app
 from vlcli.errors import DataError
 from vlcli.recipe import ledger
-from vlcli.recipe.ledger import Record
+from vlcli.recipe.ledger import StageRecord
 
 NLVR2 = [{"name": "classification", "classes": 2, "images": 2}]
 
@@ -24,10 +24,12 @@ NLVR2 = [{"name": "classification", "classes": 2, "images": 2}]
 def test_a_new_picture_is_answered_with_what_to_type(tmp_path, monkeypatch, stored):
     monkeypatch.chdir(tmp_path)
     make_store(tmp_path / "runs/tiny-lxmert/regions", ["a", "b"])
-    ledger.write(tmp_path / "runs/tiny-lxmert/regions", Record("regions", "extract", "done", "k", recipe="tiny/lxmert"))
+    ledger.write(
+        tmp_path / "runs/tiny-lxmert/regions", StageRecord("regions", "extract", "done", "k", recipe="tiny/lxmert")
+    )
     stage = make_bundle(tmp_path / "runs/tiny-lxmert/nlvr2", {"name": "nlvr2"}, NLVR2)
     store = str(tmp_path / "runs/tiny-lxmert/regions")
-    ledger.write(stage, Record("nlvr2", "finetune", "done", "key", features=[store]))
+    ledger.write(stage, StageRecord("nlvr2", "finetune", "done", "key", features=[store]))
     Image.new("RGB", (8, 8)).save("new.png")
     words = ["ask", "tiny-lxmert/nlvr2", "a red wall", "new.png", "a"]
     ended = CliRunner().invoke(app, [*words, *(["--features", store] if stored else [])])
@@ -39,11 +41,15 @@ def test_a_new_picture_is_answered_with_what_to_type(tmp_path, monkeypatch, stor
 
 def learnt_from(folder, extractor, **config):
     """A model whose store the extractor of these parameters made."""
-    made = Record("regions", "extract", "done", "k", recipe="tiny/lxmert", config={"extractor": extractor, **config})
+    made = StageRecord(
+        "regions", "extract", "done", "k", recipe="tiny/lxmert", config={"extractor": extractor, **config}
+    )
     make_store(folder / "runs/tiny-lxmert/regions", ["a", "b"])
     ledger.write(folder / "runs/tiny-lxmert/regions", made)
     stage = make_bundle(folder / "runs/tiny-lxmert/nlvr2", {"name": "nlvr2"}, NLVR2)
-    ledger.write(stage, Record("nlvr2", "finetune", "done", "k", features=[str(folder / "runs/tiny-lxmert/regions")]))
+    ledger.write(
+        stage, StageRecord("nlvr2", "finetune", "done", "k", features=[str(folder / "runs/tiny-lxmert/regions")])
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,7 @@ def test_search_says_what_to_type_too(tmp_path, monkeypatch):
 def test_a_run_with_overrides_is_suggested(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     stage = make_bundle(tmp_path / "runs/ret-3cfb76cf/pre", {"name": "nlvr2"}, NLVR2)
-    ledger.write(stage, Record("pre", "pretrain", "done", "k"))
+    ledger.write(stage, StageRecord("pre", "pretrain", "done", "k"))
     for place in ("ret/pre", "runs/ret/pre"):
         with pytest.raises(DataError) as caught:
             vlcli.load(place)

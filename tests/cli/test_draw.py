@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from vlcli.cli import app
 from vlcli.data.readers.generic import JsonLines
 from vlcli.recipe import ledger
-from vlcli.recipe.ledger import Record
+from vlcli.recipe.ledger import StageRecord
 from vlcli.report.sheet import GAP, Cell, contact_sheet
 
 NLVR2 = [{"name": "classification", "classes": 2, "images": 2}]
@@ -48,7 +48,7 @@ def made(tmp_path_factory) -> Path:
     for number, name in enumerate(names):
         Image.new("RGB", (100, 100), (10 * number % 256, 200, 90)).save(folder / f"data/nlvr2/images/{name}.png")
     stage = make_bundle(folder / "runs/small/nlvr2", {"name": "nlvr2"}, NLVR2)
-    record = Record("nlvr2", "finetune", "done", "key", root=str(folder / "data"), features=[str(store)])
+    record = StageRecord("nlvr2", "finetune", "done", "key", root=str(folder / "data"), features=[str(store)])
     record.metrics = {"accuracy": 0.5}
     ledger.write(stage, record)
     return folder
@@ -171,7 +171,7 @@ def test_a_recipe_draws(desk):
 
 def test_a_curve_over_stages(desk):
     for number, score in ((9, 0.5), (25, 0.75), (49, 0.875)):
-        record = Record(f"b{number}", "evaluate", "done", "key", metrics={"accuracy": score})
+        record = StageRecord(f"b{number}", "evaluate", "done", "key", metrics={"accuracy": score})
         ledger.write(desk.folder / f"runs/sweep/b{number}", record)
     sources = [word for number in (9, 25, 49) for word in ("--from", f"sweep/b{number}")]
     words = ("draw", "curve", "at={b9: 9, b25: 25, b49: 49}", "x=buckets", *sources, "--json")

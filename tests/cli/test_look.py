@@ -243,10 +243,10 @@ def strangers(tmp_path_factory):
     bodies = {
         "sound": '"""Sound."""\n\nfrom vlcli import nn\n\n\nclass Model(nn.Model):\n    """A stranger\'s model."""\n\n'
         "    dim = 4\n\n    def __init__(self, facts, *, size: int = 3):\n        super().__init__(facts)\n"
-        "        self.size = size\n\n    def needs(self):\n        return nn.Needs()\n",
+        "        self.size = size\n\n    def input_spec(self):\n        return nn.InputSpec()\n",
         "bare": '"""Bare."""\n\n\nclass Model:\n    """No model."""\n',
         "hollow": '"""Hollow."""\n\nfrom vlcli import nn\n\n\nclass Model(nn.Model):\n    """Cannot fuse."""\n\n'
-        "    dim, capabilities = 4, frozenset({'fuse'})\n\n    def needs(self):\n        return nn.Needs()\n",
+        "    dim, capabilities = 4, frozenset({'fuse'})\n\n    def input_spec(self):\n        return nn.InputSpec()\n",
         "broken": 'raise RuntimeError("the moon is wrong")\n',
     }
     for name, body in bodies.items():

@@ -12,13 +12,13 @@ import pytest
 from safetensors.numpy import save_file
 
 from vlcli.recipe import artifacts, ledger
-from vlcli.recipe.ledger import Record
+from vlcli.recipe.ledger import StageRecord
 
 
 def stage(folder: Path, status: str = "done", **given) -> Path:
     folder.mkdir(parents=True)
     (folder / "features.h5").write_bytes(b"x" * 1000)
-    ledger.write(folder, Record(folder.name, "extract", status, "key", **given))
+    ledger.write(folder, StageRecord(folder.name, "extract", status, "key", **given))
     return folder
 
 
@@ -114,7 +114,7 @@ def test_sizes_of_few_files_are_noted_and_the_number_of_very_many(tmp_path):
     files = {"root": "world", "log": "log.jsonl"}
     found = artifacts.sizes(tmp_path, files)
     assert found == {"world/images/": 150, "world/words.json": 5}
-    record = Record("a", "make", "done", "key", files=files, sizes=found)
+    record = StageRecord("a", "make", "done", "key", files=files, sizes=found)
     assert artifacts.lost(tmp_path, record) == ""
     (tmp_path / "world" / "images" / "7.png").unlink()
     assert artifacts.lost(tmp_path, record) == "world/images/ is cut: 149 of 150 files"
@@ -129,7 +129,7 @@ def test_files_of_records_without_sizes_are_known_to_be_cut(tmp_path, left, libv
     with h5py.File(store, "w", libver=libver) as file:
         file["features"] = np.ones((40, 8))
     for role, path in {"model": weights, "features": store}.items():
-        record = ledger.Record("x", "x", "done", "key", files={role: role if role == "model" else path.name})
+        record = ledger.StageRecord("x", "x", "done", "key", files={role: role if role == "model" else path.name})
         whole = path.stat().st_size
         assert artifacts.lost(tmp_path, record) == ""
         path.write_bytes(path.read_bytes()[:left])

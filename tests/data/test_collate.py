@@ -89,16 +89,16 @@ def test_a_touched_side_has_a_row_for_each_example(rows: list[tuple[int, list[in
     place = data.draw(st.integers(0, len(rows) - 1))
     sample = made[place].views["corrupted"]
     sample.text = replace(sample.text, ids=[2, 99, 3], special=[True, False, True], words=[-1, 0, -1])
-    sample.marks.text["labels"] = [-1, 7, -1]
-    sample.marks.example["matched"] = 0
+    sample.mask_labels.text["labels"] = [-1, 7, -1]
+    sample.mask_labels.example["matched"] = 0
     batch = collate(made)
     view = batch.views["corrupted"]
     assert view.images is batch.clean.images
     assert view.text_rows.tolist() == list(range(len(rows)))
     assert view.text.ids[place][view.text.mask[place]].tolist() == [2, 99, 3]
-    assert view.marks["labels"].shape == view.text.ids.shape
-    assert view.marks["labels"].max(1).values.tolist() == [7 if i == place else -1 for i in range(len(rows))]
-    assert view.marks["matched"].tolist() == [0 if i == place else -1 for i in range(len(rows))]
+    assert view.mask_labels["labels"].shape == view.text.ids.shape
+    assert view.mask_labels["labels"].max(1).values.tolist() == [7 if i == place else -1 for i in range(len(rows))]
+    assert view.mask_labels["matched"].tolist() == [0 if i == place else -1 for i in range(len(rows))]
     others = [i for i in range(len(rows)) if i != place]
     assert [view.text.keys[i] for i in others] == [text(rows[i][0]).key for i in others]
 
@@ -107,13 +107,13 @@ def test_region_marks_lie_on_the_first_image() -> None:
     made = items([(0, [1, 2]), (1, [3, 3])], ("corrupted",))
     first = made[0].views["corrupted"]
     first.images[0] = replace(first.images[0], features=np.zeros((2, 3), np.float32))
-    first.marks.regions["hidden"] = np.array([True, False])
+    first.mask_labels.regions["hidden"] = np.array([True, False])
     batch = collate(made)
     view = batch.views["corrupted"]
     assert view.text is batch.clean.text
     assert view.image_rows.tolist() == [[0, 1], [2, 3]]
-    assert view.marks["hidden"].dtype == torch.bool
-    assert view.marks["hidden"].nonzero().tolist() == [[0, 0]]
+    assert view.mask_labels["hidden"].dtype == torch.bool
+    assert view.mask_labels["hidden"].nonzero().tolist() == [[0, 0]]
     assert (view.images.regions.features[0] == 0).all()
     assert (view.images.regions.features[1][:3] == 2).all()
     assert (batch.clean.images.regions.features[0][:2] == 1).all()  # the clean view is as it was
@@ -125,8 +125,8 @@ def test_aligned_views() -> None:
     assert not collate(items([(0, [0]), (1, [0])])).clean.aligned
     made = items([(0, [0]), (1, [0])], ("corrupted",))
     for item in made:
-        item.views["corrupted"].marks.text["labels"] = [-1] * len(item.views["corrupted"].text.ids)
-        item.views["corrupted"].marks.regions["hidden"] = np.zeros(1, bool)
+        item.views["corrupted"].mask_labels.text["labels"] = [-1] * len(item.views["corrupted"].text.ids)
+        item.views["corrupted"].mask_labels.regions["hidden"] = np.zeros(1, bool)
     assert collate(made).views["corrupted"].aligned
 
 

@@ -23,7 +23,7 @@ from vlcli.data.sample import Corruption
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.features import FeatureStore, FeatureWriter, Record
 from vlcli.nn.batch import Tensors
-from vlcli.nn.model import Facts, Needs
+from vlcli.nn.model import DataSpec, InputSpec
 from vlcli.objectives.matching import SwapSentence
 from vlcli.objectives.mlm import MaskWords
 
@@ -69,7 +69,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
     return FeatureStore(path)
 
 
-FACTS = Facts(region_dim=DIM, text_length=9, **TOKENIZER.facts())
+FACTS = DataSpec(region_dim=DIM, text_length=9, **TOKENIZER.facts())
 SHARES = (0.8, 0.1)
 
 
@@ -91,7 +91,7 @@ def corruptions(which: str) -> tuple[Corruption, ...]:
 
 
 def build(store: FeatureStore, root: Path, which: str, **changes: Any) -> Pipeline:
-    options = {"needs": Needs(text=True, regions=True), "tokenizer": TOKENIZER, "facts": FACTS, "seed": 3}
+    options = {"needs": InputSpec(text=True, regions=True), "tokenizer": TOKENIZER, "facts": FACTS, "seed": 3}
     acting = corruptions("plain" if which in ("pair", "weights") else which)
     readers = [Made(root, images=2 if which == "pair" else 1)]
     if which == "weights":

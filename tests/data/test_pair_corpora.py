@@ -22,7 +22,7 @@ from vlcli.errors import DataError
 from vlcli.features import FeatureStore
 from vlcli.images.files import read_size
 from vlcli.images.shards import BadShardError, is_there, members, places
-from vlcli.nn.model import Needs
+from vlcli.nn.model import InputSpec
 from vlcli.stages import extract
 
 COLOURS = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250), "grey": (90, 90, 90)}
@@ -253,7 +253,7 @@ def test_damaged_pictures_are_left_out_of_batches_and_counted(tmp_path: Path, wo
     files["000001.png"] = files["000001.png"][:60]  # cut off
     files["000003.png"] = b"<html>gone</html>"
     shard(tmp_path / "train/0.tar", files)
-    needs = Needs(text=False, pixels=True, size=(8, 8))
+    needs = InputSpec(text=False, pixels=True, size=(8, 8))
     data = Pipeline([WebDataset(tmp_path)], needs=needs, missing="drop")
     keys = [key for batch in data.loader(3, workers=workers) for key in batch.keys]
     assert keys == ["000000", "000002"]
@@ -297,7 +297,7 @@ def test_shards_are_extracted_and_trained_on(tmp_path: Path) -> None:
     assert any("left out 1 without a caption" in note for note in result.notes)
     assert "0.tar/000001.png" in (tmp_path / "regions/errors.jsonl").read_text()
     store = FeatureStore(tmp_path / "regions/features.h5")
-    needs = Needs(text=False, regions=True)
+    needs = InputSpec(text=False, regions=True)
     data = Pipeline([WebDataset(tmp_path)], needs=needs, store=store, missing="drop")
     assert [key for batch in data.loader(2) for key in batch.keys] == ["000000", "000002"]
     assert data.dropped == 1

@@ -21,11 +21,11 @@ from vlcli.errors import DataError
 from vlcli.features import FeatureStore, FeatureWriter, Record
 from vlcli.images.boxes import BoxList
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Facts, Needs
+from vlcli.nn.model import DataSpec, InputSpec
 
 WORDS = ["red", "green", "blue", "circle", "square", "star", "left", "right", "of", "a"]
 TOKENIZER = Tokenizer.train(WORDS, 90)
-REGIONS = Needs(text=True, regions=True)
+REGIONS = InputSpec(text=True, regions=True)
 DIM = 6
 
 
@@ -66,7 +66,7 @@ class Hide(Corruption):
         labels = [piece if hide else -1 for piece, hide in zip(sample.text.ids, chosen, strict=True)]
         ids = [4 if hide else piece for piece, hide in zip(sample.text.ids, chosen, strict=True)]
         sample.text = replace(sample.text, ids=ids)
-        sample.marks.text["hide"] = labels
+        sample.mask_labels.text["hide"] = labels
 
 
 class Swap(Corruption):
@@ -78,7 +78,7 @@ class Swap(Corruption):
         swapped = rng.random() < 0.5
         if swapped:
             sample.text = donor().text
-        sample.marks.example["swap"] = int(swapped)
+        sample.mask_labels.example["swap"] = int(swapped)
 
 
 class Borrow(Corruption):
@@ -89,7 +89,7 @@ class Borrow(Corruption):
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         other = donor().images[0]
         sample.images[0] = replace(other, key="borrowed")
-        sample.marks.regions["borrow"] = np.ones(len(other.features), np.float32)
+        sample.mask_labels.regions["borrow"] = np.ones(len(other.features), np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
 def build(
     store: FeatureStore, root: Path, corruptions: tuple = (Hide(), Swap(), Borrow()), **changes: object
 ) -> Pipeline:
-    options = {"needs": REGIONS, "tokenizer": TOKENIZER, "facts": Facts(region_dim=DIM, text_length=8), "seed": 3}
+    options = {"needs": REGIONS, "tokenizer": TOKENIZER, "facts": DataSpec(region_dim=DIM, text_length=8), "seed": 3}
     return Pipeline([Made(root, 13)], store=store, corruptions=corruptions, **(options | changes))
 
 
@@ -153,15 +153,17 @@ def test_two_processes_see_one_batch(store: FeatureStore, tmp_path: Path) -> Non
             part = halves[rank][number]
             assert part.keys == batch.keys[rank::2]
             assert torch.equal(part.seeds, batch.seeds[rank::2])
-            marks = part.views["corrupted"].marks["swap"]
-            assert torch.equal(marks, batch.views["corrupted"].marks["swap"][rank::2])
+            marks = part.views["corrupted"].mask_labels["swap"]
+            assert torch.equal(marks, batch.views["corrupted"].mask_labels["swap"][rank::2])
 
 
 def test_epochs_draw_anew_and_repetitions_too(store: FeatureStore, tmp_path: Path) -> None:
     data = build(store, tmp_path)
     first, second = data.batch(range(13), 0), data.batch(range(13), 1)
     assert not torch.equal(first.seeds, second.seeds)
-    assert first.views["corrupted"].marks["hide"].tolist() != second.views["corrupted"].marks["hide"].tolist()
+    assert (
+        first.views["corrupted"].mask_labels["hide"].tolist() != second.views["corrupted"].mask_labels["hide"].tolist()
+    )
     assert not torch.equal(first.seeds, data.batch(range(13, 26)).seeds)
     assert same(first.clean, second.clean)
 
@@ -169,17 +171,17 @@ def test_epochs_draw_anew_and_repetitions_too(store: FeatureStore, tmp_path: Pat
 def test_views_follow_their_phases(store: FeatureStore, tmp_path: Path) -> None:
     batch = build(store, tmp_path).batch(range(13))
     corrupted, regions = batch.views["corrupted"], batch.views["regions"]
-    labels, ids = corrupted.marks["hide"], corrupted.text.ids
+    labels, ids = corrupted.mask_labels["hide"], corrupted.text.ids
     restored = torch.where(labels >= 0, labels, ids)
     clean = batch.clean.text.ids[batch.clean.text_rows]
-    for row, swapped in enumerate(corrupted.marks["swap"].tolist()):
+    for row, swapped in enumerate(corrupted.mask_labels["swap"].tolist()):
         own = [piece for piece in clean[row].tolist() if piece]
         got = [piece for piece in restored[row].tolist() if piece]
         assert swapped or own == got  # words are hidden in the sentence that is finally used
-    assert 0 < corrupted.marks["swap"].sum() < 13
+    assert 0 < corrupted.mask_labels["swap"].sum() < 13
     assert regions.text is batch.clean.text
     assert set(regions.images.keys) == {"borrowed"}
-    assert regions.marks["borrow"].shape == regions.images.regions.mask.shape
+    assert regions.mask_labels["borrow"].shape == regions.images.regions.mask.shape
     assert regions.images.regions.features.shape[0] == 13
 
 
@@ -249,7 +251,7 @@ def test_missing_features_are_an_error_or_counted(store: FeatureStore, tmp_path:
 
 def test_what_does_not_fit_is_refused(store: FeatureStore, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not as wide") as caught:
-        build(store, tmp_path, facts=Facts(region_dim=2048))
+        build(store, tmp_path, facts=DataSpec(region_dim=2048))
     assert caught.value.got == "6 numbers a region"
     for changes, what in (({"tokenizer": None}, "no vocabulary"), ({"store": None}, "no store")):
         with pytest.raises(DataError, match=what):
@@ -273,7 +275,7 @@ def pictures(folder: Path, count: int = 6) -> None:
         Image.fromarray(np.full((8, 16, 3), number * 40, np.uint8)).save(folder / f"i{number}.png", compress_level=0)
 
 
-PIXELS = Needs(text=True, pixels=True, boxes=True, size=(4, 4), mean=(0, 0, 0), std=(1, 1, 1))
+PIXELS = InputSpec(text=True, pixels=True, boxes=True, size=(4, 4), mean=(0, 0, 0), std=(1, 1, 1))
 
 
 def test_pixels_with_boxes(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from vlcli.data.pipeline import Pipeline
 from vlcli.data.readers.plain_text import PlainText
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
-from vlcli.nn import Facts, Needs
+from vlcli.nn import DataSpec, InputSpec
 
 WORDS = ["red", "circle", "square", "blue", "left", "of", "the", "a", "big"]
 LINES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=15)
@@ -73,8 +73,8 @@ def test_files_that_are_not_there_and_paths_that_leave(tmp_path: Path) -> None:
 
 def test_a_pipeline_packs(tmp_path: Path) -> None:
     write(tmp_path, [["a red circle", "the blue square", "left of the big square"]])
-    facts = Facts(vocab_size=60, text_length=10)
-    data = Pipeline([PlainText(tmp_path)], needs=Needs(text=True), tokenizer=TOKENIZER, facts=facts)
+    facts = DataSpec(vocab_size=60, text_length=10)
+    data = Pipeline([PlainText(tmp_path)], needs=InputSpec(text=True), tokenizer=TOKENIZER, facts=facts)
     batch = data.batch(range(len(data)))
     assert batch.clean.images is None
     assert len(data) == 2

@@ -14,7 +14,7 @@ from vlcli_lxmert import LXMERT
 from vlcli.data.readers.refcoco import RefCOCO
 from vlcli.data.shapes import ShapesConfig, make_shapes
 from vlcli.errors import DataError
-from vlcli.nn import Facts, Images, Regions, Step, Text, View
+from vlcli.nn import DataSpec, ForwardPasses, Images, Regions, Text, View
 from vlcli.nn.batch import Batch
 from vlcli.objectives.region_selection import RegionSelection
 from vlcli.progress import Silent
@@ -61,7 +61,7 @@ def test_a_file_that_could_run_something_is_refused(world: Path, tmp_path: Path)
         RefCOCO(tmp_path).examples()
 
 
-FACTS = Facts(vocab_size=20, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=4, regions=3, region_dim=6)
+FACTS = DataSpec(vocab_size=20, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=4, regions=3, region_dim=6)
 
 
 def batch() -> Batch:
@@ -83,7 +83,7 @@ def model() -> LXMERT:
 
 def test_loss_is_the_mean_over_real_regions() -> None:
     lxmert = model()
-    objective, step = RegionSelection(lxmert, FACTS), Step(lxmert, batch())
+    objective, step = RegionSelection(lxmert, FACTS), ForwardPasses(lxmert, batch())
     outcome = objective(step, {})
     scores = objective.predict(step)["scores"]
     right = torch.tensor([[0.0, 1, 0], [1.0, 0, 0]])

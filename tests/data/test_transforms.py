@@ -22,10 +22,10 @@ from vlcli.data.transforms.randaugment import OPERATIONS, apply, randaugment
 from vlcli.data.transforms.words import mirrored, mirrored_targets
 from vlcli.errors import ComponentError, DataError
 from vlcli.images.boxes import BoxList
-from vlcli.nn.model import Needs
+from vlcli.nn.model import InputSpec
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-NEEDS = Needs(pixels=True, size=(64, 64), mean=MEAN, std=STD)
+NEEDS = InputSpec(pixels=True, size=(64, 64), mean=MEAN, std=STD)
 
 
 def picture(height: int = 90, width: int = 120, seed: int = 0) -> Image.Image:
@@ -222,7 +222,7 @@ def placed(tmp_path: Path) -> Placed:
 
 
 def pipeline(reader: Reader, **options: object) -> Pipeline:
-    needs = Needs(pixels=True, boxes=True, label_maps=True, size=(40, 60), mean=(0, 0, 0), std=(1, 1, 1))
+    needs = InputSpec(pixels=True, boxes=True, label_maps=True, size=(40, 60), mean=(0, 0, 0), std=(1, 1, 1))
     transform = registry.build("transforms", {"name": "resize", "flip": 0.5}, needs)
     return Pipeline([reader], needs=needs, transform=transform, **{"training": True, **options})
 

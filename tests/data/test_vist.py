@@ -13,7 +13,7 @@ import torch
 from vlcli.data.readers.vist import ABSENT, SHORT, VIST
 from vlcli.data.shapes import ShapesConfig, make_shapes
 from vlcli.errors import DataError
-from vlcli.nn import Concepts, Facts, Images, Regions, Step, Text, View
+from vlcli.nn import Concepts, DataSpec, ForwardPasses, Images, Regions, Text, View
 from vlcli.nn.batch import Batch
 from vlcli.progress import Silent
 
@@ -160,7 +160,7 @@ def looks(reader: VIST, boxes: Any) -> set[str]:
     return {f"{colour} {reader.class_names()[place]}" for colour, place in zip(colours, boxes.classes, strict=True)}
 
 
-FACTS = Facts(
+FACTS = DataSpec(
     vocab_size=30,
     unk_id=1,
     cls_id=2,
@@ -210,19 +210,19 @@ def test_ranks_begin_anew_and_pictures_are_told_apart() -> None:
     told = plugin.DiMBERT(FACTS, **sizes, images=5).eval()
     told.load_state_dict(plain.state_dict(), strict=False)
     ahead, back = five([0, 1, 2, 3, 4]), five([4, 3, 2, 1, 0])
-    pictures = Step(plain, ahead).pictures()
+    pictures = ForwardPasses(plain, ahead).pictures()
     concepts = pictures.layout.index[pictures.layout.route == 2].reshape(5, 2)
     assert concepts.tolist() == [[0, 1]] * 5
     assert pictures.layout.source.unique().tolist() == [1, 2, 3, 4, 5]
     with torch.no_grad():
-        words = [Step(plain, batch).fused().text.hidden for batch in (ahead, back)]
+        words = [ForwardPasses(plain, batch).fused().text.hidden for batch in (ahead, back)]
         torch.testing.assert_close(words[0], words[1])  # as published: regions have no place, ranks begin anew
-        words = [Step(told, batch).fused().text.hidden for batch in (ahead, back)]
+        words = [ForwardPasses(told, batch).fused().text.hidden for batch in (ahead, back)]
         assert (words[0] - words[1]).abs().max() > 1e-2
-        single = [Step(model, five([2])).fused().text.hidden for model in (plain, told)]
+        single = [ForwardPasses(model, five([2])).fused().text.hidden for model in (plain, told)]
         torch.testing.assert_close(
             *single
         )  # the first row begins at zero: a model of single pictures goes on as it was
     few = plugin.DiMBERT(FACTS, **sizes, images=3).eval()
     with pytest.raises(DataError, match="more pictures"):
-        Step(few, ahead).fused()
+        ForwardPasses(few, ahead).fused()

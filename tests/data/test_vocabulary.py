@@ -56,10 +56,10 @@ def test_ids_equal_those_of_transformers(bert: Tokenizer, captions: list[str], t
 
 
 def test_facts_of_bert(bert: Tokenizer) -> None:
-    from vlcli.nn.model import Facts
+    from vlcli.nn.model import DataSpec
 
     names = ("vocab_size", "pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
-    assert bert.facts() == {name: getattr(Facts(), name) for name in names}
+    assert bert.facts() == {name: getattr(DataSpec(), name) for name in names}
 
 
 def test_pieces_know_their_words(bert: Tokenizer) -> None:

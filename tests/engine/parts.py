@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from vlcli import registry
 from vlcli.nn.batch import Batch, Text, View
 from vlcli.nn.layout import Layout
-from vlcli.nn.model import Facts, Model, Needs, States
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.nn.model import DataSpec, EncoderOutput, InputSpec, Model
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 from vlcli.recipe.schema import Pretrain
 
-FACTS = Facts(vocab_size=30, text_length=8)
+FACTS = DataSpec(vocab_size=30, text_length=8)
 
 
 class Block(nn.Module):
@@ -33,7 +33,7 @@ class Block(nn.Module):
 class TinyModel(Model):
     capabilities = frozenset({"text"})
 
-    def __init__(self, facts: Facts, *, hidden: int = 16, layers: int = 2, dropout: float = 0.0) -> None:
+    def __init__(self, facts: DataSpec, *, hidden: int = 16, layers: int = 2, dropout: float = 0.0) -> None:
         super().__init__(facts)
         self.words = nn.Embedding(facts.vocab_size, hidden)
         self.blocks = nn.ModuleList(Block(hidden, dropout) for _ in range(layers))
@@ -42,17 +42,17 @@ class TinyModel(Model):
     def dim(self) -> int:
         return self.words.embedding_dim
 
-    def needs(self) -> Needs:
-        return Needs(text=True)
+    def input_spec(self) -> InputSpec:
+        return InputSpec(text=True)
 
     def word_table(self) -> nn.Embedding:
         return self.words
 
-    def encode_text(self, text: Text, record: Any = None) -> States:
+    def encode_text(self, text: Text, record: Any = None) -> EncoderOutput:
         x = self.words(text.ids)
         for block in self.blocks:
             x = block(x)
-        return States(x, Layout.for_text(text.mask, text.special), x[:, 0])
+        return EncoderOutput(x, Layout.for_text(text.mask, text.special), x[:, 0])
 
     def layer_of(self, name: str) -> int | None:
         return int(name.split(".")[1]) + 1 if name.startswith("blocks.") else 0
@@ -64,11 +64,11 @@ class TinyModel(Model):
 class Words(Objective):
     """Predict every third word from the sentence: masked means of unequal counts; the head is tied to the words."""
 
-    def __init__(self, model: Model, facts: Facts, *, bad_at: int = -1) -> None:
+    def __init__(self, model: Model, facts: DataSpec, *, bad_at: int = -1) -> None:
         super().__init__(model, facts)
         self.transform, self.table, self.bad_at = nn.Linear(self.dim, self.dim), model.word_table().weight, bad_at
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         text = step.batch.clean.text
         asked = (text.ids % 3 == 0) & text.mask
         logits = self.transform(step.text().hidden)[asked] @ self.table.T
@@ -76,27 +76,27 @@ class Words(Objective):
         if step.index == self.bad_at:
             loss = loss * torch.nan
         right = (logits.argmax(-1) == text.ids[asked]).float()
-        return Outcome({"words": Mean.of(loss)}, {"logits": logits}, {"accuracy": Mean.of(right)})
+        return ObjectiveOutput({"words": Mean.of(loss)}, {"logits": logits}, {"accuracy": Mean.of(right)})
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         return {"logits": self.transform(step.text().pooled)}
 
 
 class Contrast(Objective):
     """Each sentence against all sentences of all processes: needs the gradient of what is gathered."""
 
-    def __init__(self, model: Model, facts: Facts) -> None:
+    def __init__(self, model: Model, facts: DataSpec) -> None:
         super().__init__(model, facts)
         self.left, self.right = nn.Linear(self.dim, 8), nn.Linear(self.dim, 8)
         self.scale = nn.Parameter(torch.tensor(1.5))
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         pooled = step.text().pooled
         mine, all_rows = self.left(pooled), step.gather(self.right(pooled))
         keys, own = step.gather(step.batch.seeds), step.batch.seeds
         target = (own[:, None] == keys[None]).float().argmax(1)
         loss = nn.functional.cross_entropy(self.scale * mine @ all_rows.T, target, reduction="none")
-        return Outcome({"contrast": Mean.of(loss)})
+        return ObjectiveOutput({"contrast": Mean.of(loss)})
 
 
 class Queue(Objective):
@@ -104,18 +104,18 @@ class Queue(Objective):
 
     teacher_momentum = 0.9
 
-    def __init__(self, model: Model, facts: Facts, *, size: int = 12) -> None:
+    def __init__(self, model: Model, facts: DataSpec, *, size: int = 12) -> None:
         super().__init__(model, facts)
         self.register_buffer("queue", torch.randn(size, self.dim))
         self.register_buffer("place", torch.zeros((), dtype=torch.long))
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         own, taught = step.text().pooled, step.teacher.text().pooled
         scores = torch.cat([(own * taught).sum(1, keepdim=True), own @ self.queue.clone().T], 1)
         loss = -scores.log_softmax(1)[:, 0]
-        return Outcome({"queue": Mean.of(loss)}, {"taught": taught})
+        return ObjectiveOutput({"queue": Mean.of(loss)}, {"taught": taught})
 
-    def after_step(self, step: Step, outcome: Outcome) -> None:
+    def after_step(self, step: ForwardPasses, outcome: ObjectiveOutput) -> None:
         taught = step.gather(outcome.outputs["taught"])
         rows = (self.place + torch.arange(len(taught))) % len(self.queue)
         self.queue[rows] = taught
@@ -127,13 +127,13 @@ class Reader(Objective):
 
     reads = ("engine-words",)
 
-    def __init__(self, model: Model, facts: Facts) -> None:
+    def __init__(self, model: Model, facts: DataSpec) -> None:
         super().__init__(model, facts)
         self.gain = nn.Parameter(torch.ones(()))
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         logits = others["engine-words"].outputs["logits"]
-        return Outcome({"reader": Mean.of((self.gain * logits.logsumexp(-1)) ** 2)})
+        return ObjectiveOutput({"reader": Mean.of((self.gain * logits.logsumexp(-1)) ** 2)})
 
 
 class Fusing(Objective):

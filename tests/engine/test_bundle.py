@@ -11,7 +11,7 @@ from vlcli import load, registry
 from vlcli.engine.bundle import find_bundle, load_bundle, read_bundle, read_weights, save_bundle
 from vlcli.engine.checkpoint import Checkpoints, Position
 from vlcli.engine.learner import build_learner
-from vlcli.engine.weights import Loader, read_tensors, save_tensors
+from vlcli.engine.weights import WeightLoader, read_tensors, save_tensors
 from vlcli.errors import DataError, RecipeError, VlcliError
 from vlcli.stages.average import average
 
@@ -162,7 +162,7 @@ def test_a_damaged_record_of_the_weights_is_told(tmp_path, files):
 def test_loading_reports_matched_new_and_left_over():
     source = learner(seed=1)
     target = learner(["engine-words", "engine-contrast"], seed=2)
-    loader = Loader(target)
+    loader = WeightLoader(target)
     loader.add(source.state_dict(), "there", ours=True)
     report = loader.finish()
     assert torch.equal(target.model.words.weight, source.model.words.weight)
@@ -174,27 +174,27 @@ def test_loading_reports_matched_new_and_left_over():
 
 def test_an_incomplete_backbone_is_an_error_unless_allowed():
     source, target = learner(layers=2), learner(layers=3)
-    loader = Loader(target)
+    loader = WeightLoader(target)
     loader.add(source.state_dict(), "there", ours=True)
     with pytest.raises(DataError, match="4 weights of the model") as caught:
         loader.finish()
     assert "model.blocks.2.dense.weight" in caught.value.got
     assert "allow_unmatched" in caught.value.hint
-    loader = Loader(target, [r"blocks\.2"])
+    loader = WeightLoader(target, [r"blocks\.2"])
     loader.add(source.state_dict(), "there", ours=True)
     assert len(loader.finish().allowed) == 4
     with pytest.raises(RecipeError, match="1 problem"):
-        Loader(target, ["("])._check_backbone({"model.x": "model.x"})
+        WeightLoader(target, ["("])._check_backbone({"model.x": "model.x"})
 
 
 def test_a_backbone_weight_of_another_shape_is_an_error_and_a_head_is_told():
-    loader = Loader(learner(hidden=8))
+    loader = WeightLoader(learner(hidden=8))
     loader.add(learner().state_dict(), "there", ours=True)
     with pytest.raises(DataError) as caught:
         loader.finish()
     assert "model.words.weight (30, 16) for (30, 8)" in caught.value.got
     target = learner([{"name": "engine-queue", "as": "bank", "size": 5}])
-    loader = Loader(target)
+    loader = WeightLoader(target)
     loader.add(learner().state_dict(), "there", ours=True)
     assert loader.finish().mismatched == ["objectives.bank.queue (12, 16) for (5, 16)"]
 
@@ -204,7 +204,7 @@ def test_foreign_names_and_sizes_go_through_the_model():
     state = {f"encoder.{name}": value for name, value in source.model.state_dict().items()}
     state["encoder.words.weight"] = torch.cat([source.model.words.weight.detach(), torch.ones(3, 16)])
     target = build_learner("engine-foreign", ["engine-words"], FACTS, seed=9)
-    loader = Loader(target)
+    loader = WeightLoader(target)
     loader.add(state, "file.pth", ours=False)
     report = loader.finish()
     assert torch.equal(target.model.words.weight, source.model.words.weight)
@@ -213,7 +213,7 @@ def test_foreign_names_and_sizes_go_through_the_model():
 
 def test_the_momentum_copy_starts_from_what_was_loaded():
     source, target = learner(seed=1), learner(seed=2)
-    loader = Loader(target)
+    loader = WeightLoader(target)
     loader.add({n: v for n, v in source.state_dict().items() if not n.startswith("teacher")}, "there", ours=True)
     loader.finish()
     assert torch.equal(target.teacher.words.weight, source.model.words.weight)

@@ -10,7 +10,7 @@ from vlcli.engine import checkpoint, processes
 from vlcli.engine.checkpoint import Checkpoints
 from vlcli.engine.evaluation import TaskRunner, mean_losses
 from vlcli.engine.learner import build_learner
-from vlcli.engine.loop import Loop, Plan, Score
+from vlcli.engine.loop import Score, StepPlan, Trainer
 from vlcli.engine.trackers import JsonLines, TensorBoard, read_log
 from vlcli.errors import DataError, RecipeError, UsageError, VlcliError
 from vlcli.progress import Silent
@@ -53,7 +53,7 @@ def make(folder, data=None, objectives=ALL, *, progress=None, evaluate=None, mod
     trackers = [JsonLines(folder)]
     given = {"seed": 3, "device": "cpu", "trackers": trackers, "progress": progress}
     score = None if evaluate is None else lambda autocast, epoch: evaluate(learner, autocast, epoch)
-    return Loop(learner, data or FakeData(), config(**options), folder, evaluate=score, **given)
+    return Trainer(learner, data or FakeData(), config(**options), folder, evaluate=score, **given)
 
 
 def lines(folder):
@@ -97,7 +97,7 @@ def test_without_resume_it_starts_anew(tmp_path):
     make(tmp_path).run()
     loop = make(tmp_path)
     assert loop.at.step == 6
-    fresh = Loop(loop.learner, FakeData(), config(), tmp_path, seed=3, device="cpu", resume=False)
+    fresh = Trainer(loop.learner, FakeData(), config(), tmp_path, seed=3, device="cpu", resume=False)
     assert fresh.at.step == 0
     assert Checkpoints(tmp_path / "checkpoints").complete() == []
 
@@ -179,12 +179,12 @@ def test_another_model_does_not_resume(tmp_path):
 
 
 def test_accumulation_counts_batches_and_epochs():
-    plan = Plan.of(25, config(batch_size=8, accumulate=2, steps=None, epochs=3), 1)
+    plan = StepPlan.of(25, config(batch_size=8, accumulate=2, steps=None, epochs=3), 1)
     assert (plan.batches, plan.steps, plan.drop_last) == (3, 6, True)
-    assert Plan.of(5, config(batch_size=8, steps=None), 1) == Plan(1, 1, False)
-    assert Plan.of(25, config(batch_size=8, steps=4, epochs=1), 1).steps == 3
+    assert StepPlan.of(5, config(batch_size=8, steps=None), 1) == StepPlan(1, 1, False)
+    assert StepPlan.of(25, config(batch_size=8, steps=4, epochs=1), 1).steps == 3
     with pytest.raises(RecipeError, match="1 problem"):
-        Plan.of(25, config(batch_size=1), 2)
+        StepPlan.of(25, config(batch_size=1), 2)
 
 
 def test_accumulated_equal_batches_give_the_mean_gradient(tmp_path):

@@ -12,7 +12,7 @@ import torch
 from tests.engine.parts import FACTS, FakeData, config
 from vlcli.engine import processes
 from vlcli.engine.learner import build_learner
-from vlcli.engine.loop import Loop, Score
+from vlcli.engine.loop import Score, Trainer
 from vlcli.engine.trackers import JsonLines
 from vlcli.engine.weights import save_tensors
 
@@ -49,7 +49,7 @@ def train(folder: Path, objectives: str = "all", kill: int = -1, dropout: float 
     options["optimizer"] = {"name": "sgd", "lr": 0.05} if kill < 0 else {"lr": 1e-2}
     evaluate = (lambda *_: Score({"m": 1.0}, 1.0)) if kill < 0 else None
     trackers = [JsonLines(folder)]
-    loop = Loop(learner, data, config(**options), folder, seed=3, device="cpu", trackers=trackers, evaluate=evaluate)
+    loop = Trainer(learner, data, config(**options), folder, seed=3, device="cpu", trackers=trackers, evaluate=evaluate)
     outcome = loop.run()
     assert outcome.best == (3 if kill < 0 else -1)
     if processes.rank() == 0:

@@ -8,7 +8,7 @@ from torch import nn
 from vlcli_lxmert import LXMERT
 
 from vlcli import registry
-from vlcli.nn import HEADS, Facts, Model, Needs, build_head
+from vlcli.nn import HEADS, DataSpec, InputSpec, Model, build_head
 from vlcli.nn.count import count_model, macs_of
 from vlcli.nn.fake import fake_batch
 
@@ -16,7 +16,7 @@ from vlcli.nn.fake import fake_batch
 @pytest.fixture(scope="module")
 def lxmert():
     with torch.device("meta"):
-        return LXMERT(Facts())
+        return LXMERT(DataSpec())
 
 
 def counted(model, **heads):
@@ -36,7 +36,7 @@ def test_lxmert_backbone_and_parts(lxmert):
 def test_lxmert_pretraining_and_fine_tuning_heads(lxmert):
     with torch.device("meta"):
         names = ("mlm", "matching", "masked-object")
-        objectives = {name: registry.build("objectives", name, lxmert, Facts()) for name in names}
+        objectives = {name: registry.build("objectives", name, lxmert, DataSpec()) for name in names}
         answers = build_head(lxmert, "answer", 768, 9500)
         heads = {n: build_head(lxmert, "answer", 768, n) for n in (3129, 1842)}
         pair = build_head(lxmert, "pair", 2 * 768, 2)
@@ -71,7 +71,7 @@ def test_deit_small_by_the_same_counter():
 
 
 def test_a_real_model_is_left_as_it_was_and_ties_count_once():
-    facts = Facts(vocab_size=50, region_dim=8, regions=3, text_length=5)
+    facts = DataSpec(vocab_size=50, region_dim=8, regions=3, text_length=5)
     model = LXMERT(facts, hidden=8, heads=2, text_layers=1, image_layers=1, cross_layers=1)
     model.language.layers[0].feed_forward.inner = model.objects.layers[0].feed_forward.inner
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -90,8 +90,8 @@ def test_every_head_gives_its_outputs(name, lxmert):
 
 
 def test_fake_batches_feed_every_need():
-    facts = Facts(regions=4, region_dim=6, text_length=7)
-    needs = Needs(text=True, regions=True, pixels=True, concepts=True, boxes=True, size=(32, 48))
+    facts = DataSpec(regions=4, region_dim=6, text_length=7)
+    needs = InputSpec(text=True, regions=True, pixels=True, concepts=True, boxes=True, size=(32, 48))
     view = fake_batch(needs, facts, rows=2, images=3).clean
     assert view.image_rows.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert view.images.pixels.images.shape == (6, 3, 32, 48)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from vlcli.errors import ComponentError
-from vlcli.nn import Facts, Layout, States, Step
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Layout
 from vlcli.nn.generation import Generation, Recomputed, generate
 from vlcli.nn.generation.rules import Rules, narrowed
 
-FACTS = Facts(vocab_size=7, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4)
+FACTS = DataSpec(vocab_size=7, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4)
 SPOKEN = (1, 3, 5, 6)
 
 
@@ -42,7 +42,7 @@ class Table:
         self.table = 2 * torch.randn(pictures, 9, 7, 7, 7, generator=rng)
         self.steps = 0
 
-    def start(self, image: States, text: object = None) -> Said:
+    def start(self, image: EncoderOutput, text: object = None) -> Said:
         rows = torch.arange(len(image.hidden))
         return Said(rows, torch.zeros(len(rows), 0, dtype=torch.long))
 
@@ -53,8 +53,8 @@ class Table:
         return self.table[cache.row, said.shape[1] - 1, before, ids], Said(cache.row, said)
 
 
-def pictures(rows: int) -> States:
-    return States(torch.zeros(rows, 1, 2), Layout.for_text(torch.ones(1, 1, dtype=torch.bool)))
+def pictures(rows: int) -> EncoderOutput:
+    return EncoderOutput(torch.zeros(rows, 1, 2), Layout.for_text(torch.ones(1, 1, dtype=torch.bool)))
 
 
 def chance(model: Table, row: int, words: tuple[int, ...]) -> float:
@@ -206,7 +206,7 @@ def test_cached_equals_recomputed(options: dict[str, object], asked: Generation)
     from tiny_batches import make_batch
 
     model = dimbert(**options)
-    image = Step(model, make_batch(rows=6), training=False).pictures()
+    image = ForwardPasses(model, make_batch(rows=6), training=False).pictures()
     with torch.no_grad():
         cached, anew = generate(model, image, asked), generate(Recomputed(model), image, asked)
     assert torch.equal(cached.ids, anew.ids)

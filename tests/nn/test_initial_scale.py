@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from vlcli import registry
-from vlcli.nn import Facts, init_scale
+from vlcli.nn import DataSpec, init_scale
 
-FACTS = Facts(vocab_size=40, text_length=8, regions=4, region_dim=12, region_classes=5, region_attributes=4)
+FACTS = DataSpec(vocab_size=40, text_length=8, regions=4, region_dim=12, region_classes=5, region_attributes=4)
 DEEP = {"heads": 12, "layers": 1}
 PUBLISHED = {
     "lxmert": {"hidden": 768, "heads": 12, "text_layers": 1, "image_layers": 1, "cross_layers": 1},

@@ -10,7 +10,7 @@ from tiny_batches import SMALL, make_batch
 from vlcli_lxmert import LXMERT
 
 from vlcli import registry
-from vlcli.nn import AttentionMask, AttentionShape, Layout, Packing, Recorder, Stack, Step
+from vlcli.nn import AttentionMask, AttentionShape, ForwardPasses, Layout, Packing, Recorder, Stack
 
 torch.set_num_threads(1)
 SIZES = {"hidden": 16, "heads": 2, "text_layers": 2, "image_layers": 1, "cross_layers": 2, "dropout": 0.0}
@@ -69,7 +69,7 @@ def test_lxmert_trains_the_same(checkpointing):
         model.zero_grad()
         for stack in (model.language, model.objects, model.cross):
             stack.packed, stack.checkpointing = packed, packed and checkpointing
-        step = Step(model, batch)
+        step = ForwardPasses(model, batch)
         losses = [mean.value() for objective in objectives for mean in objective(step, {}).losses.values()]
         torch.stack(losses).sum().backward()
         found.append([*losses, *[p.grad.clone() for p in model.parameters()]])

@@ -16,18 +16,18 @@ from vlcli.nn import (
     AttentionContext,
     AttentionMask,
     AttentionShape,
-    Facts,
-    Fused,
+    DataSpec,
+    EncoderOutput,
+    ForwardPasses,
+    FusionOutput,
+    InputSpec,
     Layout,
     Model,
-    Needs,
     PairwisePosition,
     Recorder,
     Slot,
     Stack,
     StandardAttention,
-    States,
-    Step,
     TextEmbeddings,
     initialise,
     text_layout,
@@ -138,7 +138,7 @@ def test_value_term_in_cross_attention_equals_the_pairwise_form():
 def test_lxmert_takes_any_pairwise_encoding_by_recipe_line(choice):
     torch.manual_seed(0)
     model = LXMERT(SMALL, **SIZES, cross_position=choice, image_position=["box", "test-value-term"])
-    step = Step(model, make_batch())
+    step = ForwardPasses(model, make_batch())
     step.fused("corrupted").pooled.square().sum().backward()
     encodings = [p for n, p in model.named_parameters() if ".position." in n]
     assert encodings
@@ -188,7 +188,7 @@ def test_per_route_attention_in_a_mixed_sequence():
 
 def test_per_route_attention_in_lxmert_meets_only_its_own_tokens():
     model = LXMERT(SMALL, **SIZES, attention="test-per-route")
-    Step(model, make_batch()).text("corrupted").hidden.sum().backward()
+    ForwardPasses(model, make_batch()).text("corrupted").hidden.sum().backward()
     sets = model.language.layers[0].self_attention.attention.sets
     assert sets[0].weight.grad.abs().sum() > 0
     assert sets[1].weight.grad is None or sets[1].weight.grad.abs().sum() == 0
@@ -200,7 +200,7 @@ class SingleStream(Model):
     capabilities = frozenset({"fuse"})
     fuse_takes = "embeddings"
 
-    def __init__(self, facts: Facts):
+    def __init__(self, facts: DataSpec):
         super().__init__(facts)
         shape = AttentionShape(16, 2, layers=2)
         self.text = TextEmbeddings(facts, 16, build_positions("learned", shape, WORDS)[0], dropout=0.0)
@@ -212,35 +212,35 @@ class SingleStream(Model):
     def dim(self):
         return 16
 
-    def needs(self):
-        return Needs(text=True, regions=True)
+    def input_spec(self):
+        return InputSpec(text=True, regions=True)
 
     def word_table(self):
         return self.text.words
 
     def embed_text(self, text):
-        return States(*self.text(text, text_layout(text)))
+        return EncoderOutput(*self.text(text, text_layout(text)))
 
     def embed_image(self, images):
         regions = images.regions
-        return States(self.image(regions.features), Layout.for_boxes(regions.boxes, regions.mask))
+        return EncoderOutput(self.image(regions.features), Layout.for_boxes(regions.boxes, regions.mask))
 
     def fuse(self, text, image, record=None):
         layout, prefix = image.layout + text.layout, image.hidden.shape[1]
         mask = AttentionMask(layout.valid, causal=True, prefix=prefix)
         hidden, _ = self.stack(torch.cat([image.hidden, text.hidden], 1), layout, mask, record=record, name="layers")
         seen, words = hidden[:, :prefix], hidden[:, prefix:]
-        return Fused(States(words, text.layout), States(seen, image.layout), words[:, 0])
+        return FusionOutput(EncoderOutput(words, text.layout), EncoderOutput(seen, image.layout), words[:, 0])
 
 
 def test_sequence_to_sequence_view():
     torch.manual_seed(0)
     model = SingleStream(SMALL).eval()
     batch = make_batch()
-    base = Step(model, batch, record=Recorder()).fused("clean")
+    base = ForwardPasses(model, batch, record=Recorder()).fused("clean")
     batch.clean.text.ids[:, 5] = (batch.clean.text.ids[:, 5] + 1) % SMALL.vocab_size
     record = Recorder()
-    other = Step(model, batch, record=record).fused("clean")
+    other = ForwardPasses(model, batch, record=record).fused("clean")
     assert torch.equal(base.image.hidden, other.image.hidden)
     torch.testing.assert_close(base.text.hidden[:, :5], other.text.hidden[:, :5])
     assert not torch.allclose(base.text.hidden[:, 5:], other.text.hidden[:, 5:])
@@ -253,7 +253,7 @@ def test_masked_words_of_a_sequence_to_sequence_model_train():
     torch.manual_seed(0)
     model = SingleStream(SMALL)
     objective = registry.build("objectives", {"name": "mlm", "rule": "count", "mask_end": True}, model, SMALL)
-    loss = objective(Step(model, make_batch()), {}).losses["mlm"].value()
+    loss = objective(ForwardPasses(model, make_batch()), {}).losses["mlm"].value()
     loss.backward()
     assert loss > 0
     assert model.text.words.weight.grad.abs().sum() > 0
@@ -264,15 +264,15 @@ def test_examples_without_texts_or_pictures_are_told_in_words():
     batch = make_batch()
     batch.clean.text = None
     with pytest.raises(DataError, match="reads texts, and these examples have none"):
-        Step(LXMERT(SMALL, **SIZES), batch).fused()
+        ForwardPasses(LXMERT(SMALL, **SIZES), batch).fused()
     batch = make_batch()
     batch.clean.images = None
     with pytest.raises(DataError, match="looks at pictures, and these examples have none"):
-        Step(LXMERT(SMALL, **SIZES), batch).fused()
+        ForwardPasses(LXMERT(SMALL, **SIZES), batch).fused()
 
 
 def test_expressions_without_a_box_are_told_in_words():
     model = LXMERT(SMALL, **SIZES)
     objective = registry.build("objectives", "region-selection", model, SMALL)
     with pytest.raises(DataError, match="do not say which box they speak of"):
-        objective(Step(model, make_batch()), {})
+        objective(ForwardPasses(model, make_batch()), {})

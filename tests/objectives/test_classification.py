@@ -11,7 +11,7 @@ from tiny_batches import SMALL, make_batch
 from vlcli import registry
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Batch, View
-from vlcli.nn.step import Step
+from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.answers import AnswerTable, decode, encode
 from vlcli.objectives.blanking import blank, seen
 
@@ -44,19 +44,19 @@ def two_pictures() -> Batch:
 
 def test_two_pictures_are_read_in_their_order(model):
     objective, batch = make(model, "classification", classes=2, images=2), two_pictures()
-    logits = objective.predict(Step(model, batch))["logits"]
+    logits = objective.predict(ForwardPasses(model, batch))["logits"]
     assert logits.shape == (4, 2)
     swapped = replace(batch.clean, image_rows=batch.clean.image_rows.flip(1))
-    other = objective.predict(Step(model, replace(batch, views={"clean": swapped})))["logits"]
+    other = objective.predict(ForwardPasses(model, replace(batch, views={"clean": swapped})))["logits"]
     assert not torch.allclose(logits, other, atol=1e-6)
 
 
 def test_unlabelled_examples_count_for_nothing(model):
     objective = make(model, "classification")
     batch = with_targets(make_batch(), label=["dog", None, "yes"])
-    loss = objective(Step(model, batch), {}).losses["classification"]
+    loss = objective(ForwardPasses(model, batch), {}).losses["classification"]
     assert loss.count == 2
-    logits = objective.predict(Step(model, batch))["logits"]
+    logits = objective.predict(ForwardPasses(model, batch))["logits"]
     wanted = torch.nn.functional.cross_entropy(logits[[0, 2]], torch.tensor([1, 3]))
     torch.testing.assert_close(loss.value(), wanted)
 
@@ -89,17 +89,17 @@ def test_language_only_sees_no_picture_and_images_only_no_text(model):
     for only, changed in (("text", {"images": other.clean.images}), ("images", {"text": other.clean.text})):
         objective = make(model, "classification", classes=2, images=2, only=only)
         replaced = replace(batch, views={"clean": replace(batch.clean, **changed)})
-        ours = objective.predict(Step(model, batch))["logits"]
-        assert torch.equal(ours, objective.predict(Step(model, replaced))["logits"])
+        ours = objective.predict(ForwardPasses(model, batch))["logits"]
+        assert torch.equal(ours, objective.predict(ForwardPasses(model, replaced))["logits"])
         free = make(model, "classification", classes=2, images=2)
         assert not torch.equal(
-            free.predict(Step(model, batch))["logits"], free.predict(Step(model, replaced))["logits"]
+            free.predict(ForwardPasses(model, batch))["logits"], free.predict(ForwardPasses(model, replaced))["logits"]
         )
 
 
 def test_a_blank_is_one_row_and_made_once():
     batch = two_pictures()
-    step = Step(None, batch)
+    step = ForwardPasses(None, batch)
     name = seen(step, "clean", "text")
     assert seen(step, "clean", "text") == name
     assert len(batch.views[name].images) == 1
@@ -113,8 +113,8 @@ def test_answering_is_the_published_loss_over_questions_only(model):
     objective = make(model, "answering")
     answers = [{"yes": 1.0, "maybe": 0.3}, None, {"dog": 0.6, "cat": 0.9}]
     batch = with_targets(make_batch(), answers=answers)
-    outcome = objective(Step(model, batch), {})
-    logits = objective.predict(Step(model, batch))["logits"][[0, 2]]
+    outcome = objective(ForwardPasses(model, batch), {})
+    logits = objective.predict(ForwardPasses(model, batch))["logits"][[0, 2]]
     target = torch.tensor([[0, 0, 0, 1.0], [0.9, 0.6, 0, 0]])
     wanted = torch.nn.functional.binary_cross_entropy_with_logits(logits, target) * 4
     torch.testing.assert_close(outcome.losses["answering"].value(), wanted)
@@ -122,12 +122,12 @@ def test_answering_is_the_published_loss_over_questions_only(model):
 
 def test_answers_of_replaced_sentences_are_left_out(model):
     batch = with_targets(make_batch(), answers=[{"yes": 1.0}, {"no": 1.0}, {"cat": 1.0}])
-    outcome = make(model, "answering", view="corrupted", loss="ce")(Step(model, batch), {})
+    outcome = make(model, "answering", view="corrupted", loss="ce")(ForwardPasses(model, batch), {})
     assert outcome.losses["answering"].count == 2  # rows 0 and 2 keep their own sentence
 
 
 def test_no_question_in_a_batch_is_a_loss_of_zero_with_gradient(model):
-    outcome = make(model, "answering")(Step(model, with_targets(make_batch())), {})
+    outcome = make(model, "answering")(ForwardPasses(model, with_targets(make_batch())), {})
     loss = outcome.losses["answering"]
     assert loss.count == 0
     loss.value().backward()
@@ -172,7 +172,7 @@ def test_hard_negatives_never_belong_together(model):
     batch = replace(batch, views={"clean": replace(view, aligned=False)})
     objective = make(model, "hard-matching", negatives=2, candidates=3)
     own = set(zip(view.text_rows.tolist(), view.image_rows[:, 0].tolist(), strict=True))
-    step = Step(model, batch)
+    step = ForwardPasses(model, batch)
     for texts, images in objective._wrong(step, view.text_rows, view.image_rows[:, 0]):
         assert len(texts) == 12
         assert own.isdisjoint(zip(texts.tolist(), images.tolist(), strict=True))
@@ -186,4 +186,4 @@ def test_hard_negatives_need_two_pictures(model):
     batch = make_batch(rows=2)
     view = replace(batch.clean, image_rows=torch.zeros(2, 1, dtype=torch.long), aligned=False)
     with pytest.raises(DataError, match="one picture only"):
-        make(model, "hard-matching")(Step(model, replace(batch, views={"clean": view})), {})
+        make(model, "hard-matching")(ForwardPasses(model, replace(batch, views={"clean": view})), {})

@@ -10,9 +10,9 @@ from vlcli_deit import DeiT
 from vlcli_vlmo import VLMo
 
 from vlcli.engine.learner import build_learner
-from vlcli.engine.weights import Loader
+from vlcli.engine.weights import WeightLoader
 from vlcli.errors import ComponentError, DataError, RecipeError
-from vlcli.nn import Batch, Images, Pixels, Regions, Step, View
+from vlcli.nn import Batch, ForwardPasses, Images, Pixels, Regions, View
 from vlcli.objectives.image_targets import patches, shades
 from vlcli.objectives.image_tokens import DiscreteVAE, read_tokenizer
 from vlcli.objectives.masked_image import MaskedImage
@@ -62,7 +62,7 @@ def test_blocks_hang_together_and_squares_are_units():
 
 
 def test_pixels_are_guessed_as_simmim_and_mae_have_it():
-    step, net = Step(model(), batch()), model()
+    step, net = ForwardPasses(model(), batch()), model()
     raw = MaskedImage(net, SMALL, target="pixels", loss="l1", mask="random", ratio=0.5)
     outcome = raw(step, {})
     images, pixels = raw.masked(step), step.view().images.pixels.images
@@ -79,7 +79,7 @@ def test_pixels_are_guessed_as_simmim_and_mae_have_it():
 
 
 def test_only_hidden_patches_are_replaced_and_the_clean_pass_is_untouched():
-    step = Step(model(), batch())
+    step = ForwardPasses(model(), batch())
     objective = MaskedImage(step.model, SMALL)
     with torch.no_grad():
         objective.blank += 1
@@ -108,7 +108,7 @@ def test_the_whole_learner_trains_and_predicts():
 
 
 def test_fused_states_of_patches_guess_too():
-    step = Step(model(fused_layers=1), batch(words=True))
+    step = ForwardPasses(model(fused_layers=1), batch(words=True))
     objective = MaskedImage(step.model, SMALL, on="fused", target="pixels", loss="l1")
     assert objective(step, {}).losses["masked-image"].count == 3 * 6
     assert objective.predict(step)["loss"].shape == (3,)
@@ -120,7 +120,7 @@ def test_stored_features_are_guessed_where_the_model_reads_them():
     regions = Regions(features, torch.zeros(2, 6, 4), torch.ones(2, 6, dtype=torch.bool), torch.full((2, 2), 9))
     rows = torch.arange(2)
     view = View(None, Images(["a", "b"], regions), rows - 5, rows[:, None])
-    step = Step(net, Batch({"clean": view}, {}, ["a", "b"], rows))
+    step = ForwardPasses(net, Batch({"clean": view}, {}, ["a", "b"], rows))
     objective = MaskedImage(net, SMALL)
     scores, truth = objective.guesses(step)
     assert scores.shape == truth.shape == (4, 16)
@@ -135,10 +135,10 @@ def test_features_of_a_backbone(tmp_path):
     save_file(body.body.state_dict(), tmp_path / "eyes.safetensors")
     net = DeiT(SMALL, hidden=16, layers=1, heads=2, image_size=32, patch=8, classes=0)
     options = {"backbone": "tiny-conv", "backbone_weights": str(tmp_path / "eyes.safetensors")}
-    objective, step = MaskedImage(net, SMALL, **options), Step(net, batch())
+    objective, step = MaskedImage(net, SMALL, **options), ForwardPasses(net, batch())
     scores, truth = objective.guesses(step)
     assert scores.shape == truth.shape == (18, 128)
-    pixels = 255 * shades(step.view().images.pixels.images, net.needs())
+    pixels = 255 * shades(step.view().images.pixels.images, net.input_spec())
     wanted = torch.nn.functional.layer_norm(body.eval().feature_map(pixels).flatten(2).transpose(1, 2), (128,))
     torch.testing.assert_close(truth, wanted[objective.masked(step).hidden])
     assert not [name for name in objective.state_dict() if "network" in name or "body" in name]
@@ -160,7 +160,7 @@ def test_tokens_of_a_discrete_vae(tmp_path):
     assert torch.equal(made(pixels, (4, 4)), read(pixels, (4, 4)))
     assert len(made(pixels, (4, 4)).unique()) > 3
     objective = MaskedImage(model(), SMALL, tokenizer=str(tmp_path / "vae.safetensors"), codes=50)
-    step = Step(model(), batch())
+    step = ForwardPasses(model(), batch())
     outcome = objective(step, {})
     assert set(outcome.metrics) == {"accuracy"}
     with pytest.raises(DataError, match="another number"):
@@ -209,7 +209,7 @@ def test_beit_as_transformers_has_it(tmp_path):
     ours = build_learner({"name": "vlmo", **TINY}, [objective], SMALL).eval()
     with torch.no_grad():
         ours.model.types.weight.zero_()
-    loader = Loader(ours, ["text", "types", "pooler", "idle_positions", "experts.text"])
+    loader = WeightLoader(ours, ["text", "types", "pooler", "idle_positions", "experts.text"])
     loader.add(dict(theirs.state_dict()), "beit", ours=False)
     report = loader.finish()
     assert {"objectives.masked-image.blank", "objectives.masked-image.head.weight"} <= set(report.matched)

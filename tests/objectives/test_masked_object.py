@@ -15,7 +15,7 @@ from vlcli_lxmert.masked_object import MARK
 from vlcli import registry
 from vlcli.data.sample import ImageSample, Sample, generator
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import Step
+from vlcli.nn import ForwardPasses
 
 torch.set_num_threads(1)
 SIZES = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
@@ -34,7 +34,7 @@ def corrupt(objective, count=4000, seed=0):
     donor = Sample("d", None, [ImageSample("j", (8, 8), other)], {})
     objective.corruption()(sample, generator(seed, 0, "s", "masked-object"), lambda: donor)
     assert (own == 1).all()
-    return sample.images[0].features[:, 0], sample.marks.regions[MARK]
+    return sample.images[0].features[:, 0], sample.mask_labels.regions[MARK]
 
 
 @pytest.mark.parametrize(("mode", "shares"), [("as_released", (0.8, 0.1, 0.1)), ("as_published", (1.0, 0.0, 0.0))])
@@ -49,7 +49,7 @@ def test_hidden_features(model, mode, shares):
 def naive(objective, step):
     """Every head on every region, written out."""
     view = step.view("corrupted")
-    regions, hidden = step.batch.clean.images.regions, view.marks[MARK] & view.images.regions.mask
+    regions, hidden = step.batch.clean.images.regions, view.mask_labels[MARK] & view.images.regions.mask
     states = objective.transform(step.fused("corrupted").image.hidden)
     real = regions.mask.float()
     losses = {}
@@ -74,7 +74,7 @@ def naive(objective, step):
 @pytest.mark.parametrize("mode", ["as_released", "as_published"])
 def test_losses_are_the_written_out_ones(model, mode):
     objective = MaskedObject(model, SMALL, mode=mode)
-    step = Step(model, make_batch(rows=4))
+    step = ForwardPasses(model, make_batch(rows=4))
     outcome = objective(step, {})
     wanted = naive(objective, step)
     assert outcome.losses.keys() == wanted.keys()
@@ -85,13 +85,13 @@ def test_losses_are_the_written_out_ones(model, mode):
 def test_rows_of_views_may_differ(model):
     objective = MaskedObject(model, SMALL)
     batch = make_batch(rows=3)
-    straight = objective(Step(model, batch), {}).losses
+    straight = objective(ForwardPasses(model, batch), {}).losses
     order = torch.tensor([2, 0, 1])
     clean = batch.views["clean"]
     batch.views["clean"] = replace(
         clean, images=clean.images.select(order), image_rows=order.argsort()[:, None], aligned=False
     )
-    turned = objective(Step(model, batch), {}).losses
+    turned = objective(ForwardPasses(model, batch), {}).losses
     for name, mean in straight.items():
         torch.testing.assert_close(mean.value(), turned[name].value())
 
@@ -100,7 +100,7 @@ def test_unknown_labels_weigh_nothing(model):
     objective = MaskedObject(model, SMALL, targets=("label",))
     batch = make_batch()
     batch.clean.images.regions.classes.fill_(-1)
-    outcome = objective(Step(model, batch), {})
+    outcome = objective(ForwardPasses(model, batch), {})
     assert outcome.losses["label"].value() == 0
     assert outcome.metrics["label_accuracy"].count == 0
 
@@ -109,9 +109,9 @@ def test_features_alone_need_no_labels(model):
     objective = registry.build("objectives", {"name": "masked-object", "targets": ["feature"]}, model, SMALL)
     batch = make_batch()
     batch.clean.images.regions.classes = None
-    assert objective(Step(model, batch), {}).losses.keys() == {"feature"}
+    assert objective(ForwardPasses(model, batch), {}).losses.keys() == {"feature"}
     with pytest.raises(DataError, match="label"):
-        MaskedObject(model, SMALL)(Step(model, batch), {})
+        MaskedObject(model, SMALL)(ForwardPasses(model, batch), {})
 
 
 def test_a_store_without_labels_is_named_before_training(model):
@@ -126,7 +126,7 @@ def test_a_store_without_labels_is_named_before_training(model):
 def test_the_three_objectives_share_one_forward(model):
     passes = []
     model.cross.register_forward_hook(lambda *_: passes.append(1))
-    step = Step(model, make_batch())
+    step = ForwardPasses(model, make_batch())
     for name in ("mlm", "matching", "masked-object"):
         assert registry.build("objectives", name, model, SMALL)(step, {}).losses
     assert len(passes) == 1

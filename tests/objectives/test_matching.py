@@ -14,7 +14,7 @@ from vlcli_lxmert import LXMERT
 
 from vlcli import registry
 from vlcli.data.sample import ImageSample, Sample, TextSample, generator
-from vlcli.nn import Step
+from vlcli.nn import ForwardPasses
 from vlcli.objectives.matching import MARK, SwapSentence, join_words, split_words
 
 torch.set_num_threads(1)
@@ -42,18 +42,18 @@ def test_half_are_exchanged_and_marked():
     own = [sample("a red circle", f"i{number}") for number in range(400)]
     for number, one in enumerate(own):
         swap(one, [sample("a blue square", "other")], seed=number, probability=0.5)
-    matched = [one.marks.example[MARK] for one in own]
+    matched = [one.mask_labels.example[MARK] for one in own]
     assert abs(sum(matched) / 400 - 0.5) < 0.08
     assert all((one.text.raw == "a red circle") == bool(flag) for one, flag in zip(own, matched, strict=True))
 
 
 def test_same_picture_or_same_sentence_is_no_negative():
     own = swap(sample("a red circle", "i"), [sample("a blue circle", "i"), sample("a red circle", "j")])
-    assert own.marks.example[MARK] == 1
+    assert own.mask_labels.example[MARK] == 1
     assert own.text.raw == "a red circle"
     own = swap(sample("a red circle", "i"), [sample("a blue circle", "i"), sample("a green square", "k")])
     assert own.text.raw == "a green square"
-    assert own.marks.example[MARK] == 0
+    assert own.mask_labels.example[MARK] == 0
 
 
 @settings(max_examples=30, deadline=None)
@@ -64,7 +64,7 @@ def test_foils_exchange_one_word_in_its_context(seed):
     before = split_words(sentence("a red circle beside a square"))
     changed = [place for place, (left, right) in enumerate(zip(words, before, strict=True)) if left != right]
     assert len(changed) == 1
-    assert own.marks.example[MARK] == 0
+    assert own.mask_labels.example[MARK] == 0
     assert (changed[0], words[changed[0]]) in [(1, (VOCABULARY["blue"],)), (5, (VOCABULARY["blue"],))]
     assert own.text.special == sentence("a red circle beside a square").special
     assert own.text.key != sentence("a red circle beside a square").key
@@ -74,7 +74,7 @@ def test_foil_without_a_context_swaps_two_words():
     own = swap(sample("red circle", "i"), [sample("above", "j")], foils=1.0)
     assert split_words(own.text) == [(VOCABULARY["circle"],), (VOCABULARY["red"],)]
     own = swap(sample("red red", "i"), [sample("above", "j")], foils=1.0)
-    assert own.marks.example[MARK] == 1
+    assert own.mask_labels.example[MARK] == 1
 
 
 def test_words_of_several_pieces_never_lengthen_a_sentence():
@@ -92,18 +92,18 @@ def test_loss_and_prediction():
     sizes = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
     model = LXMERT(SMALL, **sizes).eval()
     objective = registry.build("objectives", "matching", model, SMALL)
-    step = Step(model, make_batch(rows=4))
+    step = ForwardPasses(model, make_batch(rows=4))
     outcome = objective(step, {})
     logits = objective.head(step.fused("corrupted").pooled)
     torch.testing.assert_close(
-        outcome.losses["matching"].value(), F.cross_entropy(logits, step.view("corrupted").marks[MARK])
+        outcome.losses["matching"].value(), F.cross_entropy(logits, step.view("corrupted").mask_labels[MARK])
     )
     found = objective.predict(step)
     torch.testing.assert_close(found["score"].sigmoid(), found["logits"].softmax(-1)[:, 1])
-    assert objective(Step(model, make_batch()), {}).metrics["accuracy"].count == 3
+    assert objective(ForwardPasses(model, make_batch()), {}).metrics["accuracy"].count == 3
 
 
 @pytest.mark.parametrize("missing", ["text"])
 def test_examples_without_a_sentence_stay(missing):
     own = Sample("k", None, [ImageSample("i", (8, 8))], {})
-    assert swap(own, [sample("a red circle", "j")]).marks.example[MARK] == 1
+    assert swap(own, [sample("a red circle", "j")]).mask_labels.example[MARK] == 1

@@ -14,7 +14,7 @@ from vlcli_lxmert import LXMERT
 from vlcli import registry
 from vlcli.data.sample import Sample, TextSample, generator
 from vlcli.errors import ComponentError
-from vlcli.nn import Model, Step
+from vlcli.nn import ForwardPasses, Model
 from vlcli.objectives.mlm import MARK, MaskWords
 
 torch.set_num_threads(1)
@@ -39,7 +39,7 @@ def hide(text, seed=0, **options):
     MaskWords(SMALL, options.pop("probability", 0.15), shares, **options)(
         sample, generator(seed, 0, "s", "mlm"), no_donor
     )
-    return sample.text, sample.marks.text[MARK]
+    return sample.text, sample.mask_labels.text[MARK]
 
 
 @settings(max_examples=60, deadline=None)
@@ -86,9 +86,9 @@ def test_loss_is_the_full_heads_at_hidden_places():
     torch.manual_seed(0)
     model = LXMERT(SMALL, **SIZES).eval()
     objective = registry.build("objectives", "mlm", model, SMALL)
-    step = Step(model, make_batch())
+    step = ForwardPasses(model, make_batch())
     outcome = objective(step, {})
-    labels = step.view("corrupted").marks[MARK]
+    labels = step.view("corrupted").mask_labels[MARK]
     scores = objective.head(step.fused("corrupted").text.hidden, model.word_table().weight)
     wanted = F.cross_entropy(scores.flatten(0, 1), labels.masked_fill(labels < 0, -100).flatten())
     torch.testing.assert_close(outcome.losses["mlm"].value(), wanted)
@@ -102,8 +102,8 @@ def test_examples_that_share_a_text_row():
     batch = make_batch(rows=2)
     view = batch.views["corrupted"]
     view.aligned, view.text_rows, view.image_rows = False, torch.tensor([1, 0, 1]), torch.tensor([[0], [1], [1]])
-    mean = objective(Step(model, batch), {}).losses["mlm"]
-    counts = (view.marks[MARK] >= 0).sum(1)
+    mean = objective(ForwardPasses(model, batch), {}).losses["mlm"]
+    counts = (view.mask_labels[MARK] >= 0).sum(1)
     assert mean.count == counts[1] + counts[0] + counts[1]
 
 
@@ -111,8 +111,8 @@ def test_nothing_hidden_gives_zero_with_gradient():
     model = LXMERT(SMALL, **SIZES)
     objective = registry.build("objectives", "mlm", model, SMALL)
     batch = make_batch()
-    batch.views["corrupted"].marks[MARK].fill_(-1)
-    loss = objective(Step(model, batch), {}).losses["mlm"].value()
+    batch.views["corrupted"].mask_labels[MARK].fill_(-1)
+    loss = objective(ForwardPasses(model, batch), {}).losses["mlm"].value()
     loss.backward()
     assert loss == 0
     assert all(parameter.grad is not None for parameter in objective.parameters())
@@ -121,10 +121,10 @@ def test_nothing_hidden_gives_zero_with_gradient():
 def test_text_alone_reads_unique_texts():
     model = LXMERT(SMALL, **SIZES).eval()
     objective = registry.build("objectives", {"name": "mlm", "on": "text"}, model, SMALL)
-    step = Step(model, make_batch())
+    step = ForwardPasses(model, make_batch())
     objective(step, {})
     assert [key[0] for key in step._done] == ["text"]
-    assert objective(Step(model, make_batch(rows=1)), {}).metrics["accuracy"].count > 0
+    assert objective(ForwardPasses(model, make_batch(rows=1)), {}).metrics["accuracy"].count > 0
 
 
 class OnlyText(Model):

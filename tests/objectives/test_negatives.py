@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlcli.nn.layout import Layout
-from vlcli.nn.model import States
+from vlcli.nn.model import EncoderOutput
 from vlcli.objectives.negatives import draw, gumbel, ids_of, stack_states
 
 SEEDS = st.integers(-(2**62), 2**62)
@@ -50,7 +50,7 @@ def test_ids_are_those_of_the_keys() -> None:
 @pytest.mark.parametrize("short", [2, 3])
 def test_stacked_states_keep_their_places(short: int) -> None:
     long_mask, short_mask = torch.ones(1, 3, dtype=torch.bool), torch.ones(1, short, dtype=torch.bool)
-    parts = [States(torch.rand(1, len(m[0]), 4), Layout.for_text(m)) for m in (long_mask, short_mask)]
+    parts = [EncoderOutput(torch.rand(1, len(m[0]), 4), Layout.for_text(m)) for m in (long_mask, short_mask)]
     made = stack_states(parts)
     assert made.hidden.shape == (2, 3, 4)
     assert made.layout.valid.tolist() == [[True] * 3, [True] * short + [False] * (3 - short)]

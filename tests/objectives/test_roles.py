@@ -20,8 +20,8 @@ from vlcli.data.pipeline import Pipeline
 from vlcli.data.sample import ImageSample, Sample, generator
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import ComponentError
-from vlcli.nn import Step
-from vlcli.nn.model import Facts, Needs
+from vlcli.nn import ForwardPasses
+from vlcli.nn.model import DataSpec, InputSpec
 from vlcli.objectives.matching import CHANGE, SwapSentence
 from vlcli.objectives.matching import MARK as MATCHED
 from vlcli.objectives.mlm import MARK
@@ -30,7 +30,7 @@ torch.set_num_threads(1)
 VOCABULARY = "a red blue small circle square is left right of above to the two dogs on table unbelievably"
 WORDS = VOCABULARY.split()
 TOKENIZER = Tokenizer.train(WORDS[:-1], 70)
-FACTS = Facts(text_length=20, **TOKENIZER.facts())
+FACTS = DataSpec(text_length=20, **TOKENIZER.facts())
 SIZES = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 texts = st.lists(st.sampled_from([*WORDS, "square,"]), min_size=1, max_size=10).map(" ".join)
 
@@ -55,7 +55,7 @@ def hidden(corruption, text, seed=0):
     one = sample(text)
     before = copy.deepcopy(one.text)
     corruption(one, generator(seed, 0, "k", corruption.name), None)
-    marks = one.marks.text[MARK]
+    marks = one.mask_labels.text[MARK]
     assert [new if mark == -1 else mark for new, mark in zip(one.text.ids, marks, strict=True)] == before.ids
     assert all(mark == -1 for mark, special in zip(marks, before.special, strict=True) if special)
     places = [word for word, mark in zip(before.words, marks, strict=True) if mark != -1]
@@ -112,7 +112,7 @@ def test_by_role_something_is_hidden_and_something_stays(text, seed, probability
     if groups and not (len(groups) == 1 and len(groups[0]) == pieces):
         one = sample(text)
         corruption(one, generator(seed, 0, "k", "mlm"), None)
-        count = sum(mark != -1 for mark in one.marks.text[MARK])
+        count = sum(mark != -1 for mark in one.mask_labels.text[MARK])
         assert 0 < count < pieces
 
 
@@ -122,7 +122,7 @@ def test_other_objectives_mask_by_role_too():
         options = {"name": name, "roles": ["place"], "probability": 0.15}
         sizes = {"hidden": 24, "heads": 2, "layers": 2, "intermediate": 32}
         kind = {"name": "dimbert", **sizes} if made else {"name": "lxmert", **SIZES}
-        facts = Facts(text_length=20, regions=4, region_dim=6, region_classes=3, **TOKENIZER.facts())
+        facts = DataSpec(text_length=20, regions=4, region_dim=6, region_classes=3, **TOKENIZER.facts())
         corruption = registry.build("objectives", options, registry.build("models", kind, facts), facts).corruption()
         corruption.ready(TOKENIZER, 20)
         assert hidden(corruption, text) == ["left"]
@@ -142,32 +142,32 @@ def swap(text, seed=0, foils=1.0, rewrites=("turned-relation", "other-attribute"
 def test_captions_are_rewritten_and_marked_by_what_was_done():
     text = "a red circle is left of a blue square"
     made = [swap(text, seed) for seed in range(60)]
-    kinds = {one.marks.example[CHANGE] for one in made}
+    kinds = {one.mask_labels.example[CHANGE] for one in made}
     assert kinds == {2, 3}
     for one in made:
-        assert one.marks.example[MATCHED] == 0
-        assert ("right of" in one.text.raw) == (one.marks.example[CHANGE] == 2)
+        assert one.mask_labels.example[MATCHED] == 0
+        assert ("right of" in one.text.raw) == (one.mask_labels.example[CHANGE] == 2)
         assert one.text.ids == TOKENIZER.encode(one.text.raw, length=20).ids != TOKENIZER.encode(text, length=20).ids
         assert one.text.key != text
 
 
 def test_where_nothing_can_be_changed_another_pictures_caption_is_taken():
     one = swap("a table")
-    assert (one.text.raw, one.marks.example[CHANGE], one.marks.example[MATCHED]) == ("two dogs", 1, 0)
-    assert swap("a circle is above a square", foils=0.0).marks.example[CHANGE] == 1
+    assert (one.text.raw, one.mask_labels.example[CHANGE], one.mask_labels.example[MATCHED]) == ("two dogs", 1, 0)
+    assert swap("a circle is above a square", foils=0.0).mask_labels.example[CHANGE] == 1
     alone = swap("a table", other="a table")
-    assert (alone.text.raw, alone.marks.example[CHANGE], alone.marks.example[MATCHED]) == ("a table", 0, 1)
+    assert (alone.text.raw, alone.mask_labels.example[CHANGE], alone.mask_labels.example[MATCHED]) == ("a table", 0, 1)
 
 
 def test_a_change_behind_the_longest_length_is_none():
     text = "a a a a a a a a a a a a a a a a a a a a a circle is above a square"
-    assert swap(text, rewrites=("turned-relation",)).marks.example[CHANGE] == 1
+    assert swap(text, rewrites=("turned-relation",)).mask_labels.example[CHANGE] == 1
 
 
 def test_without_rewrites_nothing_is_marked():
     one = sample("a red circle")
     SwapSentence(0.0, 0.0, "corrupted")(one, generator(0, 0, "k", "matching"), None)
-    assert CHANGE not in one.marks.example
+    assert CHANGE not in one.mask_labels.example
 
 
 def test_what_was_done_is_counted_by_kind():
@@ -177,9 +177,9 @@ def test_what_was_done_is_counted_by_kind():
         "objectives", {"name": "matching", "rewrites": ["other-number", "other-number"]}, model(SMALL), SMALL
     )
     batch = make_batch(rows=4)
-    marks = batch.views["corrupted"].marks
+    marks = batch.views["corrupted"].mask_labels
     marks[MATCHED], marks[CHANGE] = torch.tensor([1, 0, 0, 0]), torch.tensor([0, 1, 3, 3])
-    found = objective(Step(objective_model(), batch), {}).metrics
+    found = objective(ForwardPasses(objective_model(), batch), {}).metrics
     shares = {name: mean.value().item() for name, mean in found.items() if name.startswith("share/")}
     assert shares == {"share/other-picture": 0.25, "share/other-number-1": 0.0, "share/other-number-2": 0.5}
     assert found["right/other-number-2"].count == 2
@@ -216,7 +216,7 @@ def test_what_is_drawn_depends_on_no_worker_and_no_resume(tmp_path):
 
     data = Pipeline(
         [Said(tmp_path)],
-        needs=Needs(text=True),
+        needs=InputSpec(text=True),
         tokenizer=TOKENIZER,
         facts=FACTS,
         corruptions=[words.corruption(), match.corruption()],
@@ -225,7 +225,9 @@ def test_what_is_drawn_depends_on_no_worker_and_no_resume(tmp_path):
 
     def seen(batches):
         views = [batch.views["corrupted"] for batch in batches]
-        return [(view.text.ids.tolist(), {name: mark.tolist() for name, mark in view.marks.items()}) for view in views]
+        return [
+            (view.text.ids.tolist(), {name: mark.tolist() for name, mark in view.mask_labels.items()}) for view in views
+        ]
 
     alone = seen(data.loader(16, shuffle=True, epoch=1))
     assert seen(data.loader(16, shuffle=True, epoch=1, workers=2)) == alone

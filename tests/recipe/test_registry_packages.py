@@ -32,11 +32,11 @@ def test_hooks_of_base_classes_are_not_attribute_errors():
     """An AttributeError in a property or hook would be taken for a missing attribute, and its message lost."""
     import pytest
 
-    from vlcli.nn import Facts, Model
+    from vlcli.nn import DataSpec, Model
     from vlcli.tasks.base import Task
 
     with pytest.raises(NotImplementedError, match="Model has no dim; its capabilities: none"):
-        _ = Model(Facts()).dim
+        _ = Model(DataSpec()).dim
     for hook in ("objectives", "dataset"):
         with pytest.raises(NotImplementedError):
             getattr(Task(), hook)()
@@ -97,7 +97,7 @@ def test_a_packages_incomplete_component_is_one_message(monkeypatch, tmp_path):
     monkeypatch.setattr(ENTRIES, "_session", installed)
     for name, wanted in {
         "no-model": "its base class is not vlcli.nn.model.Model",
-        "half": "it does not define encode_text, needs",
+        "half": "it does not define encode_text, input_spec",
     }.items():
         with pytest.raises(ComponentError, match="is not what a model must be") as caught:
             registry.models.load(name)

@@ -15,7 +15,7 @@ import pytest
 from vlcli import registry
 from vlcli.engine.bundle import load_bundle, read_bundle
 from vlcli.errors import ComponentError
-from vlcli.nn import Facts
+from vlcli.nn import DataSpec
 from vlcli.recipe import keys, ledger
 from vlcli.recipe.load import from_mapping
 from vlcli.recipe.validate import shallow
@@ -61,7 +61,7 @@ def test_shallow_validation_refuses_it_without_importing_the_model():
 
 def test_python_refuses_it_too():
     with pytest.raises(ComponentError, match="call it 'hidden'"):
-        registry.build("models", {"dim": 8, "name": "deit"}, Facts())
+        registry.build("models", {"dim": 8, "name": "deit"}, DataSpec())
 
 
 @pytest.mark.parametrize("name", BUNDLES)

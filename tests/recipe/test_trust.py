@@ -158,6 +158,6 @@ def test_processes_of_a_run_are_given_its_plugins(folder):
     from vlcli.runner.parallel import command
 
     resolved = load(str(folder / "mine.yaml"), trust=True)
-    planner, steps = plan.make(resolved, plan.Options(folder / "runs"))
+    planner, steps = plan.make(resolved, plan.RunOptions(folder / "runs"))
     words = command(planner, steps[0])
     assert words[words.index("--plugin") + 1] == str(folder / "mine.py")

@@ -11,7 +11,7 @@ import pytest
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import load
-from vlcli.recipe.plan import Options
+from vlcli.recipe.plan import RunOptions
 from vlcli.registry import load_file
 from vlcli.runner.run import run_recipe
 
@@ -53,7 +53,7 @@ def _importer(fakes):
 
 
 def go(words=(), name="mine.yaml", progress=None, **options):
-    outcomes = run_recipe(load(name, list(words)), Options(output=Path("runs"), **options), progress)
+    outcomes = run_recipe(load(name, list(words)), RunOptions(output=Path("runs"), **options), progress)
     return {outcome.name: outcome for outcome in outcomes}
 
 
@@ -74,5 +74,5 @@ class Told(Silent):
 
 
 def planned(words=(), **options):
-    planner, steps = planning.make(load("mine.yaml", list(words)), Options(output=Path("runs"), **options))
+    planner, steps = planning.make(load("mine.yaml", list(words)), RunOptions(output=Path("runs"), **options))
     return planner.folder.name, {step.name: step.action for step in steps}

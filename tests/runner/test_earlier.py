@@ -15,7 +15,7 @@ from vlcli.errors import RecipeError
 from vlcli.features import FeatureStore, verify
 from vlcli.recipe import keys, wiring
 from vlcli.recipe.load import load
-from vlcli.recipe.plan import Options
+from vlcli.recipe.plan import RunOptions
 from vlcli.runner.run import run_recipe
 
 EARLIER = Path(__file__).parents[1] / "fixtures" / "earlier"
@@ -52,12 +52,12 @@ def test_a_bundle_is_loaded(run: Path) -> None:
 
 def test_a_killed_run_is_continued_and_ends_with_the_same_numbers(run: Path) -> None:
     with pytest.raises(RecipeError, match="call it 'text_layers'"):
-        run_recipe(load("earlier.yaml"), Options(device="cpu"))
+        run_recipe(load("earlier.yaml"), RunOptions(device="cpu"))
     recipe = Path("earlier.yaml")
     recipe.write_text(
         recipe.read_text().replace("language_layers", "text_layers").replace("object_layers", "image_layers")
     )
-    outcomes = {one.name: one for one in run_recipe(load("earlier.yaml"), Options(device="cpu"))}
+    outcomes = {one.name: one for one in run_recipe(load("earlier.yaml"), RunOptions(device="cpu"))}
     assert {name: one.action for name, one in outcomes.items()} == {
         "world": "skip", "regions": "skip", "pretrain": "skip", "tune": "resume", "test": "run",
     }  # fmt: skip
@@ -65,7 +65,7 @@ def test_a_killed_run_is_continued_and_ends_with_the_same_numbers(run: Path) -> 
     tuned, scored = outcomes["tune"].metrics, outcomes["test"].metrics
     assert {name: tuned[name] for name in TRAINED} == pytest.approx(TRAINED, abs=1e-5)
     assert {name: scored[name] for name in SCORES} == pytest.approx(SCORES)
-    again = run_recipe(load("earlier.yaml"), Options(device="cpu"))
+    again = run_recipe(load("earlier.yaml"), RunOptions(device="cpu"))
     assert {one.action for one in again} == {"skip"}
 
 

@@ -61,7 +61,7 @@ def rehearsed(model: str, objectives: dict[str, dict], **options) -> dict[str, l
     file = folder / "cells.yaml"
     with file.open("w") as stream:
         YAML(typ="safe").dump(recipe, stream)
-    planner, steps = planning.make(load(str(file)), planning.Options(folder / "runs"))
+    planner, steps = planning.make(load(str(file)), planning.RunOptions(folder / "runs"))
     by_name = {step.name: step for step in steps}
     return {name: smoke_test(context_of(planner, name, by_name, Silent())) for name in stages}
 
@@ -177,9 +177,9 @@ class Idle(Objective):
 
     def forward(self, step, others):
         """No loss."""
-        from vlcli.objectives.base import Outcome
+        from vlcli.objectives.base import ObjectiveOutput
 
-        return Outcome({})
+        return ObjectiveOutput({})
 
 
 def test_objectives_without_anything_to_learn_are_refused(monkeypatch):

@@ -13,7 +13,7 @@ from tests.runner.fakes import Told, actions, go, planned
 from vlcli.recipe import ledger
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import load
-from vlcli.recipe.plan import Options
+from vlcli.recipe.plan import RunOptions
 
 
 @pytest.mark.parametrize("content", ["", '{"stage": "regio', "[]", '{"stage": 1}', "\x00\x00", "null", "[" * 5000])
@@ -79,7 +79,7 @@ def test_what_is_lost_is_not_reused_by_another_run(world):
 def test_a_stage_that_needs_what_is_lost_says_what(world):
     go(until="pretrain")
     (world / "runs/mine/pretrain/made/words.txt").unlink()
-    _, steps = planning.make(load("mine.yaml", []), Options(output=Path("runs"), only="tune"))
+    _, steps = planning.make(load("mine.yaml", []), RunOptions(output=Path("runs"), only="tune"))
     assert [(step.action, step.why) for step in steps if step.name == "tune"] == [
         ("blocked", "pretrain: made/words.txt is gone")
     ]

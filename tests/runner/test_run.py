@@ -15,7 +15,7 @@ from vlcli.errors import RecipeError, UsageError, VlcliError
 from vlcli.recipe import ledger
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import load
-from vlcli.recipe.plan import Options
+from vlcli.recipe.plan import RunOptions
 from vlcli.runner.run import _keep_recipe, run_recipe
 
 
@@ -243,7 +243,7 @@ def test_the_resolved_recipe_lies_in_the_run(world):
 
 
 def test_stages_side_by_side_write_the_recipe_at_the_same_time(world):
-    planner, _ = planning.make(load("mine.yaml"), Options(output=Path("runs")))
+    planner, _ = planning.make(load("mine.yaml"), RunOptions(output=Path("runs")))
     with ThreadPoolExecutor(8) as pool:
         for written in [pool.submit(_keep_recipe, planner) for _ in range(200)]:
             written.result()
@@ -255,7 +255,7 @@ def test_the_table_of_a_recipe(world):
     from vlcli.tools.table import recipe_table, seeds_table
 
     resolved = load("mine.yaml")
-    outcomes = run_recipe(resolved, Options(output=Path("runs")))
+    outcomes = run_recipe(resolved, RunOptions(output=Path("runs")))
     table = recipe_table(resolved.recipe.table, outcomes)
     assert table.columns == ["", "accuracy", "accuracy/one"]
     assert table.text_rows() == [["with", "0.500", "0.500"], ["without", "0.500", "0.500"]]

@@ -39,11 +39,11 @@ def stage(tmp_path):
 
     def run(images, *words, boxes="grid"):
         from vlcli.recipe.load import load
-        from vlcli.recipe.plan import Options
+        from vlcli.recipe.plan import RunOptions
         from vlcli.runner.run import run_recipe
 
         resolved = load(str(_recipe(tmp_path, images, boxes)), list(words))
-        (outcome,) = run_recipe(resolved, Options(output=tmp_path / "runs"))
+        (outcome,) = run_recipe(resolved, RunOptions(output=tmp_path / "runs"))
         if outcome.error:
             raise outcome.error
         return outcome.folder / "features.h5"
@@ -130,15 +130,15 @@ def test_the_batch_size_is_the_extractors_unless_the_stage_names_one(tmp_path, p
 
 def test_a_stage_finished_with_the_former_default_is_not_made_again(tmp_path, pictures, stage):
     from vlcli.recipe.load import load
-    from vlcli.recipe.plan import Options, _folder_names, make
+    from vlcli.recipe.plan import RunOptions, _folder_names, make
 
     stage("images", "stages.regions.batch_size=16")  # what the schema once filled in
     path = str(_recipe(tmp_path, "images"))
-    (step,) = make(load(path, []), Options(output=tmp_path / "runs"))[1]
+    (step,) = make(load(path, []), RunOptions(output=tmp_path / "runs"))[1]
     assert step.action == "reuse"
     names = [_folder_names(load(path, ["seed=3", *more])) for more in ([], ["stages.regions.batch_size=16"])]
     assert names[0] == names[1]
-    (other,) = make(load(path, ["stages.regions.batch_size=8"]), Options(output=tmp_path / "runs"))[1]
+    (other,) = make(load(path, ["stages.regions.batch_size=8"]), RunOptions(output=tmp_path / "runs"))[1]
     assert other.action == "run"
 
 

@@ -23,7 +23,7 @@ from vlcli.features.writer import FeatureWriter
 from vlcli.metrics.captions import Cider, DocumentFrequency, tokenize
 from vlcli.metrics.captions.measure import measure, same_for_all
 from vlcli.metrics.captions.reward import END, CiderReward
-from vlcli.nn import Facts
+from vlcli.nn import DataSpec
 from vlcli.objectives.scst import FILE
 from vlcli.stages import evaluate
 from vlcli.stages.training import run_training
@@ -229,4 +229,4 @@ def test_what_is_said_of_every_picture() -> None:
 def test_self_critical_training_needs_captions() -> None:
     objective = registry.load("objectives", "scst")
     with pytest.raises(ComponentError, match="mean of other samples"):
-        objective(SimpleNamespace(dim=4), Facts(), baseline="samples")
+        objective(SimpleNamespace(dim=4), DataSpec(), baseline="samples")

@@ -23,7 +23,7 @@ from vlcli.engine.learner import build_learner
 from vlcli.errors import DataError
 from vlcli.images.boxes import read_boxes
 from vlcli.metrics.detection import average_precision
-from vlcli.nn import Detections, Facts, Model, Needs
+from vlcli.nn import DataSpec, Detections, InputSpec, Model
 from vlcli.registry.entries import component
 from vlcli.tasks.detection import Detection, joined
 
@@ -67,7 +67,7 @@ class Oracle(Model):
 
     capabilities = frozenset({"image", "boxes", "detect"})
 
-    def __init__(self, facts: Facts, *, off: float = 0.0, short: int = 0, long: int = 0) -> None:
+    def __init__(self, facts: DataSpec, *, off: float = 0.0, short: int = 0, long: int = 0) -> None:
         super().__init__(facts)
         self.off, self.short, self.long = off, short, long
         self.weight = torch.nn.Parameter(torch.zeros(1))
@@ -76,8 +76,8 @@ class Oracle(Model):
     def dim(self) -> int:
         return 1
 
-    def needs(self) -> Needs:
-        return Needs(pixels=True, boxes=True, short=self.short, long=self.long)
+    def input_spec(self) -> InputSpec:
+        return InputSpec(pixels=True, boxes=True, short=self.short, long=self.long)
 
     def detect(self, images):
         pixels = images.pixels
@@ -105,9 +105,9 @@ def oracle(monkeypatch):
 
 
 def evaluate(task, readers, options, facts=None):
-    facts = facts or Facts(region_classes=2, class_names=("dog", "car"), class_ids=(18, 3))
+    facts = facts or DataSpec(region_classes=2, class_names=("dog", "car"), class_ids=(18, 3))
     learner = build_learner({"name": "oracle", **options}, task.objectives(), facts).eval()
-    data = Pipeline(readers, needs=learner.model.needs(), facts=facts)
+    data = Pipeline(readers, needs=learner.model.input_spec(), facts=facts)
     return task.evaluate(TaskRunner(learner, data, batch_size=3)), learner, data
 
 
@@ -130,7 +130,7 @@ def test_boxes_that_are_off_lose_the_high_thresholds(world, oracle):
 
 
 def test_classes_are_matched_by_name_whatever_their_order(world, oracle):
-    facts = Facts(region_classes=3, class_names=("bird", "dog", "car"))
+    facts = DataSpec(region_classes=3, class_names=("bird", "dog", "car"))
     task = Detection(min_score=0.5)
     result, _, _ = evaluate(task, [reader(world)], {}, facts)
     # The oracle repeats the file's numbers 0 and 1, which this model calls bird and dog: birds are not in the file.
@@ -148,8 +148,8 @@ def test_pictures_without_boxes_count_where_the_file_is_complete(world, oracle):
 
 
 def test_pictures_keep_their_proportions_and_boxes_their_place(world, oracle):
-    facts = Facts(region_classes=2)
-    data = Pipeline([reader(world)], needs=Needs(pixels=True, boxes=True, short=45, long=100), facts=facts)
+    facts = DataSpec(region_classes=2)
+    data = Pipeline([reader(world)], needs=InputSpec(pixels=True, boxes=True, short=45, long=100), facts=facts)
     pixels = data.batch([0, 1]).clean.images.pixels
     assert pixels.images.shape == (2, 3, 81, 60)
     assert [int(rows.any(1).sum()) for rows in pixels.mask] == [45, 81]
@@ -234,7 +234,7 @@ def test_predictions_without_a_truth_are_written_by_the_models_own_names():
     clean = SimpleNamespace(images=images, image_rows=torch.tensor([[0]]))
     batch = SimpleNamespace(clean=clean, keys=["p"])
     task = Detection(limit=1)
-    task.attach(Facts(class_names=("dog",)))
+    task.attach(DataSpec(class_names=("dog",)))
     outputs = {
         "detection": {
             "boxes": torch.tensor([[[0.1, 0.2, 0.5, 0.6], [0.0, 0.0, 1.0, 1.0]]]),

@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 
 from vlcli.engine.evaluation import TaskRunner, evaluating
-from vlcli.engine.learner import Learner, build_learner
+from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.images.boxes import BoxList
-from vlcli.nn import Batch, Facts, Images, Layout, Pixels, Recorder, Regions, Text, View
+from vlcli.nn import Batch, DataSpec, Images, Layout, Pixels, Recorder, Regions, Text, View
 from vlcli.nn.saliency import choose_layer, word_layers, word_maps
 from vlcli.tasks.grounding import Grounding, read_detections
 from vlcli.tasks.heat import box_heat, heat_map, hottest, overlaps
 
-FACTS = Facts(vocab_size=20, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6, regions=3, region_dim=6)
+FACTS = DataSpec(vocab_size=20, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6, regions=3, region_dim=6)
 ALBEF = {"name": "albef", "hidden": 16, "heads": 2, "image_layers": 1, "text_layers": 1, "cross_layers": 3}
 PIXELS = {**ALBEF, "image_size": 24, "patch": 8, "dropout": 0.0, "init_std": 0.3, "cross_position": "ace-rpe"}
 LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 2}
@@ -59,7 +59,7 @@ class Given:
 
 
 def runner(spec: dict[str, Any], given: Batch) -> TaskRunner:
-    learner: Learner = build_learner(spec, [{"name": "matching"}], FACTS, seed=2)
+    learner: TrainingModule = build_learner(spec, [{"name": "matching"}], FACTS, seed=2)
     boxes = {
         "p": BoxList(np.array([[40, 20, 80, 40], [0, 0, 40, 20], [3.7, 4.2, 70.9, 39.9]], np.float32)),
         "q": BoxList(np.array([[0, 0, 10, 10]], np.float32)),
@@ -68,7 +68,7 @@ def runner(spec: dict[str, Any], given: Batch) -> TaskRunner:
     return TaskRunner(learner, Given([reader], given))
 
 
-def by_hand(learner: Learner, given: Batch, layer: int) -> torch.Tensor:
+def by_hand(learner: TrainingModule, given: Batch, layer: int) -> torch.Tensor:
     """ALBEF's way: keep the gradient of one layer's probabilities, multiply, average heads, then all tokens."""
     record = Recorder(gradients=True)
     step = TaskRunner(learner, SimpleNamespace()).step(given, record)

@@ -18,7 +18,7 @@ from vlcli.engine.learner import build_learner
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Batch
 from vlcli.nn.blocks import DropPath
-from vlcli.nn.model import Facts
+from vlcli.nn.model import DataSpec
 from vlcli.objectives.mixing import Mixing, batch_seed, soft_targets
 from vlcli.tasks.image_classification import ImageClassification
 
@@ -77,9 +77,9 @@ def test_a_batchs_seed() -> None:
 
 def make(root: Path, **options: object) -> tuple:
     reader = registry.build("datasets", "imagenet", root)
-    facts = Facts(answers=ImageClassification().labels([reader]))
+    facts = DataSpec(answers=ImageClassification().labels([reader]))
     learner = build_learner(DEIT, [{"name": "image-classification", **options}], facts)
-    data = Pipeline([reader], needs=learner.model.needs(), facts=facts)
+    data = Pipeline([reader], needs=learner.model.input_spec(), facts=facts)
     return learner, data
 
 
@@ -133,11 +133,11 @@ def test_labels_may_be_distributions(tmp_path: Path) -> None:
 def test_a_classifier_of_other_classes_is_refused(tmp_path: Path) -> None:
     folder_of_classes(tmp_path)
     with pytest.raises(ComponentError, match="another number"):
-        build_learner({**DEIT, "classes": 5}, ["image-classification"], Facts(answers=("a", "b")))
+        build_learner({**DEIT, "classes": 5}, ["image-classification"], DataSpec(answers=("a", "b")))
 
 
 def test_stochastic_depth_is_timms() -> None:
-    model = registry.build("models", {**DEIT, "layers": 12, "drop_path": 0.1}, Facts(answers=("a", "b")))
+    model = registry.build("models", {**DEIT, "layers": 12, "drop_path": 0.1}, DataSpec(answers=("a", "b")))
     rates = [module.rate for module in model.modules() if isinstance(module, DropPath)]
     assert rates[::2] == rates[1::2] == pytest.approx(calculate_drop_path_rates(0.1, 12))
     torch.manual_seed(0)
@@ -150,7 +150,7 @@ def test_stochastic_depth_is_timms() -> None:
 def test_top_one_and_five() -> None:
     task = ImageClassification()
     names = tuple(f"c{number}" for number in range(8))
-    task.attach(Facts(answers=names))
+    task.attach(DataSpec(answers=names))
     task.words = names
     logits = torch.eye(8)[[0, 1, 2, 3]] * 9 + torch.arange(8.0)
     batch = Batch({}, {"label": [0, 7, 0, None]}, ["a", "b", "c", "d"], torch.zeros(4))

@@ -21,14 +21,14 @@ from vlcli.data.readers.ade20k import ADE20K
 from vlcli.data.transforms import Scene
 from vlcli.data.transforms.segmentation import Segmentation as Crops
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import Facts, Images, Needs, Pixels
+from vlcli.nn import DataSpec, Images, InputSpec, Pixels
 from vlcli.nn.segmentation import Maps, PlainHead, UPerHead
 from vlcli.objectives.segmentation import Segmentation, classes_of
 from vlcli.tasks.segmentation import Segmentation as Task
 from vlcli.tasks.segmentation import windows
 
 torch.set_num_threads(1)
-FACTS = Facts(answers=("wall", "building", "sky", "floor"), text_length=8, vocab_size=30)
+FACTS = DataSpec(answers=("wall", "building", "sky", "floor"), text_length=8, vocab_size=30)
 
 
 def world(root: Path, sizes=((40, 52), (52, 40), (48, 48))) -> Path:
@@ -71,7 +71,7 @@ def test_labels_of_a_file():
 
 
 def test_crops_move_picture_and_labels_together():
-    needs = Needs(pixels=True, size=(32, 48))
+    needs = InputSpec(pixels=True, size=(32, 48))
     labels = np.zeros((30, 40), np.uint8)
     labels[:, 20:] = 2
     image = np.repeat(labels[:, :, None] * 100, 3, 2).astype(np.uint8)
@@ -92,7 +92,7 @@ def test_a_crop_that_one_class_fills_is_drawn_again():
     labels[:8] = 2
     scene = Scene(Image.new("RGB", (64, 64)), labels=Image.fromarray(labels))
     options = {"scale": (1.0, 1.0), "short": 64, "colours": 0.0}
-    needs = Needs(pixels=True, size=(16, 16))
+    needs = InputSpec(pixels=True, size=(16, 16))
 
     def shares(most):
         transform = Crops(needs, most=most, **options)
@@ -170,13 +170,13 @@ def images(side=32, count=2):
 )
 def test_maps_of_any_model(model, strides):
     made = model().eval()
-    side = made.needs().size[0]
+    side = made.input_spec().size[0]
     maps = Maps(made, None, levels=True)
     found = maps(made, images(side))
     assert [one.shape[-1] for one in found] == [side // stride for stride in strides]
     assert tuple(one.shape[1] for one in found) == maps.channels
     assert UPerHead(maps.channels, 8, 4).eval()(found).shape == (2, 4, side // strides[0], side // strides[0])
-    assert made.keep == ()
+    assert made.output_hidden_states == ()
 
 
 def test_a_swin_classifies_as_before():
@@ -198,8 +198,8 @@ class Painter:
     def __init__(self, side):
         self.side = side
 
-    def needs(self):
-        return Needs(pixels=True, size=(self.side, self.side))
+    def input_spec(self):
+        return InputSpec(pixels=True, size=(self.side, self.side))
 
 
 class Run:
@@ -235,10 +235,10 @@ def test_the_loss_leaves_out_what_has_no_class():
     objective = Segmentation(model, FACTS, head="light", dropout=0.0).eval()
     found = images()
     found.pixels.label_map = torch.randint(0, 5, (2, 32, 32))
-    from vlcli.nn import Batch, Step, View
+    from vlcli.nn import Batch, ForwardPasses, View
 
     rows = torch.arange(2)
-    step = Step(model, Batch({"clean": View(None, found, rows - 5, rows[:, None])}, {}, ["0", "1"], rows))
+    step = ForwardPasses(model, Batch({"clean": View(None, found, rows - 5, rows[:, None])}, {}, ["0", "1"], rows))
     outcome = objective(step, {})
     logits = F.interpolate(objective.scores(model, found), (32, 32), mode="bilinear")
     wanted = F.cross_entropy(logits, found.pixels.label_map - 1, ignore_index=-1)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from vlcli import registry
 from vlcli.cli import app
-from vlcli.nn import Facts, Needs
+from vlcli.nn import DataSpec, InputSpec
 from vlcli.nn.count import count_model, macs_of
 from vlcli.nn.fake import fake_images
 from vlcli.recipe.load import load
@@ -48,16 +48,16 @@ def test_a_threshold_of_a_hundredth_has_room_for_its_anchors():
 
 
 def test_models_that_choose_rows_by_value_are_counted_in_earnest():
-    facts, spec = Facts(regions=7), {"name": "region-classifier", "arch": "tiny-conv"}
+    facts, spec = DataSpec(regions=7), {"name": "region-classifier", "arch": "tiny-conv"}
     model = registry.build("models", spec, facts)
-    pictures = fake_images(model.needs(), facts)
+    pictures = fake_images(model.input_spec(), facts)
     counted = count_model(model, facts=facts)["macs"]["image"]
     assert counted == macs_of(lambda: model.eval().requires_grad_(False).encode_image(pictures))[0] > 0
     assert all(not parameter.is_meta for parameter in model.parameters())
 
 
 def test_a_grid_model_is_counted_on_its_own_grid():
-    pictures = fake_images(Needs(regions=True, grid=(2, 4)), Facts(), rows=3)
+    pictures = fake_images(InputSpec(regions=True, grid=(2, 4)), DataSpec(), rows=3)
     assert pictures.regions is not None
     assert pictures.regions.features.shape[:2] == (3, 8)
     assert pictures.regions.boxes[0, 5].tolist() == [0.25, 0.5, 0.5, 1.0]

@@ -9,7 +9,7 @@ from pathlib import Path
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore
 from vlcli.features.concepts import ConceptStore, sort_files
-from vlcli.nn.model import Needs
+from vlcli.nn.model import InputSpec
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Stores:
         return () if self.concepts is None else self.concepts.words
 
 
-def open_stores(files: Sequence[Path], needs: Needs) -> Stores:
+def open_stores(files: Sequence[Path], needs: InputSpec) -> Stores:
     """What the model needs of these files; what none of them holds stays None."""
     if not files or not (needs.regions or needs.concepts):
         return Stores()
@@ -41,7 +41,7 @@ def open_stores(files: Sequence[Path], needs: Needs) -> Stores:
     )
 
 
-def require_stores(stores: Stores, needs: Needs, stage: str, who: str = "model") -> None:
+def require_stores(stores: Stores, needs: InputSpec, stage: str, who: str = "model") -> None:
     """Refuse a model (or, ``who``, a task without one) that reads what no store holds.
 
     Raises:

@@ -21,11 +21,11 @@ from vlcli.data.sample import Corruption
 from vlcli.data.transforms import Transform
 from vlcli.engine import processes
 from vlcli.engine.bundle import Bundle, find_bundle, read_bundle, read_weights, verified
-from vlcli.engine.learner import Learner, build_learner
-from vlcli.engine.weights import Loader, LoadReport
+from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.weights import LoadReport, WeightLoader
 from vlcli.errors import DataError, Problem, RecipeError
 from vlcli.features import FeatureStore
-from vlcli.nn.model import Facts, Model, Needs
+from vlcli.nn.model import DataSpec, InputSpec, Model
 from vlcli.nn.slots import build_model
 from vlcli.nn.weights import read_weights as read_foreign
 from vlcli.recipe.resolve import ResolvedStage
@@ -56,11 +56,11 @@ class Assembly:
         report: what the weights came from; None: from scratch.
     """
 
-    learner: Learner
+    learner: TrainingModule
     data: Pipeline
     validation: Pipeline | None
     tokenizer: Any
-    facts: Facts
+    facts: DataSpec
     task: Task | None
     task_spec: Spec | None
     model_spec: Spec
@@ -76,7 +76,7 @@ class Assembly:
 
 
 @dataclass
-class Plan:
+class TrainingPlan:
     """A training stage's choices with the sources that exist, before anything costs time.
 
     Attributes:
@@ -119,7 +119,7 @@ def assemble(context: StageContext) -> Assembly:
     learner = build_learner(resolved.model or {}, resolved.objectives, facts, seed=context.seed)
     require_stores(stores, needs, context.name)
     for objective in learner.objectives.values():
-        objective.study(readers, tokenizer, context.folder if processes.rank() == 0 else None)
+        objective.setup(readers, tokenizer, context.folder if processes.rank() == 0 else None)
     report = load_sources(learner, plan.sources, plan.config.allow_unmatched)
     loads = _loads(plan.task, needs, learner)
     transform = transform_of(resolved, needs)
@@ -142,7 +142,7 @@ def assemble(context: StageContext) -> Assembly:
     )
 
 
-def choose(context: StageContext) -> Plan:
+def choose(context: StageContext) -> TrainingPlan:
     """Resolve what the recipe leaves open, and find the sources.
 
     Raises:
@@ -155,7 +155,7 @@ def choose(context: StageContext) -> Plan:
     resolved = resolve_stage(context)
     _refuse_gaps(context, resolved)
     refuse_endless(context, resolved.text, resolved.built_task, resolved.objectives)
-    return Plan(config, resolved, sources, None if found is None else read_bundle(found))
+    return TrainingPlan(config, resolved, sources, None if found is None else read_bundle(found))
 
 
 def _gives(context: StageContext, name: str, path: Path) -> bool:
@@ -177,29 +177,29 @@ def _refuse_gaps(context: StageContext, resolved: ResolvedStage) -> None:
         raise RecipeError(problems)
 
 
-def model_needs(plan: Plan) -> Needs:
+def model_needs(plan: TrainingPlan) -> InputSpec:
     """What the model must be fed, asked before its data are there: of one without memory."""
-    facts = plan.bundle.facts if plan.bundle else Facts()
+    facts = plan.bundle.facts if plan.bundle else DataSpec()
     model: Model = without_memory(lambda: build_model(plan.resolved.model or {}, facts))
-    return model.needs()
+    return model.input_spec()
 
 
-def _loads(task: Task | None, needs: Needs, learner: Learner) -> list[Needs]:
+def _loads(task: Task | None, needs: InputSpec, learner: TrainingModule) -> list[InputSpec]:
     """What is loaded in training, and in validation."""
     if task is not None:
-        return [task.needs(needs, training) for training in (True, False)]
+        return [task.input_spec(needs, training) for training in (True, False)]
     if all(objective.text_alone for objective in learner.objectives.values()):
         needs = replace(needs, regions=False, grid=None, concepts=False, pixels=False)
     return [needs, needs]
 
 
-def transform_of(resolved: ResolvedStage, needs: Needs) -> Spec | None:
+def transform_of(resolved: ResolvedStage, needs: InputSpec) -> Spec | None:
     """The stage's transform; that of a source which read pixels is left out where the model reads none."""
     named = getattr(resolved.stage, "transform", None) is not None
     return resolved.transform if needs.pixels or named else None
 
 
-def make_transform(spec: Spec | None, needs: Needs) -> Transform | None:
+def make_transform(spec: Spec | None, needs: InputSpec) -> Transform | None:
     """How a model's pictures become pixels; None where nothing is asked for.
 
     Raises:
@@ -222,16 +222,16 @@ def without_memory(make: Callable[[], T]) -> T:
         return make()
 
 
-def _feature_files(context: StageContext, plan: Plan) -> list[Path]:
+def _feature_files(context: StageContext, plan: TrainingPlan) -> list[Path]:
     """The stores the stage names (or every extract stage before it made)."""
     named = [n for n in plan.config.source if context.kinds.get(n) == "extract" or n.endswith(".h5")]
     return context.feature_files(list(plan.config.features) or named)
 
 
-def gather_facts(plan: Plan, readers: list[Reader], tokenizer: Any, stores: Stores) -> Facts:
-    """The sizes that the data decide; what they leave open comes from the source, else from :class:`Facts`."""
+def gather_facts(plan: TrainingPlan, readers: list[Reader], tokenizer: Any, stores: Stores) -> DataSpec:
+    """The sizes that the data decide; what they leave open comes from the source, else from :class:`DataSpec`."""
     store = stores.regions
-    facts = replace(plan.bundle.facts if plan.bundle else Facts(), text_length=plan.resolved.text.length)
+    facts = replace(plan.bundle.facts if plan.bundle else DataSpec(), text_length=plan.resolved.text.length)
     if tokenizer is not None:
         facts = replace(facts, **tokenizer.facts())
     if store is not None:
@@ -250,7 +250,7 @@ def gather_facts(plan: Plan, readers: list[Reader], tokenizer: Any, stores: Stor
     return replace(facts, answers=labels) if labels else facts
 
 
-def _answers(plan: Plan, readers: list[Reader]) -> tuple[str, ...]:
+def _answers(plan: TrainingPlan, readers: list[Reader]) -> tuple[str, ...]:
     """The answer strings: the task's, else those of the first objective that has any."""
     found = tuple(plan.task.labels(readers)) if plan.task is not None else ()
     for spec in plan.resolved.objectives:
@@ -297,7 +297,7 @@ def _labels(store: FeatureStore, what: str) -> int:
     return max(int(max(tops, default=-1)) + 1, len(told))
 
 
-def load_sources(learner: Learner, sources: list[Path], allow_unmatched: list[str]) -> LoadReport | None:
+def load_sources(learner: TrainingModule, sources: list[Path], allow_unmatched: list[str]) -> LoadReport | None:
     """Fill the learner from bundles, checkpoints of other tools, or folders that hold one; None where none is named.
 
     Raises:
@@ -305,7 +305,7 @@ def load_sources(learner: Learner, sources: list[Path], allow_unmatched: list[st
     """
     if not sources:
         return None
-    loader = Loader(learner, allow_unmatched)
+    loader = WeightLoader(learner, allow_unmatched)
     for path in sources:
         folder = find_bundle(path)
         if folder is not None:
@@ -343,13 +343,13 @@ class Shared:
 
     tokenizer: Any
     stores: Stores
-    facts: Facts
+    facts: DataSpec
     missing: Literal["error", "drop"]
     seed: int
     transform: Transform | None
 
 
-def _pipelines(learner: Learner, shared: Shared) -> Callable[..., Pipeline]:
+def _pipelines(learner: TrainingModule, shared: Shared) -> Callable[..., Pipeline]:
     """A function that makes the data of some readers, corrupted as the objectives ask or, for validation, as read."""
     corruptions = [found for name in learner.objectives for found in corruptions_of(learner, name, shared.facts)]
 
@@ -371,7 +371,7 @@ def _pipelines(learner: Learner, shared: Shared) -> Callable[..., Pipeline]:
     return make
 
 
-def corruptions_of(learner: Learner, name: str, facts: Facts) -> list[Corruption]:
+def corruptions_of(learner: TrainingModule, name: str, facts: DataSpec) -> list[Corruption]:
     """How an objective changes samples, in each stretch of epochs with options of its own."""
     part, objective = learner.parts[name], learner.objectives[name]
     found: list[Corruption] = []
@@ -386,7 +386,7 @@ def corruptions_of(learner: Learner, name: str, facts: Facts) -> list[Corruption
     return found
 
 
-def check_task(task: Task | None, learner: Learner, stage: str) -> None:
+def check_task(task: Task | None, learner: TrainingModule, stage: str) -> None:
     """Refuse a task that asks for what the model cannot do.
 
     Raises:

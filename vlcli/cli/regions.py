@@ -21,7 +21,7 @@ def refuse_unknown(loaded: Any, pictures: list[str], verb: str, folder: str = "F
     from vlcli.errors import UsageError
     from vlcli.images.boxes import image_id
 
-    if not loaded.model.needs().regions:
+    if not loaded.model.input_spec().regions:
         return
     absent = [one for one in pictures if loaded.features is None or loaded.features.missing([image_id(one)])]
     if absent or loaded.features is None:

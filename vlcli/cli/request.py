@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from vlcli.cli import options as o
 
 if TYPE_CHECKING:
-    from vlcli.recipe.plan import Options
+    from vlcli.recipe.plan import RunOptions
     from vlcli.recipe.resolved import Resolved
 
 
@@ -83,11 +83,11 @@ def resolve(reference: str, overrides: list[str], request: Order, verb: str | No
     )
 
 
-def plan_options(request: Order) -> Options:
+def plan_options(request: Order) -> RunOptions:
     """A request as the planner takes it."""
-    from vlcli.recipe.plan import Options
+    from vlcli.recipe.plan import RunOptions
 
-    return Options(
+    return RunOptions(
         output=request.output,
         folder=request.folder,
         only=request.only,

@@ -11,7 +11,7 @@ from vlcli.cli import console, telling
 from vlcli.cli.request import Order, plan_options, resolve
 from vlcli.errors import UsageError
 from vlcli.recipe.resolved import Resolved
-from vlcli.runner.execute import Outcome
+from vlcli.runner.execute import StageOutcome
 from vlcli.runner.run import run_recipe
 from vlcli.tools.table import labelled, seeds_table
 
@@ -49,7 +49,7 @@ def _seeded(base: Resolved, name: str, overrides: list[str], request: Order, see
     return resolve(name, overrides, replace(request, seed=seed))
 
 
-def _run(resolved: Resolved, request: Order) -> tuple[list[Outcome], int]:
+def _run(resolved: Resolved, request: Order) -> tuple[list[StageOutcome], int]:
     if request.dry_run:
         return [], telling.tell_plan(resolved, plan_options(request), request)
     outcomes = run_recipe(resolved, plan_options(request), console.progress(request.verbose, request.quiet))

@@ -8,15 +8,15 @@ from vlcli.cli import console
 from vlcli.cli.guard import as_vlcli, report
 from vlcli.metrics.baseline import CHANCE, beside, without_baselines
 from vlcli.recipe import plan as planning
-from vlcli.recipe.plan import Options, Step
+from vlcli.recipe.plan import PlannedStage, RunOptions
 from vlcli.recipe.resolved import Resolved
-from vlcli.runner.execute import Outcome
+from vlcli.runner.execute import StageOutcome
 from vlcli.tools.table import Table, recipe_table
 
 _WORDS = {"passed": "passed over", "outside": "not chosen"}
 
 
-def tell_plan(resolved: Resolved, options: Options, request: Any) -> int:
+def tell_plan(resolved: Resolved, options: RunOptions, request: Any) -> int:
     """``--dry-run``: every stage, what would be done, why, where; returns the exit code a run would fail with."""
     from vlcli.recipe.validate import shallow
 
@@ -48,7 +48,7 @@ def tell_plan(resolved: Resolved, options: Options, request: Any) -> int:
     return 5 if blocked else 0
 
 
-def _step_row(step: Step) -> dict[str, Any]:
+def _step_row(step: PlannedStage) -> dict[str, Any]:
     return {
         "stage": step.name,
         "kind": step.kind,
@@ -59,7 +59,7 @@ def _step_row(step: Step) -> dict[str, Any]:
     }
 
 
-def tell_outcomes(resolved: Resolved, outcomes: list[Outcome], request: Any, **more: Any) -> int:
+def tell_outcomes(resolved: Resolved, outcomes: list[StageOutcome], request: Any, **more: Any) -> int:
     """What a run did: a table of stages, the recipe's own table, errors last; returns the exit code.
 
     ``more`` joins the document of ``--json``.
@@ -80,7 +80,7 @@ def tell_outcomes(resolved: Resolved, outcomes: list[Outcome], request: Any, **m
     return code
 
 
-def tell_failures(outcomes: list[Outcome], request: Any) -> None:
+def tell_failures(outcomes: list[StageOutcome], request: Any) -> None:
     """What failed and what was held up by it, on stderr."""
     for outcome in outcomes:
         if outcome.error is not None:
@@ -90,7 +90,7 @@ def tell_failures(outcomes: list[Outcome], request: Any) -> None:
             console.err(f"stage {outcome.name} is blocked: {outcome.why}")
 
 
-def _show(outcomes: list[Outcome], table: Table | None) -> None:
+def _show(outcomes: list[StageOutcome], table: Table | None) -> None:
     rows = [
         [
             o.name,
@@ -108,7 +108,7 @@ def _show(outcomes: list[Outcome], table: Table | None) -> None:
         console.table(table.columns, table.text_rows(), table.text_title())
 
 
-def outcome_row(outcome: Outcome) -> dict[str, Any]:
+def outcome_row(outcome: StageOutcome) -> dict[str, Any]:
     """One stage for ``--json``."""
     return {
         "stage": outcome.name,
@@ -124,7 +124,7 @@ def outcome_row(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def exit_code(outcomes: list[Outcome]) -> int:
+def exit_code(outcomes: list[StageOutcome]) -> int:
     """That of the first failure; 5 where something was blocked; 0 otherwise."""
     for outcome in outcomes:
         if outcome.error is not None:

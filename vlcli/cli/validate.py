@@ -39,7 +39,7 @@ def validate(
         from vlcli.recipe import plan
         from vlcli.runner.preflight import preflight
 
-        planner, steps = plan.make(resolved, plan.Options(output))
+        planner, steps = plan.make(resolved, plan.RunOptions(output))
         preflight(planner, steps, list(resolved.stages), console.progress(verbose))
     if json_:
         console.out_json({"recipe": resolved.name, "valid": True, "deep": deep, "stages": list(resolved.stages)})

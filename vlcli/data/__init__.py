@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vlcli import former
 from vlcli.data.reader import Reader
 from vlcli.data.sample import (
     PHASES,
@@ -14,7 +15,7 @@ from vlcli.data.sample import (
     Donor,
     Example,
     ImageSample,
-    Marks,
+    MaskLabels,
     Phase,
     Sample,
     TextSample,
@@ -80,7 +81,7 @@ __all__ = [
     "Identity",
     "ImageSample",
     "Item",
-    "Marks",
+    "MaskLabels",
     "Phase",
     "Pipeline",
     "Reader",
@@ -106,4 +107,4 @@ __all__ = [
     "refuse_held_out",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = former.getattr_of(__name__, former.DATA, lazily(__name__, _HOMES))

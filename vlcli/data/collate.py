@@ -84,14 +84,14 @@ def _rows(rows: list[list[int]]) -> Tensor:
 
 def _changed_view(samples: list[Sample], clean: list[Sample], base: View, pad_id: int, multiple: int) -> View:
     pairs = list(zip(samples, clean, strict=True))
-    marks = {name: _example_mark(samples, name) for name in _names(s.marks.example for s in samples)}
+    marks = {name: _example_mark(samples, name) for name in _names(s.mask_labels.example for s in samples)}
     text, text_rows = base.text, base.text_rows
     if any(_text_touched(*pair) for pair in pairs):
         having = [sample for sample in samples if sample.text is not None]
         text = collate_texts([s.text for s in having if s.text is not None], pad_id, multiple)
         text_rows = _own_rows([sample.text is not None for sample in samples])
-        names = _names(sample.marks.text for sample in having)
-        marks |= {n: _axis_mark([s.marks.text.get(n) for s in having], text.ids.shape[1], -1) for n in names}
+        names = _names(sample.mask_labels.text for sample in having)
+        marks |= {n: _axis_mark([s.mask_labels.text.get(n) for s in having], text.ids.shape[1], -1) for n in names}
     images, image_rows = base.images, base.image_rows
     if any(_images_touched(*pair) for pair in pairs):
         images = collate_images([image for sample in samples for image in sample.images], multiple)
@@ -119,11 +119,11 @@ def _own_rows(present: list[bool]) -> Tensor:
 
 
 def _text_touched(sample: Sample, clean: Sample) -> bool:
-    return bool(sample.marks.text) or _differs(sample.text, clean.text)
+    return bool(sample.mask_labels.text) or _differs(sample.text, clean.text)
 
 
 def _images_touched(sample: Sample, clean: Sample) -> bool:
-    if sample.marks.regions or len(sample.images) != len(clean.images):
+    if sample.mask_labels.regions or len(sample.images) != len(clean.images):
         return True
     return any(_differs(image, own) for image, own in zip(sample.images, clean.images, strict=True))
 
@@ -141,7 +141,7 @@ def _names(marks: Any) -> list[str]:
 
 
 def _example_mark(samples: list[Sample], name: str) -> Tensor:
-    given = [sample.marks.example.get(name, -1) for sample in samples]
+    given = [sample.mask_labels.example.get(name, -1) for sample in samples]
     return torch.as_tensor(np.asarray(given))
 
 
@@ -179,10 +179,10 @@ def _spread(flat: NDArray[Any], mask: NDArray[np.bool_], fill: Any) -> NDArray[A
 def _region_marks(samples: list[Sample], images: Images) -> dict[str, Tensor]:
     regions = images.regions.mask.shape[1] if images.regions is not None else 0
     marks: dict[str, Tensor] = {}
-    for name in _names(sample.marks.regions for sample in samples):
+    for name in _names(sample.mask_labels.regions for sample in samples):
         given: list[Any] = []
         for sample in samples:
-            given += [sample.marks.regions.get(name), *[None] * (len(sample.images) - 1)]
+            given += [sample.mask_labels.regions.get(name), *[None] * (len(sample.images) - 1)]
         longest = max(len(mark) for mark in given if mark is not None)
         marks[name] = _axis_mark(given, max(regions, longest), 0)
     return marks

@@ -14,7 +14,7 @@ from vlcli.errors import DataError
 PUNCTUATION = ".,;:!?()'\""
 
 
-class Step(Protocol):
+class CurriculumLimits(Protocol):
     """What examples must be like before an epoch (:class:`vlcli.recipe.schema.CurriculumStep`)."""
 
     @property
@@ -56,7 +56,7 @@ class Curriculum:
     """
 
     def __init__(
-        self, steps: Sequence[Step], examples: Sequence[Example], regions: Callable[[str], int] | None
+        self, steps: Sequence[CurriculumLimits], examples: Sequence[Example], regions: Callable[[str], int] | None
     ) -> None:
         self._allowed = [(step.until_epoch, _allowed(step, examples, regions)) for step in steps]
         for (_, allowed), step in zip(self._allowed, steps, strict=True):
@@ -68,7 +68,9 @@ class Curriculum:
         return next((allowed for until, allowed in self._allowed if epoch < until), None)
 
 
-def _allowed(step: Step, examples: Sequence[Example], regions: Callable[[str], int] | None) -> NDArray[np.bool_]:
+def _allowed(
+    step: CurriculumLimits, examples: Sequence[Example], regions: Callable[[str], int] | None
+) -> NDArray[np.bool_]:
     if step.regions is not None and regions is None:
         what = "The curriculum counts regions, and the data have none."
         raise DataError(what, where="curriculum.regions", hint="leave `regions` out, or use a model that reads regions")
@@ -76,7 +78,9 @@ def _allowed(step: Step, examples: Sequence[Example], regions: Callable[[str], i
     return np.array([_easy(step, example, regions, known) for example in examples], bool)
 
 
-def _easy(step: Step, example: Example, regions: Callable[[str], int] | None, known: dict[str, int]) -> bool:
+def _easy(
+    step: CurriculumLimits, example: Example, regions: Callable[[str], int] | None, known: dict[str, int]
+) -> bool:
     if not _plain(step, example):
         return False
     if any(example.targets.get(name) not in values for name, values in step.targets.items()):
@@ -89,7 +93,7 @@ def _easy(step: Step, example: Example, regions: Callable[[str], int] | None, kn
     return True
 
 
-def _plain(step: Step, example: Example) -> bool:
+def _plain(step: CurriculumLimits, example: Example) -> bool:
     """Whether the sentence is short enough and has none of the words to come."""
     texts = [text.split() for text in (example.text or "", *example.choices)]
     if step.words is not None and max(map(len, texts)) > step.words:
@@ -98,7 +102,7 @@ def _plain(step: Step, example: Example) -> bool:
     return not later or not any(word.strip(PUNCTUATION).lower() in later for text in texts for word in text)
 
 
-def _nothing(step: Step, examples: Sequence[Example]) -> DataError:
+def _nothing(step: CurriculumLimits, examples: Sequence[Example]) -> DataError:
     asked: dict[str, Any] = {"words": step.words, "regions": step.regions, **step.targets}
     if step.without:
         asked["without"] = " ".join(step.without)

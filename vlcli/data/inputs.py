@@ -14,7 +14,7 @@ from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore, Record
 from vlcli.images.shards import is_there
-from vlcli.nn.model import Needs
+from vlcli.nn.model import InputSpec
 
 FIELDS = ("scores", "classes", "class_scores", "attributes", "attribute_scores", "class_probs", "box_ids")
 """What is read of a store besides features and boxes, where it is there."""
@@ -71,7 +71,7 @@ class Images:
     def __init__(
         self,
         readers: Sequence[Reader],
-        needs: Needs,
+        needs: InputSpec,
         store: FeatureStore | None = None,
         concepts: ConceptSource | None = None,
         transform: Transform | None = None,

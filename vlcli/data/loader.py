@@ -15,7 +15,7 @@ from vlcli.nn.batch import Batch
 from vlcli.stopping import shelter
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """Where batches come from: a ``vlcli.data.pipeline.Pipeline``."""
 
     def __getitems__(self, picks: list[Pick]) -> list[Batch | VlcliError]:
@@ -49,7 +49,7 @@ class _Epoch:
         return iter(self.batches or ())
 
 
-class Loader:
+class BatchLoader:
     """Batches in order; worker processes live as long as it does.
 
     Args:
@@ -59,7 +59,7 @@ class Loader:
         context: how workers start.
     """
 
-    def __init__(self, data: Source, unreadable: dict[str, str], workers: int, context: str | None) -> None:
+    def __init__(self, data: BatchSource, unreadable: dict[str, str], workers: int, context: str | None) -> None:
         self._epoch, self._unreadable, self.busy = _Epoch(), unreadable, False
         self._source: Any = DataLoader(
             data,  # type: ignore[arg-type]
@@ -73,7 +73,7 @@ class Loader:
             worker_init_fn=shelter,
         )
 
-    def over(self, batches: Batches) -> Loader:
+    def over(self, batches: Batches) -> BatchLoader:
         """This loader, set to read ``batches`` the next time it is iterated over."""
         self._epoch.batches = batches
         return self

@@ -16,7 +16,7 @@ from vlcli.data.sample import ImageSample
 from vlcli.data.transforms import Scene, Transform, resize
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
-from vlcli.nn.model import Needs
+from vlcli.nn.model import InputSpec
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Pictures:
         transform: None squashes.
     """
 
-    def __init__(self, readers: Sequence[Reader], needs: Needs, transform: Transform | None) -> None:
+    def __init__(self, readers: Sequence[Reader], needs: InputSpec, transform: Transform | None) -> None:
         self.needs, self.transform = needs, transform
         self.files = _image_files(readers) if needs.pixels else {}
         boxes = needs.pixels and needs.boxes and not needs.regions
@@ -89,7 +89,7 @@ class Pictures:
         return pixels if draw is None or self.transform is None else self.transform.finish(pixels, draw.rng)
 
 
-def read_picture(path: Path, needs: Needs, transform: Transform | None) -> ImageSample:
+def read_picture(path: Path, needs: InputSpec, transform: Transform | None) -> ImageSample:
     """One picture as a model scores it, named by its path."""
     image, pictures = ImageSample(str(path), (0, 0)), Pictures([], needs, transform)
     pictures.files[image.key] = path

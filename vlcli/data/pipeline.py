@@ -16,11 +16,11 @@ from torch.utils.data import Dataset, get_worker_info
 
 from vlcli.data.collate import Item, collate
 from vlcli.data.corruption import CorruptionStep
-from vlcli.data.curriculum import Curriculum, Step
+from vlcli.data.curriculum import Curriculum, CurriculumLimits
 from vlcli.data.dataset import Examples, LoadImage
 from vlcli.data.images import PictureError
 from vlcli.data.inputs import Images, Sentences
-from vlcli.data.loader import Loader, NothingReadableError
+from vlcli.data.loader import BatchLoader, NothingReadableError
 from vlcli.data.pictures import Pictures
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Corruption, Example, ImageSample, Sample
@@ -31,7 +31,7 @@ from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError
 from vlcli.features import FeatureStore
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Facts, Needs
+from vlcli.nn.model import DataSpec, InputSpec
 
 
 class Pipeline(Dataset[Sample]):
@@ -65,9 +65,9 @@ class Pipeline(Dataset[Sample]):
         self,
         readers: Sequence[Reader],
         *,
-        needs: Needs,
+        needs: InputSpec,
         tokenizer: Tokenizer | None = None,
-        facts: Facts | None = None,
+        facts: DataSpec | None = None,
         store: FeatureStore | None = None,
         corruptions: Sequence[Corruption] = (),
         seed: int = 0,
@@ -78,7 +78,7 @@ class Pipeline(Dataset[Sample]):
         training: bool = False,
         repeats: int = 1,
         multiple: int = 1,
-        curriculum: Sequence[Step] = (),
+        curriculum: Sequence[CurriculumLimits] = (),
     ) -> None:
         self.needs, self.seed, self.multiple, self.missing = needs, seed, multiple, missing
         self.unreadable: dict[str, str] = {}
@@ -96,7 +96,7 @@ class Pipeline(Dataset[Sample]):
         if not len(self.order):
             what = "The data are empty: no example is left."
             raise DataError(what, where=self.dataset.names, got="0 examples an epoch")
-        self._loaders: dict[Any, Loader] = {}
+        self._loaders: dict[Any, BatchLoader] = {}
         self._lengths: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -191,7 +191,7 @@ class Pipeline(Dataset[Sample]):
         workers: int = 0,
         drop_last: bool = False,
         context: str | None = None,
-    ) -> Loader:
+    ) -> BatchLoader:
         """The batches of one epoch, from ``start_batch`` on. What they hold does not depend on ``workers``.
 
         Worker processes stay alive from one epoch's loader to the next.
@@ -214,7 +214,7 @@ class Pipeline(Dataset[Sample]):
         kept = self._loaders.get(kind)
         if kept is None or kept.busy:
             # A copy that knows no loader: in a cycle, workers would be told to stop too late and be waited for in vain.
-            kept = self._loaders[kind] = Loader(copy(self), self.unreadable, workers, context)
+            kept = self._loaders[kind] = BatchLoader(copy(self), self.unreadable, workers, context)
         return kept.over(batches)
 
     def batch(self, codes: Sequence[int], epoch: int = 0) -> Batch:

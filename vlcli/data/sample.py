@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from vlcli import former
 from vlcli.data.streams import seed_states
 
 Phase = Literal["sentence", "tokens", "regions", "pixels"]
@@ -91,7 +92,7 @@ class ImageSample:
 
 
 @dataclass
-class Marks:
+class MaskLabels:
     """What a corruption leaves for its objective, by the axis it runs along.
 
     Attributes:
@@ -114,19 +115,19 @@ class Sample:
         text: the sentence, or None.
         images: its images.
         targets: labels by name.
-        marks: filled by corruptions.
+        mask_labels: filled by corruptions.
     """
 
     key: str
     text: TextSample | None
     images: list[ImageSample]
     targets: dict[str, Any]
-    marks: Marks = field(default_factory=Marks)
+    mask_labels: MaskLabels = field(default_factory=MaskLabels)
 
     def fork(self) -> Sample:
         """A copy whose parts may be replaced without touching the original."""
         text = None if self.text is None else copied(self.text)
-        return Sample(self.key, text, [copied(image) for image in self.images], dict(self.targets), Marks())
+        return Sample(self.key, text, [copied(image) for image in self.images], dict(self.targets), MaskLabels())
 
 
 T = TypeVar("T")
@@ -200,3 +201,6 @@ def generators(seed: int, epoch: int | Sequence[int], keys: Sequence[str], names
     words[..., 3] = np.array([len(key) for key in keys], np.uint32)[:, None]
     words[..., 4] = [zlib.crc32(name.encode()) for name in names]
     return seed_states(words.reshape(-1, 5)).reshape(len(keys), len(names), 4)
+
+
+__getattr__ = former.getattr_of(__name__, former.DATA)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from vlcli.data.sample import Example, ImageSample
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore
-from vlcli.nn.model import Facts, Needs
+from vlcli.nn.model import DataSpec, InputSpec
 
 
 class ConceptSource(Protocol):
@@ -39,7 +39,7 @@ class LazyImage(ImageSample):
 
 
 def check_sources(
-    needs: Needs, tokenizer: Any, store: FeatureStore | None, concepts: ConceptSource | None, facts: Facts | None
+    needs: InputSpec, tokenizer: Any, store: FeatureStore | None, concepts: ConceptSource | None, facts: DataSpec | None
 ) -> None:
     """Refuse sources that lack what a model reads, or do not fit the sizes it was built with.
 
@@ -66,7 +66,7 @@ def check_sources(
         )
 
 
-def _check_words(needs: Needs, concepts: ConceptSource | None, facts: Facts | None) -> None:
+def _check_words(needs: InputSpec, concepts: ConceptSource | None, facts: DataSpec | None) -> None:
     """Concept ids must stand for the words that the model was built with."""
     words = tuple(getattr(concepts, "words", ())) if needs.concepts else ()
     if facts is not None and words and facts.concepts and words != facts.concepts:
@@ -80,7 +80,7 @@ def _check_words(needs: Needs, concepts: ConceptSource | None, facts: Facts | No
         )
 
 
-def check_shapes(examples: Sequence[Example], needs: Needs, names: str, dropped: int) -> None:
+def check_shapes(examples: Sequence[Example], needs: InputSpec, names: str, dropped: int) -> None:
     """A batch needs one number of images an example.
 
     Raises:

@@ -120,7 +120,7 @@ class Tokenizer:
         write_text(folder / "tokenizer.json", self.engine.to_str(pretty=False))
 
     def facts(self) -> dict[str, int]:
-        """The fields of ``vlcli.nn.model.Facts`` that it decides."""
+        """The fields of ``vlcli.nn.model.DataSpec`` that it decides."""
         return {"vocab_size": len(self), **{f"{name}_id": number for name, number in self.ids.items()}}
 
     def encode(self, raw: str, key: str = "", length: int | None = None) -> TextSample:

@@ -19,7 +19,7 @@ from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.errors import UsageError
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Recorder, States
+from vlcli.nn.model import EncoderOutput, Recorder
 from vlcli.report.drawing import attention_bar, draw_attention, draw_boxes
 from vlcli.report.sheet import INK, Cell, contact_sheet
 
@@ -35,7 +35,7 @@ class Seen:
         name: of that layer.
     """
 
-    image: States
+    image: EncoderOutput
     text: int
     attention: Tensor
     name: str

@@ -17,7 +17,7 @@ from vlcli.engine.evaluation import TaskRunner
 from vlcli.features import FeatureStore
 from vlcli.files import write_bytes, write_text
 from vlcli.progress import Progress
-from vlcli.recipe.ledger import Record
+from vlcli.recipe.ledger import StageRecord
 from vlcli.tasks.base import Task
 
 PLOTS = "pip install 'vlcli[plots]'"
@@ -56,7 +56,7 @@ class Scene(Protocol):
         """Every trained model among the sources, by source."""
         ...
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, StageRecord]:
         """What the sources' ``stage.json`` say (metrics, configuration), by source."""
         ...
 

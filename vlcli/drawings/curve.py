@@ -8,7 +8,7 @@ from typing import Any
 
 from vlcli.drawings.base import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
 from vlcli.errors import DataError, UsageError
-from vlcli.recipe.ledger import Record
+from vlcli.recipe.ledger import StageRecord
 
 Points = list[tuple[float, float]]
 
@@ -64,13 +64,13 @@ class Curve(Drawing):
         numbers = {"metric": self.metric, "series": lines, "levels": levels}
         return [save_picture(figure, scene.folder / "curve.png"), save_numbers(numbers, scene.folder / "curve.json")]
 
-    def _points(self, records: Mapping[str, Record], stages: list[str]) -> Points:
+    def _points(self, records: Mapping[str, StageRecord], stages: list[str]) -> Points:
         absent = [stage for stage in stages if stage not in self.at]
         if absent:
             raise UsageError("A stage has no number.", where="drawing curve, at", got=absent[0], hint="at.STAGE=NUMBER")
         return sorted((self.at[stage], self._value(records, stage)) for stage in stages)
 
-    def _value(self, records: Mapping[str, Record], stage: str) -> float:
+    def _value(self, records: Mapping[str, StageRecord], stage: str) -> float:
         if stage not in records:
             expected = ", ".join(records) or "from: [STAGE, ...]"
             raise UsageError(

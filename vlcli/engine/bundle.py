@@ -20,11 +20,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from vlcli.engine.checkpoint import Checkpoints, read_state
-from vlcli.engine.learner import Learner, build_learner
+from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.files import facts_of, new_folder, write_json
-from vlcli.nn.model import Facts, Model
+from vlcli.nn.model import DataSpec, Model
 from vlcli.registry import Spec
 from vlcli.registry.renames import present
 from vlcli.version import __version__
@@ -53,9 +53,9 @@ class Bundle:
         info: stage, step, metrics, version of vlcli.
     """
 
-    learner: Learner | None
+    learner: TrainingModule | None
     tokenizer: Any
-    facts: Facts
+    facts: DataSpec
     task_spec: Spec | None
     model_spec: Spec
     objectives_specs: list[Spec]
@@ -73,10 +73,10 @@ class Bundle:
 
 def save_bundle(
     folder: Path,
-    learner: Learner,
+    learner: TrainingModule,
     *,
     tokenizer: Any,
-    facts: Facts,
+    facts: DataSpec,
     model_spec: Spec,
     objectives_specs: list[Spec],
     task_spec: Spec | None = None,
@@ -198,7 +198,7 @@ def _checked(facts: dict[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError: one is not.
     """
-    for item in fields(Facts):
+    for item in fields(DataSpec):
         value = facts.get(item.name, item.default)
         kind = str if item.name in ("answers", "class_names", "attribute_names", "concepts") else int
         wrong = [one for one in _leaves(value) if not isinstance(one, kind) or not _in_range(one)]
@@ -288,14 +288,14 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
-    known = {item.name for item in fields(Facts)}
+    known = {item.name for item in fields(DataSpec)}
     facts = {name: value for name, value in config["facts"].items() if name in known}
-    facts |= {item.name: tuple(facts.get(item.name, ())) for item in fields(Facts) if item.default == ()}
+    facts |= {item.name: tuple(facts.get(item.name, ())) for item in fields(DataSpec) if item.default == ()}
     text, convert = config["text"], present if config.get("version", 0) < VERSION else (lambda _, value: value)
     return Bundle(
         learner=None,
         tokenizer=_tokenizer(path, text),
-        facts=Facts(**_checked(facts)),
+        facts=DataSpec(**_checked(facts)),
         task_spec=convert("tasks", config["task"]),
         model_spec=convert("models", config["model"]),
         objectives_specs=convert("objectives", config["objectives"]),

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from vlcli.engine.ema import Ema
-from vlcli.engine.learner import Learner
+from vlcli.engine.learner import TrainingModule
 from vlcli.engine.weights import load_exactly, read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, VlcliError
 from vlcli.files import facts_of, is_whole, new_folder, sweep, write_json
@@ -95,7 +95,7 @@ class Checkpoints:
         found = self.complete()
         return [path for path in found if path == found[-1] or not _is_passing(path)]
 
-    def save(self, learner: Learner, optimizer: torch.optim.Optimizer, ema: Ema | None, at: Position) -> Path:
+    def save(self, learner: TrainingModule, optimizer: torch.optim.Optimizer, ema: Ema | None, at: Position) -> Path:
         """Write a checkpoint and drop the oldest; see :meth:`lasting` for which count.
 
         Raises:
@@ -114,7 +114,7 @@ class Checkpoints:
         self._prune(at)
         return final
 
-    def save_best(self, learner: Learner, at: Position) -> None:
+    def save_best(self, learner: TrainingModule, at: Position) -> None:
         """Keep the learner's weights as the best; the one before it goes with the next :meth:`save`.
 
         Raises:
@@ -125,7 +125,7 @@ class Checkpoints:
             save_tensors(folder / WEIGHTS, learner.state_dict())
             _save_state(folder, at)
 
-    def _refuse_not_finite(self, learner: Learner, at: Position) -> None:
+    def _refuse_not_finite(self, learner: TrainingModule, at: Position) -> None:
         kept = self.complete()
         hint = f"the last good checkpoint is {kept[-1]}; " if kept else "no checkpoint was written yet; "
         hint += "lower optimizer.lr, lengthen schedule.warmup or set clip"
@@ -157,7 +157,7 @@ class Checkpoints:
 
     def resume(
         self,
-        learner: Learner,
+        learner: TrainingModule,
         optimizer: torch.optim.Optimizer,
         ema: Ema | None,
         progress: Progress,

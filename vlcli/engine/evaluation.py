@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.detection.extraction import Share
-from vlcli.engine.learner import Learner
+from vlcli.engine.learner import TrainingModule
 from vlcli.engine.processes import seed_step
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Facts, Model, Recorder, device_of
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec, Model, Recorder, device_of
+from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.base import Mean, full_precision
 from vlcli.progress import Progress, Silent
 from vlcli.tasks.base import Task
@@ -41,7 +41,7 @@ class TaskRunner:
 
     def __init__(
         self,
-        learner: Learner,
+        learner: TrainingModule,
         data: Any,
         *,
         batch_size: int = 64,
@@ -64,7 +64,7 @@ class TaskRunner:
         return self.learner.model
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> DataSpec:
         """Sizes and answers."""
         return self.learner.model.facts
 
@@ -78,17 +78,17 @@ class TaskRunner:
                 yield batch.to(device)
                 bar.advance(len(batch))
 
-    def step(self, batch: Batch, record: Recorder | None = None) -> Step:
+    def step(self, batch: Batch, record: Recorder | None = None) -> ForwardPasses:
         """Passes over one batch; without gradient unless ``record`` wants it."""
         return _Passes(self.learner, batch, record, self.autocast)
 
-    def predict(self, step: Step, only: str | None = None) -> dict[str, dict[str, Tensor]]:
+    def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
         """``predict`` of every objective that has one, in float32 (float64 where the model computes in it)."""
         with _grad(step.record), self.autocast():
             outputs = self.learner.predict(step, only)
         return {name: {key: full_precision(value) for key, value in found.items()} for name, found in outputs.items()}
 
-    def embed(self, step: Step, objective: str, side: Literal["text", "image"]) -> Tensor:
+    def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
         """Vectors of a batch's unique sentences or pictures, in float32."""
         with torch.no_grad(), self.autocast():
             return self.learner.embed(step, objective, side).float()
@@ -101,10 +101,10 @@ class TaskRunner:
         return {"weights": fingerprint(self.learner, objective), "objective": objective, "precision": precision}
 
 
-class _Passes(Step):
+class _Passes(ForwardPasses):
     """A step whose passes are computed in the runner's precision, with gradient only where it is recorded."""
 
-    def __init__(self, learner: Learner, batch: Batch, record: Recorder | None, autocast: Autocast) -> None:
+    def __init__(self, learner: TrainingModule, batch: Batch, record: Recorder | None, autocast: Autocast) -> None:
         super().__init__(learner.model, batch, training=False, teacher=learner.teacher, record=record)
         self._context = autocast
 
@@ -117,7 +117,7 @@ def _grad(record: Recorder | None) -> AbstractContextManager[Any]:
     return nullcontext() if record is not None and record.gradients else torch.no_grad()
 
 
-def fingerprint(learner: Learner, objective: str) -> str:
+def fingerprint(learner: TrainingModule, objective: str) -> str:
     """A digest of a model's weights and of the objective that embeds."""
     digest = hashlib.blake2b(digest_size=16)
     for part in (learner.model, learner.embedder(objective)):
@@ -145,7 +145,7 @@ def score_task(task: Task, runner: TaskRunner) -> dict[str, float]:
         return task.evaluate(runner).metrics
 
 
-def mean_losses(learner: Learner, runner: TaskRunner, *, epoch: int, seed: int) -> dict[str, float]:
+def mean_losses(learner: TrainingModule, runner: TaskRunner, *, epoch: int, seed: int) -> dict[str, float]:
     """Mean losses and metrics over the runner's data; ``loss`` is the weighted sum.
 
     Each mean is over all terms of the data, not over batches.

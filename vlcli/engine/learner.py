@@ -15,10 +15,10 @@ from vlcli import registry
 from vlcli.engine import processes
 from vlcli.errors import ComponentError, Problem, RecipeError, VlcliError
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Facts, Model, Recorder
+from vlcli.nn.model import DataSpec, Model, Recorder
 from vlcli.nn.slots import build_model
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 from vlcli.recipe.schema import ObjectiveOptions
 from vlcli.registry import Spec, as_spec
 
@@ -68,7 +68,7 @@ class StepResult:
     metrics: dict[str, Mean] = field(default_factory=dict)
 
 
-class Learner(nn.Module):
+class TrainingModule(nn.Module):
     """A model, its objectives and, where one asks for it, the momentum copy (``teacher``).
 
     The loss is a mean over the rows of all processes: counts are added up and each process scales its own sum, so that
@@ -92,7 +92,7 @@ class Learner(nn.Module):
         momenta = [o.teacher_momentum for o in self.objectives.values() if o.teacher_momentum is not None]
         self.momentum = max(momenta, default=None)
         self.teacher = None if self.momentum is None else copy.deepcopy(model).requires_grad_(False)
-        self._done: list[tuple[Step, dict[str, Outcome]]] = []
+        self._done: list[tuple[ForwardPasses, dict[str, ObjectiveOutput]]] = []
 
     def forward(self, batch: Batch, *, epoch: int = 0, index: int = 0, first: bool = True) -> StepResult:
         """The loss of one batch.
@@ -111,10 +111,10 @@ class Learner(nn.Module):
             self._done.append((step, outcomes))
         return self._result(outcomes, epoch)
 
-    def step(self, batch: Batch, *, epoch: int = 0, index: int = 0, record: Recorder | None = None) -> Step:
+    def step(self, batch: Batch, *, epoch: int = 0, index: int = 0, record: Recorder | None = None) -> ForwardPasses:
         """Shared passes over a batch; gathers over processes in training mode only."""
         gather = processes.gather if self.training else None
-        return Step(
+        return ForwardPasses(
             self.model,
             batch,
             epoch=epoch,
@@ -126,12 +126,12 @@ class Learner(nn.Module):
             record=record,
         )
 
-    def predict(self, step: Step, only: str | None = None) -> dict[str, dict[str, Tensor]]:
+    def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
         """``predict`` of every objective that has one (or of ``only`` this one), by name."""
         able = {name: part for name, part in self.objectives.items() if type(part).predict is not Objective.predict}
         return {name: part.predict(step) for name, part in able.items() if only in (None, name)}
 
-    def embed(self, step: Step, objective: str, side: Literal["text", "image"]) -> Tensor:
+    def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
         """Vectors of a batch's sentences or pictures, by the objective named, else by the only one that gives any.
 
         Raises:
@@ -172,7 +172,7 @@ class Learner(nn.Module):
         """Forget a step that was not taken (an overflow in half precision)."""
         self._done.clear()
 
-    def _open(self, step: Step) -> None:
+    def _open(self, step: ForwardPasses) -> None:
         self._done.clear()
         with torch.no_grad():
             if self.teacher is not None and self.momentum is not None:
@@ -180,9 +180,9 @@ class Learner(nn.Module):
             for objective in self.objectives.values():
                 objective.before_step(step)
 
-    def _outcomes(self, step: Step, epoch: int) -> dict[str, Outcome]:
+    def _outcomes(self, step: ForwardPasses, epoch: int) -> dict[str, ObjectiveOutput]:
         wanted = self._wanted(epoch)
-        outcomes: dict[str, Outcome] = {}
+        outcomes: dict[str, ObjectiveOutput] = {}
         for name in self.order:
             if name in wanted:
                 others = {word: outcomes[source] for word, source in self._reads[name].items()}
@@ -197,7 +197,7 @@ class Learner(nn.Module):
                 wanted |= set(self._reads[name].values())
         return wanted
 
-    def _result(self, outcomes: dict[str, Outcome], epoch: int) -> StepResult:
+    def _result(self, outcomes: dict[str, ObjectiveOutput], epoch: int) -> StepResult:
         losses, metrics = _named(outcomes, "losses"), _named(outcomes, "metrics")
         everywhere = self._everywhere({**losses, **{f"\0{name}": mean for name, mean in metrics.items()}})
         total = torch.zeros((), device=_device(losses, self.model))
@@ -221,7 +221,7 @@ class Learner(nn.Module):
         return {name: Mean(*values[row].unbind()) for row, name in enumerate(means)}
 
 
-def build_learner(model: Any, objectives: list[Any], facts: Facts, *, seed: int = 0) -> Learner:
+def build_learner(model: Any, objectives: list[Any], facts: DataSpec, *, seed: int = 0) -> TrainingModule:
     """A learner from the recipe's words, its weights drawn from ``seed``.
 
     Raises:
@@ -239,7 +239,7 @@ def build_learner(model: Any, objectives: list[Any], facts: Facts, *, seed: int 
     for part in parts:
         torch.manual_seed(seed ^ zlib.crc32(part.name.encode()))  # heads do not depend on one another's order
         heads[part.name] = registry.objectives.build(part.spec, made, facts)
-    return Learner(made, heads, parts)
+    return TrainingModule(made, heads, parts)
 
 
 def check_capabilities(model: Any, parts: list[Part]) -> None:
@@ -271,7 +271,7 @@ def check_inputs(model: Model, parts: list[Part]) -> None:
     Raises:
         RecipeError: every one that asks for more.
     """
-    needs, name = model.needs(), type(model).__name__
+    needs, name = model.input_spec(), type(model).__name__
     reads = sorted(field for field in ("text", "regions", "concepts", "pixels") if getattr(needs, field))
     problems = []
     for number, part in enumerate(parts):
@@ -343,7 +343,7 @@ def _sources(name: str, objective: Any, parts: Mapping[str, Part]) -> dict[str, 
     return found
 
 
-def _named(outcomes: dict[str, Outcome], what: str) -> dict[str, Mean]:
+def _named(outcomes: dict[str, ObjectiveOutput], what: str) -> dict[str, Mean]:
     """Means of all objectives by name: ``mlm`` for an objective's only loss, else ``masked-object/feature``."""
     found: dict[str, Mean] = {}
     for name, outcome in outcomes.items():

@@ -18,11 +18,11 @@ from vlcli import stopping
 from vlcli.engine import peers, processes
 from vlcli.engine.checkpoint import Checkpoints, Position
 from vlcli.engine.ema import Ema
-from vlcli.engine.learner import Learner, StepResult
+from vlcli.engine.learner import StepResult, TrainingModule
 from vlcli.engine.memory import prepare_modules
 from vlcli.engine.optim import build_optimizer
-from vlcli.engine.outcome import Evaluate, Outcome, Score
-from vlcli.engine.plan import Plan
+from vlcli.engine.outcome import Evaluate, Score, TrainingOutcome
+from vlcli.engine.plan import StepPlan
 from vlcli.engine.schedule import factor
 from vlcli.engine.trackers import Tracker
 from vlcli.engine.weights import first_not_finite
@@ -32,14 +32,14 @@ from vlcli.nn.batch import Batch
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Training
 
-__all__ = ["Evaluate", "Loop", "Outcome", "Plan", "Score"]
+__all__ = ["Evaluate", "Score", "StepPlan", "Trainer", "TrainingOutcome"]
 
 SHOWN = ("accuracy", "score")  # metrics of objectives that the progress line shows beside the loss
 SAVE_SECONDS = 300.0
 """Without ``save_every``, a checkpoint is written at each epoch's end and when this long has passed."""
 
 
-class Loop:
+class Trainer:
     """Trains a learner; made once per training stage, in every process, and started by :meth:`run`.
 
     An optimizer step takes ``accumulate`` batches of ``batch_size`` examples, summed over all processes. Random numbers
@@ -64,7 +64,7 @@ class Loop:
 
     def __init__(
         self,
-        learner: Learner,
+        learner: TrainingModule,
         data: Any,
         config: Training,
         folder: Path,
@@ -81,7 +81,7 @@ class Loop:
         self.accelerator = processes.start(device, config.precision)
         self.learner = learner.to(self.accelerator.device)
         prepare_modules(learner, config, self.progress)
-        self.plan = Plan.of(len(data), config, processes.world())
+        self.plan = StepPlan.of(len(data), config, processes.world())
         self.optimizer = build_optimizer(learner, config.optimizer)
         self.ema = Ema(learner, config.ema) if config.ema else None
         self.checkpoints = Checkpoints(folder / "checkpoints", config.keep)
@@ -97,7 +97,7 @@ class Loop:
         self.last: dict[str, float] = self.at.extra.get("last", {})
         self._pending = bool(self.at.extra.get("pending"))  # what follows this step was broken off
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainingOutcome:
         """Train to the end of the plan.
 
         Raises:
@@ -114,7 +114,7 @@ class Loop:
                 stopping.end_children()
                 raise
 
-    def _run(self) -> Outcome:
+    def _run(self) -> TrainingOutcome:
         for tracker in self.trackers:
             tracker.resume(self.at.step)
         self.learner.train()
@@ -129,7 +129,7 @@ class Loop:
         self._agree(stopping.asked())
         processes.wait()
         best, number = processes.share((self.at.best_metrics, self.at.best))
-        return Outcome(self.at.step, self.at.epoch, self.last, best, number, self.at.examples)
+        return TrainingOutcome(self.at.step, self.at.epoch, self.last, best, number, self.at.examples)
 
     def _epoch(self) -> None:
         batches = self._batches()
@@ -327,7 +327,7 @@ class Loop:
             with self.ema.applied(self.learner) if self.ema else nullcontext():
                 self.checkpoints.save_best(self.learner, self.at)
 
-    def chosen(self, outcome: Outcome) -> tuple[Outcome, dict[str, Tensor]]:
+    def chosen(self, outcome: TrainingOutcome) -> tuple[TrainingOutcome, dict[str, Tensor]]:
         """The weights that this run leaves, and the outcome that is true of them; for rank 0.
 
         They are the best of the validation data, else the last (averaged, where kept). A damaged best is made again

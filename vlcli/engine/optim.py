@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vlcli.engine.learner import Learner
+from vlcli.engine.learner import TrainingModule
 from vlcli.errors import Problem, RecipeError
 from vlcli.recipe.patterns import Searcher
 from vlcli.recipe.schema import OptimizerOptions
@@ -70,7 +70,7 @@ class BertAdam(torch.optim.Optimizer):
         torch._foreach_add_(used, update, alpha=-group["lr"])
 
 
-def build_optimizer(learner: Learner, options: OptimizerOptions) -> torch.optim.Optimizer:
+def build_optimizer(learner: TrainingModule, options: OptimizerOptions) -> torch.optim.Optimizer:
     """The optimizer over ``learner``'s trainable parameters.
 
     Every group holds ``names`` (its parameters' names) and ``peak`` (its highest learning rate).
@@ -86,7 +86,7 @@ def build_optimizer(learner: Learner, options: OptimizerOptions) -> torch.optim.
     return kind(groups, lr=options.lr, betas=options.betas, eps=options.eps, fused=fused)
 
 
-def parameter_groups(learner: Learner, options: OptimizerOptions) -> list[dict[str, Any]]:
+def parameter_groups(learner: TrainingModule, options: OptimizerOptions) -> list[dict[str, Any]]:
     """Trainable parameters by (learning rate, decay), tied weights once.
 
     The recipe's ``groups`` go first, then what the model or one of its parts proposes (``parameter_groups``);
@@ -144,14 +144,14 @@ def _patterns(options: OptimizerOptions) -> list[Searcher]:
     return [Searcher(group.match, f"optimizer.groups[{i}].match") for i, group in enumerate(options.groups)]
 
 
-def _proposals(learner: Learner) -> Iterator[tuple[str, str, dict[str, float]]]:
+def _proposals(learner: TrainingModule) -> Iterator[tuple[str, str, dict[str, float]]]:
     for prefix, module in learner.named_modules():
         if callable(getattr(module, "parameter_groups", None)) and not prefix.startswith("teacher"):
             for pattern, change in module.parameter_groups():
                 yield f"{prefix}." if prefix else "", pattern, change
 
 
-def _layer_factors(learner: Learner, decay: float) -> Callable[[str], float]:
+def _layer_factors(learner: TrainingModule, decay: float) -> Callable[[str], float]:
     if decay == 1.0:
         return lambda _: 1.0
     names = [name for name, _ in learner.model.named_parameters()]
@@ -173,7 +173,7 @@ def _check_groups(found: Any, wanted: list[Searcher], learner: nn.Module) -> Non
         raise RecipeError(problems)
 
 
-def freeze(learner: Learner, trainable: list[str] | None, frozen: list[str]) -> dict[str, int]:
+def freeze(learner: TrainingModule, trainable: list[str] | None, frozen: list[str]) -> dict[str, int]:
     """Choose what is trained, by patterns searched in ``model.*`` and ``objectives.*`` names; ``frozen`` wins.
 
     Returns:

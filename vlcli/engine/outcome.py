@@ -26,7 +26,7 @@ Evaluate = Callable[[Autocast, int], Score]
 
 
 @dataclass
-class Outcome:
+class TrainingOutcome:
     """How a run ended.
 
     Attributes:

@@ -9,7 +9,7 @@ from vlcli.recipe.schema import Training
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """How many steps a run takes.
 
     Attributes:
@@ -23,7 +23,7 @@ class Plan:
     drop_last: bool
 
     @classmethod
-    def of(cls, examples: int, config: Training, world: int) -> Plan:
+    def of(cls, examples: int, config: Training, world: int) -> StepPlan:
         """From the number of examples; ``steps`` and ``epochs`` together: whichever ends first; neither: one epoch.
 
         Raises:

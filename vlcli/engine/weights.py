@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vlcli.engine.learner import Learner
+from vlcli.engine.learner import TrainingModule
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.files import usual_mode
 from vlcli.nn.attention import Attention
@@ -151,7 +151,7 @@ class LoadReport:
         return {**self.as_dict(), "matched": len(self.matched)}
 
 
-class Loader:
+class WeightLoader:
     """Fills a learner from one or more sources and keeps the report.
 
     Args:
@@ -159,7 +159,7 @@ class Loader:
         allow_unmatched: patterns (searched) of backbone names that may stay new.
     """
 
-    def __init__(self, learner: Learner, allow_unmatched: Iterable[str] = ()) -> None:
+    def __init__(self, learner: TrainingModule, allow_unmatched: Iterable[str] = ()) -> None:
         self.learner, self.allow = learner, list(allow_unmatched)
         self.report = LoadReport()
         self.copies: dict[str, Tensor] = {}
@@ -239,7 +239,7 @@ class Loader:
     def _heads_taken(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """Heads of objectives that parts of the model start from (``Model.takes``)."""
         found: dict[str, Tensor] = {}
-        for part, givers in self.learner.model.takes.items():
+        for part, givers in self.learner.model.init_from.items():
             giver = next((g for g in givers if any(n.startswith(f"objectives.{g}") for n in state)), None)
             if giver is not None and not any(n.startswith(f"model.{part}") for n in state):
                 prefix = f"objectives.{giver}"
@@ -260,7 +260,7 @@ class Loader:
         """Whose parts of the checkpoint an objective takes: its own, then one of its kind, then its ancestors'."""
         held = {n.split(".")[1] for n in state if n.startswith("objectives.")}
         kind = str(self.learner.parts[name].spec["name"])
-        others = [kind, *self.learner.objectives[name].inherits]
+        others = [kind, *self.learner.objectives[name].init_from]
         heirs = [n for n in others if n not in self.learner.objectives]
         return [n for n in dict.fromkeys([name, *heirs]) if n in held] or [name]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from vlcli.nn.model import Facts, Model
+from vlcli.nn.model import DataSpec, Model
 from vlcli.progress import Progress
 
 
@@ -23,7 +23,7 @@ class Trained(Protocol):
 
     learner: Any
     tokenizer: Any
-    facts: Facts
+    facts: DataSpec
     folder: Path
     text_options: dict[str, Any]
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError
 from vlcli.export.base import Trained
 from vlcli.nn.batch import Batch, Images, Pixels, Regions, Text, View
-from vlcli.nn.model import Facts, Needs
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec, InputSpec
+from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.base import Objective
 
 INPUTS = {
@@ -36,8 +36,8 @@ class Form:
         pictures: pictures an example.
     """
 
-    needs: Needs
-    facts: Facts
+    needs: InputSpec
+    facts: DataSpec
     pictures: int
 
     def names(self) -> list[str]:
@@ -86,7 +86,7 @@ class Graph(nn.Module):
         super().__init__()
         self.model = trained.model
         self.objective = choose_objective(trained, objective)
-        self.form = Form(self.model.needs(), trained.facts, getattr(self.objective, "images", 1))
+        self.form = Form(self.model.input_spec(), trained.facts, getattr(self.objective, "images", 1))
         if "fuse" not in self.model.capabilities or not self.form.needs.text:
             raise ComponentError(
                 "Only models of a sentence and pictures are written as a graph.",
@@ -98,7 +98,7 @@ class Graph(nn.Module):
         """``logits`` of inputs in the order of :meth:`Form.names`."""
         given = dict(zip(self.form.names(), inputs, strict=True))
         batch = self._batch(given)
-        return self.objective.predict(Step(self.model, batch, training=False))["logits"]
+        return self.objective.predict(ForwardPasses(self.model, batch, training=False))["logits"]
 
     def _batch(self, given: dict[str, Tensor]) -> Batch:
         ids, facts = given["ids"], self.form.facts

@@ -20,7 +20,7 @@ BLOCK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class Source:
+class StoredPart:
     """Some images of an opened box set.
 
     Attributes:
@@ -32,7 +32,7 @@ class Source:
     index: np.ndarray
 
     @classmethod
-    def whole(cls, file: SetFile) -> Source:
+    def whole(cls, file: SetFile) -> StoredPart:
         """All images."""
         return cls(file, np.arange(len(file)))
 
@@ -86,7 +86,7 @@ def write_provenance(group: h5py.Group, provenance: dict[str, Any]) -> None:
 def write_sources(
     file: h5py.File,
     name: str,
-    sources: Sequence[Source],
+    sources: Sequence[StoredPart],
     provenance: dict[str, Any],
     *,
     order: Sequence[str] | None = None,
@@ -128,13 +128,13 @@ def write_sources(
     write_provenance(group, provenance)
 
 
-def _widths(sources: Sequence[Source]) -> dict[str, int]:
+def _widths(sources: Sequence[StoredPart]) -> dict[str, int]:
     if not sources:
         return {"features": 0, "boxes": 4}
     return {field: shape[1] if len(shape) > 1 else 0 for field, shape in sources[0].file.shapes.items()}
 
 
-def _dtype(field: str, sources: Sequence[Source], dtype: str) -> np.dtype[Any]:
+def _dtype(field: str, sources: Sequence[StoredPart], dtype: str) -> np.dtype[Any]:
     if FIELDS[field].dtype == "S":
         return np.dtype(f"S{max([1, *(source.file.dtypes[field].itemsize for source in sources)])}")
     return np.dtype(FIELDS[field].dtype or (sources[0].file.dtypes[field] if sources else dtype))
@@ -152,7 +152,7 @@ def _create(
     return group.create_dataset(field, shape_here, dtype, chunks=chunks, compression=compression, shuffle=True)
 
 
-def _places(sources: Sequence[Source], order: Sequence[str] | None) -> list[tuple[int, int]]:
+def _places(sources: Sequence[StoredPart], order: Sequence[str] | None) -> list[tuple[int, int]]:
     """(source, image) of every image once, the first source that holds it winning."""
     where: dict[str, tuple[int, int]] = {}
     for number, source in enumerate(sources):

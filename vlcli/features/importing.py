@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from vlcli.errors import DataError, UsageError
-from vlcli.features.formats import FORMATS, Entry, Format, Options, Pictures
+from vlcli.features.formats import FORMATS, ForeignImage, Format, FormatOptions, ImageNames
 from vlcli.features.schema import Record
 from vlcli.features.writer import FeatureWriter, written_whole
 from vlcli.progress import Progress, Silent, Task
@@ -101,9 +101,9 @@ def import_features(
         VlcliError: the disk is full.
     """
     kind, source, out, progress = _kind(format), Path(source), Path(out), progress or Silent()
-    options = Options(
+    options = FormatOptions(
         boxes=None if boxes is None else _there(boxes),
-        pictures=None if pictures is None else Pictures(_there(pictures)),
+        pictures=None if pictures is None else ImageNames(_there(pictures)),
         vocabulary=None if vocabulary is None else _there(vocabulary),
     )
     _check_source(kind, source)
@@ -143,7 +143,7 @@ def _check_source(kind: Format, source: Path) -> None:
         raise DataError("This is a folder.", where=str(source), expected=kind.source)
 
 
-def _provenance(kind: Format, source: Path, options: Options, ids: str | None, clip: bool) -> dict[str, Any]:
+def _provenance(kind: Format, source: Path, options: FormatOptions, ids: str | None, clip: bool) -> dict[str, Any]:
     """What the records are; where they came from may grow."""
     facts = {**kind.provenance, **kind.facts(source, options), "ids": ids or "as read", "clipped": clip}
     return {**facts, "sources": [source.name], "versions": {"vlcli": __version__}}
@@ -160,7 +160,7 @@ class _Run:
         self.before = frozenset(writer.done)
         self.places: dict[str, str] = {}
 
-    def read(self, entries: Iterator[Entry], task: Task) -> None:
+    def read(self, entries: Iterator[ForeignImage], task: Task) -> None:
         """Take what is not there yet."""
         for entry in entries:
             try:
@@ -171,7 +171,7 @@ class _Run:
                 self._fail(entry, f"{error.what}: {error.got}" if error.got else error.what)
             task.advance()
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: ForeignImage) -> None:
         name = self.rename(entry.id) if entry.id else ""
         if name in self.places:
             raise ValueError(f"image {name!r} is there twice, first in {self.places[name]}")
@@ -184,7 +184,7 @@ class _Run:
         self.writer.append(clipped(record) if self.clip else record)
         self.report.written += 1
 
-    def _fail(self, entry: Entry, reason: str) -> None:
+    def _fail(self, entry: ForeignImage, reason: str) -> None:
         if not self.skip_bad:
             hint = "mend it and import again (what came before it is kept), or leave such images out: --skip-bad"
             raise DataError("an image cannot be imported", where=entry.where, got=reason, hint=hint)

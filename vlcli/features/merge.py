@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vlcli.errors import DataError
-from vlcli.features.assemble import Source, create_file, write_sources
+from vlcli.features.assemble import StoredPart, create_file, write_sources
 from vlcli.features.file import SetFile, open_hdf5
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import join_provenance, same_extraction
@@ -52,7 +52,7 @@ def merge(
             check_same(name, parts)
             provenance = join_provenance([part.provenance for part in parts])
             with (progress or Silent()).task(f"merging {name}", sum(map(len, parts)), "image") as task:
-                sources = [Source.whole(part) for part in parts]
+                sources = [StoredPart.whole(part) for part in parts]
                 write_sources(file, name, sources, provenance, order=order, compression=compression, tick=task.advance)
     return out
 

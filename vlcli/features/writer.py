@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any
 
 from vlcli.errors import DataError, VlcliError
-from vlcli.features.assemble import Source, copy_sets, create_file, write_records, write_sources
+from vlcli.features.assemble import StoredPart, copy_sets, create_file, write_records, write_sources
 from vlcli.features.file import SetFile, open_hdf5
 from vlcli.features.schema import (
     DEFAULT_SET,
@@ -258,7 +258,7 @@ class FeatureWriter:
         provenance = join_provenance([*(source.provenance for source in self._sources()), self.provenance])
         if self._segments or not self.path.exists() or (self._kept is None):
             others = _other_sets(self.path, self.set)
-            sources = [Source.whole(source) for source in self._sources()]
+            sources = [StoredPart.whole(source) for source in self._sources()]
             draft = self.part / "finished"
             with written_whole(draft) as target, create_file(target) as file:
                 copy_sets(file, self.path, others)

@@ -14,11 +14,12 @@ The public names, by module:
     fitting     fit_weights: weights of a checkpoint fitted to a model
     embeddings  TextEmbeddings, FeatureEmbeddings, Pooler
     heads       build_head, register_head, HEADS
-    model       Model, Facts, Needs, States, Fused, Recorder, initialise, init_scale
-    step        Step: passes over a batch, computed once and shared
+    model       Model, DataSpec, InputSpec, EncoderOutput, FusionOutput, Recorder, initialise, init_scale
+    step        ForwardPasses: passes over a batch, computed once and shared
     count       count_model: parameters and multiply-accumulates
 """
 
+from vlcli import former
 from vlcli.nn.attention import NO_CONTEXT, Attention, AttentionContext, Projected, StandardAttention
 from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
 from vlcli.nn.blocks import (
@@ -49,14 +50,14 @@ from vlcli.nn.model import (
     IMAGENET_STD,
     PUBLISHED_STD,
     BoxProjection,
+    DataSpec,
     Detections,
-    Facts,
-    Fused,
+    EncoderOutput,
+    FusionOutput,
     InitStd,
+    InputSpec,
     Model,
-    Needs,
     Recorder,
-    States,
     init_scale,
     initialise,
 )
@@ -76,7 +77,7 @@ from vlcli.nn.positions import (
     with_grid,
 )
 from vlcli.nn.slots import build_model
-from vlcli.nn.step import Step
+from vlcli.nn.step import ForwardPasses
 from vlcli.nn.weights import WeightsReport, file_sha256, load_tensors, read_weights
 
 __all__ = [
@@ -103,20 +104,22 @@ __all__ = [
     "BoxProjection",
     "CombinedPairwise",
     "Concepts",
+    "DataSpec",
     "Detections",
     "DropPath",
-    "Facts",
+    "EncoderOutput",
     "FeatureEmbeddings",
     "FeedForward",
-    "Fused",
+    "ForwardPasses",
+    "FusionOutput",
     "HeadTransform",
     "Images",
     "InitStd",
+    "InputSpec",
     "KeyValueCache",
     "Layout",
     "LearnedPosition",
     "Model",
-    "Needs",
     "NoPosition",
     "Packing",
     "PairwisePosition",
@@ -133,8 +136,6 @@ __all__ = [
     "Sort",
     "Stack",
     "StandardAttention",
-    "States",
-    "Step",
     "Text",
     "TextEmbeddings",
     "TiedWordHead",
@@ -167,3 +168,6 @@ __all__ = [
     "with_grid",
     "within",
 ]
+
+
+__getattr__ = former.getattr_of(__name__, former.NN)

@@ -225,8 +225,8 @@ class View(Tensors):
         text_rows: (B,) the text row of each example; -1 where it has none.
         image_rows: (B, K) the image rows of each example (two for NLVR2, five for a story).
         aligned: whether example i has text row i and image row i alone, so that no rows have to be selected.
-        marks: labels that corruptions leave for their objectives, by name: of word pieces (N, T), regions (M, R) or
-            examples (B,).
+        mask_labels: labels that corruptions leave for their objectives, by name: of word pieces (N, T), regions (M, R)
+            or examples (B,).
     """
 
     text: Text | None
@@ -234,7 +234,7 @@ class View(Tensors):
     text_rows: Tensor
     image_rows: Tensor
     aligned: bool = False
-    marks: dict[str, Tensor] = field(default_factory=dict)
+    mask_labels: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass

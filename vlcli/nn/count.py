@@ -18,13 +18,13 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vlcli.nn.fake import fake_images, fake_text
-from vlcli.nn.model import Facts, Model, Needs
+from vlcli.nn.model import DataSpec, InputSpec, Model
 
 
 def count_model(
     model: Model,
-    needs: Needs | None = None,
-    facts: Facts | None = None,
+    needs: InputSpec | None = None,
+    facts: DataSpec | None = None,
     objectives: Mapping[str, nn.Module] | None = None,
     images: int = 1,
 ) -> dict[str, Any]:
@@ -48,13 +48,13 @@ def count_model(
     encoder = backbone - sum(parts.get(name, 0) for name in model.readouts)
     for name, head in heads.items():
         parts[f"objectives.{name}"] = _fresh(head, seen)
-    macs = model_macs(model, needs or model.needs(), facts or model.facts, images)
+    macs = model_macs(model, needs or model.input_spec(), facts or model.facts, images)
     macs.update({f"objectives.{name}": head_macs(head) for name, head in heads.items()})
     macs["total"] = sum(macs.values())
     return {"parts": parts, "encoder": encoder, "backbone": backbone, "total": sum(parts.values()), "macs": macs}
 
 
-def model_macs(model: Model, needs: Needs, facts: Facts, images: int = 1) -> dict[str, int]:
+def model_macs(model: Model, needs: InputSpec, facts: DataSpec, images: int = 1) -> dict[str, int]:
     """Multiply-accumulates of one example's way through the model: a sentence of full length and its pictures.
 
     ``text`` and ``image`` are the encoders, or the embeddings where the model fuses these.
@@ -92,7 +92,7 @@ def macs_of(run: Callable[[], Any]) -> tuple[int, Any]:
     return counter.get_total_flops() // 2, made
 
 
-def _passes(model: Model, needs: Needs, facts: Facts, images: int, device: str) -> dict[str, int]:
+def _passes(model: Model, needs: InputSpec, facts: DataSpec, images: int, device: str) -> dict[str, int]:
     embeds = model.fuse_takes == "embeddings" and "fuse" in model.capabilities
     macs: dict[str, int] = {}
     text = image = None

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vlcli.nn.batch import Images, Text
 from vlcli.nn.layout import Layout
-from vlcli.nn.model import Facts
+from vlcli.nn.model import DataSpec
 
 
 class TextEmbeddings(nn.Module):
@@ -28,7 +28,7 @@ class TextEmbeddings(nn.Module):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         dim: int,
         positions: Iterable[nn.Module] = (),
         *,

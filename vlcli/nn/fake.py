@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
-from vlcli.nn.model import Facts, Needs
+from vlcli.nn.model import DataSpec, InputSpec
 
 DEFAULT_SIZE = (224, 224)
 """Height and width where a model takes any."""
 
 
-def fake_text(facts: Facts, rows: int = 1, device: torch.device | str = "cpu") -> Text:
+def fake_text(facts: DataSpec, rows: int = 1, device: torch.device | str = "cpu") -> Text:
     """Sentences of the full length: a class token, unknown pieces, a separator."""
     length = facts.text_length
     ids = torch.full((rows, length), facts.unk_id, device=device)
@@ -23,7 +23,7 @@ def fake_text(facts: Facts, rows: int = 1, device: torch.device | str = "cpu") -
     return Text(ids, real, special, (places - 1).masked_fill(special, -1), keys=keys, raw=["" for _ in keys])
 
 
-def fake_images(needs: Needs, facts: Facts, rows: int = 1, device: torch.device | str = "cpu") -> Images:
+def fake_images(needs: InputSpec, facts: DataSpec, rows: int = 1, device: torch.device | str = "cpu") -> Images:
     """Pictures in every form that ``needs`` asks for."""
     regions = fake_regions(facts, rows, device, needs.grid) if needs.regions else None
     pixels = _pixels(needs, facts, rows, device) if needs.pixels else None
@@ -32,7 +32,7 @@ def fake_images(needs: Needs, facts: Facts, rows: int = 1, device: torch.device 
 
 
 def fake_regions(
-    facts: Facts, rows: int = 1, device: torch.device | str = "cpu", grid: tuple[int, int] | None = None
+    facts: DataSpec, rows: int = 1, device: torch.device | str = "cpu", grid: tuple[int, int] | None = None
 ) -> Regions:
     """Regions that each cover the whole picture, or the cells of ``grid`` (rows, columns); every label is known."""
     count = facts.regions if grid is None else grid[0] * grid[1]
@@ -50,7 +50,9 @@ def fake_regions(
     )
 
 
-def fake_batch(needs: Needs, facts: Facts, rows: int = 2, images: int = 1, device: torch.device | str = "cpu") -> Batch:
+def fake_batch(
+    needs: InputSpec, facts: DataSpec, rows: int = 2, images: int = 1, device: torch.device | str = "cpu"
+) -> Batch:
     """``rows`` examples of one sentence and ``images`` pictures each, as the clean view."""
     order = torch.arange(rows, device=device)
     text = fake_text(facts, rows, device) if needs.text else None
@@ -71,7 +73,7 @@ def _cells(grid: tuple[int, int], device: torch.device | str) -> torch.Tensor:
     return torch.stack([x, y, x + 1 / grid[1], y + 1 / grid[0]], -1).flatten(0, 1)
 
 
-def _pixels(needs: Needs, facts: Facts, rows: int, device: torch.device | str) -> Pixels:
+def _pixels(needs: InputSpec, facts: DataSpec, rows: int, device: torch.device | str) -> Pixels:
     height, width = needs.size or DEFAULT_SIZE
     images = torch.zeros(rows, 3, height, width, device=device)
     sizes = torch.tensor([[height, width]], device=device).expand(rows, 2)

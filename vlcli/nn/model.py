@@ -10,28 +10,51 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from vlcli import former
 from vlcli.nn.batch import Images, Text
 from vlcli.nn.position import Slot
 from vlcli.nn.records import (
     IMAGENET_MEAN,
     IMAGENET_STD,
+    DataSpec,
     Detections,
-    Facts,
-    Fused,
-    Needs,
+    EncoderOutput,
+    FusionOutput,
+    InputSpec,
     Recorder,
-    States,
 )
 
 __all__ = [
-    "IMAGENET_MEAN", "IMAGENET_STD", "PUBLISHED_STD", "BoxProjection", "Detections", "Facts", "Fused", "InitStd",
-    "Model", "Needs", "Recorder", "States", "device_of", "init_scale", "initialise",
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
+    "PUBLISHED_STD",
+    "BoxProjection",
+    "DataSpec",
+    "Detections",
+    "EncoderOutput",
+    "FusionOutput",
+    "InitStd",
+    "InputSpec",
+    "Model",
+    "Recorder",
+    "device_of",
+    "init_scale",
+    "initialise",
 ]  # fmt: skip
 
 PUBLISHED_STD = 0.02
 """Deviation of BERT's freshly drawn weights."""
 InitStd = float | Literal["auto"]
 """What a model takes as ``init_std``: see :func:`init_scale`."""
+
+
+FORMER_HOOKS = {
+    "needs": "input_spec",
+    "finishes": "supports_partial_output",
+    "takes": "init_from",
+    "keep": "output_hidden_states",
+}
+"""Hooks of models by the names that earlier plugins know."""
 
 
 class Model(nn.Module):
@@ -55,7 +78,7 @@ class Model(nn.Module):
     """Whether :meth:`fuse` takes the images of an example as one sequence; else it is called with each in turn."""
     describes_boxes: ClassVar[bool] = True
     """With the capability ``boxes``: whether ``encode_image`` returns one state for each given box."""
-    finishes: ClassVar[bool] = False
+    supports_partial_output: ClassVar[bool] = False
     """Whether ``encode_*`` and ``fuse`` accept ``rows``: the tokens whose last layer is needed."""
     readouts: ClassVar[frozenset[str]] = frozenset()
     """Names of poolers: ``vlcli count`` adds them to the backbone, but not to the encoder."""
@@ -63,20 +86,24 @@ class Model(nn.Module):
     """Slots for position encodings, by the parameter (typed ``PositionSpec``) that a recipe sets."""
     heads: ClassVar[Mapping[str, str]] = {}
     """Registered head that the paper uses, by role (``mlm``, ``matching``); read by ``build_head``."""
-    takes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    init_from: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """Parts that start from an objective's head if a checkpoint lacks them: ``decoder.head.`` from ``mlm.head.``; of
     several heads the first that the checkpoint holds."""
 
     grid: tuple[int, int] | None = None
     """Rows and columns of the image tokens, if they form one grid."""
-    keep: tuple[int, ...] = ()
-    """Layers whose output ``encode_image`` returns in ``States.layers``: 0 is the input of the first layer."""
+    output_hidden_states: tuple[int, ...] = ()
+    """Layers whose output ``encode_image`` returns in ``EncoderOutput.layers``: 0 is the input of the first layer."""
     own_classes: int = 0
     """Rows of the model's image classifier; :meth:`encode_image` returns its logits as ``extra["logits"]``."""
     init_std: float = PUBLISHED_STD
     """Standard deviation of initial weights, heads included; BERT's 0.02 suits hidden sizes near 768."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        former.take_over(cls, FORMER_HOOKS)
+
+    def __init__(self, facts: DataSpec) -> None:
         super().__init__()
         self.facts = facts
 
@@ -89,15 +116,15 @@ class Model(nn.Module):
         """
         raise self._cannot("dim")
 
-    def needs(self) -> Needs:
+    def input_spec(self) -> InputSpec:
         """What the data pipeline must load; called once before data are opened, and by checks of a recipe.
 
         Returns:
             The kinds of input, with the size and normalisation of pixels.
         """
-        raise self._cannot("needs")
+        raise self._cannot("input_spec")
 
-    def embed_text(self, text: Text) -> States:
+    def embed_text(self, text: Text) -> EncoderOutput:
         """Embed texts before any layer; called where ``fuse_takes`` is ``embeddings``, once per view of a batch.
 
         Args:
@@ -108,7 +135,7 @@ class Model(nn.Module):
         """
         raise self._cannot("embed_text")
 
-    def embed_image(self, images: Images) -> States:
+    def embed_image(self, images: Images) -> EncoderOutput:
         """Embed images before any layer; called where ``fuse_takes`` is ``embeddings``, once per view of a batch.
 
         Args:
@@ -119,7 +146,7 @@ class Model(nn.Module):
         """
         raise self._cannot("embed_image")
 
-    def encode_text(self, text: Text, record: Recorder | None = None) -> States:
+    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
         """Encode texts that see no image (capability ``text``); called once per view of a batch by ``Step.text``.
 
         Args:
@@ -131,7 +158,7 @@ class Model(nn.Module):
         """
         raise self._cannot("encode_text")
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> States:
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
         """Encode images that see no text (capability ``image``); called once per view of a batch by ``Step.image``.
 
         Args:
@@ -143,7 +170,7 @@ class Model(nn.Module):
         """
         raise self._cannot("encode_image")
 
-    def fuse(self, text: States, image: States, record: Recorder | None = None) -> Fused:
+    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         """Let text and image attend to each other (capability ``fuse``).
 
         Called by ``Step.fused``, ``fuse_rows`` and decoding.
@@ -160,7 +187,7 @@ class Model(nn.Module):
 
     @property
     def depth(self) -> int:
-        """Number of layers whose output ``keep`` may name; read when an objective chooses layers. 0: none.
+        """Number of layers that ``output_hidden_states`` may name; read when an objective chooses layers. 0: none.
 
         Returns:
             The number of layers.
@@ -210,7 +237,7 @@ class Model(nn.Module):
         """
         raise self._cannot("detection_losses")
 
-    def start(self, image: States, text: Text | None = None) -> Any:
+    def start(self, image: EncoderOutput, text: Text | None = None) -> Any:
         """Cache to start incremental decoding from; called once per batch by :func:`vlcli.nn.generation.generate`.
 
         Args:
@@ -237,7 +264,7 @@ class Model(nn.Module):
         """
         raise self._cannot("step")
 
-    def decode(self, text: Text, seen: States, record: Recorder | None = None) -> Tensor:
+    def decode(self, text: Text, seen: EncoderOutput, record: Recorder | None = None) -> Tensor:
         """Hidden states of a causal decoder (capability ``decode``).
 
         Called by objectives that train on given sentences.
@@ -387,3 +414,6 @@ def initialise(module: nn.Module, std: float = PUBLISHED_STD) -> None:
 def device_of(module: nn.Module) -> torch.device:
     """Where a module's first parameter lives (or its first buffer, of a module that learns nothing itself)."""
     return next(chain(module.parameters(), module.buffers())).device
+
+
+__getattr__ = former.getattr_of(__name__, former.NN)

@@ -11,7 +11,7 @@ from vlcli.nn.layout import Layout
 
 
 @dataclass(frozen=True)
-class Facts:
+class DataSpec:
     """What the data say about the sizes of a model; the defaults are those the papers used.
 
     Attributes:
@@ -54,11 +54,11 @@ class Facts:
 
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Mean and deviation of ImageNet's red, green and blue in [0, 1], for ``Needs.mean`` and ``Needs.std``."""
+"""Mean and deviation of ImageNet's red, green and blue in [0, 1], for ``InputSpec.mean`` and ``InputSpec.std``."""
 
 
 @dataclass(frozen=True)
-class Needs:
+class InputSpec:
     """What a model must be fed; the data pipeline loads only that.
 
     Attributes:
@@ -93,7 +93,7 @@ class Needs:
 
 
 @dataclass
-class States(Tensors):
+class EncoderOutput(Tensors):
     """Tokens of N rows.
 
     Attributes:
@@ -112,17 +112,17 @@ class States(Tensors):
     extra: dict[str, Tensor] = field(default_factory=dict)
     number: Tensor | None = None
 
-    def select(self, rows: Tensor) -> States:
+    def select(self, rows: Tensor) -> EncoderOutput:
         """The given rows, tensors of the dictionaries included; a layout shared by the batch stays shared."""
         layout = self.layout if self.layout.route.shape[0] == 1 else self.layout.select(rows)
         pick = {name: {key: value[rows] for key, value in getattr(self, name).items()} for name in ("layers", "extra")}
         pooled = None if self.pooled is None else self.pooled[rows]
         number = None if self.number is None else self.number[rows]
-        return States(self.hidden[rows], layout, pooled, **pick, number=number)
+        return EncoderOutput(self.hidden[rows], layout, pooled, **pick, number=number)
 
 
 @dataclass
-class Fused(Tensors):
+class FusionOutput(Tensors):
     """P fused (text, image) pairs.
 
     Attributes:
@@ -132,8 +132,8 @@ class Fused(Tensors):
         images: K pictures an example that were fused one by one: pairs come in runs of K, P = B * K.
     """
 
-    text: States
-    image: States
+    text: EncoderOutput
+    image: EncoderOutput
     pooled: Tensor
     images: int = 1
 

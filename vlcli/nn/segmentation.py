@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.nn.batch import Images
-from vlcli.nn.model import Model, States
+from vlcli.nn.model import EncoderOutput, Model
 
 STRIDES = (4, 8, 16, 32)
 """Pixels a cell of the maps that a model of one resolution is given (BEiT, appendix; UPerNet)."""
@@ -149,7 +149,7 @@ class PlainHead(nn.Module):
         return out
 
 
-def as_maps(states: States, layers: Sequence[int], grid: tuple[int, int]) -> list[Tensor]:
+def as_maps(states: EncoderOutput, layers: Sequence[int], grid: tuple[int, int]) -> list[Tensor]:
     """The patches of some layers of an image encoder as maps (M, D, rows, columns); its special tokens are left out."""
     cells = grid[0] * grid[1]
     return [states.layers[number][:, -cells:].transpose(1, 2).unflatten(2, grid) for number in layers]
@@ -171,7 +171,7 @@ class Maps(nn.Module):
         if "pyramid" in model.capabilities:
             self.channels = model.pyramid_channels()
             return
-        size, depth = model.needs().size, model.depth
+        size, depth = model.input_spec().size, model.depth
         if model.grid is None or size is None or not depth:
             got = type(model).__name__
             raise ComponentError(
@@ -194,11 +194,11 @@ class Maps(nn.Module):
         """Maps (M, C, h, w), finest first."""
         if not self.layers:
             return model.pyramid(images)
-        before, model.keep = model.keep, self.layers
+        before, model.output_hidden_states = model.output_hidden_states, self.layers
         try:
             states = model.encode_image(images)
         finally:
-            model.keep = before
+            model.output_hidden_states = before
         assert model.grid is not None
         maps = as_maps(states, self.layers, model.grid)
         return maps if self.neck is None else self.neck(maps)

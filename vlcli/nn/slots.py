@@ -23,7 +23,7 @@ from vlcli.registry import Spec, as_spec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vlcli.nn.model import Facts, Model
+    from vlcli.nn.model import DataSpec, Model
 
 Encoding = TokenPosition | PairwisePosition
 KINDS: dict[PositionKind, str] = {"tokens": "encodings of tokens", "pairs": "pairwise encodings"}
@@ -45,7 +45,7 @@ class _Built:
 _building: ContextVar[_Built | None] = ContextVar("_building", default=None)
 
 
-def build_model(spec: Spec | str, facts: Facts) -> Model:
+def build_model(spec: Spec | str, facts: DataSpec) -> Model:
     """The model a recipe names, checked to hold every position encoding that it was given.
 
     Args:

@@ -8,10 +8,11 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from vlcli import former
 from vlcli.errors import DataError
 from vlcli.nn.batch import Batch, Images, Text, View
 from vlcli.nn.generation import Generated, Generation, generate
-from vlcli.nn.model import Fused, Model, Recorder, States
+from vlcli.nn.model import EncoderOutput, FusionOutput, Model, Recorder
 
 T = TypeVar("T")
 Rows = Literal["all", "text", "pooled"]
@@ -19,7 +20,7 @@ ROWS: tuple[Rows, ...] = ("all", "text", "pooled")
 """Which tokens of a pass are read, each a part of the one before: all, the text's, the pooled vector alone."""
 
 
-class Step:
+class ForwardPasses:
     """Forward passes over one batch, computed on first demand and kept.
 
     Objectives ask for ``step.text(view)``, ``step.image(view)``, ``step.fused(view)``; two views that hold the same
@@ -56,44 +57,47 @@ class Step:
         self.rank, self.record = rank, record
         self._teacher = teacher
         self._done: dict[tuple[Any, ...], Any] = {}
-        self._teacher_step: Step | None = None
+        self._teacher_step: ForwardPasses | None = None
 
     def view(self, name: str = "clean") -> View:
         """A view of the batch; ``clean`` where no objective corrupted anything under that name."""
         return self.batch.views.get(name, self.batch.clean)
 
-    def text(self, view: str = "clean", rows: Rows = "all") -> States:
-        """Unique texts of a view, alone: N rows. ``rows`` are the tokens that will be read (see ``Model.finishes``)."""
+    def text(self, view: str = "clean", rows: Rows = "all") -> EncoderOutput:
+        """Unique texts of a view, alone: N rows.
+
+        ``rows`` are the tokens that the caller reads: see ``Model.supports_partial_output``.
+        """
         text = self._texts(view)
         return self._finished(("text", id(text)), rows, lambda own: self.model.encode_text(text, self.record, **own))
 
-    def image(self, view: str = "clean", rows: Rows = "all") -> States:
+    def image(self, view: str = "clean", rows: Rows = "all") -> EncoderOutput:
         """Unique images of a view, alone: M rows."""
         images = self._images(view)
         key = ("image", id(images))
         return self._finished(key, rows, lambda own: self.model.encode_image(images, self.record, **own))
 
-    def fused(self, text_view: str = "clean", image_view: str | None = None, rows: Rows = "all") -> Fused:
+    def fused(self, text_view: str = "clean", image_view: str | None = None, rows: Rows = "all") -> FusionOutput:
         """Every example of a view: its text with its image, or with each of its K images in turn."""
         left, right = self.view(text_view), self.view(image_view or text_view)
         key = ("fused", id(left.text), id(right.images), id(left.text_rows), id(right.image_rows))
         views = text_view, image_view or text_view
         return self._finished(key, rows, lambda own: self._fuse_examples(left, right, views, own))
 
-    def fuse_rows(self, text_rows: Tensor, image_rows: Tensor, view: str = "clean", rows: Rows = "all") -> Fused:
+    def fuse_rows(self, text_rows: Tensor, image_rows: Tensor, view: str = "clean", rows: Rows = "all") -> FusionOutput:
         """Any pairing of unique rows (hard negatives): ``text_rows`` and ``image_rows`` (P,)."""
         text, image = self.fusible(view)
         return self.fuse_states(text.select(text_rows), image.select(image_rows), rows)
 
-    def fuse_states(self, text: States, image: States, rows: Rows = "all") -> Fused:
+    def fuse_states(self, text: EncoderOutput, image: EncoderOutput, rows: Rows = "all") -> FusionOutput:
         """Any pairs, row by row, from what :meth:`fusible` gave on this process or another."""
         return self.model.fuse(text, image, self.record, **self._asked(rows))
 
-    def fusible(self, view: str = "clean") -> tuple[States, States]:
+    def fusible(self, view: str = "clean") -> tuple[EncoderOutput, EncoderOutput]:
         """Unique texts and images of a view as the model fuses them: encoded, or embedded."""
         return self._fuse_inputs(view, view)
 
-    def pictures(self, view: str = "clean") -> States:
+    def pictures(self, view: str = "clean") -> EncoderOutput:
         """Every example's picture (its K pictures one after another) as the model fuses it and generates from it."""
         images, rows = self._images(view), self.view(view).image_rows  # (B, K)
         if self.model.fuse_takes == "encodings":
@@ -116,7 +120,7 @@ class Step:
 
     def _asked(self, rows: Rows) -> dict[str, Any]:
         # What is recorded, or kept by layer, is wanted whole.
-        return {"rows": rows} if self.model.finishes and rows != "all" and self.record is None else {}
+        return {"rows": rows} if self.model.supports_partial_output and rows != "all" and self.record is None else {}
 
     def _finished(self, key: tuple[Any, ...], rows: Rows, make: Callable[[dict[str, Any]], T]) -> T:
         """A pass that finished ``rows``, or one that finished more."""
@@ -126,7 +130,7 @@ class Step:
         return self._once((*key, rows if own else "all"), lambda: make(own)) if done is None else done
 
     @property
-    def teacher(self) -> Step:
+    def teacher(self) -> ForwardPasses:
         """Forward passes of the momentum copy over the same batch, without gradient: targets of distillation.
 
         Raises:
@@ -135,7 +139,7 @@ class Step:
         if self._teacher is None:
             raise AttributeError("no momentum copy: an objective that reads step.teacher sets teacher_momentum")
         if self._teacher_step is None:
-            self._teacher_step = Step(
+            self._teacher_step = ForwardPasses(
                 self._teacher,
                 self.batch,
                 epoch=self.epoch,
@@ -146,7 +150,7 @@ class Step:
             )
         return self._teacher_step
 
-    def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[States, States]:
+    def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[EncoderOutput, EncoderOutput]:
         if self.model.fuse_takes == "encodings":
             return self.text(text_view), self.image(image_view)
         text, images = self._texts(text_view), self._images(image_view)
@@ -155,7 +159,7 @@ class Step:
             self._once(("embed", id(images)), lambda: self.model.embed_image(images)),
         )
 
-    def _fuse_examples(self, left: View, right: View, views: tuple[str, str], asked: dict[str, Any]) -> Fused:
+    def _fuse_examples(self, left: View, right: View, views: tuple[str, str], asked: dict[str, Any]) -> FusionOutput:
         text, image = self._fuse_inputs(*views)
         if not (left.aligned and right.aligned):
             count = 1 if self.model.many_images else right.image_rows.shape[1]
@@ -171,7 +175,7 @@ class Step:
         return fused
 
     @staticmethod
-    def chain(image: States, rows: Tensor) -> States:
+    def chain(image: EncoderOutput, rows: Tensor) -> EncoderOutput:
         """K pictures of an example as one sequence, each its own source; what goes with a row is the first one's."""
         parts = [image.select(column) for column in rows.unbind(1)]
         layouts = [part.layout.expand(len(rows)) for part in parts]
@@ -180,7 +184,7 @@ class Step:
             layout = layout.map(torch.clone)  # noqa: PLW2901
             layout.source = layout.source + number
             whole = whole + layout
-        return States(torch.cat([part.hidden for part in parts], 1), whole, extra=parts[0].extra)
+        return EncoderOutput(torch.cat([part.hidden for part in parts], 1), whole, extra=parts[0].extra)
 
     def _texts(self, view: str) -> Text:
         """The texts of a view; a DataError where there are none."""
@@ -203,3 +207,6 @@ class Step:
             self._done[key] = make()
         found: T = self._done[key]
         return found
+
+
+__getattr__ = former.getattr_of(__name__, former.NN)

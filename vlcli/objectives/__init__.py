@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vlcli import former
 from vlcli.lazy import lazily
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
 if TYPE_CHECKING:
     from vlcli.objectives.answers import AnswerTable
@@ -50,7 +51,7 @@ __all__ = [
     "MomentumContrast",
     "MomentumHeads",
     "Objective",
-    "Outcome",
+    "ObjectiveOutput",
     "SwapSentence",
     "checked_share",
     "full_precision",
@@ -60,4 +61,4 @@ __all__ = [
     "softened",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = former.getattr_of(__name__, former.OBJECTIVES, lazily(__name__, _HOMES))

@@ -15,9 +15,9 @@ from vlcli.data.collate import collate_texts
 from vlcli.data.sample import TextSample
 from vlcli.errors import ComponentError
 from vlcli.nn.batch import Text
-from vlcli.nn.model import Facts, Model
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.momentum import checked_share, ramped, softened
 
 
@@ -44,7 +44,7 @@ class AnswerGeneration(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         distill: float = 0.4,
         ramp: int = 0,
@@ -60,17 +60,17 @@ class AnswerGeneration(Objective):
         self.ramp, self.alone, self.view, self.facts = ramp, alone, view, facts
         self.tokenizer: Any = None
 
-    def study(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
+    def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
         """Keep what turns answers into ids."""
         self.tokenizer = tokenizer
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy of every word of every answer, the end included."""
         seen = step.fused(self.view).text
         text, owner, weights = self.wanted(step)
         questions = torch.tensor(float(len(owner.unique())), device=seen.hidden.device)
         if not len(owner):
-            return Outcome({"answer-generation": Mean(seen.hidden.sum() * 0, questions)})
+            return ObjectiveOutput({"answer-generation": Mean(seen.hidden.sum() * 0, questions)})
         truth, places = text.ids[:, 1:], text.mask[:, 1:]
         scores = self._scores(step, text, owner, places)  # (K, V)
         terms = F.cross_entropy(scores, truth[places], reduction="none")
@@ -82,9 +82,9 @@ class AnswerGeneration(Objective):
         weight = weights.to(terms.dtype)[:, None].expand_as(truth)[places]
         right = (scores.argmax(1) == truth[places]).float()
         loss = Mean((weight * terms).sum(), questions)
-        return Outcome({"answer-generation": loss}, metrics={"word_accuracy": Mean.of(right)})
+        return ObjectiveOutput({"answer-generation": loss}, metrics={"word_accuracy": Mean.of(right)})
 
-    def wanted(self, step: Step) -> tuple[Text, Tensor, Tensor]:
+    def wanted(self, step: ForwardPasses) -> tuple[Text, Tensor, Tensor]:
         """The answers of a batch (A texts), whose question each answers (A,), and what it counts (A,)."""
         targets = step.batch.targets
         blank = [None] * len(step.batch)
@@ -107,7 +107,7 @@ class AnswerGeneration(Objective):
             return made
         return TextSample(answer, answer, [self.facts.cls_id, self.facts.sep_id], [True, True], [-1, -1])
 
-    def _scores(self, step: Step, text: Text, owner: Tensor, places: Tensor) -> Tensor:
+    def _scores(self, step: ForwardPasses, text: Text, owner: Tensor, places: Tensor) -> Tensor:
         hidden = step.model.decode(text, step.fused(self.view).text.select(owner))  # (A, T, D)
         return full_precision(step.model.next_words(hidden[:, :-1][places]))
 

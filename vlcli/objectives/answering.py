@@ -14,10 +14,10 @@ from torch.nn import functional
 from vlcli.data.answers import AnswerList, read_answers
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.heads import build_head
-from vlcli.nn.model import Facts, Model
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.answers import KEY, AnswerTable, encode
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only, seen
 
 
@@ -43,12 +43,12 @@ class Answering(Objective):
 
     paper = "LXMERT, Tan and Bansal 2019, sections 3.1.3 and 4.2; Teney et al. 2018 (soft targets)"
     requires = frozenset({"fuse"})
-    inherits = ("image-qa",)
+    init_from = ("image-qa",)
 
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         loss: Literal["bce", "ce"] = "bce",
         sample: bool = False,
@@ -70,23 +70,23 @@ class Answering(Objective):
         self.table = AnswerTable(facts.answers)
         self.source_answers = source_answers
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """The loss over the examples that are questions, and the mean score of the answers chosen."""
         name = self.seen(step)
         given = step.batch.targets.get("answers") or [None] * len(step.batch)
-        rows = self._rows(given, step.view(name).marks.get("matched"))
+        rows = self._rows(given, step.view(name).mask_labels.get("matched"))
         fused = step.fused(name)
         logits = full_precision(self.head(fused.by_example()[rows.to(fused.pooled.device)]))  # (Q, A)
         target = self.targets([given[row] for row in rows.tolist()]).to(logits)
         score = target.gather(1, logits.argmax(1, keepdim=True))
         loss = self._bce(logits, target) if self.loss == "bce" else self._ce(logits, target, step.batch.seeds[rows])
-        return Outcome({"answering": loss}, metrics={"score": Mean.of(score)})
+        return ObjectiveOutput({"answering": loss}, metrics={"score": Mean.of(score)})
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, A)."""
         return {"logits": self.head(step.fused(self.seen(step)).by_example())}
 
-    def seen(self, step: Step) -> str:
+    def seen(self, step: ForwardPasses) -> str:
         """The name of the view it answers from."""
         return seen(step, self.view, self.only)
 

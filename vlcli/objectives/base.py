@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from vlcli import former
 from vlcli.data.sample import Corruption
-from vlcli.nn.model import Facts, Model
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.step import ForwardPasses
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Mean:
 
 
 @dataclass
-class Outcome:
+class ObjectiveOutput:
     """What an objective gives for a step.
 
     Attributes:
@@ -74,7 +75,7 @@ class Objective(nn.Module):
     requires: ClassVar[frozenset[str]] = frozenset()
     """Capabilities that the model must have; checked before anything is loaded."""
     inputs: ClassVar[frozenset[str]] = frozenset()
-    """Inputs that the model must read, as fields of ``Needs``: ``text``, ``regions``, ``pixels``, ``concepts``."""
+    """Inputs that the model must read, as fields of ``InputSpec``: ``text``, ``regions``, ``pixels``, ``concepts``."""
     calls: ClassVar[frozenset[str]] = frozenset()
     """Methods that the model must define beside those of its capabilities, such as ``word_table``."""
     reads: ClassVar[tuple[str, ...]] = ()
@@ -84,7 +85,7 @@ class Objective(nn.Module):
     """
     usual_answers: ClassVar[int] = 0
     """Rows of the paper's answer table, for ``vlcli count`` without data; 0: there is none."""
-    inherits: ClassVar[tuple[str, ...]] = ()
+    init_from: ClassVar[tuple[str, ...]] = ()
     """Objectives whose weights in a checkpoint this one loads if the checkpoint has none for it."""
     changeable: ClassVar[frozenset[str]] = frozenset()
     """Parameters that a recipe may change from one epoch on: only those of the corruption."""
@@ -93,7 +94,11 @@ class Objective(nn.Module):
     teacher_momentum: float | None = None
     """Momentum of the copy of the model that ``step.teacher`` runs, such as 0.995; None: there is no copy."""
 
-    def __init__(self, model: Model, facts: Facts) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        former.take_over(cls, {"study": "setup", "inherits": "init_from"})
+
+    def __init__(self, model: Model, facts: DataSpec) -> None:
         super().__init__()
         self.dim = model.dim
 
@@ -112,7 +117,7 @@ class Objective(nn.Module):
         """
         return ()
 
-    def study(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
+    def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
         """Count what must be known of the training data.
 
         Called once before training, in every process. Nothing by default.
@@ -133,7 +138,7 @@ class Objective(nn.Module):
         """
         return None
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Compute the losses; called once per training step and once per validation batch. Subclasses define it.
 
         Args:
@@ -148,7 +153,7 @@ class Objective(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """Outputs that a task decodes; called once per evaluation batch, without gradient.
 
         Args:
@@ -162,7 +167,7 @@ class Objective(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} predicts nothing")
 
-    def embed(self, step: Step, side: Literal["text", "image"]) -> Tensor:
+    def embed(self, step: ForwardPasses, side: Literal["text", "image"]) -> Tensor:
         """Vectors whose dot products rank texts and images; called once per batch by retrieval, search and ``api``.
 
         Args:
@@ -177,14 +182,14 @@ class Objective(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} gives no vectors")
 
-    def before_step(self, step: Step) -> None:
+    def before_step(self, step: ForwardPasses) -> None:
         """Update what must move before the forward pass (momentum copies of heads); called once per optimizer step.
 
         Args:
             step: forward passes over the first batch of the optimizer step; none has been computed.
         """
 
-    def after_step(self, step: Step, outcome: Outcome) -> None:
+    def after_step(self, step: ForwardPasses, outcome: ObjectiveOutput) -> None:
         """Update what moves with the optimizer (queues); called after each optimizer step, once per accumulated batch.
 
         Args:
@@ -203,3 +208,6 @@ class Objective(nn.Module):
             Tensors that fit this objective.
         """
         return state
+
+
+__getattr__ = former.getattr_of(__name__, former.OBJECTIVES)

@@ -11,13 +11,13 @@ from typing import Literal
 import torch
 
 from vlcli.nn.batch import Concepts, Images, Pixels, Regions, Text, View
-from vlcli.nn.step import Step
+from vlcli.nn.step import ForwardPasses
 
 Only = Literal["both", "text", "images"]
 """What a model may see: ``text`` blanks the images, ``images`` blanks the text."""
 
 
-def seen(step: Step, view: str, only: Only) -> str:
+def seen(step: ForwardPasses, view: str, only: Only) -> str:
     """The name of the view that shows ``only`` one modality of ``view``; it is added to the step's batch once."""
     if only == "both":
         return view
@@ -35,7 +35,7 @@ def blank(view: View, only: Only) -> View:
         images, rows["image_rows"] = blank_images(images), torch.zeros_like(view.image_rows)
     if only == "images" and text is not None:
         text, rows["text_rows"] = blank_text(text), torch.zeros_like(view.text_rows)
-    return View(text, images, **rows, aligned=False, marks=view.marks)
+    return View(text, images, **rows, aligned=False, mask_labels=view.mask_labels)
 
 
 def blank_text(text: Text) -> Text:

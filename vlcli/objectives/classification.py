@@ -10,10 +10,10 @@ from torch.nn import functional
 
 from vlcli.errors import ComponentError
 from vlcli.nn.heads import build_head
-from vlcli.nn.model import Facts, Model
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.answers import AnswerTable
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only, seen
 from vlcli.objectives.labels import class_ids
 
@@ -37,12 +37,12 @@ class Classification(Objective):
 
     paper = "Suhr et al. 2019 (NLVR2); LXMERT, Tan and Bansal 2019, section 4.2"
     requires = frozenset({"fuse"})
-    inherits = ("distilled-classification",)
+    init_from = ("distilled-classification",)
 
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         classes: int | None = None,
         images: int = 1,
@@ -65,12 +65,12 @@ class Classification(Objective):
         self.head = build_head(model, "pair" if images == 2 else "label", self.dim * parts, self.count, head)
         self.table = AnswerTable(() if self.numbered else facts.answers)
 
-    def logits(self, step: Step) -> Tensor:
+    def logits(self, step: ForwardPasses) -> Tensor:
         """(B, C)."""
         out: Tensor = self.head(step.fused(seen(step, self.view, self.only)).by_example())
         return out
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy and accuracy over the examples that have a label."""
         logits = self.logits(step)
         labels = self.numbers(step.batch.targets.get("label"), logits)
@@ -79,11 +79,11 @@ class Classification(Objective):
             full_precision(logits), labels, ignore_index=-1, reduction="none", label_smoothing=self.smoothing
         )
         right = (logits.argmax(1) == labels).float()
-        return Outcome(
+        return ObjectiveOutput(
             {"classification": Mean.of(terms, known)}, {"logits": logits}, {"accuracy": Mean.of(right, known)}
         )
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, C)."""
         return {"logits": self.logits(step)}
 

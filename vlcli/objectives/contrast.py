@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.model import Facts, Model, States, initialise
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.nn.model import DataSpec, EncoderOutput, Model, initialise
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.negatives import ids_of
 
 Positives = Literal["own", "shared", "masked"]
@@ -35,7 +35,7 @@ class Known:
     own: Tensor
 
     @classmethod
-    def of(cls, step: Step, view: str) -> Known:
+    def of(cls, step: ForwardPasses, view: str) -> Known:
         """Gather the ids of a step's examples."""
         chosen, (text_rows, image_rows) = step.view(view), step.pairs(view)
         assert chosen.text is not None
@@ -72,8 +72,8 @@ class Contrast(Objective):
     """Image-text contrast (InfoNCE) with a learned temperature, over the examples of all processes.
 
     Similarities are cosines of projected pooled vectors times exp(scale). A model that gives a second vector of each
-    (``States.extra["fused"]``: VLMo's vision-language path) gets a second pair of projections and a second temperature;
-    the two losses are averaged, and only the first one's similarities choose hard negatives.
+    (``EncoderOutput.extra["fused"]``: VLMo's vision-language path) gets a second pair of projections and a second
+    temperature; the two losses are averaged, and only the first one's similarities choose hard negatives.
 
     Args:
         model: gives the vectors.
@@ -97,7 +97,7 @@ class Contrast(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         width: int | None = None,
         bias: bool = False,
@@ -122,7 +122,7 @@ class Contrast(Objective):
         for module in self.modules():
             initialise(module, model.init_std)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy both ways, a mean over examples."""
         known = Known.of(step, self.view)
         loss, scores = self._both_ways(step, known, second=False)
@@ -137,21 +137,23 @@ class Contrast(Objective):
         }
         right = (scores[0].argmax(1) == known.own).float()
         metrics = {"image_to_text": Mean.of(right), "temperature": Mean.of(1 / self._factor(self.scale.detach())[None])}
-        return Outcome({"contrast": Mean.of(loss)}, outputs, metrics)
+        return ObjectiveOutput({"contrast": Mean.of(loss)}, outputs, metrics)
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``text_embedding``, ``image_embedding``: normalised vectors of each sentence and picture, (B, width) each."""
         text_rows, image_rows = step.pairs(self.view)
         texts, images = self.vectors(step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled"))
         return {"text_embedding": texts[text_rows], "image_embedding": images[image_rows]}
 
-    def embed(self, step: Step, side: Literal["text", "image"]) -> Tensor:
+    def embed(self, step: ForwardPasses, side: Literal["text", "image"]) -> Tensor:
         """Normalised vectors of unique sentences or pictures."""
         if side == "text":
             return self.vectors(step.text(self.view, rows="pooled"), None)[0]
         return self.vectors(None, step.image(self.view, rows="pooled"))[1]
 
-    def vectors(self, text: States | None, image: States | None, second: bool = False) -> tuple[Tensor, Tensor]:
+    def vectors(
+        self, text: EncoderOutput | None, image: EncoderOutput | None, second: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Normalised projections of unique texts (N, width) and images (M, width); what is None stays empty."""
         heads = (self.fused_text, self.fused_image) if second else (self.text, self.image)
         made = [
@@ -160,7 +162,7 @@ class Contrast(Objective):
         ]
         return F.normalize(made[0], dim=-1), F.normalize(made[1], dim=-1)
 
-    def _both_ways(self, step: Step, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def _both_ways(self, step: ForwardPasses, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Losses per example (B,), and scores of pictures against all sentences and the other way (B, N)."""
         text_rows, image_rows = step.pairs(self.view)
         states = step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled")
@@ -203,7 +205,7 @@ class Contrast(Objective):
         return F.cross_entropy(scores, shares / shares.sum(1, keepdim=True), reduction="none")
 
 
-def summary(states: States, second: bool = False) -> Tensor:
+def summary(states: EncoderOutput, second: bool = False) -> Tensor:
     """One vector a row: the model's own, the second path's, or the mean over real tokens."""
     if second:
         return states.extra["fused"]

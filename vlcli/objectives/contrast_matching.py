@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vlcli.nn.heads import build_head
-from vlcli.nn.model import Facts, Model, States
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.nn.model import DataSpec, EncoderOutput, Model
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.negatives import draw, gather_states, gumbel, stack_states
 
 
@@ -42,7 +42,7 @@ class ContrastMatching(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         pool: Literal["all", "own"] = "all",
         same: Literal["excluded", "allowed"] = "excluded",
@@ -54,7 +54,7 @@ class ContrastMatching(Objective):
         self.pool, self.same, self.sampler, self.view = pool, same, sampler, view
         self.head = build_head(model, "matching", self.dim, 2, head)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Two-way cross-entropy over positives and negatives."""
         found = others["contrast"].outputs
         text, image = step.fusible(self.view)
@@ -74,17 +74,23 @@ class ContrastMatching(Objective):
         truth = (torch.arange(len(logits), device=logits.device) < len(text_rows)).long()
         loss = F.cross_entropy(logits, truth, reduction="none")
         outputs = {"logits": logits, "pictures": picture, "sentences": sentence}
-        return Outcome({"matching": Mean.of(loss)}, outputs, {"accuracy": Mean.of((logits.argmax(1) == truth).float())})
+        return ObjectiveOutput(
+            {"matching": Mean.of(loss)}, outputs, {"accuracy": Mean.of((logits.argmax(1) == truth).float())}
+        )
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, 2): column 1 speaks for a match."""
         return {"logits": self.head(step.fused(self.view, rows="pooled").pooled)}
 
     @staticmethod
-    def _everyone(step: Step, texts: States, images: States) -> tuple[States, States]:
+    def _everyone(
+        step: ForwardPasses, texts: EncoderOutput, images: EncoderOutput
+    ) -> tuple[EncoderOutput, EncoderOutput]:
         return gather_states(texts, step.gather), gather_states(images, step.gather)
 
-    def _negatives(self, step: Step, found: Mapping[str, Tensor], scores: str, other: str) -> tuple[Tensor, Tensor]:
+    def _negatives(
+        self, step: ForwardPasses, found: Mapping[str, Tensor], scores: str, other: str
+    ) -> tuple[Tensor, Tensor]:
         """Rows of this process's examples that have a negative, and the candidate of each."""
         own, ids = found["own"], found[other]
         values, allowed = found[scores], self._allowed(found)

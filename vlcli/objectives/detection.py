@@ -8,9 +8,9 @@ from torch import Tensor
 
 from vlcli.errors import DataError
 from vlcli.nn.batch import Images
-from vlcli.nn.model import Detections, Facts, Model
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.nn.model import DataSpec, Detections, Model
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 
 
 class Detection(Objective):
@@ -25,21 +25,21 @@ class Detection(Objective):
     paper = "Ren et al. 2015, Faster R-CNN"
     requires = frozenset({"detect"})
 
-    def __init__(self, model: Model, facts: Facts, *, view: str = "clean") -> None:
+    def __init__(self, model: Model, facts: DataSpec, *, view: str = "clean") -> None:
         super().__init__(model, facts)
         self.view = view
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """The model's losses by name."""
         losses = step.model.detection_losses(pictures_of(step, self.view))
-        return Outcome({name: Mean(total, count) for name, (total, count) in losses.items()})
+        return ObjectiveOutput({name: Mean(total, count) for name, (total, count) in losses.items()})
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """What the task ``detection`` decodes, see :func:`as_outputs`."""
         return as_outputs(step.model.detect(pictures_of(step, self.view)), step, self.view)
 
 
-def as_outputs(found: Detections, step: Step, view: str = "clean") -> dict[str, Tensor]:
+def as_outputs(found: Detections, step: ForwardPasses, view: str = "clean") -> dict[str, Tensor]:
     """Detections as the task ``detection`` takes them from any objective's ``predict``.
 
     Args:
@@ -55,7 +55,7 @@ def as_outputs(found: Detections, step: Step, view: str = "clean") -> dict[str, 
     return {"boxes": chosen.boxes, "labels": chosen.labels, "scores": chosen.scores}
 
 
-def pictures_of(step: Step, view: str) -> Images:
+def pictures_of(step: ForwardPasses, view: str) -> Images:
     """The pictures of a view.
 
     Raises:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vlcli.nn.model import Facts, Model
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Outcome, full_precision
+from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only, seen
 from vlcli.objectives.classification import Classification
 from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
@@ -35,12 +35,12 @@ class DistilledClassification(MomentumHeads, Classification):
     """
 
     paper = "ALBEF, Li et al. 2021, sections 3.3 and 5 (SNLI-VE, NLVR2)"
-    inherits = ("classification",)
+    init_from = ("classification",)
 
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         classes: int | None = None,
         images: int = 1,
@@ -56,20 +56,22 @@ class DistilledClassification(MomentumHeads, Classification):
         self.teacher_momentum, self.ramp = momentum, ramp
         self.head_copy = momentum_copy(self.head)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy with the label and with the copy's guess, over the examples that have a label."""
         plain = super().forward(step, others)
         share = ramped(self.distill, self.ramp, step.index)
         if share == 0:
-            return Outcome({"distilled-classification": plain.losses["classification"]}, plain.outputs, plain.metrics)
+            return ObjectiveOutput(
+                {"distilled-classification": plain.losses["classification"]}, plain.outputs, plain.metrics
+            )
         logits = full_precision(plain.outputs["logits"])
         labels = self.numbers(step.batch.targets.get("label"), logits)
         terms = functional.cross_entropy(logits, labels, ignore_index=-1, reduction="none")
         terms = softened(terms, logits, self._guess(step), share)
-        return Outcome({"distilled-classification": Mean.of(terms, labels >= 0)}, plain.outputs, plain.metrics)
+        return ObjectiveOutput({"distilled-classification": Mean.of(terms, labels >= 0)}, plain.outputs, plain.metrics)
 
     @torch.no_grad()
-    def _guess(self, step: Step) -> Tensor:
+    def _guess(self, step: ForwardPasses) -> Tensor:
         """(B, C) what the copy thinks."""
         name = seen(step, self.view, self.only)
         return full_precision(self.head_copy(step.teacher.fused(name).by_example())).softmax(1)

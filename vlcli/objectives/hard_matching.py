@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from vlcli.errors import DataError
 from vlcli.nn.heads import build_head
-from vlcli.nn.model import Facts, Model
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
 
 class HardMatching(Objective):
@@ -39,7 +39,7 @@ class HardMatching(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         negatives: int = 1,
         candidates: int = 4,
@@ -50,7 +50,7 @@ class HardMatching(Objective):
         self.negatives, self.candidates, self.view = negatives, max(candidates, negatives), view
         self.head = build_head(model, "matching", self.dim, 2, head)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy over the example's own pairs and the wrong ones."""
         view = step.view(self.view)
         own_texts, own_images = view.text_rows, view.image_rows[:, 0]
@@ -61,13 +61,13 @@ class HardMatching(Objective):
         truth = (torch.arange(len(texts), device=logits.device) < len(own_texts)).long()
         loss = functional.cross_entropy(logits, truth, reduction="none")
         right = (logits.argmax(1) == truth).float()
-        return Outcome({"matching": Mean.of(loss)}, {"logits": logits}, {"accuracy": Mean.of(right)})
+        return ObjectiveOutput({"matching": Mean.of(loss)}, {"logits": logits}, {"accuracy": Mean.of(right)})
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, 2): column 1 speaks for a match."""
         return {"logits": self.head(step.fused(self.view).pooled)}
 
-    def _wrong(self, step: Step, texts: Tensor, images: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def _wrong(self, step: ForwardPasses, texts: Tensor, images: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Pairs (text rows, image rows) that do not belong together: with wrong pictures, then with wrong sentences."""
         allowed = _apart(texts, images)
         if not bool(allowed.any()):
@@ -81,7 +81,14 @@ class HardMatching(Objective):
         ]
 
     def _pick(
-        self, step: Step, texts: Tensor, images: Tensor, allowed: Tensor, rng: torch.Generator, *, swap_images: bool
+        self,
+        step: ForwardPasses,
+        texts: Tensor,
+        images: Tensor,
+        allowed: Tensor,
+        rng: torch.Generator,
+        *,
+        swap_images: bool,
     ) -> tuple[Tensor, Tensor]:
         chance = allowed if swap_images else allowed.T
         rows = chance.any(1).nonzero()[:, 0]  # examples that have a negative at all
@@ -98,7 +105,7 @@ class HardMatching(Objective):
         return pairs[0].gather(1, chosen).reshape(-1), pairs[1].gather(1, chosen).reshape(-1)
 
     @torch.no_grad()
-    def _hardest(self, step: Step, pairs: tuple[Tensor, Tensor], rng: torch.Generator) -> Tensor:
+    def _hardest(self, step: ForwardPasses, pairs: tuple[Tensor, Tensor], rng: torch.Generator) -> Tensor:
         """(N, negatives) places, drawn in proportion to the probability of a match."""
         fused = step.fuse_rows(pairs[0].reshape(-1), pairs[1].reshape(-1), self.view)
         match = full_precision(self.head(fused.pooled)).softmax(-1)[:, 1].reshape(pairs[0].shape)

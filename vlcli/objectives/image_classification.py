@@ -12,10 +12,10 @@ from torch.nn import functional
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import View
 from vlcli.nn.heads import build_head
-from vlcli.nn.model import Facts, Model
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.answers import AnswerTable
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.labels import class_ids
 from vlcli.objectives.mixing import Mixing, batch_seed, soft_targets
 
@@ -47,7 +47,7 @@ class ImageClassification(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         classes: int | None = None,
         head: str | None = None,
@@ -66,7 +66,7 @@ class ImageClassification(Objective):
         self.smoothing, self.view = smoothing, view
         self.mixing = Mixing(mixup, cutmix, mix_probability, switch)
 
-    def logits(self, step: Step, view: str) -> Tensor:
+    def logits(self, step: ForwardPasses, view: str) -> Tensor:
         """(B, C)."""
         states = step.image(view)
         rows = step.view(view).image_rows[:, 0]
@@ -80,7 +80,7 @@ class ImageClassification(Objective):
         scores = states.extra["logits"] if self.head is None else self.head(states.pooled)
         return scores[rows]
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy over the pictures that have a label, and accuracy where nothing was mixed."""
         labels = self.targets(step)
         targets, view, share = labels, self.view, 1.0
@@ -94,13 +94,13 @@ class ImageClassification(Objective):
         losses = -(targets * functional.log_softmax(full_precision(logits), -1)).sum(-1)
         right = (logits.argmax(1) == labels.argmax(1)).float()
         metrics = {"accuracy": Mean.of(right, known)} if share == 1 else {}
-        return Outcome({"image-classification": Mean.of(losses, known)}, {"logits": logits}, metrics)
+        return ObjectiveOutput({"image-classification": Mean.of(losses, known)}, {"logits": logits}, metrics)
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, C)."""
         return {"logits": self.logits(step, self.view)}
 
-    def targets(self, step: Step) -> Tensor:
+    def targets(self, step: ForwardPasses) -> Tensor:
         """(B, C): what each example's label says of every class; zeros where it has none.
 
         Raises:
@@ -118,7 +118,7 @@ class ImageClassification(Objective):
         labels = class_ids(given, len(step.batch), self.table.index, self.count)
         return soft_targets(labels.to(device), self.count)
 
-    def _mix(self, step: Step) -> tuple[str, float]:
+    def _mix(self, step: ForwardPasses) -> tuple[str, float]:
         """The view with mixed pictures, made once a step, and the share that each picture keeps."""
         view = step.view(self.view)
         if not self.mixing.active or view.images is None or view.images.pixels is None:

@@ -17,10 +17,10 @@ from vlcli.data.answers import (
     read_answers,
     table_file,
 )
-from vlcli.nn.model import Facts, Model
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.answering import Answering, draws
-from vlcli.objectives.base import Mean, Outcome, full_precision
+from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only
 
 USUAL = "lxmert/all_ans.json"
@@ -50,13 +50,13 @@ class ImageQA(Answering):
     """
 
     paper = "LXMERT, Tan and Bansal 2019, section 3.1.3; airsplay/lxmert for sampling and the table"
-    inherits = ("answering",)
+    init_from = ("answering",)
     usual_answers = ANSWER_TABLE_SIZE
 
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         answers: str | None = None,
         answer_sets: list[str] | None = None,
@@ -80,11 +80,11 @@ class ImageQA(Answering):
         table = read_answers(file)
         return (table.only(spec["answer_sets"]) if spec.get("answer_sets") else table).strings
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy over the questions, and the mean score of the answers chosen."""
         given = step.batch.targets.get("answers") or [None] * len(step.batch)
         name = self.seen(step)
-        asked = self._rows(given, step.view(name).marks.get("matched")).tolist()
+        asked = self._rows(given, step.view(name).mask_labels.get("matched")).tolist()
         known = {row: found for row in asked if (found := self.known(given[row]))}
         rows = torch.tensor(list(known), dtype=torch.long)
         pooled = step.fused(name).by_example()
@@ -94,7 +94,7 @@ class ImageQA(Answering):
         best = logits.argmax(1).tolist()
         score = [found.get(place, 0.0) for found, place in zip(known.values(), best, strict=True)]
         loss = Mean.of(functional.cross_entropy(logits, truth, reduction="none"))
-        return Outcome({"image-qa": loss}, metrics={"score": Mean.of(logits.new_tensor(score))})
+        return ObjectiveOutput({"image-qa": loss}, metrics={"score": Mean.of(logits.new_tensor(score))})
 
     def known(self, answers: Mapping[str, float]) -> dict[int, float]:
         """Row -> score of the answers that the table has; of two that are one there, the higher score."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vlcli.detection.backbone import RegionBackbone
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Images
-from vlcli.nn.model import Facts, Model, Needs
+from vlcli.nn.model import DataSpec, InputSpec, Model
 from vlcli.objectives.image_tokens import read_tokenizer
 
 Kind = Literal["auto", "pixels", "normalised-pixels", "tokens", "features"]
@@ -124,7 +124,7 @@ class FeatureTarget(Frozen):
 
     discrete = False
 
-    def __init__(self, grid: Grid, needs: Needs, arch: str, weights: str | None) -> None:
+    def __init__(self, grid: Grid, needs: InputSpec, arch: str, weights: str | None) -> None:
         super().__init__()
         if weights is None:
             hint = "name its local file: backbone_weights=FILE"
@@ -161,7 +161,7 @@ class TokenTarget(Frozen):
 
     discrete = True
 
-    def __init__(self, grid: Grid, needs: Needs, file: str, codes: int) -> None:
+    def __init__(self, grid: Grid, needs: InputSpec, file: str, codes: int) -> None:
         super().__init__()
         self.grid, self.needs, self.file, self.width = grid, needs, file, codes
 
@@ -188,13 +188,13 @@ class TokenTarget(Frozen):
         return found
 
 
-def shades(pixels: Tensor, needs: Needs) -> Tensor:
+def shades(pixels: Tensor, needs: InputSpec) -> Tensor:
     """Normalised pixels (M, 3, H, W) back in [0, 1]."""
     mean, std = (torch.tensor(given, device=pixels.device).view(1, 3, 1, 1) for given in (needs.mean, needs.std))
     return (pixels.float() * std + mean).clamp(0, 1)
 
 
-def build_target(model: Model, facts: Facts, kind: Kind, options: dict[str, Any]) -> Target:
+def build_target(model: Model, facts: DataSpec, kind: Kind, options: dict[str, Any]) -> Target:
     """The target of a recipe's words.
 
     Args:
@@ -207,7 +207,7 @@ def build_target(model: Model, facts: Facts, kind: Kind, options: dict[str, Any]
     Raises:
         ComponentError: the model has no grid of patches, or what the target needs is not named.
     """
-    needs, grid = model.needs(), model.grid
+    needs, grid = model.input_spec(), model.grid
     if grid is None:
         raise ComponentError("The model's image tokens are no grid of patches.", where="masked-image")
     if kind == "auto":

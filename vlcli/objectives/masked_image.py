@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.nn.batch import Images
-from vlcli.nn.model import Facts, Model, initialise
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.nn.model import DataSpec, Model, initialise
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.image_targets import Kind, build_target
 from vlcli.objectives.patch_masks import PatchMasks
 
@@ -56,7 +56,7 @@ class MaskedImage(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         target: Kind = "auto",
         loss: Loss = "auto",
@@ -85,26 +85,26 @@ class MaskedImage(Objective):
         self.head = nn.Linear(self.dim, self.target.width)
         self.head.apply(partial(initialise, std=model.init_std))
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """The loss over hidden patches, a mean over them."""
         images = step.view().images
         if images is None:
-            return Outcome({})
+            return ObjectiveOutput({})
         scores, truth = self.guesses(step)
         losses = self._losses(scores, truth)
         metrics = {}
         if self.target.discrete:
             metrics["accuracy"] = Mean.of((scores.argmax(-1) == truth).float())
-        return Outcome({"masked-image": Mean.of(losses)}, metrics=metrics)
+        return ObjectiveOutput({"masked-image": Mean.of(losses)}, metrics=metrics)
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``loss`` (B,): the mean over each example's hidden patches."""
         scores, truth = self.guesses(step)
         by_picture = self._losses(scores, truth).reshape(-1, scores.shape[0] // self._rows(step))
         rows = step.view().image_rows[:, 0] if self.on == "image" else slice(None)
         return {"loss": by_picture.mean(1)[rows]}
 
-    def guesses(self, step: Step) -> tuple[Tensor, Tensor]:
+    def guesses(self, step: ForwardPasses) -> tuple[Tensor, Tensor]:
         """What the head says of the hidden patches, picture after picture (K, width), and what they are (K, ...)."""
         images = self.masked(step)
         hidden, rows = self._states(step)
@@ -116,21 +116,21 @@ class MaskedImage(Objective):
         truth = truth if rows is None else truth[rows]
         return full_precision(self.head(hidden[flags])), truth[flags]
 
-    def masked(self, step: Step) -> Images:
+    def masked(self, step: ForwardPasses) -> Images:
         """The pictures with hidden patches, made once a step; the step's batch shows them in a view of their own."""
         found: Images = step._once(("masked-image", self.view), lambda: self._hide(step))
         return found
 
-    def _hide(self, step: Step) -> Images:
+    def _hide(self, step: ForwardPasses) -> Images:
         clean = step.view()
         assert clean.images is not None
         flags = self.masks.draw(self.grid, self._seeds(step)).to(clean.image_rows.device)
         images = replace(clean.images, hidden=flags, blank=self.blank[0].expand(len(flags), -1))
-        step.batch.views[self.view] = replace(clean, images=images, marks={})
+        step.batch.views[self.view] = replace(clean, images=images, mask_labels={})
         return images
 
     @staticmethod
-    def _seeds(step: Step) -> list[int]:
+    def _seeds(step: ForwardPasses) -> list[int]:
         """A number for every unique picture: that of the first example it belongs to."""
         rows, seeds = step.view().image_rows, step.batch.seeds.tolist()
         found: dict[int, int] = {}
@@ -139,7 +139,7 @@ class MaskedImage(Objective):
                 found.setdefault(row, seeds[example] + number)
         return [found[row] for row in sorted(found)]
 
-    def _states(self, step: Step) -> tuple[Tensor, Tensor | None]:
+    def _states(self, step: ForwardPasses) -> tuple[Tensor, Tensor | None]:
         """States of the patches (P, cells, D), and the picture of each row; None: in order."""
         cells = self.grid[0] * self.grid[1]
         if self.on == "image":
@@ -147,7 +147,7 @@ class MaskedImage(Objective):
         fused = step.fused(self.view)
         return fused.image.hidden[:, -cells:], step.view(self.view).image_rows.flatten()
 
-    def _rows(self, step: Step) -> int:
+    def _rows(self, step: ForwardPasses) -> int:
         view = step.view(self.view)
         assert view.images is not None
         return len(view.images) if self.on == "image" else view.image_rows.numel()

@@ -15,9 +15,9 @@ from vlcli import registry
 from vlcli.data.language import Rewrite
 from vlcli.data.sample import Corruption, Donor, Sample, TextSample, copied
 from vlcli.nn.heads import build_head
-from vlcli.nn.model import Facts, Fused, Model
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.nn.model import DataSpec, FusionOutput, Model
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.registry import RewriteSpec, Spec, as_spec
 
 MARK = "matched"
@@ -64,9 +64,9 @@ class SwapSentence(Corruption):
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         """Replace the sentence of ``sample``, or leave it; mark which."""
-        sample.marks.example[MARK] = 1
+        sample.mask_labels.example[MARK] = 1
         if self.rewrites:
-            sample.marks.example[CHANGE] = 0
+            sample.mask_labels.example[CHANGE] = 0
         if sample.text is None or rng.random() >= self.probability:
             return
         foiled = rng.random() < self.foils
@@ -74,7 +74,7 @@ class SwapSentence(Corruption):
             return
         changed = self._foil(sample, rng, donor) if foiled else self._other(sample, donor)
         if changed is not None:
-            sample.text, sample.marks.example[MARK] = changed, 0
+            sample.text, sample.mask_labels.example[MARK] = changed, 0
 
     def _rewrite(self, sample: Sample, rng: np.random.Generator, donor: Donor, foiled: bool) -> bool:
         """Rewrite the caption by the first rewrite that can, in a drawn order, else take another picture's."""
@@ -85,12 +85,12 @@ class SwapSentence(Corruption):
             changed = None if made is None else self._tokenizer.encode(made, f"{own.key}#{made}", self._length)
             if changed is not None and changed.ids != own.ids:  # what lies behind the longest length changes nothing
                 sample.text = copied(changed, causal=own.causal)
-                sample.marks.example |= {MARK: 0, CHANGE: number + 2}
+                sample.mask_labels.example |= {MARK: 0, CHANGE: number + 2}
                 return True
         other = self._other(sample, donor)
         if other is not None:
             sample.text = other
-            sample.marks.example |= {MARK: 0, CHANGE: 1}
+            sample.mask_labels.example |= {MARK: 0, CHANGE: 1}
         return True
 
     @staticmethod
@@ -190,7 +190,7 @@ class Matching(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         probability: float = 0.5,
         foils: float = 0.0,
@@ -208,21 +208,21 @@ class Matching(Objective):
         """Replace sentences."""
         return self._corruption
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy over examples."""
-        matched = step.view(self.view).marks.get(MARK)
+        matched = step.view(self.view).mask_labels.get(MARK)
         if matched is None:
-            return Outcome({})
+            return ObjectiveOutput({})
         logits = full_precision(self.logits(step.fused(self.view)))  # (P, 2)
         truth = matched.long().repeat_interleave(len(logits) // len(matched))
         loss = Mean.of(F.cross_entropy(logits, truth, reduction="none"))
         right = (logits.argmax(-1) == truth).float()
         metrics = {"accuracy": Mean.of(right), **self._by_change(step, right)}
-        return Outcome({"matching": loss}, outputs={"logits": logits}, metrics=metrics)
+        return ObjectiveOutput({"matching": loss}, outputs={"logits": logits}, metrics=metrics)
 
-    def _by_change(self, step: Step, right: Tensor) -> dict[str, Mean]:
+    def _by_change(self, step: ForwardPasses, right: Tensor) -> dict[str, Mean]:
         """How often each rewrite made the sentence, and how often that was found out."""
-        change = step.view(self.view).marks.get(CHANGE)
+        change = step.view(self.view).mask_labels.get(CHANGE)
         if change is None or not self.rewrites:
             return {}
         change = change.repeat_interleave(len(right) // len(change))
@@ -230,12 +230,12 @@ class Matching(Objective):
         shares = {f"share/{name}": Mean.of(made.to(right.dtype)) for name, made in kinds.items()}
         return shares | {f"right/{name}": Mean.of(right, made) for name, made in kinds.items()}
 
-    def logits(self, fused: Fused) -> Tensor:
+    def logits(self, fused: FusionOutput) -> Tensor:
         """Scores (P, 2) of fused pairs: column 1 speaks for a match."""
         out: Tensor = self.head(fused.pooled)
         return out
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, 2) and ``score`` (B,), the log-odds of a match, of the samples as read."""
         logits = self.logits(step.fused("clean"))
         return {"logits": logits, "score": torch.diff(logits, dim=-1)[..., 0]}

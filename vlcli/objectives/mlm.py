@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from vlcli.data.sample import Corruption, Donor, Sample, TextSample, copied
 from vlcli.errors import ComponentError
 from vlcli.nn.heads import build_head
-from vlcli.nn.model import Facts, Model
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.masked_roles import ROLE_OPTIONS, RolePicker, role_picker
 from vlcli.registry import RoleSpec
 
@@ -42,7 +42,7 @@ class MaskWords(Corruption):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: DataSpec,
         probability: float,
         shares: tuple[float, float],
         *,
@@ -79,7 +79,7 @@ class MaskWords(Corruption):
             elif draw < sum(self.shares):
                 ids[place] = int(rng.integers(self.vocab_size))
         sample.text = copied(sample.text, ids=ids)
-        sample.marks.text[MARK] = labels
+        sample.mask_labels.text[MARK] = labels
 
     def choose(self, text: TextSample, rng: np.random.Generator) -> list[int]:
         """The places to hide, in order: by role where the sentence has such words, else by :meth:`usual`."""
@@ -160,7 +160,7 @@ class MaskedLanguageModelling(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         probability: float = 0.15,
         mask_share: float = 0.8,
@@ -200,24 +200,24 @@ class MaskedLanguageModelling(Objective):
         """Hide words."""
         return self._corruption
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy at the hidden places, a mean over them."""
         view = step.view(self.view)
-        if view.text is None or MARK not in view.marks:
-            return Outcome({})
+        if view.text is None or MARK not in view.mask_labels:
+            return ObjectiveOutput({})
         logits, truth = self.scores(step)
         loss = Mean.of(F.cross_entropy(logits, truth, reduction="none"))
-        return Outcome({"mlm": loss}, metrics={"accuracy": Mean.of((logits.argmax(-1) == truth).float())})
+        return ObjectiveOutput({"mlm": loss}, metrics={"accuracy": Mean.of((logits.argmax(-1) == truth).float())})
 
-    def scores(self, step: Step, head: nn.Module | None = None) -> tuple[Tensor, Tensor]:
+    def scores(self, step: ForwardPasses, head: nn.Module | None = None) -> tuple[Tensor, Tensor]:
         """Scores (K, V) at the hidden places by the step's model, and what was hidden (K,); ``head`` is its own."""
-        hidden, labels = self._states(step, step.view(self.view).marks[MARK])
+        hidden, labels = self._states(step, step.view(self.view).mask_labels[MARK])
         places = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
         states = hidden.flatten(0, 1).index_select(0, places)  # (K, D)
         logits = full_precision((head or self.head)(states, step.model.word_table().weight))
         return logits, labels.flatten().index_select(0, places)
 
-    def _states(self, step: Step, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _states(self, step: ForwardPasses, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden states (P, T, D) and what was hidden (P, T), by example where fused, else by unique text."""
         view = step.view(self.view)
         fused = self.on == "fused" or (self.on == "auto" and self.fuses and view.images is not None)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.step import Step
+from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.base import Objective
 
 COPY = "_copy"
@@ -54,7 +54,7 @@ def momentum_copy(module: nn.Module) -> nn.Module:
 class MomentumHeads(Objective):
     """Base of objectives whose heads have momentum copies: ``NAME_copy`` is that of ``NAME``."""
 
-    def before_step(self, step: Step) -> None:
+    def before_step(self, step: ForwardPasses) -> None:
         """The copies follow their heads."""
         if self.teacher_momentum is not None:
             for name, head in self.copied().items():

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn import Facts, Model, Step, initialise
-from vlcli.objectives.base import Mean, Outcome, full_precision
+from vlcli.nn import DataSpec, ForwardPasses, Model, initialise
+from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
 from vlcli.objectives.contrast import Known, dealt_order, summary
 from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped
 
@@ -53,7 +53,7 @@ class MomentumContrast(MomentumHeads):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         width: int = 256,
         temperature: float = 0.07,
@@ -84,13 +84,13 @@ class MomentumContrast(MomentumHeads):
         self.register_buffer("filled", torch.zeros((), dtype=torch.long))
         self.register_buffer("place", torch.zeros(1, dtype=torch.long))
 
-    def before_step(self, step: Step) -> None:
+    def before_step(self, step: ForwardPasses) -> None:
         """The heads' copies follow; the temperature stays within its bounds."""
         if self.clamp:
             self.temperature.clamp_(0.001, 0.5)
         super().before_step(step)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy both ways against batch and queue, a mean over examples."""
         known = Known.of(step, self.view)
         texts, images = self._vectors(step, self.text, self.image)
@@ -114,20 +114,20 @@ class MomentumContrast(MomentumHeads):
         }
         found = (forth[1][:, :count].argmax(1) == known.own).float()
         metrics = {"image_to_text": Mean.of(found), "temperature": Mean.of(self.temperature.detach()[None])}
-        return Outcome({"momentum-contrast": Mean.of((forth[0] + back[0]) / 2)}, outputs, metrics)
+        return ObjectiveOutput({"momentum-contrast": Mean.of((forth[0] + back[0]) / 2)}, outputs, metrics)
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``text_embedding`` and ``image_embedding``: the normalised vectors of every example, (B, width) each."""
         texts, images = self._vectors(step, self.text, self.image)
         return {"text_embedding": texts, "image_embedding": images}
 
-    def embed(self, step: Step, side: str) -> Tensor:
+    def embed(self, step: ForwardPasses, side: str) -> Tensor:
         """Normalised vectors of unique sentences or pictures."""
         states = step.text(self.view, rows="pooled") if side == "text" else step.image(self.view, rows="pooled")
         head = self.text if side == "text" else self.image
         return F.normalize(full_precision(head(summary(states))), dim=-1)
 
-    def after_step(self, step: Step, outcome: Outcome) -> None:
+    def after_step(self, step: ForwardPasses, outcome: ObjectiveOutput) -> None:
         """The batch enters the queue, the oldest leave it; the order does not depend on the number of processes."""
         found = outcome.outputs
         order = dealt_order(step.gather(torch.tensor([len(found["own"])], device=found["own"].device)))
@@ -142,7 +142,7 @@ class MomentumContrast(MomentumHeads):
         self.place.copy_((self.place + count) % size)
         self.filled.copy_((self.filled + count).clamp(max=size))
 
-    def _vectors(self, step: Step, text: nn.Module, image: nn.Module) -> tuple[Tensor, Tensor]:
+    def _vectors(self, step: ForwardPasses, text: nn.Module, image: nn.Module) -> tuple[Tensor, Tensor]:
         """Normalised projections of every example's sentence and picture (B, width)."""
         text_rows, image_rows = step.pairs(self.view)
         states = step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled")
@@ -163,7 +163,9 @@ class MomentumContrast(MomentumHeads):
         shares = (right & F.pad(there, (len(known.texts), 0), value=True)).to(dtype)
         return shares / shares.sum(1, keepdim=True)
 
-    def _loss(self, own: Tensor, far: Tensor, there: Tensor, right: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+    def _loss(
+        self, own: Tensor, far: Tensor, there: Tensor, right: Tensor, step: ForwardPasses
+    ) -> tuple[Tensor, Tensor]:
         """(B,) losses and (B, N + K) scores of ``own`` vectors against all that is there."""
         scores = own @ there / self.temperature
         share = ramped(self.distill, self.ramp, step.index)

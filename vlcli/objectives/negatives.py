@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vlcli.nn.layout import Layout, Runs, merged
-from vlcli.nn.model import States
+from vlcli.nn.model import EncoderOutput
 
 Gather = Callable[[Tensor], Tensor]
 _LAYOUT = ("route", "source", "index", "centre", "special", "valid", "boxes")
@@ -26,7 +26,7 @@ def ids_of(keys: Sequence[str], rows: Tensor) -> Tensor:
     return torch.tensor([numbers[row] for row in rows.tolist()], dtype=torch.long, device=rows.device)
 
 
-def gather_states(states: States, gather: Gather) -> States:
+def gather_states(states: EncoderOutput, gather: Gather) -> EncoderOutput:
     """Rows of all processes in rank order, shorter sequences padded to the longest; the gradient goes back."""
     longest = int(gather(torch.tensor([states.hidden.shape[1]], device=states.hidden.device)).max())
     missing = longest - states.hidden.shape[1]
@@ -34,10 +34,10 @@ def gather_states(states: States, gather: Gather) -> States:
     layout = states.layout if shared else _padded(states.layout.expand(len(states.hidden)), missing)
     hidden = F.pad(states.hidden, (0, 0, 0, missing))
     pooled = None if states.pooled is None else gather(states.pooled)
-    return States(gather(hidden), layout if shared else _gathered(layout, gather), pooled)
+    return EncoderOutput(gather(hidden), layout if shared else _gathered(layout, gather), pooled)
 
 
-def stack_states(parts: Sequence[States]) -> States:
+def stack_states(parts: Sequence[EncoderOutput]) -> EncoderOutput:
     """Rows below one another, shorter sequences padded; a layout that all parts share stays shared."""
     longest = max(part.hidden.shape[1] for part in parts)
     missing = [longest - part.hidden.shape[1] for part in parts]
@@ -45,11 +45,11 @@ def stack_states(parts: Sequence[States]) -> States:
     vectors = [part.pooled for part in parts if part.pooled is not None]
     pooled = torch.cat(vectors) if len(vectors) == len(parts) else None
     if not any(missing) and all(_is_shared(part.layout) for part in parts):
-        return States(hidden, parts[0].layout, pooled)
+        return EncoderOutput(hidden, parts[0].layout, pooled)
     layouts = [_padded(part.layout.expand(len(part.hidden)), more) for part, more in zip(parts, missing, strict=True)]
     values = {name: [getattr(layout, name) for layout in layouts] for name in _LAYOUT}
     joined: dict[str, Any] = {n: torch.cat(found) for n, found in values.items() if all(v is not None for v in found)}
-    return States(hidden, replace(layouts[0], runs=_runs(layouts[0]), **joined), pooled)
+    return EncoderOutput(hidden, replace(layouts[0], runs=_runs(layouts[0]), **joined), pooled)
 
 
 def _is_shared(layout: Layout) -> bool:

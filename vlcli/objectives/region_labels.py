@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Pixels
-from vlcli.nn.model import Facts, Model, initialise
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.nn.model import DataSpec, Model, initialise
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
 
 class RegionLabels(Objective):
@@ -29,7 +29,7 @@ class RegionLabels(Objective):
     paper = "Anderson et al. 2018 (Bottom-Up and Top-Down Attention), section 3.1"
     requires = frozenset({"boxes"})
 
-    def __init__(self, model: Model, facts: Facts, *, attributes: float = 1.0, view: str = "clean") -> None:
+    def __init__(self, model: Model, facts: DataSpec, *, attributes: float = 1.0, view: str = "clean") -> None:
         super().__init__(model, facts)
         if not model.describes_boxes:
             raise ComponentError(
@@ -44,7 +44,7 @@ class RegionLabels(Objective):
         self.attribute_head = nn.Linear(self.dim, facts.region_attributes) if attributes else None
         self.apply(partial(initialise, std=model.init_std))
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropies and accuracies over the boxes whose label is known."""
         pixels, hidden = self._pixels(step), step.image(self.view).hidden
         assert pixels.classes is not None
@@ -54,9 +54,9 @@ class RegionLabels(Objective):
             labels = torch.full_like(pixels.classes, -1) if pixels.attributes is None else pixels.attributes
             loss, metrics["attribute_accuracy"] = _score(self.attribute_head(hidden), labels, pixels.box_mask)
             losses["attribute"] = Mean(loss.total * self.attributes, loss.count)
-        return Outcome(losses, metrics=metrics)
+        return ObjectiveOutput(losses, metrics=metrics)
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``class_logits`` (B, R, C) and ``attribute_logits`` (B, R, A) of each example's first picture."""
         rows = step.view(self.view).image_rows[:, 0]
         hidden = step.image(self.view).hidden[rows]
@@ -65,7 +65,7 @@ class RegionLabels(Objective):
             found["attribute_logits"] = self.attribute_head(hidden)
         return found
 
-    def _pixels(self, step: Step) -> Pixels:
+    def _pixels(self, step: ForwardPasses) -> Pixels:
         images = step.view(self.view).images
         if images is None or images.pixels is None or images.pixels.classes is None:
             raise DataError(

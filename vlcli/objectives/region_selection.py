@@ -14,9 +14,9 @@ from vlcli.errors import DataError
 from vlcli.nn.batch import Batch
 from vlcli.nn.heads import build_head
 from vlcli.nn.layout import IMAGE
-from vlcli.nn.model import Facts, Fused, Model
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.nn.model import DataSpec, FusionOutput, Model
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
 
 class RegionSelection(Objective):
@@ -41,7 +41,7 @@ class RegionSelection(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         loss: Literal["bce", "softmax"] = "bce",
         overlap: float = 0.5,
@@ -52,7 +52,7 @@ class RegionSelection(Objective):
         self.loss, self.overlap, self.view = loss, overlap, view
         self.head = build_head(model, "region", self.dim, 1, head)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """The loss over real regions, and how often the best one is right."""
         scores, mask, boxes = self._scored(step)
         target = target_boxes(step.batch, boxes)  # (B, 4)
@@ -67,14 +67,16 @@ class RegionSelection(Objective):
             lost = -(scores.masked_fill(~mask, -1e4).log_softmax(1) * shares).sum(1)
             found = Mean.of(lost, solvable)
         best = scores.masked_fill(~mask, -torch.inf).argmax(1, keepdim=True)
-        return Outcome({"region-selection": found}, metrics={"accuracy": Mean.of(right.gather(1, best).float())})
+        return ObjectiveOutput(
+            {"region-selection": found}, metrics={"accuracy": Mean.of(right.gather(1, best).float())}
+        )
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``scores`` (B, R), lowest at padding, and ``boxes`` (B, R, 4) in shares of the picture."""
         scores, mask, boxes = self._scored(step)
         return {"scores": scores.masked_fill(~mask, torch.finfo(scores.dtype).min), "boxes": boxes}
 
-    def _scored(self, step: Step) -> tuple[Tensor, Tensor, Tensor]:
+    def _scored(self, step: ForwardPasses) -> tuple[Tensor, Tensor, Tensor]:
         """Scores (B, R), real regions (B, R) and their boxes (B, R, 4)."""
         view = step.view(self.view)
         regions = None if view.images is None else view.images.regions
@@ -100,7 +102,7 @@ def target_boxes(batch: Batch, like: Tensor) -> Tensor:
     return torch.as_tensor(batch.targets["box"], dtype=like.dtype, device=like.device)
 
 
-def region_states(fused: Fused, count: int) -> Tensor:
+def region_states(fused: FusionOutput, count: int) -> Tensor:
     """(P, R, D) the states of a picture's regions, wherever the model keeps them among its image tokens.
 
     Raises:

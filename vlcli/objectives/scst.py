@@ -17,9 +17,9 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.metrics.captions.cider import DocumentFrequency
 from vlcli.metrics.captions.reward import CiderReward
 from vlcli.nn.generation import Generated, Generation, generate
-from vlcli.nn.model import Facts, Model
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome
+from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 
 FILE = "document_frequency.json"
 
@@ -48,7 +48,7 @@ class SelfCritical(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         baseline: Literal["greedy", "samples"] = "greedy",
         samples: int = 1,
@@ -68,7 +68,7 @@ class SelfCritical(Objective):
         self.reward: CiderReward | None = None
         self.tokenizer: Any = None
 
-    def study(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
+    def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
         """Count in how many pictures' captions each run of words occurs, or read what was counted before."""
         self.tokenizer = tokenizer
         kept = None if folder is None else folder / FILE
@@ -87,7 +87,7 @@ class SelfCritical(Objective):
             frequency.save(kept)
         self.reward = CiderReward(frequency, end=self.end)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Minus the log probability of each drawn word times its caption's advantage, a mean over words."""
         references = step.batch.targets.get(REFERENCES)
         if self.reward is None or references is None or not all(references):
@@ -106,12 +106,12 @@ class SelfCritical(Objective):
         losses = -drawn.word_scores * (reward - base)[..., None]
         lengths = drawn.mask.sum(-1).float()
         metrics = {"reward": Mean.of(reward), "baseline": Mean.of(base), "length": Mean.of(lengths)}
-        return Outcome({"scst": Mean.of(losses, drawn.mask)}, metrics=metrics)
+        return ObjectiveOutput({"scst": Mean.of(losses, drawn.mask)}, metrics=metrics)
 
-    def _greedy(self, step: Step) -> Generated:
+    def _greedy(self, step: ForwardPasses) -> Generated:
         """The likeliest captions, as they are made after training: without dropout."""
         with torch.no_grad(), _evaluating(step.model):
-            return Step(step.model, step.batch, training=False).generate(self.choosing)
+            return ForwardPasses(step.model, step.batch, training=False).generate(self.choosing)
 
     def _ask(self, found: Generated, references: Sequence[Sequence[str]]) -> Future[list[float]]:
         assert self.reward is not None

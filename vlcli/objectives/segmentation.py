@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Images
-from vlcli.nn.model import Facts, Model, initialise
+from vlcli.nn.model import DataSpec, Model, initialise
 from vlcli.nn.segmentation import LightHead, Maps, PlainHead, UPerHead, resized
-from vlcli.nn.step import Step
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.nn.step import ForwardPasses
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
 VOID = 255
 """What label files call a pixel that has no class, beside 0."""
@@ -44,7 +44,7 @@ class Segmentation(Objective):
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         head: Literal["light", "upernet"] = "light",
         width: int | None = None,
@@ -77,7 +77,7 @@ class Segmentation(Objective):
         found: Tensor = full_precision(self.head(self.maps(model, images)))
         return found
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy over the pixels that have a class, and their accuracy."""
         images = step.view(self.view).images
         assert images is not None
@@ -90,7 +90,7 @@ class Segmentation(Objective):
             mean = self._loss(beside, truth)
             losses["auxiliary"] = Mean(self.weight * mean.total, mean.count)
         right = (logits.argmax(1) == truth).float()
-        return Outcome(losses, metrics={"accuracy": Mean.of(right, truth >= 0)})
+        return ObjectiveOutput(losses, metrics={"accuracy": Mean.of(right, truth >= 0)})
 
     @staticmethod
     def _loss(logits: Tensor, truth: Tensor) -> Mean:
@@ -107,7 +107,7 @@ class Segmentation(Objective):
             raise DataError("The pictures come without label maps.", where="segmentation", hint=hint)
         return classes_of(images.pixels.label_map, self.count, self.zero_is_void)
 
-    def predict(self, step: Step) -> dict[str, Tensor]:
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, classes, h, w)."""
         view = step.view(self.view)
         assert view.images is not None

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.nn.heads import build_head
-from vlcli.nn.model import Facts, Model, States, initialise
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec, EncoderOutput, Model, initialise
+from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.answering import draws
-from vlcli.objectives.base import Mean, Objective, Outcome, full_precision
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.contrast import summary
 from vlcli.objectives.negatives import gumbel, ids_of
 
@@ -40,12 +40,12 @@ class TextAssignment(Objective):
 
     paper = "ALBEF, Li et al. 2021, section 5 (NLVR2) and appendix A: text assignment"
     requires = frozenset({"image", "fuse"})
-    inherits = ("momentum-contrast", "contrast", "anchor-alignment")
+    init_from = ("momentum-contrast", "contrast", "anchor-alignment")
 
     def __init__(
         self,
         model: Model,
-        facts: Facts,
+        facts: DataSpec,
         *,
         neither: float = 1 / 3,
         width: int = 256,
@@ -66,7 +66,7 @@ class TextAssignment(Objective):
         initialise(self.image, model.init_std)
         self.head = build_head(model, "assignment", self.dim, 3, head)
 
-    def forward(self, step: Step, others: Mapping[str, Outcome]) -> Outcome:
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Three-way cross-entropy."""
         text, image = step.fusible(self.view)
         text_rows, image_rows = step.pairs(self.view)
@@ -74,16 +74,16 @@ class TextAssignment(Objective):
         pairs, truth = self._pairs(step, images, image_rows)
         rows = (truth >= 0).nonzero()[:, 0]
         if not len(rows):
-            return Outcome({"text-assignment": Mean(images.hidden.sum() * 0, truth.new_zeros(()).float())})
+            return ObjectiveOutput({"text-assignment": Mean(images.hidden.sum() * 0, truth.new_zeros(()).float())})
         fused = step.fuse_states(texts.select(rows), step.chain(images, pairs[rows]), rows="pooled")
         logits = full_precision(self.head(fused.pooled))  # (P, 3)
         loss = F.cross_entropy(logits, truth[rows], reduction="none")
         right = (logits.argmax(1) == truth[rows]).float()
         outputs = {"logits": logits, "pairs": pairs, "truth": truth}
-        return Outcome({"text-assignment": Mean.of(loss)}, outputs, {"accuracy": Mean.of(right)})
+        return ObjectiveOutput({"text-assignment": Mean.of(loss)}, outputs, {"accuracy": Mean.of(right)})
 
     @torch.no_grad()
-    def _pairs(self, step: Step, images: States, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def _pairs(self, step: ForwardPasses, images: EncoderOutput, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Two examples' pictures for each example (B, 2), and which is its own (B,); -1: there is no other picture."""
         view, device = step.view(self.view), images.hidden.device
         assert view.images is not None

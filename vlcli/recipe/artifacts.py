@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from vlcli.recipe.ledger import Record
+from vlcli.recipe.ledger import StageRecord
 
 LIGHT = frozenset({"checkpoints", "log", "curve", "errors"})
 """Roles of files that no result hangs on: a stage is not made again for their sake."""
@@ -38,7 +38,7 @@ def _measured(folder: Path, name: Path) -> Iterator[tuple[str, int]]:
         yield name.as_posix(), path.stat().st_size
 
 
-def lost(folder: Path, record: Record) -> str:
+def lost(folder: Path, record: StageRecord) -> str:
     """What of a finished stage is gone or cut, in words; empty where all is there. What has grown is not cut.
 
     Records of earlier versions hold no sizes: there it counts what weights and stores say of their own length.

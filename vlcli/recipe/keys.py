@@ -93,7 +93,7 @@ def _as_it_was(kind: str, dump: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in dump.items() if v or k not in _LATER_OF_STAGES}
 
 
-def differs(record: ledger.Record, recipe: Recipe, name: str) -> str:
+def differs(record: ledger.StageRecord, recipe: Recipe, name: str) -> str:
     """What this recipe has otherwise than a finished stage of another key, in words."""
     stage = recipe.stages[name]
     before, now = _as_it_was(record.kind, dict(record.config)), plain(stage)

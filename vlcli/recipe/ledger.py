@@ -33,7 +33,7 @@ _LOCK_PATIENCE = 3.0
 
 
 @dataclass
-class Record:
+class StageRecord:
     """The content of a ``stage.json``.
 
     Attributes:
@@ -100,17 +100,17 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read(folder: Path) -> Record | None:
+def read(folder: Path) -> StageRecord | None:
     """The record of a stage folder; None where there is none that can be read."""
     if not has_record(folder):
         return None  # who deletes it wants the stage made again
     return _read(folder / FILE) or _read(folder / COPY)
 
 
-def _read(path: Path) -> Record | None:
+def _read(path: Path) -> StageRecord | None:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        record = Record(**{name: value for name, value in raw.items() if name in Record.__dataclass_fields__})
+        record = StageRecord(**{name: value for name, value in raw.items() if name in StageRecord.__dataclass_fields__})
         if record.schema_version < SCHEMA_VERSION:
             record.config, record.schema_version = translated(record.config, present), SCHEMA_VERSION
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
@@ -118,9 +118,9 @@ def _read(path: Path) -> Record | None:
     return record if _is_sound(record) else None
 
 
-def _is_sound(record: Record) -> bool:
+def _is_sound(record: StageRecord) -> bool:
     """Whether every field is of its kind."""
-    like = Record("", "", "", "")
+    like = StageRecord("", "", "", "")
     given = {name: value for name, value in vars(record).items() if name not in ("seed", "seconds")}
     if not all(type(value) is type(getattr(like, name)) for name, value in given.items()):
         return False
@@ -146,19 +146,19 @@ def heal(folder: Path) -> str:
     return f"{folder / FILE} was damaged: written again from its copy"
 
 
-def write(folder: Path, record: Record) -> None:
+def write(folder: Path, record: StageRecord) -> None:
     """Write ``stage.json`` so that it is either the old one or the new one, whole; its copy first."""
     for name in (COPY, FILE):
         with stopping.held():
             write_text(folder / name, json.dumps(asdict(record), indent=1, default=str))
 
 
-def artifact(folder: Path, record: Record) -> Path:
+def artifact(folder: Path, record: StageRecord) -> Path:
     """Where the stage's files lie: its folder, or that of the run that made them."""
     return Path(os.path.normpath(folder / record.artifact)) if record.artifact else folder
 
 
-def finished(folder: Path) -> tuple[Path, Record] | None:
+def finished(folder: Path) -> tuple[Path, StageRecord] | None:
     """The artifact folder and its record where the stage in ``folder`` is done (reuse followed)."""
     record = read(folder)
     if record is None or record.status != "done":
@@ -238,7 +238,7 @@ def aside(folder: Path) -> Path | None:
     return target
 
 
-def finished_stages(output: Path) -> Iterator[tuple[Path, Record]]:
+def finished_stages(output: Path) -> Iterator[tuple[Path, StageRecord]]:
     """Every finished stage made under an output folder, newest first (reused ones are met where they were made)."""
     found = []
     for file in output.glob(f"*/*/{FILE}"):

@@ -12,7 +12,7 @@ from time import time
 
 from vlcli.errors import VlcliError
 from vlcli.recipe import ledger, yaml
-from vlcli.recipe.ledger import Record
+from vlcli.recipe.ledger import StageRecord
 
 HALF = re.compile(r"^\.(.+\.(tmp|old)-\d+(-\d+)?|.+\.\d+\.partial|.+\.part|(stage\.json|stage\.json\.copy)\.\d+)$")
 """Names under which files and folders of a stage are written before they are renamed."""
@@ -82,7 +82,7 @@ def sweep_run(folder: Path) -> None:
             remove(path)
 
 
-def sweep_replaced(folder: Path, record: Record | None) -> None:
+def sweep_replaced(folder: Path, record: StageRecord | None) -> None:
     """What a forced run has replaced goes when the new artifact stands, though a kill may have come between."""
     if record is not None and record.status == "done" and record.replaces:
         old = folder.with_name(record.replaces)

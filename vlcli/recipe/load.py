@@ -16,7 +16,7 @@ from vlcli.recipe import merge, overrides, yaml
 from vlcli.recipe import trust as trusting
 from vlcli.recipe.check import by_place, check_structure
 from vlcli.recipe.components import with_present_names
-from vlcli.recipe.resolved import Resolved, Source
+from vlcli.recipe.resolved import RecipeFile, Resolved
 from vlcli.recipe.schema import Recipe, kind_of
 from vlcli.recipe.validate import of_document
 from vlcli.recipe.yaml import Document
@@ -27,7 +27,7 @@ RUN_COPY = "# The recipe of this run, resolved (2).\n"
 """First line of the copy that a run keeps; copies without it have former names of options, which are converted."""
 
 
-def locate(reference: str, beside: Source | None = None) -> Source:
+def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
     """The file of a recipe: a registered name, or a path (relative to the recipe ``beside`` it, else to here).
 
     Raises:
@@ -42,16 +42,16 @@ def locate(reference: str, beside: Source | None = None) -> Source:
     if beside and beside.tree and not file.resolve().is_relative_to(beside.tree.resolve()):
         raise UsageError("A recipe's parent lies outside its package.", where=str(beside.file), got=reference)
     if file.is_file():
-        return Source(reference, file, beside.tree if beside else None)
+        return RecipeFile(reference, file, beside.tree if beside else None)
     if is_path:
         raise UsageError("There is no such recipe file.", where=str(file), hint="list recipes: vlcli ls recipes")
     return _registered(reference)
 
 
-def _registered(reference: str) -> Source:
+def _registered(reference: str) -> RecipeFile:
     entry = find("recipes", reference)
     if isinstance(entry.loaded, str | Path):
-        return Source(reference, Path(entry.loaded))
+        return RecipeFile(reference, Path(entry.loaded))
     package, _, stem = entry.value.partition(":")
     top, *rest = package.split(".")
     spec = importlib.util.find_spec(top)  # a top-level package is found without being imported
@@ -61,7 +61,7 @@ def _registered(reference: str) -> Source:
     if not file.is_file():
         hint = f"reinstall {entry.distribution}: its data files are missing"
         raise UsageError("A registered recipe's file is missing.", where=str(file), got=entry.value, hint=hint)
-    return Source(reference, file, tree)
+    return RecipeFile(reference, file, tree)
 
 
 def about(reference: str) -> str:
@@ -73,7 +73,7 @@ def about(reference: str) -> str:
     return found[1].strip().strip("\"'") if found else ""
 
 
-def read_chain(source: Source) -> tuple[Document, list[Source]]:
+def read_chain(source: RecipeFile) -> tuple[Document, list[RecipeFile]]:
     """A recipe's document merged upon its parents', and all files, itself first.
 
     Raises:
@@ -98,7 +98,7 @@ def read_chain(source: Source) -> tuple[Document, list[Source]]:
     return document, chain
 
 
-def _parent(name: str, child: Source, place: str) -> Source:
+def _parent(name: str, child: RecipeFile, place: str) -> RecipeFile:
     """The recipe that ``child`` extends; one that does not exist is told with the line that names it."""
     try:
         return locate(name, child)
@@ -107,7 +107,7 @@ def _parent(name: str, child: Source, place: str) -> Source:
         raise
 
 
-def _mapping(source: Source) -> Document:
+def _mapping(source: RecipeFile) -> Document:
     document = yaml.read(source.file)
     if not isinstance(document.value, dict):
         got = type(document.value).__name__
@@ -213,7 +213,7 @@ def _verb_stage(stages: dict[str, Any], verb: str | None, only: str | None) -> s
     return wanted[0] if len(wanted) == 1 else None
 
 
-def _load_plugins(document: Document, chain: list[Source], trust: bool) -> list[Path]:
+def _load_plugins(document: Document, chain: list[RecipeFile], trust: bool) -> list[Path]:
     """Run the files of ``plugins:``, each relative to the recipe file that names it; all or none."""
     plugins = document.value.get("plugins")
     if not isinstance(plugins, list):

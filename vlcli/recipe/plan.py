@@ -18,7 +18,7 @@ from typing import Literal
 
 from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe import artifacts, digests, keys, ledger, wiring
-from vlcli.recipe.ledger import Record
+from vlcli.recipe.ledger import StageRecord
 from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.schema import STAGES
 
@@ -26,7 +26,7 @@ Action = Literal["run", "resume", "skip", "reuse", "blocked", "passed", "outside
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """How to run, beside what the recipe says.
 
     Attributes:
@@ -59,7 +59,7 @@ class Options:
 
 
 @dataclass
-class Step:
+class PlannedStage:
     """What will happen to one stage.
 
     Attributes:
@@ -83,7 +83,7 @@ class Step:
     folder: Path
     key: str = ""
     artifact: Path | None = None
-    record: Record | None = None
+    record: StageRecord | None = None
     conflict: bool = False
     implied: tuple[str, ...] = ()
     lost: str = ""
@@ -116,7 +116,7 @@ class Planner:
     """
 
     resolved: Resolved
-    options: Options
+    options: RunOptions
     folder: Path
     changed: dict[str, str] = field(default_factory=dict)
     graph: dict[str, wiring.Inputs] = field(init=False)
@@ -127,26 +127,26 @@ class Planner:
         self.chosen = select(self.resolved, self.options)
 
     @cached_property
-    def elsewhere(self) -> dict[str, list[tuple[Path, Record]]]:
+    def elsewhere(self) -> dict[str, list[tuple[Path, StageRecord]]]:
         """Finished stages under the output folder, by key."""
-        found: dict[str, list[tuple[Path, Record]]] = {}
+        found: dict[str, list[tuple[Path, StageRecord]]] = {}
         for folder, record in ledger.finished_stages(self.options.output):
             found.setdefault(record.key, []).append((folder, record))
         return found
 
-    def plan(self) -> list[Step]:
+    def plan(self) -> list[PlannedStage]:
         """Every stage that concerns this run, in order."""
-        steps: dict[str, Step] = {}
+        steps: dict[str, PlannedStage] = {}
         for name in self.graph:
             steps[name] = self.decide(name, steps)
         wanted = wiring.ancestors(self.graph, [n for n in self.graph if n in self.chosen])
         return [step for name, step in steps.items() if name in wanted]
 
-    def decide(self, name: str, steps: dict[str, Step]) -> Step:
+    def decide(self, name: str, steps: dict[str, PlannedStage]) -> PlannedStage:
         """What to do with ``name``, given what is decided (or done) of the stages before it."""
         stage, inputs = self.resolved.stages[name], self.graph[name]
         implied = tuple(n for n in inputs.implied if steps[n].action != "passed")
-        step = Step(name, stage.kind, "run", "not made yet", self.folder / name, implied=implied)
+        step = PlannedStage(name, stage.kind, "run", "not made yet", self.folder / name, implied=implied)
         before = {n: steps[n] for n in (*inputs.named, *implied)}
         for other in before.values():
             if other.action == "passed":
@@ -161,7 +161,7 @@ class Planner:
         step.key = keys.stage_key(self.resolved.recipe, name, prints, implied, list(self.graph))
         return self._look(step, before)
 
-    def _look(self, step: Step, before: dict[str, Step]) -> Step:
+    def _look(self, step: PlannedStage, before: dict[str, PlannedStage]) -> PlannedStage:
         """With the key known: what is on disk."""
         chosen = step.name in self.chosen
         own = ledger.finished(step.folder)
@@ -185,7 +185,7 @@ class Planner:
             return _with(step, "outside", f"{step.name}: {step.lost}" if step.lost else f"{step.name} has not been run")
         return self._to_run(step, before)
 
-    def _to_run(self, step: Step, before: dict[str, Step]) -> Step:
+    def _to_run(self, step: PlannedStage, before: dict[str, PlannedStage]) -> PlannedStage:
         missing = self.missing_data(step.name, {n: s.artifact for n, s in before.items() if s.artifact is not None})
         if missing:
             passed = self.resolved.stages[step.name].if_missing == "skip"
@@ -200,7 +200,7 @@ class Planner:
             return _with(step, "resume" if same else "run", f"{record.status} before" if same else "starts anew")
         return _with(step, "run", self._why(step, record))
 
-    def _why(self, step: Step, record: Record | None) -> str:
+    def _why(self, step: PlannedStage, record: StageRecord | None) -> str:
         if step.name in self.changed:
             return f"changed: {self.changed[step.name]}"
         if record is None and ledger.has_record(step.folder):
@@ -224,12 +224,12 @@ class Planner:
         return self.options.force and name in self.chosen
 
 
-def _with(step: Step, action: Action, why: str) -> Step:
+def _with(step: PlannedStage, action: Action, why: str) -> PlannedStage:
     step.action, step.why = action, why
     return step
 
 
-def select(resolved: Resolved, options: Options) -> set[str]:
+def select(resolved: Resolved, options: RunOptions) -> set[str]:
     """The stages that this command may run.
 
     Raises:
@@ -259,7 +259,7 @@ def select(resolved: Resolved, options: Options) -> set[str]:
     return set(order[start : end + 1])
 
 
-def make(resolved: Resolved, options: Options) -> tuple[Planner, list[Step]]:
+def make(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[PlannedStage]]:
     """Choose the run's folder and plan every stage."""
     candidates = [options.folder] if options.folder else [options.output / name for name in _folder_names(resolved)]
     changed: dict[str, str] = {}

@@ -10,7 +10,7 @@ from vlcli.recipe.yaml import Document
 
 
 @dataclass(frozen=True)
-class Source:
+class RecipeFile:
     """A recipe's file.
 
     Attributes:
@@ -42,7 +42,7 @@ class Resolved:
     reference: str
     recipe: Recipe
     document: Document
-    sources: list[Source] = field(default_factory=list)
+    sources: list[RecipeFile] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
     plugins: list[Path] = field(default_factory=list)
 

@@ -27,7 +27,7 @@ class Contract:
 
 
 CONTRACTS = {
-    "models": Contract(("vlcli.nn.model:Model",), ("dim", "needs")),
+    "models": Contract(("vlcli.nn.model:Model",), ("dim", "input_spec")),
     "objectives": Contract(("vlcli.objectives.base:Objective",), ("forward",)),
     "positions": Contract(("vlcli.nn.position:TokenPosition", "vlcli.nn.position:PairwisePosition")),
     "attentions": Contract(("vlcli.nn.attention:Attention",), ("project",)),

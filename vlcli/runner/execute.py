@@ -18,14 +18,14 @@ from vlcli.builders.context import StageContext, StageResult
 from vlcli.errors import VlcliError
 from vlcli.progress import Progress
 from vlcli.recipe import artifacts, digests, keys, ledger, litter, wiring
-from vlcli.recipe.ledger import Record
-from vlcli.recipe.plan import Options, Planner, Step
+from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.schema import STAGES
 from vlcli.runner import ranks
 
 
 @dataclass
-class Outcome:
+class StageOutcome:
     """How one stage ended.
 
     Attributes:
@@ -53,11 +53,13 @@ class Outcome:
     error: Exception | None = None
 
 
-Execute = Callable[[Planner, Step, dict[str, Step], Progress], Record]
+Execute = Callable[[Planner, PlannedStage, dict[str, PlannedStage], Progress], StageRecord]
 """Runs one stage and returns its finished record."""
 
 
-def settle(planner: Planner, states: dict[str, Step], name: str, progress: Progress, run: Execute) -> Outcome:
+def settle(
+    planner: Planner, states: dict[str, PlannedStage], name: str, progress: Progress, run: Execute
+) -> StageOutcome:
     """Carry out what was decided for one stage; ``states`` then says what came of it."""
     step = states[name]
     started = time.monotonic()
@@ -78,10 +80,12 @@ def settle(planner: Planner, states: dict[str, Step], name: str, progress: Progr
     return _outcome(step, error, time.monotonic() - started)
 
 
-def _outcome(step: Step, error: Exception | None, seconds: float) -> Outcome:
+def _outcome(step: PlannedStage, error: Exception | None, seconds: float) -> StageOutcome:
     status = {"blocked": "blocked", "outside": "blocked", "passed": "skipped"}.get(step.action, "done")
     folder, record = step.artifact or step.folder, step.record
-    outcome = Outcome(step.name, step.kind, step.action, "failed" if error else status, step.why, folder, error=error)
+    outcome = StageOutcome(
+        step.name, step.kind, step.action, "failed" if error else status, step.why, folder, error=error
+    )
     outcome.seconds = seconds if step.works or error else 0.0
     if record is not None:
         outcome.metrics, outcome.notes = dict(record.metrics), list(record.notes)
@@ -99,7 +103,7 @@ def _disk_full(fault: Exception, folder: Path) -> Exception:
     return fault
 
 
-def execute(planner: Planner, step: Step, states: dict[str, Step], progress: Progress) -> Record:
+def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], progress: Progress) -> StageRecord:
     """Run one stage in this process, its ``stage.json`` kept throughout."""
     with ledger.locked(step.folder), _made_room(step, planner.options, progress) as (resume, replaces):
         context = context_of(planner, step.name, states, progress)
@@ -124,7 +128,7 @@ def execute(planner: Planner, step: Step, states: dict[str, Step], progress: Pro
 
 
 @contextmanager
-def _made_room(step: Step, options: Options, progress: Progress) -> Iterator[tuple[bool, str]]:
+def _made_room(step: PlannedStage, options: RunOptions, progress: Progress) -> Iterator[tuple[bool, str]]:
     """Move what another key or ``--force`` leaves behind aside; yields whether to resume, and what will be replaced.
 
     What a forced run replaces is removed once the new artifact stands; anything else stays as ``<stage>.old-N``.
@@ -143,7 +147,9 @@ def _made_room(step: Step, options: Options, progress: Progress) -> Iterator[tup
     yield False, moved.name if forced and moved is not None else ""
 
 
-def _begin(planner: Planner, step: Step, states: dict[str, Step], context: StageContext, replaces: str = "") -> Record:
+def _begin(
+    planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], context: StageContext, replaces: str = ""
+) -> StageRecord:
     recipe = planner.resolved.recipe
     stage = recipe.stages[step.name]
     inputs = {}
@@ -155,7 +161,9 @@ def _begin(planner: Planner, step: Step, states: dict[str, Step], context: Stage
     places = [wiring.find_place(value, context.root) for value in planner.graph[step.name].paths]
     files = keys.data_files(recipe, step.name, context.root) + [place for place in places if place is not None]
     outside = [file for file in files if not any(file.absolute().is_relative_to(folder) for folder in made)]
-    record = Record(step.name, step.kind, "running", step.key, stage.model_dump(by_alias=True, mode="json"), inputs)
+    record = StageRecord(
+        step.name, step.kind, "running", step.key, stage.model_dump(by_alias=True, mode="json"), inputs
+    )
     known = [row for made in planner.elsewhere.values() for _, other in made for row in other.data]
     record.data = digests.data_digests([file for file in outside if file.exists()], known)
     record.replaces = replaces
@@ -168,13 +176,13 @@ def _begin(planner: Planner, step: Step, states: dict[str, Step], context: Stage
     return record
 
 
-def _finish(record: Record, result: StageResult, seconds: float) -> None:
+def _finish(record: StageRecord, result: StageResult, seconds: float) -> None:
     record.status, record.finished, record.seconds = "done", _now(), seconds
     record.metrics, record.files = result.metrics, result.files
     record.notes, record.facts = result.notes, dict(result.facts)
 
 
-def _write_quietly(folder: Path, record: Record) -> None:
+def _write_quietly(folder: Path, record: StageRecord) -> None:
     """On a full disk the failure itself must still be told."""
     try:
         ledger.write(folder, record)
@@ -182,7 +190,7 @@ def _write_quietly(folder: Path, record: Record) -> None:
         return
 
 
-def context_of(planner: Planner, name: str, states: dict[str, Step], progress: Progress) -> StageContext:
+def context_of(planner: Planner, name: str, states: dict[str, PlannedStage], progress: Progress) -> StageContext:
     """What a stage is handed."""
     recipe = planner.resolved.recipe
     stage = recipe.stages[name]
@@ -208,11 +216,11 @@ def context_of(planner: Planner, name: str, states: dict[str, Step], progress: P
     )
 
 
-def _point_at(step: Step) -> None:
+def _point_at(step: PlannedStage) -> None:
     """Leave a ``stage.json`` in this run that leads to the artifact another run made."""
     assert step.artifact is not None
     assert step.record is not None
-    record = Record(**{**vars(step.record), "stage": step.name})
+    record = StageRecord(**{**vars(step.record), "stage": step.name})
     with ledger.locked(step.folder):
         if ledger.read(step.folder) is not None:
             ledger.aside(step.folder)

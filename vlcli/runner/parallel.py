@@ -15,15 +15,15 @@ from typing import Any
 from vlcli.errors import ComponentError, DataError, RecipeError, UsageError, VlcliError
 from vlcli.progress import Progress
 from vlcli.recipe import ledger
-from vlcli.recipe.ledger import Record
-from vlcli.recipe.plan import Planner, Step
-from vlcli.runner.execute import Outcome, settle
+from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe.plan import PlannedStage, Planner
+from vlcli.runner.execute import StageOutcome, settle
 
 _PATIENCE = 30.0
 _KINDS: dict[int, type[VlcliError]] = {2: UsageError, 4: ComponentError, 5: DataError}
 
 
-def run_parallel(planner: Planner, names: list[str], jobs: int, progress: Progress) -> list[Outcome]:
+def run_parallel(planner: Planner, names: list[str], jobs: int, progress: Progress) -> list[StageOutcome]:
     """As the sequential runner, but stages whose inputs are settled start together, ``jobs`` at most.
 
     Args:
@@ -32,13 +32,13 @@ def run_parallel(planner: Planner, names: list[str], jobs: int, progress: Progre
         jobs: processes at a time.
         progress: where all of them report.
     """
-    states: dict[str, Step] = {}
-    outcomes: dict[str, Outcome] = {}
+    states: dict[str, PlannedStage] = {}
+    outcomes: dict[str, StageOutcome] = {}
     waiting = list(planner.graph)
     children = _Children()
     relayed = _Locked(progress)
     with ThreadPoolExecutor(jobs) as pool:
-        running: dict[Future[Outcome], str] = {}
+        running: dict[Future[StageOutcome], str] = {}
         try:
             while waiting or running:
                 for name in _startable(planner, waiting, running):
@@ -57,7 +57,7 @@ def run_parallel(planner: Planner, names: list[str], jobs: int, progress: Progre
     return [outcomes[name] for name in planner.graph if name in outcomes]
 
 
-def _startable(planner: Planner, waiting: list[str], running: dict[Future[Outcome], str]) -> list[str]:
+def _startable(planner: Planner, waiting: list[str], running: dict[Future[StageOutcome], str]) -> list[str]:
     """Stages whose every input is settled, in the recipe's order."""
     open_ones = {*waiting, *running.values()}
     return [name for name in waiting if not open_ones.intersection(planner.graph[name].stages)]
@@ -70,7 +70,9 @@ class _Children:
         self.alive: set[subprocess.Popen[str]] = set()
         self.stopping = False
 
-    def execute(self, planner: Planner, step: Step, states: dict[str, Step], progress: Progress) -> Record:
+    def execute(
+        self, planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], progress: Progress
+    ) -> StageRecord:
         """Run one stage in a process; its ``stage.json`` says how it ended."""
         if self.stopping:
             raise VlcliError("The run was stopped.")
@@ -112,7 +114,7 @@ class _Children:
             child.kill()
 
 
-def command(planner: Planner, step: Step) -> list[str]:
+def command(planner: Planner, step: PlannedStage) -> list[str]:
     """The command line of one stage's process."""
     options, resolved = planner.options, planner.resolved
     words = [sys.executable, "-m", "vlcli", "run", resolved.reference, *resolved.words, "--only", step.name, "--worker"]
@@ -156,7 +158,7 @@ def _event(line: str) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and "event" in event else None
 
 
-def _failure(step: Step, code: int, record: Record | None, told: str) -> VlcliError:
+def _failure(step: PlannedStage, code: int, record: StageRecord | None, told: str) -> VlcliError:
     lines = [line for line in told.splitlines() if line.strip()]
     begun = next((i for i, line in enumerate(lines) if line.startswith("error: ")), None)
     what = "\n".join(lines[begun:]).removeprefix("error: ") if begun is not None else ""

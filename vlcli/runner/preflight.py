@@ -7,7 +7,7 @@ from dataclasses import replace
 from vlcli.errors import Problem, RecipeError
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.components import dotted
-from vlcli.recipe.plan import Planner, Step
+from vlcli.recipe.plan import PlannedStage, Planner
 from vlcli.recipe.schema import Make, Training
 from vlcli.recipe.validate import faults
 from vlcli.runner.execute import context_of
@@ -15,7 +15,7 @@ from vlcli.runner.extractions import unbuildable
 from vlcli.runner.first_rows import Preview
 
 
-def preflight(planner: Planner, steps: list[Step], names: list[str], progress: Progress) -> None:
+def preflight(planner: Planner, steps: list[PlannedStage], names: list[str], progress: Progress) -> None:
     """Validate the stages ``names`` deeply: names, every parameter, files, capabilities, one fake step each.
 
     Raises:
@@ -34,7 +34,7 @@ def preflight(planner: Planner, steps: list[Step], names: list[str], progress: P
         raise RecipeError(problems, planner.resolved.reference)
 
 
-def blocked(planner: Planner, steps: list[Step]) -> list[Problem]:
+def blocked(planner: Planner, steps: list[PlannedStage]) -> list[Problem]:
     """The stages that could not run, those left out that only wait for one of them."""
     names = {step.name for step in steps if step.action == "blocked"}
     problems = []
@@ -50,7 +50,7 @@ def blocked(planner: Planner, steps: list[Step]) -> list[Problem]:
     return problems
 
 
-def rehearse(planner: Planner, steps: dict[str, Step], names: list[str], progress: Progress) -> list[Problem]:
+def rehearse(planner: Planner, steps: dict[str, PlannedStage], names: list[str], progress: Progress) -> list[Problem]:
     """Build the model of every training stage without memory for it, and try one fake step."""
     stages = planner.resolved.stages
     training = [name for name in names if isinstance(stages[name], Training)]

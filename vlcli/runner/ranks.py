@@ -15,7 +15,7 @@ from typing import Any
 
 from vlcli.builders.context import StageContext
 from vlcli.progress import Silent
-from vlcli.recipe.plan import Options
+from vlcli.recipe.plan import RunOptions
 from vlcli.recipe.resolved import Resolved
 
 
@@ -52,7 +52,7 @@ def announce(context: StageContext | None) -> None:
     processes.share(ticket)
 
 
-def follow(resolved: Resolved, options: Options) -> None:
+def follow(resolved: Resolved, options: RunOptions) -> None:
     """Other ranks: run what rank 0 announces until it announces the end."""
     from vlcli.engine import processes
 

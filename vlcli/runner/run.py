@@ -7,13 +7,13 @@ from vlcli.progress import Progress, Silent
 from vlcli.recipe import ledger, litter
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import RUN_COPY
-from vlcli.recipe.plan import Options, Planner, Step
+from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.resolved import Resolved
 from vlcli.runner import ranks
-from vlcli.runner.execute import Outcome, execute, settle
+from vlcli.runner.execute import StageOutcome, execute, settle
 
 
-def run_recipe(resolved: Resolved, options: Options, progress: Progress | None = None) -> list[Outcome]:
+def run_recipe(resolved: Resolved, options: RunOptions, progress: Progress | None = None) -> list[StageOutcome]:
     """Do what the plan says; a stage that fails stops those that build on it, the others go on.
 
     Args:
@@ -64,8 +64,8 @@ def _tidy(planner: Planner, progress: Progress) -> bool:
     return any(told)
 
 
-def _run_sequential(planner: Planner, names: list[str], progress: Progress) -> list[Outcome]:
-    states: dict[str, Step] = {}
+def _run_sequential(planner: Planner, names: list[str], progress: Progress) -> list[StageOutcome]:
+    states: dict[str, PlannedStage] = {}
     outcomes = []
     for name in planner.graph:
         states[name] = planner.decide(name, states)
@@ -74,7 +74,7 @@ def _run_sequential(planner: Planner, names: list[str], progress: Progress) -> l
     return outcomes
 
 
-def _run_first_of_ranks(planner: Planner, names: list[str], progress: Progress) -> list[Outcome]:
+def _run_first_of_ranks(planner: Planner, names: list[str], progress: Progress) -> list[StageOutcome]:
     """Rank 0's run: the other processes wait for its word before every training stage."""
     with ranks.joined(planner.options.device):
         outcomes = _run_sequential(planner, names, progress)

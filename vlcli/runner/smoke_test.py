@@ -21,12 +21,12 @@ from vlcli.data.references import REFERENCES
 from vlcli.data.sample import Example
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.detection.extractor import grid_boxes
-from vlcli.engine.learner import Learner, Part, build_learner, check_capabilities
+from vlcli.engine.learner import Part, TrainingModule, build_learner, check_capabilities
 from vlcli.engine.optim import freeze, parameter_groups
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.features import FeatureStore, FeatureWriter, Record
 from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore, concept_record
-from vlcli.nn.model import Facts
+from vlcli.nn.model import DataSpec
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Training
 from vlcli.registry import as_spec
@@ -58,7 +58,7 @@ def smoke_test(context: StageContext) -> list[Problem]:
         facts = _facts(context, resolved, reader)
         learner = _on_meta(context, resolved, facts)
         _refuse_wordless(learner, reader)
-        refuse_other_grid(context.recipe.stages, _stores_of(context), learner.model.needs().grid)
+        refuse_other_grid(context.recipe.stages, _stores_of(context), learner.model.input_spec().grid)
         if sum(p.numel() for p in learner.parameters()) <= LARGEST:
             _step(context, resolved, facts, reader)
     except RecipeError as error:
@@ -111,14 +111,14 @@ def _resolved(context: StageContext) -> ResolvedStage:
     return found
 
 
-def _facts(context: StageContext, resolved: ResolvedStage, reader: Reader | None) -> Facts:
+def _facts(context: StageContext, resolved: ResolvedStage, reader: Reader | None) -> DataSpec:
     """Small sizes; text as long as the recipe says; the labels of the data where they are there."""
     config = context.config
     assert isinstance(config, Training)
     task: Task | None = resolved.built_task
     known = _labels(config, task, reader)
     answers = ((tuple(reader.label_names()) if reader is not None else ()) or ANSWERS) if known is None else known
-    facts = Facts(
+    facts = DataSpec(
         text_length=resolved.text.length, regions=REGIONS, region_dim=16, region_classes=5, region_attributes=4
     )
     facts = replace(facts, concepts=("red", "circle", "left"))
@@ -136,10 +136,10 @@ def _labels(config: Training, task: Task | None, reader: Reader | None) -> tuple
     return tuple(task.labels([reader]))
 
 
-def _refuse_wordless(learner: Learner, reader: Reader | None) -> None:
+def _refuse_wordless(learner: TrainingModule, reader: Reader | None) -> None:
     """Refuse data where an objective reads sentences and an example has none."""
     asked = [objective.requires or {"text"} for objective in learner.objectives.values()]
-    reads = learner.model.needs().text and any(READ_WORDS & set(one) for one in asked)
+    reads = learner.model.input_spec().text and any(READ_WORDS & set(one) for one in asked)
     examples = [] if reader is None or not reads else reader.examples()
     lacking = [number for number, example in enumerate(examples) if example.text is None]
     if reader is not None and lacking:
@@ -156,7 +156,7 @@ def _tokenizer() -> Tokenizer:
     return Tokenizer.train(SENTENCES, 100)
 
 
-def _on_meta(context: StageContext, resolved: ResolvedStage, facts: Facts) -> Learner:
+def _on_meta(context: StageContext, resolved: ResolvedStage, facts: DataSpec) -> TrainingModule:
     config = context.config
     assert isinstance(config, Training)
     learner = without_memory(lambda: build_learner(resolved.model or {}, resolved.objectives, facts))
@@ -165,14 +165,14 @@ def _on_meta(context: StageContext, resolved: ResolvedStage, facts: Facts) -> Le
     return learner
 
 
-def _step(context: StageContext, resolved: ResolvedStage, facts: Facts, real: Reader | None) -> None:
+def _step(context: StageContext, resolved: ResolvedStage, facts: DataSpec, real: Reader | None) -> None:
     """Forward and backward of one small batch."""
     from vlcli.data.pipeline import Pipeline
 
     learner = build_learner(resolved.model or {}, resolved.objectives, facts)
-    needs = model_reads = learner.model.needs()
+    needs = model_reads = learner.model.input_spec()
     if resolved.built_task is not None:
-        needs = resolved.built_task.needs(needs, True)
+        needs = resolved.built_task.input_spec(needs, True)
     made = (objective.corruption() for objective in learner.objectives.values())
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -196,7 +196,7 @@ def _step(context: StageContext, resolved: ResolvedStage, facts: Facts, real: Re
         )
         batch = next(iter(data.loader(len(examples), shuffle=False)))
         for objective in learner.objectives.values():
-            objective.study([reader], data.tokenizer, None)
+            objective.setup([reader], data.tokenizer, None)
     epoch = max(part.options.from_epoch for part in learner.parts.values())
     total = learner.train()(batch, epoch=epoch).total
     if not total.requires_grad:
@@ -205,7 +205,7 @@ def _step(context: StageContext, resolved: ResolvedStage, facts: Facts, real: Re
     learner.close_step()
 
 
-def _idle(learner: Learner) -> RecipeError:
+def _idle(learner: TrainingModule) -> RecipeError:
     """No objective found anything to do: the model would be saved as it was drawn."""
     return RecipeError(
         [
@@ -257,7 +257,7 @@ class _Invented(Reader):
         return ["red", "blue", "green", "other"]
 
 
-def _examples(reader: Reader | None, facts: Facts, pictures: int = 1) -> list[Example]:
+def _examples(reader: Reader | None, facts: DataSpec, pictures: int = 1) -> list[Example]:
     """The first examples of the stage's own data where they are there, else invented ones; pictures are invented."""
     real = [] if reader is None else reader.examples()[:EXAMPLES]
     numbers = itertools.count()
@@ -291,7 +291,7 @@ def _real_reader(context: StageContext, resolved: ResolvedStage) -> Reader | Non
     return None
 
 
-def _store(root: Path, reader: Reader, facts: Facts) -> FeatureStore:
+def _store(root: Path, reader: Reader, facts: DataSpec) -> FeatureStore:
     """A feature store of the invented pictures."""
     path, draw = root / "features.h5", np.random.default_rng(0)
     with FeatureWriter(path) as writer:

@@ -19,7 +19,7 @@ from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore
 from vlcli.recipe import ledger
-from vlcli.recipe.ledger import Record
+from vlcli.recipe.ledger import StageRecord
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Draw
 from vlcli.stages.evaluate import assemble, open_runner, readers_of
@@ -76,7 +76,7 @@ class StageScene:
         """Every trained model among the sources, by source."""
         return {name: self.bundle(name) for name in self._trained()}
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, StageRecord]:
         """What the sources' ``stage.json`` say, by source.
 
         Raises:

@@ -24,7 +24,7 @@ from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
-from vlcli.nn.model import Needs, device_of
+from vlcli.nn.model import InputSpec, device_of
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Evaluate, Reading
 from vlcli.registry import as_spec
@@ -64,7 +64,7 @@ def run_fitted(context: StageContext, config: Evaluate) -> StageResult:
     """Score a task that needs no model, fitted on the data that ``fit`` names; the first process does it."""
     if processes.rank():
         return StageResult({}, {})
-    task, needs = fitted_task(context.name, config), Needs(regions=True)
+    task, needs = fitted_task(context.name, config), InputSpec(regions=True)
     readers = readers_of(context, resolve_stage(context))
     known = open_readers(config.fit, context.root, context.progress)
     stores = open_stores(context.feature_files(config.features), needs)
@@ -168,8 +168,8 @@ def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task:
     """The evaluation data as model and task want them."""
     config = context.config
     assert isinstance(config, Reading)
-    needs = bundle.model.needs()
-    needs = needs if task is None else task.needs(needs, False)
+    needs = bundle.model.input_spec()
+    needs = needs if task is None else task.input_spec(needs, False)
     stores = Stores()
     if needs.regions or needs.concepts:
         stores = open_stores(context.feature_files(config.features), needs)

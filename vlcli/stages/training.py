@@ -12,7 +12,7 @@ from vlcli.builders.training import Assembly, assemble, check_task
 from vlcli.engine import processes
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.evaluation import Autocast, TaskRunner, mean_losses, score_task
-from vlcli.engine.loop import Evaluate, Loop, Outcome, Score
+from vlcli.engine.loop import Evaluate, Score, Trainer, TrainingOutcome
 from vlcli.engine.optim import freeze
 from vlcli.engine.trackers import Tracker, read_log
 from vlcli.files import write_json
@@ -41,7 +41,7 @@ def run_training(context: StageContext) -> StageResult:
     parts = assemble(context)
     check_task(parts.task, parts.learner, context.name)
     counts = _tell_start(parts, config, progress)
-    loop = Loop(
+    loop = Trainer(
         parts.learner,
         parts.data,
         config,
@@ -106,7 +106,7 @@ def _value(metric: str, metrics: dict[str, float], epoch: int, progress: Progres
     return metrics.get(metric, float(epoch))
 
 
-def _write_model(context: StageContext, parts: Assembly, loop: Loop, outcome: Outcome) -> Outcome:
+def _write_model(context: StageContext, parts: Assembly, loop: Trainer, outcome: TrainingOutcome) -> TrainingOutcome:
     """The bundle: best weights where anything was evaluated; averaged ones where they are kept."""
     outcome, state = loop.chosen(outcome)
     save_bundle(
@@ -131,7 +131,7 @@ def _write_model(context: StageContext, parts: Assembly, loop: Loop, outcome: Ou
     return outcome
 
 
-def _result(context: StageContext, parts: Assembly, outcome: Outcome, facts: dict[str, object]) -> StageResult:
+def _result(context: StageContext, parts: Assembly, outcome: TrainingOutcome, facts: dict[str, object]) -> StageResult:
     files = {"model": MODEL, "checkpoints": "checkpoints", "metrics": "metrics.json"}
     log = context.folder / "log.jsonl"
     files |= {"log": log.name} if log.is_file() else {}

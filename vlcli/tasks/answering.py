@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vlcli.data.answers import read_answers, table_file
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Facts
+from vlcli.nn.model import DataSpec
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
@@ -50,7 +50,7 @@ class Answering(Task):
         """The answers of the training questions that are worth a row."""
         raise NotImplementedError(f"{type(self).__name__} makes no table")
 
-    def attach(self, facts: Facts) -> None:
+    def attach(self, facts: DataSpec) -> None:
         """The answer table the model was trained on."""
         self.answers = facts.answers
 

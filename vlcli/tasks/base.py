@@ -9,15 +9,16 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor
 
+from vlcli import former
 from vlcli.detection.extraction import Share
 from vlcli.features import FeatureStore
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Facts, Model, Needs, Recorder
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec, InputSpec, Model, Recorder
+from vlcli.nn.step import ForwardPasses
 from vlcli.progress import Progress
 from vlcli.registry import Spec
 
-Predict = Callable[[Step], dict[str, dict[str, Tensor]]]
+Predict = Callable[[ForwardPasses], dict[str, dict[str, Tensor]]]
 """``predict`` of every objective that has one, by objective name."""
 
 
@@ -39,7 +40,7 @@ class Runner(Protocol):
         ...
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> DataSpec:
         """Sizes and answers that come from the data."""
         ...
 
@@ -47,7 +48,7 @@ class Runner(Protocol):
         """The evaluation batches in order (or those of other data), on the model's device."""
         ...
 
-    def embed(self, step: Step, objective: str, side: Literal["text", "image"]) -> Tensor:
+    def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
         """Vectors of a batch's unique sentences or pictures, in float32."""
         ...
 
@@ -55,11 +56,11 @@ class Runner(Protocol):
         """What the vectors of an objective depend on besides the data: weights, precision."""
         ...
 
-    def step(self, batch: Batch, record: Recorder | None = None) -> Step:
+    def step(self, batch: Batch, record: Recorder | None = None) -> ForwardPasses:
         """Passes over one batch, no gradient (with gradient where ``record.gradients``)."""
         ...
 
-    def predict(self, step: Step, only: str | None = None) -> dict[str, dict[str, Tensor]]:
+    def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
         """``predict`` of every objective that has one (or of ``only`` this one), by objective name."""
         ...
 
@@ -109,6 +110,10 @@ class Task:
     """Whether :meth:`solve` replaces :meth:`evaluate`: no model, fitted on the data that a stage names in ``fit``."""
     usual_answers: int = 0
     """Rows of the papers' answer table, for ``vlcli count`` without data; 0: there is none."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        former.take_over(cls, {"needs": "input_spec"})
 
     def objectives(self) -> list[Spec]:
         """Objectives that fine-tuning trains where a recipe names none; called when a stage is resolved.
@@ -165,19 +170,19 @@ class Task:
         """
         return ()
 
-    def needs(self, needs: Needs, training: bool) -> Needs:
-        """What must be loaded beyond the model's needs, or at another size; called once when data are opened.
+    def input_spec(self, spec: InputSpec, training: bool) -> InputSpec:
+        """What must be loaded beyond the model's spec, or at another size; called once when data are opened.
 
         Args:
-            needs: of the model.
+            spec: of the model.
             training: whether the data are for training; else they are scored.
 
         Returns:
-            The needs of the data.
+            The spec of the data.
         """
-        return needs
+        return spec
 
-    def attach(self, facts: Facts) -> None:
+    def attach(self, facts: DataSpec) -> None:
         """Receive the sizes and answers that the model was trained with; called once, before anything is decoded.
 
         Args:
@@ -201,7 +206,7 @@ class Task:
         """
         raise NotImplementedError(f"{type(self).__name__} has no decode")
 
-    def predictions(self, step: Step, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
+    def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
         """Predictions of one batch.
 
         Called once per evaluation batch. By default :meth:`decode`; generation overrides it.

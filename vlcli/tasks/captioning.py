@@ -15,8 +15,8 @@ from vlcli.errors import ComponentError
 from vlcli.files import write_json, written
 from vlcli.metrics.captions.measure import NAMES, Metric, measure, same_for_all
 from vlcli.nn.generation import Generation
-from vlcli.nn.model import Facts
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec
+from vlcli.nn.step import ForwardPasses
 from vlcli.registry import DatasetSpec, Spec
 from vlcli.tasks.base import Given, Predict, Result, Runner, Task
 from vlcli.tasks.caption_facts import check_facts
@@ -83,7 +83,7 @@ class Captioning(Task):
         if not re.fullmatch(r"[\w.-]+", algorithm):
             raise ComponentError("The name is for a file.", where="task captioning", got=algorithm, expected="letters")
         self.algorithm = algorithm
-        self.unk_id = Facts().unk_id
+        self.unk_id = DataSpec().unk_id
         self._constant: dict[int, tuple[str, float]] = {}
 
     def objectives(self) -> list[Spec]:
@@ -102,7 +102,7 @@ class Captioning(Task):
         """One example a caption or a picture; either knows all the picture's captions."""
         return [_referring(reader, by_picture=self.train_on == "pictures") for reader in readers]
 
-    def attach(self, facts: Facts) -> None:
+    def attach(self, facts: DataSpec) -> None:
         """Which id stands for words outside the vocabulary."""
         self.unk_id = facts.unk_id
 
@@ -114,7 +114,7 @@ class Captioning(Task):
         pieces |= set() if self.unknown else {self.unk_id}
         return replace(self.settings, bad_words=tuple(sorted(pieces)))
 
-    def predictions(self, step: Step, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
+    def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
         """A caption of every example: ``prediction``, ``score`` (its log probability) and the ``references``."""
         batch = step.batch
         found = step.generate(self.generation(tokenizer), generator=_draws(step))
@@ -182,7 +182,7 @@ def _referring(reader: Any, *, by_picture: bool) -> Any:
     return reader if isinstance(reader, WithReferences) else WithReferences(reader, by_picture=by_picture)
 
 
-def _draws(step: Step) -> torch.Generator:
+def _draws(step: ForwardPasses) -> torch.Generator:
     """Of a batch's own, so that an evaluation repeated is the same."""
     image = step.pictures().hidden
     return torch.Generator(image.device).manual_seed(int(step.batch.seeds[0]))

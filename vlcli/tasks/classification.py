@@ -10,7 +10,7 @@ from vlcli.errors import DataError
 from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import accuracy, by_kind
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Facts
+from vlcli.nn.model import DataSpec
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
@@ -64,7 +64,7 @@ class Classification(Task):
         given = (example.targets.get("label") for reader in readers for example in reader.examples())
         return tuple(sorted({str(label) for label in given if label is not None}, key=_order))
 
-    def attach(self, facts: Facts) -> None:
+    def attach(self, facts: DataSpec) -> None:
         """The label strings the model was trained on."""
         self.names = facts.answers
 

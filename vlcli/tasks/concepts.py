@@ -17,7 +17,7 @@ from vlcli.data.images import load_image
 from vlcli.files import write_json
 from vlcli.metrics.concepts import Count, average_precision, per_image, pooled
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Facts
+from vlcli.nn.model import DataSpec
 from vlcli.registry import Spec
 from vlcli.report.sheet import Cell, contact_sheet
 from vlcli.tasks.base import Result, Runner, Task
@@ -94,7 +94,7 @@ class Concepts(Task):
         pictures = Counter(word for texts in captions for word in {w for text in texts for w in tokens(text)})
         return tuple(sorted(words, key=lambda word: -pictures[word]))
 
-    def attach(self, facts: Facts) -> None:
+    def attach(self, facts: DataSpec) -> None:
         """The vocabulary the model was trained on."""
         self.words = facts.answers
         self.number = {word: place for place, word in enumerate(self.words)}

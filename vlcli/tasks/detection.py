@@ -14,7 +14,7 @@ from vlcli.errors import DataError
 from vlcli.files import write_json
 from vlcli.metrics.detection import INSTALL, average_precision
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Facts
+from vlcli.nn.model import DataSpec
 from vlcli.registry import Spec
 from vlcli.report.drawing import draw_boxes
 from vlcli.tasks.base import Result, Runner, Task
@@ -70,7 +70,7 @@ class Detection(Task):
         """COCO instances."""
         return {"name": "coco-instances"}
 
-    def attach(self, facts: Facts) -> None:
+    def attach(self, facts: DataSpec) -> None:
         """The names of the classes the model numbers."""
         self.names = tuple(facts.class_names)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import by_kind
 from vlcli.nn.batch import Batch
-from vlcli.nn.model import Facts
+from vlcli.nn.model import DataSpec
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
 from vlcli.tasks.classification import Classification
@@ -46,7 +46,7 @@ class Entailment(Classification):
         """None: the labels are numbers whose names are known."""
         return ()
 
-    def attach(self, facts: Facts) -> None:
+    def attach(self, facts: DataSpec) -> None:
         """The names of the three classes."""
         self.names = LABELS
 

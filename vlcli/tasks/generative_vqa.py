@@ -8,8 +8,8 @@ from vlcli.data.collate import collate_texts
 from vlcli.errors import ComponentError
 from vlcli.nn.batch import Text
 from vlcli.nn.generation import Generation, generate, rank
-from vlcli.nn.model import Facts, States
-from vlcli.nn.step import Step
+from vlcli.nn.model import DataSpec, EncoderOutput
+from vlcli.nn.step import ForwardPasses
 from vlcli.registry import Spec
 from vlcli.tasks.base import Predict
 from vlcli.tasks.vqa import VQA
@@ -60,7 +60,7 @@ class GenerativeVQA(VQA):
         """Saying the answers that people gave, softened by a momentum copy."""
         return [{"name": "answer-generation"}]
 
-    def attach(self, facts: Facts) -> None:
+    def attach(self, facts: DataSpec) -> None:
         """The answer list the model was trained with."""
         super().attach(facts)
         if self.decoding == "rank" and not self.answers:
@@ -71,7 +71,7 @@ class GenerativeVQA(VQA):
                 hint="set `answers: FILE`, lower `min_count`, or `decoding: generate`",
             )
 
-    def predictions(self, step: Step, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
+    def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
         """The likeliest answer of every question, with its probability among the candidates (or log probability)."""
         if self.decoding == "generate":
             found = generate(step.model, step.fused().text, Generation("greedy", max_length=self.max_length))
@@ -80,14 +80,14 @@ class GenerativeVQA(VQA):
         best = self.ranked(step, tokenizer)
         return self.answered(step.batch, [row[0][0] for row in best], [row[0][1] for row in best])
 
-    def ranked(self, step: Step, tokenizer: Any) -> list[list[tuple[str, float]]]:
+    def ranked(self, step: ForwardPasses, tokenizer: Any) -> list[list[tuple[str, float]]]:
         """The answers of the list said in full, likeliest first, with their probabilities: for every question."""
         seen = step.fused().text
         found = rank(step.model, seen, self._list(tokenizer, seen), self.candidates, **self.options)
         rows = zip(*(part.tolist() for part in found), strict=True)
         return [[(self.answers[p], c) for p, c in zip(*row, strict=True)] for row in rows]
 
-    def _list(self, tokenizer: Any, seen: States) -> Text:
+    def _list(self, tokenizer: Any, seen: EncoderOutput) -> Text:
         """The answers as ids, made once."""
         if self._ids is None or self._ids[0] != self.answers:
             encoded = [tokenizer.encode_answer(answer) for answer in self.answers]

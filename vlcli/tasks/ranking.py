@@ -20,8 +20,8 @@ from torch import Tensor
 
 from vlcli.features.embeddings import EmbeddingStore, EmbeddingWriter
 from vlcli.nn.batch import Batch, Images, Text, View
-from vlcli.nn.model import Model, States, device_of
-from vlcli.nn.step import Rows, Step
+from vlcli.nn.model import EncoderOutput, Model, device_of
+from vlcli.nn.step import ForwardPasses, Rows
 from vlcli.tasks.base import Runner
 from vlcli.tasks.outputs import logits_of
 
@@ -41,7 +41,7 @@ class Chunk:
 
     start: int
     rows: Text | Images
-    states: States
+    states: EncoderOutput
 
 
 class Shelf:
@@ -65,9 +65,9 @@ class Shelf:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def put(self, states: States) -> States:
+    def put(self, states: EncoderOutput) -> EncoderOutput:
         """The same rows, where they will stay."""
-        kept = States(states.hidden, states.layout, extra=states.extra)
+        kept = EncoderOutput(states.hidden, states.layout, extra=states.extra)
         size = kept.hidden.numel() * kept.hidden.element_size()
         self.left -= size
         return kept if self.left >= 0 else kept.map(self._mapped)
@@ -83,24 +83,24 @@ class Shelf:
         return made.copy_(tensor)
 
 
-class EncodedStep(Step):
+class EncodedStep(ForwardPasses):
     """A step whose examples are pairs of rows that are encoded already, row by row."""
 
-    def __init__(self, model: Model, text: Text, images: Images, states: tuple[States, States]) -> None:
+    def __init__(self, model: Model, text: Text, images: Images, states: tuple[EncoderOutput, EncoderOutput]) -> None:
         rows = torch.arange(len(states[0].hidden), device=states[0].hidden.device)
         view = View(text, images, rows, rows[:, None], aligned=True)
         super().__init__(model, Batch({"clean": view}, {}, [""] * len(rows), rows), training=False)
         self.encoded = states
 
-    def text(self, view: str = "clean", rows: Rows = "all") -> States:
+    def text(self, view: str = "clean", rows: Rows = "all") -> EncoderOutput:
         """The encoded sentences, whatever the view."""
         return self.encoded[0]
 
-    def image(self, view: str = "clean", rows: Rows = "all") -> States:
+    def image(self, view: str = "clean", rows: Rows = "all") -> EncoderOutput:
         """The encoded pictures, whatever the view."""
         return self.encoded[1]
 
-    def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[States, States]:
+    def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[EncoderOutput, EncoderOutput]:
         return self.encoded
 
 

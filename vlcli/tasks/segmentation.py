@@ -17,7 +17,7 @@ from vlcli.errors import DataError
 from vlcli.metrics.baseline import NAME
 from vlcli.metrics.segmentation import confusion, union_scores
 from vlcli.nn.batch import Batch, Images, Pixels, View
-from vlcli.nn.model import Needs
+from vlcli.nn.model import InputSpec
 from vlcli.nn.segmentation import resized
 from vlcli.objectives.segmentation import classes_of
 from vlcli.registry import Spec
@@ -79,12 +79,12 @@ class Segmentation(Task):
         """The classes that the model knows."""
         self.names = list(facts.answers)
 
-    def needs(self, needs: Needs, training: bool) -> Needs:
+    def input_spec(self, spec: InputSpec, training: bool) -> InputSpec:
         """Label maps to train on; pictures in their own proportions to be scored."""
         if training:
-            return replace(needs, label_maps=True)
-        short = self.short or (min(needs.size) if needs.size else 512)
-        return replace(needs, size=None, short=short, long=self.long)
+            return replace(spec, label_maps=True)
+        short = self.short or (min(spec.size) if spec.size else 512)
+        return replace(spec, size=None, short=short, long=self.long)
 
     def evaluate(self, runner: Runner) -> Result:
         """Every picture by windows; one table of all pixels.
@@ -123,7 +123,7 @@ class Segmentation(Task):
 
     def scores(self, runner: Runner, pixels: Tensor) -> Tensor:
         """(classes, H, W) of a picture (3, H, W): the mean over all windows that see a pixel."""
-        size = runner.model.needs().size or pixels.shape[-2:]
+        size = runner.model.input_spec().size or pixels.shape[-2:]
         below, right = (max(0, side - own) for side, own in zip(size, pixels.shape[1:], strict=True))
         padded = torch.nn.functional.pad(pixels, (0, right, 0, below))
         corners = windows(padded.shape[-2:], size, self.stride)

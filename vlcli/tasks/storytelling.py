@@ -12,7 +12,7 @@ from vlcli.data.references import REFERENCES, OfAlbum
 from vlcli.files import write_json
 from vlcli.metrics.captions.measure import NAMES, Metric
 from vlcli.metrics.captions.tokens import tokenize
-from vlcli.nn.step import Step
+from vlcli.nn.step import ForwardPasses
 from vlcli.registry import Spec
 from vlcli.tasks.base import Predict
 from vlcli.tasks.captioning import Captioning
@@ -82,7 +82,7 @@ class Storytelling(Captioning):
         """Every story."""
         return [_of_album(reader, first=False) for reader in readers]
 
-    def predictions(self, step: Step, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
+    def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
         """A story of every example, with its album, its photographs and its sentences."""
         rows = super().predictions(step, predict, tokenizer)
         more = zip(*(target(step.batch, name) for name in (ALBUM, PHOTOS, NAMED)), strict=True)

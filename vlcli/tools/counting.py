@@ -10,10 +10,10 @@ import torch
 
 from vlcli.builders.resolve import resolve_stage
 from vlcli.engine.bundle import find_bundle, read_bundle
-from vlcli.engine.learner import Learner, build_learner
+from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.errors import ComponentError, UsageError
 from vlcli.nn.count import count_model
-from vlcli.nn.model import Facts
+from vlcli.nn.model import DataSpec
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
 from vlcli.recipe.resolved import Resolved
@@ -24,7 +24,7 @@ from vlcli.tasks.base import Task
 
 VOCABULARIES = {"bert-base-uncased": 30_522, "bert-base-cased": 28_996}
 """Words of published vocabularies, which need not lie here to be counted."""
-Planned = tuple[planning.Planner, list[planning.Step]]
+Planned = tuple[planning.Planner, list[planning.PlannedStage]]
 
 
 def count(
@@ -66,7 +66,7 @@ def count(
             got=name,
             expected=", ".join(training),
         )
-    plan = planning.make(resolved, planning.Options(output))
+    plan = planning.make(resolved, planning.RunOptions(output))
     made = _build(plan, name, answers, heads)
     objectives = dict(made.learner.objectives.items())
     found = count_model(made.learner.model, facts=made.facts, objectives=objectives, images=made.images)
@@ -89,9 +89,9 @@ def _training(resolved: Resolved) -> list[str]:
 class _Built:
     """A stage's learner on the meta device, and what it was built from."""
 
-    learner: Learner
+    learner: TrainingModule
     model: Spec
-    facts: Facts
+    facts: DataSpec
     images: int
 
 
@@ -133,12 +133,12 @@ def _usual_answers(task: Task | None, objectives: list[Spec]) -> int:
     return max((load("objectives", entry["name"]).usual_answers for entry in objectives), default=0)
 
 
-def _facts(text: TextOptions, artifact: Path | None, answers: int | None, usual: int) -> Facts:
+def _facts(text: TextOptions, artifact: Path | None, answers: int | None, usual: int) -> DataSpec:
     if artifact is not None and find_bundle(artifact) is not None:
         facts = read_bundle(artifact).facts
         usual = 0
     else:
-        facts = Facts(text_length=text.length)
+        facts = DataSpec(text_length=text.length)
         if isinstance(text.vocabulary, TrainVocabulary):
             facts = replace(facts, vocab_size=text.vocabulary.size)
         elif size := VOCABULARIES.get(text.vocabulary.rsplit("/", 1)[-1]):

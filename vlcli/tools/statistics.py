@@ -24,7 +24,7 @@ def statistics(resolved: Resolved, stage: str | None = None, output: Path = Path
     """
     if stage is not None and stage not in resolved.stages:
         raise UsageError("The recipe has no such stage.", got=stage, expected=", ".join(resolved.stages))
-    _, steps = planning.make(resolved, planning.Options(output))
+    _, steps = planning.make(resolved, planning.RunOptions(output))
     artifacts = {step.name: step.artifact for step in steps if step.artifact is not None}
     rows = []
     for name in [stage] if stage else resolved.stages:

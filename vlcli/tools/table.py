@@ -18,7 +18,7 @@ from typing import Any
 from vlcli.metrics.baseline import CHANCE, NAME, baselines, by_chance, without_baselines
 from vlcli.metrics.interval import Interval, interval
 from vlcli.recipe.schema import TableOptions
-from vlcli.runner.execute import Outcome
+from vlcli.runner.execute import StageOutcome
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Table:
         return {"title": self.title, "rows": rows}
 
 
-def recipe_table(layout: TableOptions, outcomes: Sequence[Outcome]) -> Table:
+def recipe_table(layout: TableOptions, outcomes: Sequence[StageOutcome]) -> Table:
     """The table a recipe asks for; stages without numbers show as empty cells."""
     found = {outcome.name: outcome.metrics for outcome in outcomes}
     rows = {label: found.get(stage, {}) for label, stage in layout.rows.items()}
@@ -87,7 +87,7 @@ def recipe_table(layout: TableOptions, outcomes: Sequence[Outcome]) -> Table:
     return Table(layout.title, ["", *names], values, beside, chance)
 
 
-def labelled(layout: TableOptions | None, outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+def labelled(layout: TableOptions | None, outcomes: Sequence[StageOutcome]) -> dict[str, dict[str, float]]:
     """Metrics by row label: the recipe's table where it has one, else its evaluate stages, else all with numbers."""
     found = {o.name: o.metrics for o in outcomes if o.metrics}
     if layout:

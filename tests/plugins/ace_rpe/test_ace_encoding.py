@@ -16,7 +16,7 @@ from torch import Tensor
 from vlcli_ace_rpe import ACERPE, distance, grouped_cosine, log_distance, shortest_paths, shortest_paths_between
 
 from vlcli import registry
-from vlcli.nn import AttentionShape, Facts, Layout, Step
+from vlcli.nn import AttentionShape, DataSpec, ForwardPasses, Layout
 from vlcli.nn.fake import fake_batch
 
 METRICS = {"l1": "l1", "l2": "euclidean", "linf": "chebyshev"}
@@ -214,14 +214,14 @@ def test_one_sequence_of_both_modalities() -> None:
 @pytest.mark.parametrize("options", [{}, {"mode": "bias"}, {"shared": True, "sides": ["query", "key"]}])
 def test_on_lxmert_s_cross_attention(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    facts = Facts(vocab_size=50, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6, regions=4, region_dim=8)
+    facts = DataSpec(vocab_size=50, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6, regions=4, region_dim=8)
     sizes = {"hidden": 16, "heads": 4, "text_layers": 1, "image_layers": 1, "cross_layers": 2, "dropout": 0.0}
     spec = {"name": "lxmert", **sizes, "cross_position": {"name": "ace-rpe", "groups": 4, **options}}
     model = registry.build("models", spec, facts)
-    batch = fake_batch(model.needs(), facts)
+    batch = fake_batch(model.input_spec(), facts)
     batch.clean.images.regions.boxes = torch.rand(2, 4, 4)
     batch.clean.images.regions.features = torch.randn(2, 4, 8)
-    fused = Step(model, batch).fused()
+    fused = ForwardPasses(model, batch).fused()
     fused.pooled.square().sum().backward()
     grads = [p.grad for name, p in model.named_parameters() if "embeddings" in name and "cross" in name]
     assert grads

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from vlcli import registry
 from vlcli.cli import app
-from vlcli.nn import Facts
+from vlcli.nn import DataSpec
 from vlcli.recipe.load import about, load
 from vlcli.recipe.resolve import resolve
 from vlcli.recipe.schema import Finetune, Training
@@ -109,7 +109,7 @@ def test_every_stage_s_model_can_be_built(name: str) -> None:
                 continue
             done.add(str(spec))
             with torch.device("meta"):
-                model = registry.build("models", spec, Facts())
+                model = registry.build("models", spec, DataSpec())
             layers = 2 * 6 if (stage.model or {}).get("pictures") == 2 else 6
             assert len(model.cross.text) == layers
             assert len(model.image.layers) == (12 if name.endswith(("albef", "finetune-only")) else 6)

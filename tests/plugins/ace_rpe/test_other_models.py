@@ -11,10 +11,10 @@ from vlcli_vlmo.blocks import Later
 
 from vlcli import registry
 from vlcli.engine.learner import build_learner
-from vlcli.nn import AttentionContext, AttentionMask, Facts, Step
+from vlcli.nn import AttentionContext, AttentionMask, DataSpec, ForwardPasses
 from vlcli.nn.fake import fake_batch
 
-FACTS = Facts(vocab_size=50, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6)
+FACTS = DataSpec(vocab_size=50, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6)
 VLMO = {
     "name": "vlmo", "hidden": 16, "heads": 4, "layers": 3, "fused_layers": 2, "image_size": 48, "drop_path": 0.0,
     "length": 8, "init_std": 0.2,
@@ -26,7 +26,7 @@ ALBEF = {
 
 
 def fed(model: Any, rows: int = 3) -> Any:
-    batch = fake_batch(model.needs(), FACTS, rows)
+    batch = fake_batch(model.input_spec(), FACTS, rows)
     torch.manual_seed(3)
     batch.clean.images.pixels.images = torch.randn(rows, 3, 48, 48)
     batch.clean.text.ids = torch.randint(5, 50, (rows, 6))
@@ -47,9 +47,9 @@ def test_vlmo_measures_where_its_fused_layers_begin(options: dict[str, Any]) -> 
     assert encoding.shape.layers == 2
     measured = encoding.prepare
     encoding.prepare = lambda x, *rest: seen.append(x) or measured(x, *rest)
-    fused, without = (Step(one.model, batch).fused() for one in (learner, plain))
+    fused, without = (ForwardPasses(one.model, batch).fused() for one in (learner, plain))
     entering = plain.model.stack
-    words, patches = Step(plain.model, batch)._fuse_inputs("clean", "clean")
+    words, patches = ForwardPasses(plain.model, batch)._fuse_inputs("clean", "clean")
     x = torch.cat([words.hidden + plain.model.types.weight[0], patches.hidden + plain.model.types.weight[1]], 1)
     parts = [("text", words.hidden.shape[1]), ("image", patches.hidden.shape[1])]
     kept = entering(x, words.layout + patches.layout, parts, fused=True, keep=[1])[1][1]
@@ -57,9 +57,9 @@ def test_vlmo_measures_where_its_fused_layers_begin(options: dict[str, Any]) -> 
     real = (words.layout + patches.layout).valid
     torch.testing.assert_close(seen[0][real], kept[real])
     assert not torch.allclose(fused.pooled, without.pooled)
-    pooled = Step(learner.model, batch).fused(rows="pooled").pooled
+    pooled = ForwardPasses(learner.model, batch).fused(rows="pooled").pooled
     torch.testing.assert_close(pooled, fused.pooled)
-    alone = [Step(one.model, batch).text().pooled for one in (learner, plain)]
+    alone = [ForwardPasses(one.model, batch).text().pooled for one in (learner, plain)]
     torch.testing.assert_close(*alone)  # a sentence alone has nothing to measure
     fused.pooled.square().sum().backward()
     grads = [p.grad for p in encoding.parameters()]
@@ -100,7 +100,7 @@ def test_both_modalities_ask(mode: str) -> None:
     within = {"joint_text_position": "learned", "joint_image_position": ["learned"]}
     model = registry.build("models", {**ALBEF, "bidirectional": True, **sides, **within}, FACTS).eval()
     batch = fed(model)
-    step = Step(model, batch)
+    step = ForwardPasses(model, batch)
     fused = step.fused()
     assert not torch.allclose(fused.image.hidden, step.image().hidden)
     # Layer by layer: each direction reads what the layer before left.

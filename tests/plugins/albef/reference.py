@@ -13,12 +13,12 @@ from torch import Tensor
 from vlcli_albef.weights import albef_name, to_albef
 
 from vlcli.data.sample import TextSample
-from vlcli.engine.learner import Learner, build_learner
-from vlcli.engine.weights import Loader
-from vlcli.nn import Batch, Facts, Images, Pixels, Text, View
+from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.weights import WeightLoader
+from vlcli.nn import Batch, DataSpec, Images, Pixels, Text, View
 from vlcli.objectives.mlm import MARK
 
-FACTS = Facts(vocab_size=41, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6)
+FACTS = DataSpec(vocab_size=41, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6)
 MODEL = {
     "name": "albef", "hidden": 24, "heads": 4, "intermediate": 48, "image_layers": 2, "text_layers": 2,
     "cross_layers": 2, "image_size": 48, "length": 16, "dropout": 0.0,
@@ -49,7 +49,7 @@ def value(key: str, shape: tuple[int, ...]) -> Tensor:
     return drawn / np.sqrt(np.prod(shape[1:])) if len(shape) >= 2 else 0.1 * drawn
 
 
-def released(learner: Learner, *, bert: bool = True) -> dict[str, Tensor]:
+def released(learner: TrainingModule, *, bert: bool = True) -> dict[str, Tensor]:
     """A file as ALBEF's code writes it for such a learner: with ``bert.`` in the text's names, or without (downstream).
 
     Keys and values of the cross-attentions of two pictures are one, named by the second's rule.
@@ -82,13 +82,13 @@ def loaded(
     model: dict[str, Any],
     objectives: list[dict[str, Any]],
     state: Mapping[str, Tensor] | None = None,
-    facts: Facts = FACTS,
+    facts: DataSpec = FACTS,
     *,
     bert: bool = False,
-) -> Learner:
+) -> TrainingModule:
     """A learner in double precision that has read such a file the way a stage reads it."""
     learner = build_learner(model, objectives, facts).double()
-    loader = Loader(learner)
+    loader = WeightLoader(learner)
     loader.add(dict(state or released(learner, bert=bert)), "a released file", ours=False)
     report = loader.finish()
     assert not report.mismatched
@@ -145,7 +145,7 @@ class Numbered:
         return " ".join(str(number) for number in ids if number not in (0, 2, 3))
 
 
-def gradients(learner: Learner) -> dict[str, float]:
+def gradients(learner: TrainingModule) -> dict[str, float]:
     """Norms by ALBEF's names; what has no gradient counts 0."""
     squares: dict[str, float] = {}
     depth = len(learner.model.text.layers)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vlcli.engine.learner import build_learner
-from vlcli.nn import Facts
+from vlcli.nn import DataSpec
 from vlcli.nn.count import count_model
 
 WIDTH, WORDS = 768, 30
@@ -19,7 +19,7 @@ OBJECTIVES = [{"name": "distilled-mlm"}, {"name": "momentum-contrast", "queue": 
 
 
 def counted(**spec: Any) -> dict[str, Any]:
-    facts = Facts(text_length=WORDS)
+    facts = DataSpec(text_length=WORDS)
     with torch.device("meta"):
         learner = build_learner({"name": "albef", **spec}, OBJECTIVES, facts)
     return count_model(learner.model, objectives=dict(learner.objectives.items()))
@@ -63,7 +63,7 @@ def test_multiply_accumulates(size: int, patches: int) -> None:
 
 
 def test_a_decoder_is_counted_for_one_word() -> None:
-    facts = Facts(text_length=WORDS)
+    facts = DataSpec(text_length=WORDS)
     with torch.device("meta"):
         learner = build_learner({"name": "albef", "decoder_layers": 6}, [{"name": "answer-generation"}], facts)
     found = count_model(learner.model)

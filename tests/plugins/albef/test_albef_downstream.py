@@ -14,7 +14,7 @@ import torch
 
 from tests.plugins.albef.reference import MODEL, Numbered, batch, close, gradients, loaded, uniform
 from vlcli.data.collate import collate_texts
-from vlcli.engine.learner import Learner
+from vlcli.engine.learner import TrainingModule
 from vlcli.nn import Recorder, saliency
 from vlcli.nn.generation import Generation, generate, rank
 from vlcli.objectives.negatives import ids_of
@@ -52,7 +52,7 @@ NLVR = [[-0.06705033510929953, -0.1349263868960851], [-0.033174861066261184, -0.
         [-0.08389794954244181, -0.09258765040578604]]  # fmt: skip
 
 
-def stepped(learner: Learner, given: Any, name: str, loss: float, norm: float) -> None:
+def stepped(learner: TrainingModule, given: Any, name: str, loss: float, norm: float) -> None:
     """The loss, and the norm of all gradients."""
     result = learner.train()(given)
     mean = result.losses[name]
@@ -107,7 +107,7 @@ def test_candidates_are_ranked_by_the_match_score() -> None:
 def test_answers_are_said_and_ranked(alpha: float, loss: float, norm: float) -> None:
     objectives = [{"name": "answer-generation", "distill": alpha}]
     learner = loaded({**MODEL, "decoder_layers": 6}, objectives)
-    learner.objectives["answer-generation"].study([], Numbered(), None)
+    learner.objectives["answer-generation"].setup([], Numbered(), None)
     people = [["6"] * 6 + ["10 11"] * 4, ["12"] * 10, None]
     given = batch(targets={"raw_answers": people, "answers": [None, None, {"6": 1.0}]})
     stepped(learner, given, "answer-generation", loss, norm)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.plugins.albef.reference import IDS, MODEL, batch, close, gradients, loaded
-from vlcli.engine.learner import Learner
+from vlcli.engine.learner import TrainingModule
 
 LOSSES = {"distilled-mlm": "mlm", "momentum-contrast": "ita", "contrast-matching": "itm"}
 UNSOFTENED = {"mlm": 3.584906497125509, "ita": 14.002324624762132, "itm": 0.7601790062169838}
@@ -24,7 +24,7 @@ def objectives(alpha: float) -> list[dict[str, Any]]:
     ]
 
 
-def filled(alpha: float) -> Learner:
+def filled(alpha: float) -> TrainingModule:
     """The golden weights, and the momentum copies' own."""
     return loaded(MODEL, objectives(alpha), bert=True)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from tests.plugins.albef.reference import FACTS, IDS, MODEL, batch, close, released, uniform, value
-from vlcli.engine.learner import Learner, build_learner
-from vlcli.engine.weights import Loader, LoadReport
+from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.weights import LoadReport, WeightLoader
 from vlcli.errors import ComponentError, DataError
 
 PRETRAINING: list[dict[str, Any]] = [
@@ -31,9 +31,9 @@ def pretrained() -> dict[str, Tensor]:
 
 def filled(
     model: dict[str, Any], objectives: list[dict[str, Any]], state: dict[str, Tensor], allow: list[str] | None = None
-) -> tuple[Learner, LoadReport]:
+) -> tuple[TrainingModule, LoadReport]:
     learner = build_learner({**MODEL, **model}, objectives, FACTS).double()
-    loader = Loader(learner, allow or [])
+    loader = WeightLoader(learner, allow or [])
     loader.add(state, "weights", ours=False)
     return learner, loader.finish()
 
@@ -104,13 +104,13 @@ def test_our_own_checkpoint_gives_decoder_and_second_picture_too() -> None:
     source, _ = filled({}, PRETRAINING, pretrained())
     state = {n: v.detach().clone() for n, v in source.state_dict().items() if not n.startswith("teacher.")}
     answering = build_learner({**MODEL, "decoder_layers": 2}, [{"name": "answer-generation"}], FACTS).double()
-    loader = Loader(answering)
+    loader = WeightLoader(answering)
     loader.add(state, "a stage", ours=True)
     loader.finish()
     close(answering.model.decoder.head.bias, state["objectives.distilled-mlm.head.bias"])
     close(answering.model.decoder.layers[0].itself.norm.weight, state["model.cross.text.0.itself.norm.weight"])
     pairs = build_learner({**MODEL, "images": 2}, [{"name": "distilled-classification", "classes": 2}], FACTS)
-    loader = Loader(pairs.double())
+    loader = WeightLoader(pairs.double())
     loader.add(state, "a stage", ours=True)
     loader.finish()
     close(pairs.model.cross.text[3].feed_forward.norm.weight, state["model.cross.text.1.feed_forward.norm.weight"])

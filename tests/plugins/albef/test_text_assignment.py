@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.plugins.albef.reference import FACTS, IDS, MODEL, batch, gradients, loaded
-from vlcli.engine.learner import Learner, build_learner
+from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.errors import ComponentError
 
 WITH_TWO = {**MODEL, "images": 2}
@@ -15,7 +15,7 @@ LOSS, NORM = 1.3624670141380184, 5.684233288692704
 """Of the examples with the pictures 0 and 2, 0 and 2, 1 and 2, of which the first, none and the second are theirs."""
 
 
-def drawing(neither: float = 1 / 3, rows: int = 3) -> tuple[Learner, torch.Tensor]:
+def drawing(neither: float = 1 / 3, rows: int = 3) -> tuple[TrainingModule, torch.Tensor]:
     torch.manual_seed(0)
     learner = build_learner(
         {**WITH_TWO, "init_std": 0.02}, [{"name": "text-assignment", "width": 8, "neither": neither}], FACTS

@@ -11,9 +11,9 @@ from vlcli_concepts import Concepts, NoisyOr, log_noisy_or
 from vlcli_concepts.noisy_or import noisy_or_loss
 from vlcli_concepts.trunk import Vgg16Cells
 
-from vlcli.nn import Batch, Facts, View
+from vlcli.nn import Batch, DataSpec, View
 from vlcli.nn.batch import Images, Pixels, Regions
-from vlcli.nn.step import Step
+from vlcli.nn.step import ForwardPasses
 
 CASES = [
     [-50.0] * 4,
@@ -75,7 +75,7 @@ def test_one_instance_is_a_plain_cross_entropy_and_masked_ones_count_for_nothing
 def test_convolutional_vgg_is_the_classifier_on_one_window():
     published = torchvision.models.vgg16(weights=None).eval()
     model = NoisyOr(
-        Facts(answers=("a",)), instances="pixels", image_size=224, fit="stretch", layout="torchvision"
+        DataSpec(answers=("a",)), instances="pixels", image_size=224, fit="stretch", layout="torchvision"
     ).eval()
     report: list[str] = []
     state = model.adapt(published.state_dict(), report)
@@ -101,7 +101,7 @@ def test_a_square_of_565_pixels_is_the_published_grid():
 
 @pytest.mark.parametrize(("fit", "real"), [("inside", 4 * 8), ("published", 8 * 8)])
 def test_filling_does_not_count_unless_as_published(fit, real):
-    model = NoisyOr(Facts(), instances="pixels", arch="tiny-conv", image_size=64, fit=fit).eval()
+    model = NoisyOr(DataSpec(), instances="pixels", arch="tiny-conv", image_size=64, fit=fit).eval()
     images = torch.rand(2, 3, 40, 64) * 255
     mask = torch.ones(2, 40, 64, dtype=torch.bool)
     mask[0, 32:] = False  # twice as wide as high; the other picture is padded less
@@ -114,7 +114,7 @@ def test_filling_does_not_count_unless_as_published(fit, real):
 
 
 def test_padding_of_a_batch_changes_no_picture():
-    model = NoisyOr(Facts(), instances="pixels", arch="tiny-conv", image_size=64, fit="inside").eval()
+    model = NoisyOr(DataSpec(), instances="pixels", arch="tiny-conv", image_size=64, fit="inside").eval()
     image = torch.rand(1, 3, 32, 64) * 255
     alone = model.encode_image(Images(["a"], pixels=Pixels(image, torch.tensor([[32, 64]]))))
     padded = torch.cat([image, torch.zeros(1, 3, 32, 64)], 2)
@@ -134,22 +134,22 @@ def batch_of(features, mask, words):
 
 
 def test_objective_counts_words_of_the_vocabulary_and_pictures_with_instances():
-    facts = Facts(region_dim=8, answers=("red", "dog"))
+    facts = DataSpec(region_dim=8, answers=("red", "dog"))
     model = NoisyOr(facts, dropout=0.0)
     objective = Concepts(model, facts)
     mask = torch.tensor([[True, True, False], [False, False, False]])
     batch = batch_of(torch.randn(2, 3, 8), mask, [["red", "unheard"], ["dog"]])
-    outcome = objective(Step(model, batch), {})
+    outcome = objective(ForwardPasses(model, batch), {})
     mean = outcome.losses["concepts"]
     assert float(mean.count) == 2
-    odds = objective.predict(Step(model, batch))["logits"][0]
+    odds = objective.predict(ForwardPasses(model, batch))["logits"][0]
     expected = functional.binary_cross_entropy_with_logits(odds, torch.tensor([1.0, 0.0]))
     assert float(mean.value().detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
 
 
 def test_batch_normalisation_keeps_its_statistics():
     model = NoisyOr(
-        Facts(), instances="pixels", arch="resnet18", image_size=64, fit="stretch", layout="torchvision"
+        DataSpec(), instances="pixels", arch="resnet18", image_size=64, fit="stretch", layout="torchvision"
     ).train()
     norm = model.trunk.body.bn1
     before = norm.running_mean.clone()
@@ -159,7 +159,7 @@ def test_batch_normalisation_keeps_its_statistics():
 
 
 def test_published_resnet_files_fit_the_trunk():
-    model = NoisyOr(Facts(), instances="pixels", arch="resnet18", image_size=64, layout="torchvision")
+    model = NoisyOr(DataSpec(), instances="pixels", arch="resnet18", image_size=64, layout="torchvision")
     state = model.adapt(torchvision.models.resnet18(weights=None).state_dict(), [])
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not missing

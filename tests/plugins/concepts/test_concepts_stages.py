@@ -18,7 +18,7 @@ from vlcli.engine.bundle import load_bundle
 from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore, FeatureWriter, Record, info, merge, verify
 from vlcli.features.concepts import CONCEPTS, ConceptStore, concept_record, sort_files
-from vlcli.nn.model import Facts, Needs
+from vlcli.nn.model import DataSpec, InputSpec
 from vlcli.stages import evaluate, extract, finetune
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220), "yellow": (230, 220, 20)}
@@ -142,9 +142,9 @@ def test_reader_joins_concepts_to_regions(world, concepts, tmp_path, merged):
     if merged:
         files = [merge(files, tmp_path / "all.h5")]
         assert [len(found) for found in sort_files(files)] == [1, 1]
-    needs = Needs(regions=True, concepts=True)
+    needs = InputSpec(regions=True, concepts=True)
     stores = open_stores(files, needs)
-    facts = Facts(region_dim=3, concepts=stores.words)
+    facts = DataSpec(region_dim=3, concepts=stores.words)
     data = Pipeline(
         [Captions(root, file="captions.json", captions="first")],
         needs=needs,
@@ -168,9 +168,9 @@ def test_other_words_than_the_model_knows_are_refused(world, concepts):
     root = world[0]
     source = ConceptStore(concepts)
     readers = [Captions(root, file="captions.json")]
-    wrong = Facts(concepts=tuple(reversed(source.words)))
+    wrong = DataSpec(concepts=tuple(reversed(source.words)))
     with pytest.raises(DataError, match="numbered in another way"):
-        Pipeline(readers, needs=Needs(concepts=True), facts=wrong, concepts=source)
+        Pipeline(readers, needs=InputSpec(concepts=True), facts=wrong, concepts=source)
 
 
 def test_stores_of_different_vocabularies_do_not_join(tmp_path):
@@ -182,7 +182,7 @@ def test_stores_of_different_vocabularies_do_not_join(tmp_path):
 
 
 def test_a_model_of_concepts_needs_a_store_of_them(world):
-    needs = Needs(concepts=True)
+    needs = InputSpec(concepts=True)
     stores = open_stores([world[1]["regions"] / "features.h5"], needs)
     assert stores.regions is None
     with pytest.raises(DataError, match="reads visual concepts"):

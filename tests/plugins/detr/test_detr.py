@@ -9,7 +9,7 @@ import torch
 from vlcli_detr import DETR
 from vlcli_detr.names import released_name
 
-from vlcli.nn import Facts
+from vlcli.nn import DataSpec
 from vlcli.nn.batch import Images, Pixels
 
 SMALL = {"backbone": "resnet18", "hidden": 24, "heads": 3, "intermediate": 32, "encoder_layers": 2, "decoder_layers": 2}
@@ -18,7 +18,7 @@ SINE = "detr-sine"
 
 def small(**options) -> DETR:
     torch.manual_seed(0)
-    return DETR(Facts(), **SMALL, queries=5, classes=4, **options).eval()
+    return DETR(DataSpec(), **SMALL, queries=5, classes=4, **options).eval()
 
 
 def test_parameters_are_the_published_integers():
@@ -29,7 +29,7 @@ def test_parameters_are_the_published_integers():
         "bias": [SINE, {"name": "irpe", "ratio": 2.0, "off_plane": "nothing", "mode": "bias", "shared_heads": False}],
     }.items():
         with torch.device("meta"):
-            counts[name] = sum(p.numel() for p in DETR(Facts(), position=position).parameters())
+            counts[name] = sum(p.numel() for p in DETR(DataSpec(), position=position).parameters())
     assert counts["sine"] == 41_524_768
     assert counts["product"] - counts["sine"] == 15_552  # reference B1: 6 layers x 32 x 81
     assert counts["bias"] - counts["sine"] == 3_888

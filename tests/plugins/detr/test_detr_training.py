@@ -19,7 +19,7 @@ from vlcli_detr.names import from_transformers, to_released
 from vlcli_detr.set_loss import Objects, SetWeights, corners, match, set_loss
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import Facts
+from vlcli.nn import DataSpec
 from vlcli.nn.batch import Images, Pixels
 
 SMALL = {"backbone": "resnet18", "hidden": 24, "heads": 3, "intermediate": 32, "encoder_layers": 2, "decoder_layers": 3}
@@ -144,7 +144,7 @@ def pictures(classes: list[list[int]], size: int = 64) -> Images:
 
 def test_the_model_is_held_to_its_pictures():
     torch.manual_seed(0)
-    model = DETR(Facts(region_classes=4), **SMALL, queries=5, classes=None, dropout=0.0).train()
+    model = DETR(DataSpec(region_classes=4), **SMALL, queries=5, classes=None, dropout=0.0).train()
     images = pictures([[0, 3], [2, -1]])  # the second picture has a box of no known class
     sums = model.detection_losses(images)
     assert sums["box"][1] == 3
@@ -156,7 +156,7 @@ def test_the_model_is_held_to_its_pictures():
     for name, (value, count) in sums.items():
         assert (value / count).item() == pytest.approx((wanted[name][0] / wanted[name][1]).item(), rel=1e-5)
     total(sums).backward()
-    last = DETR(Facts(region_classes=4), **SMALL, queries=5, classes=None, auxiliary=False)
+    last = DETR(DataSpec(region_classes=4), **SMALL, queries=5, classes=None, auxiliary=False)
     last.load_state_dict(model.state_dict())
     assert total(last.detection_losses(images)) < total(sums)
     with pytest.raises(DataError):
@@ -164,7 +164,7 @@ def test_the_model_is_held_to_its_pictures():
 
 
 def test_classes_have_the_rows_of_cocos_ids():
-    facts = Facts(region_classes=80, class_ids=COCO_IDS)
+    facts = DataSpec(region_classes=80, class_ids=COCO_IDS)
     torch.manual_seed(0)
     model = DETR(facts, **SMALL, queries=3).eval()
     assert model.class_embed.out_features == COCO_ROWS + 1
@@ -180,15 +180,15 @@ def test_classes_have_the_rows_of_cocos_ids():
     assert state["class_embed.bias"].shape == (81,)
     assert state["class_embed.bias"][COCO_IDS.index(88)] == 9.0
     assert "80 categories" in report[0]
-    other = DETR(Facts(region_classes=4), **SMALL, queries=3, classes=None)
+    other = DETR(DataSpec(region_classes=4), **SMALL, queries=3, classes=None)
     assert other.adapt(model.state_dict(), report)["class_embed.weight"].shape == (5, 24)
     assert "new" in report[-1]
     with pytest.raises(ComponentError):
-        DETR(Facts(region_classes=8, class_names=tuple("abcdefgh")), **SMALL, classes=4)
+        DETR(DataSpec(region_classes=8, class_names=tuple("abcdefgh")), **SMALL, classes=4)
 
 
 def test_detections_are_shares_of_the_picture():
-    model = DETR(Facts(region_classes=4), **SMALL, queries=6, classes=None).eval()
+    model = DETR(DataSpec(region_classes=4), **SMALL, queries=6, classes=None).eval()
     images = pictures([[0, 1], [2]])
     with torch.no_grad():
         found, said = model.detect(images), model(images.pixels.images, images.pixels.mask)
@@ -205,7 +205,7 @@ TABLES = {"name": "irpe", "ratio": 2.0, "off_plane": "nothing", "init": "xavier"
 
 
 def test_released_names_go_and_come_back():
-    model = DETR(Facts(), **SMALL, queries=3, position=["detr-sine", TABLES])
+    model = DETR(DataSpec(), **SMALL, queries=3, position=["detr-sine", TABLES])
     public = to_released(model.state_dict())
     assert "transformer.encoder.layers.1.self_attn.rpe_v.lookup_table_weight" in public
     assert "transformer.decoder.layers.2.multihead_attn.in_proj_weight" in public
@@ -229,7 +229,7 @@ def test_weights_of_transformers_load(equipped, tmp_path):
     other = transformers.DetrForObjectDetection(config).eval()
     other.save_pretrained(tmp_path)  # under the names of published files
     position = ["detr-sine", TABLES] if equipped else "detr-sine"
-    ours = DETR(Facts(region_classes=4), **SMALL, queries=5, classes=None, position=position).eval()
+    ours = DETR(DataSpec(region_classes=4), **SMALL, queries=5, classes=None, position=position).eval()
     if equipped:
         equip(other, **{key: value for key, value in TABLES.items() if key != "name"})
         state = other.state_dict()
@@ -255,7 +255,12 @@ def test_it_learns_pictures_by_heart():
     irpe = {"name": "irpe", "ratio": 2.0, "off_plane": "nothing"}
     sizes = {"hidden": 32, "heads": 2, "intermediate": 64, "encoder_layers": 1, "decoder_layers": 2, "queries": 4}
     model = DETR(
-        Facts(region_classes=4), backbone="tiny-conv", **sizes, classes=None, dropout=0.0, position=["detr-sine", irpe]
+        DataSpec(region_classes=4),
+        backbone="tiny-conv",
+        **sizes,
+        classes=None,
+        dropout=0.0,
+        position=["detr-sine", irpe],
     )
     images = pictures([[0, 3], [2, 1]])
     images.pixels.mask[:] = True

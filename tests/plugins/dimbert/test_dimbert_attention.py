@@ -16,13 +16,13 @@ from vlcli_vlmo import VLMo
 
 from vlcli import registry
 from vlcli.errors import ComponentError
-from vlcli.nn import CONCEPT, IMAGE, TEXT, AttentionContext, AttentionShape, Facts, Layout, Step
+from vlcli.nn import CONCEPT, IMAGE, TEXT, AttentionContext, AttentionShape, DataSpec, ForwardPasses, Layout
 from vlcli.nn.attention import Attention
 from vlcli.nn.layout import cut_runs, merged
 
 torch.set_num_threads(1)
 SIZES = {"hidden": 16, "heads": 2, "layers": 2, "dropout": 0.0}
-BERT = Facts(vocab_size=28996)
+BERT = DataSpec(vocab_size=28996)
 
 
 def weigh(model: nn.Module) -> int:
@@ -180,12 +180,12 @@ def vlmo(attention: str) -> VLMo:
 def test_equal_sets_are_shared_attention_in_every_model(build):
     dim, shared = pair_of(build)
     batch = make_batch().map(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
-    found, wanted = (Step(model, batch, training=False).fused("clean") for model in (dim, shared))
+    found, wanted = (ForwardPasses(model, batch, training=False).fused("clean") for model in (dim, shared))
     torch.testing.assert_close(found.pooled, wanted.pooled, rtol=0, atol=1e-12)
     for module in dim.modules():
         for other in getattr(module, "others", []):
             nn.init.normal_(other["key"].weight)  # and it is used
-    moved = Step(dim, batch, training=False).fused("clean")
+    moved = ForwardPasses(dim, batch, training=False).fused("clean")
     assert (moved.pooled - wanted.pooled).abs().max() > 1e-6
 
 
@@ -199,8 +199,8 @@ def test_vilbert_sees_the_other_stream_or_both():
     from vlcli.nn import Recorder
 
     record, both = Recorder(), Recorder()
-    one = Step(crossed, batch, training=False, record=record).fused("clean")
-    two = Step(joint, batch, training=False, record=both).fused("clean")
+    one = ForwardPasses(crossed, batch, training=False, record=record).fused("clean")
+    two = ForwardPasses(joint, batch, training=False, record=both).fused("clean")
     weights, words = record.attention["co.1"], batch.clean.text.ids.shape[1]
     assert weights[:, :, :words, :words].abs().max() == 0
     assert weights[:, :, words:, words:].abs().max() == 0
@@ -217,12 +217,12 @@ def test_parameters_that_it_adds():
     assert added(lambda attention: UNITER(BERT, attention=attention, layers=1)) == 21_261_312 // 12
     assert added(lambda attention: VLBERT(BERT, attention=attention, layers=1)) == 21_261_312 // 12
     few = {"text_layers": 1, "image_layers": 1}
-    assert added(lambda attention: LXMERT(Facts(), cross_attention=attention, **few)) == 8_858_880
+    assert added(lambda attention: LXMERT(DataSpec(), cross_attention=attention, **few)) == 8_858_880
 
 
 def test_parameters_of_vlps_layout():
     options = {"attention": "standard", "regions": "vlp", "segments": "modes", "position_ids": "running", "concepts": 0}
-    facts = Facts(vocab_size=28996, region_classes=1601)
+    facts = DataSpec(vocab_size=28996, region_classes=1601)
     assert weigh(on_meta(lambda: DiMBERT(facts, **options))) == 115_939_396
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from vlcli_dimbert import UNITER, DiMBERT, to_vlp
 
 from vlcli.errors import DataError
-from vlcli.nn import Batch, Recorder, Step, Text, View
+from vlcli.nn import Batch, ForwardPasses, Recorder, Text, View
 from vlcli.nn.count import count_model
 from vlcli.nn.mask import AttentionMask
 
@@ -117,7 +117,7 @@ def test_attention_is_recorded_over_the_whole_sequence():
     fused(make(), causal_text(), double(make_scene()), record)
     weights = record.attention["fuse.1"]
     model = make()
-    model.keep = (0, 2)
+    model.output_hidden_states = (0, 2)
     states = fused(model, causal_text(), double(make_scene())).text
     assert torch.equal(states.layers[2], states.hidden)
     assert states.layers[0].shape == states.hidden.shape
@@ -139,7 +139,7 @@ def test_concepts_stand_by_rank_and_pictures_begin_anew():
     assert by_piece.index[0, 7:14].tolist() == list(range(7))
     rows = torch.tensor([[0, 1], [1, 2], [2, 0]])
     view = View(causal_text(), scene, torch.arange(3), rows)
-    step = Step(model, Batch({"clean": view}, {}, ["a", "b", "c"], torch.zeros(3, dtype=torch.long)))
+    step = ForwardPasses(model, Batch({"clean": view}, {}, ["a", "b", "c"], torch.zeros(3, dtype=torch.long)))
     story = step.fused("clean")
     assert story.image.hidden.shape == (3, 12, 16)
     assert story.image.layout.source[0].tolist() == [1] * 6 + [2] * 6

@@ -62,7 +62,7 @@ def test_counts_of_hidden_words_are_vlps():
     for words, wanted in ((1, 1), (3, 1), (10, 2), (17, 3), (19, 3), (60, 3)):  # round(0.15 * 10) is 2: to even
         sample = make_sample(0, words)
         act(sample, np.random.default_rng(0), sample.fork)
-        hidden = np.array(sample.marks.text["masked_words"])
+        hidden = np.array(sample.mask_labels.text["masked_words"])
         assert (hidden >= 0).sum() == wanted
         assert hidden[0] == -1
         assert sample.text.causal
@@ -70,7 +70,7 @@ def test_counts_of_hidden_words_are_vlps():
     for number in range(200):
         sample = make_sample(number, 6)
         act(sample, np.random.default_rng(number), sample.fork)
-        ends += sample.marks.text["masked_words"][-1] == 3
+        ends += sample.mask_labels.text["masked_words"][-1] == 3
     assert 15 < ends < 45  # one of seven candidates is the end
 
 
@@ -78,9 +78,9 @@ def test_modes_and_replacements_keep_their_shares():
     learner = learn({"name": "blm-s2slm", "rule": "bernoulli", "probability": 0.5})
     batch = corrupted(learner, range(600))
     view = batch.views["corrupted"]
-    assert torch.equal(view.text.causal, view.marks["causal"].bool())
+    assert torch.equal(view.text.causal, view.mask_labels["causal"].bool())
     assert 0.70 < view.text.causal.float().mean() < 0.80
-    mark = view.marks["masked_words"]
+    mark = view.mask_labels["masked_words"]
     hidden, shown = mark[mark >= 0], view.text.ids[mark >= 0]
     assert abs((shown == WORDY.mask_id).float().mean() - 0.8) < 0.03
     assert abs((shown == hidden).float().mean() - 0.1) < 0.03
@@ -90,7 +90,7 @@ def test_modes_and_replacements_keep_their_shares():
 @pytest.mark.parametrize(("name", "causal"), [("blm", False), ("s2slm", True)])
 def test_one_mode_alone(name, causal):
     view = corrupted(learn(name), range(20)).views["corrupted"]
-    assert bool(view.marks["causal"].all()) == causal
+    assert bool(view.mask_labels["causal"].all()) == causal
     assert (view.text.causal is not None) == causal
 
 
@@ -103,10 +103,10 @@ def test_loss_is_the_mean_over_hidden_words_of_both_modes():
     for row in range(12):
         one = torch.tensor([row])
         fused = model.fuse(model.embed_text(view.text.select(one)), model.embed_image(view.images.select(one)))
-        for place in (view.marks["masked_words"][row] >= 0).nonzero()[:, 0].tolist():
+        for place in (view.mask_labels["masked_words"][row] >= 0).nonzero()[:, 0].tolist():
             scores = model.word_scores(fused.text.hidden[0, place])
-            loss = F.cross_entropy(scores[None], view.marks["masked_words"][row, place][None])
-            terms[int(view.marks["causal"][row])].append(loss)
+            loss = F.cross_entropy(scores[None], view.mask_labels["masked_words"][row, place][None])
+            terms[int(view.mask_labels["causal"][row])].append(loss)
     both = [*terms[0], *terms[1]]
     torch.testing.assert_close(result.total, torch.stack(both).mean(), rtol=1e-5, atol=1e-5)
     for name, number in (("blm", 0), ("s2slm", 1)):
@@ -128,12 +128,14 @@ def test_relation_asks_bidirectional_rows_alone():
     learner = learn("blm-s2slm", "image-sentence").eval()
     batch = corrupted(learner, range(80))
     view = batch.views["corrupted"]
-    causal, matched = view.marks["causal"].bool(), view.marks["matched"].bool()
+    causal, matched = view.mask_labels["causal"].bool(), view.mask_labels["matched"].bool()
     assert 0.1 < (~causal).float().mean() < 0.4
     assert matched[causal].all()
     assert 0 < matched[~causal].float().mean() < 1
     own = batch.clean.text.ids[batch.clean.text_rows]
-    assert (view.marks["masked_words"][~matched] < 0).all()  # words of another picture's sentence are not asked for
+    assert (
+        view.mask_labels["masked_words"][~matched] < 0
+    ).all()  # words of another picture's sentence are not asked for
     assert (view.text.ids[~matched][:, :4] != own[~matched][:, :4]).any(1).all()
     result = learner(batch)
     assert result.losses["image-sentence"].count == (~causal).sum()
@@ -146,7 +148,7 @@ def test_hidden_regions_show_neither_feature_nor_class():
     learner = learn({"name": "masked-roi", "probability": 0.5}).eval()
     batch = corrupted(learner, range(10))
     view, clean = batch.views["corrupted"], batch.clean.images.regions
-    hidden = view.marks["masked_roi"].bool()
+    hidden = view.mask_labels["masked_roi"].bool()
     seen = view.images.regions
     assert 8 < hidden.sum() < 32
     assert seen.features[hidden].abs().max() == seen.class_probs[hidden].abs().max() == 0
@@ -163,7 +165,7 @@ def test_hidden_concepts_are_asked_for_piece_by_piece():
     learner = learn({"name": "masked-concept", "probability": 0.5}).eval()
     batch = corrupted(learner, range(40))
     view, model = batch.views["corrupted"], learner.model
-    concepts, mark = view.images.concepts, view.marks["masked_concepts"][:, :3]
+    concepts, mark = view.images.concepts, view.mask_labels["masked_concepts"][:, :3]
     clean = batch.clean.images.concepts
     assert torch.equal((mark - 1)[mark > 0], clean.ids[mark > 0])
     assert not concepts.hidden[mark == 0].any()

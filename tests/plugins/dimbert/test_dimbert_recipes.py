@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from vlcli import registry
 from vlcli.cli import app
-from vlcli.nn import Facts
+from vlcli.nn import DataSpec
 from vlcli.recipe.load import about, load
 from vlcli.recipe.schema import Average, Evaluate, Finetune, Pretrain, Training
 from vlcli.recipe.validate import uses
@@ -56,13 +56,13 @@ def test_the_published_hyperparameters():
 
 
 def _model():
-    facts = Facts(vocab_size=30, region_dim=8, region_classes=5)
+    facts = DataSpec(vocab_size=30, region_dim=8, region_classes=5)
     return registry.build("models", {"name": "dimbert", "hidden": 16, "heads": 2, "layers": 1}, facts), facts
 
 
 def parameters(name: str) -> int:
     with torch.device("meta"):
-        model = registry.build("models", load(f"dimbert/{name}").recipe.model, Facts())
+        model = registry.build("models", load(f"dimbert/{name}").recipe.model, DataSpec())
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -122,7 +122,7 @@ def test_every_row_of_tables_4_7_and_8_has_its_column_of_referring_expressions()
 def test_language_weights_fill_all_but_what_the_recipe_allows(name):
     resolved = load(f"dimbert/{name}")
     sizes = {"hidden": 16, "heads": 2}
-    facts = Facts(vocab_size=40, region_dim=8, region_classes=5)
+    facts = DataSpec(vocab_size=40, region_dim=8, region_classes=5)
     torch.manual_seed(0)
     model = registry.build("models", {**resolved.recipe.model, **sizes}, facts)
     shape = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 64}

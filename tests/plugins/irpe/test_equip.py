@@ -15,7 +15,7 @@ import vlcli_irpe
 from torch import nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn import Facts
+from vlcli.nn import DataSpec
 
 SIDES = ["query", "key", "value"]
 
@@ -53,7 +53,7 @@ def test_equipped_timm_model_is_our_deit():
     theirs = randomised(vlcli_irpe.equip(small_timm(img_size=48), method="cross", sides=SIDES))
     position = {"name": "irpe", "method": "cross", "sides": SIDES}
     sizes = {"hidden": 24, "heads": 3, "layers": 2, "image_size": 48, "classes": 5}
-    ours = vlcli_deit.DeiT(Facts(), **sizes, position=position).eval()
+    ours = vlcli_deit.DeiT(DataSpec(), **sizes, position=position).eval()
     ours.load_state_dict(ours.adapt(theirs.state_dict(), []))
     pixels = torch.randn(2, 3, 48, 48)
     assert torch.allclose(ours(pixels), theirs(pixels), atol=1e-5)

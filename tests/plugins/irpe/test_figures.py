@@ -22,7 +22,7 @@ from tests.plugins.irpe.oracle import buckets, index
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.learner import build_learner
 from vlcli.errors import ComponentError, UsageError
-from vlcli.nn import Facts
+from vlcli.nn import DataSpec
 from vlcli.progress import Silent
 
 QKV = ["query", "key", "value"]
@@ -100,7 +100,7 @@ def _check_speed(drawing, folder):
 def deit(**options) -> DeiT:
     torch.manual_seed(0)
     sizes = {"hidden": 24, "heads": 3, "layers": 3, "image_size": (64, 96), "classes": 4}
-    model = DeiT(Facts(), **sizes, position={"name": "irpe", "sides": QKV, "ratio": 1.5, **options}).eval()
+    model = DeiT(DataSpec(), **sizes, position={"name": "irpe", "sides": QKV, "ratio": 1.5, **options}).eval()
     for name, parameter in model.named_parameters():
         if "lookup_table" in name:
             torch.nn.init.normal_(parameter, std=0.3)
@@ -131,9 +131,9 @@ def test_terms_of_a_trained_model_are_drawn(tmp_path):
 
     spec = {"name": "deit", "hidden": 24, "heads": 3, "layers": 3, "image_size": [64, 96], "classes": 4}
     spec["position"] = {"name": "irpe", "ratio": 1.5}
-    learner = build_learner(spec, [], Facts(), seed=0)
+    learner = build_learner(spec, [], DataSpec(), seed=0)
     save_bundle(
-        tmp_path / "trained/model", learner, tokenizer=None, facts=Facts(), model_spec=spec, objectives_specs=[]
+        tmp_path / "trained/model", learner, tokenizer=None, facts=DataSpec(), model_spec=spec, objectives_specs=[]
     )
     (tmp_path / "data/images").mkdir(parents=True)
     for number in range(2):
@@ -180,7 +180,7 @@ def test_a_detr_is_exported_and_others_are_refused(tmp_path):
         "encoder_layers": 1,
         "decoder_layers": 1,
     }
-    model = DETR(Facts(), **sizes, queries=3, position=position)
+    model = DETR(DataSpec(), **sizes, queries=3, position=position)
     assert ReleasedNames().export(SimpleNamespace(model=model), tmp_path, Silent()).metrics["max_weight_change"] == 0
     with pytest.raises(ComponentError, match="names"):
         ReleasedNames().export(SimpleNamespace(model=torch.nn.Linear(1, 1)), tmp_path, Silent())

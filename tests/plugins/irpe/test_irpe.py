@@ -14,7 +14,7 @@ from vlcli_irpe import CACHE, IRPE, BucketRule, GridPlace, bucket_ids, clip, gri
 from tests.plugins.irpe.oracle import buckets, index
 from vlcli import registry
 from vlcli.errors import ComponentError
-from vlcli.nn import AttentionContext, AttentionMask, AttentionShape, Facts, Layout, Stack, StandardAttention
+from vlcli.nn import AttentionContext, AttentionMask, AttentionShape, DataSpec, Layout, Stack, StandardAttention
 
 RATIOS = st.sampled_from([1.0, 1.5, 1.9, 2.0, 2.5, 3.0, 3.5, 5.0, 20.0, 33.0])
 NAMES = {"euclidean": "euc", "quantization": "quant", "cross": "cross_rows", "product": "product"}
@@ -300,9 +300,9 @@ def test_objects_of_lxmert_take_it_by_recipe_line() -> None:
 
     spec = {"name": "irpe", "method": "product", "sides": ["query", "key", "value"]}
     sizes = {"hidden": 24, "heads": 3, "text_layers": 1, "image_layers": 2, "cross_layers": 1}
-    facts = Facts(vocab_size=200, region_dim=8, regions=5)
+    facts = DataSpec(vocab_size=200, region_dim=8, regions=5)
     model = registry.build("models", {"name": "lxmert", **sizes, "image_position": ["box", spec]}, facts)
-    images = fake_batch(model.needs(), facts).clean.images
+    images = fake_batch(model.input_spec(), facts).clean.images
     assert images is not None
     model.encode_image(images).hidden.square().sum().backward()
     tables = {name: p for name, p in model.named_parameters() if "lookup_table" in name}

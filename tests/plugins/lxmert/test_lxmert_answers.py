@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from tests.plugins.lxmert.official import LXMERT, read, write
 from vlcli.engine.learner import build_learner
-from vlcli.engine.weights import Loader
+from vlcli.engine.weights import WeightLoader
 from vlcli.errors import DataError
-from vlcli.nn.step import Step
+from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.image_qa import ImageQA
 
 FACTS = replace(SMALL, answers=("cat", "dog", "no", "2"))
@@ -30,7 +30,7 @@ def test_image_qa_is_cross_entropy_over_matched_questions_of_the_table() -> None
     learner, objective = image_qa()
     batch = make_batch(rows=5)  # rows 1 and 3 have another sentence
     answers = [{"two": 0.9}, {"cat": 1.0}, {"horse": 1.0}, {"dog": 1.0}, {"horse": 1.0, "The dog.": 0.3}]
-    step = Step(learner.model, replace(batch, targets={"answers": answers}))
+    step = ForwardPasses(learner.model, replace(batch, targets={"answers": answers}))
     outcome = objective(step, {})
     logits = objective.head(step.fused("corrupted").pooled)
     wanted = functional.cross_entropy(logits[[0, 4]], torch.tensor([3, 1]))
@@ -51,13 +51,13 @@ def test_one_pass_serves_every_objective(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_batch_without_questions_costs_nothing_and_has_a_gradient() -> None:
     learner, objective = image_qa()
     for answers in ([None] * 3, [{"horse": 1.0}] * 3):
-        loss = objective(Step(learner.model, replace(make_batch(), targets={"answers": answers})), {}).losses[
+        loss = objective(ForwardPasses(learner.model, replace(make_batch(), targets={"answers": answers})), {}).losses[
             "image-qa"
         ]
         assert loss.count == 0
         loss.value().backward()
         assert loss.value().item() == 0
-    assert objective(Step(learner.model, make_batch()), {}).losses["image-qa"].count == 0
+    assert objective(ForwardPasses(learner.model, make_batch()), {}).losses["image-qa"].count == 0
 
 
 def test_an_answer_is_drawn_in_proportion_to_its_score() -> None:
@@ -107,7 +107,7 @@ def test_the_answer_head_is_taken_over_by_string(tmp_path: Path, foreign: bool) 
         write(tmp_path / "all_ans.json", [{"ans": answer, "dsets": []} for answer in table])
         options = {"source_answers": str(tmp_path / "all_ans.json")}
     target = build_learner(LXMERT, [{"name": "answering", **options}], replace(SMALL, answers=WANTED), seed=2)
-    loader = Loader(target)
+    loader = WeightLoader(target)
     loader.add(state, "weights", ours=not foreign)
     report = loader.finish()
     head, old = target.objectives["answering"].head, source.objectives["image-qa"].head
@@ -125,7 +125,7 @@ def test_a_table_as_long_as_the_head_is_wide_leaves_inner_layers_alone() -> None
     words = tuple(f"w{number}" for number in range(32))  # 32 = twice the model's width
     source = build_learner(LXMERT, ["image-qa"], replace(SMALL, answers=words), seed=1)
     target = build_learner(LXMERT, ["answering"], replace(SMALL, answers=words[::-1]), seed=2)
-    loader = Loader(target)
+    loader = WeightLoader(target)
     loader.add(dict(source.state_dict()), "weights", ours=True)
     head, old = target.objectives["answering"].head, source.objectives["image-qa"].head
     assert torch.equal(head.inner.weight, old.inner.weight)
@@ -139,4 +139,4 @@ def test_a_table_of_other_weights_is_refused(tmp_path: Path) -> None:
     learner = build_learner(LXMERT, [{"name": "answering", **options}], FACTS)
     state = {name: value for name, value in learner.state_dict().items() if "utf8" not in name}
     with pytest.raises(DataError, match="not those of this answer table"):
-        Loader(learner).add(state, "weights", ours=True)
+        WeightLoader(learner).add(state, "weights", ours=True)

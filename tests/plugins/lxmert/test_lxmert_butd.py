@@ -11,7 +11,7 @@ from vlcli_lxmert import BUTD
 
 from vlcli.engine.learner import build_learner
 from vlcli.errors import DataError
-from vlcli.nn import Images, Recorder, Step
+from vlcli.nn import ForwardPasses, Images, Recorder
 
 torch.set_num_threads(1)
 SIZES = {"hidden": 12, "words": 8, "text_hidden": 16, "text_heads": 2, "text_layers": 2}
@@ -22,11 +22,11 @@ def test_padding_changes_nothing(encoder):
     torch.manual_seed(0)
     model = BUTD(SMALL, encoder=encoder, **SIZES).eval()
     batch = make_batch(rows=3)
-    base = Step(model, batch).fused().pooled
+    base = ForwardPasses(model, batch).fused().pooled
     view = batch.clean
     view.images.regions.features[~view.images.regions.mask] = 1e4
     view.text.ids[~view.text.mask] = 9
-    torch.testing.assert_close(Step(model, batch).fused().pooled, base)
+    torch.testing.assert_close(ForwardPasses(model, batch).fused().pooled, base)
     assert base.shape == (3, 12)
 
 
@@ -35,7 +35,7 @@ def test_attention_and_product_are_those_of_the_paper():
     model = BUTD(SMALL, encoder="gru", normalise=False, **SIZES).eval()
     batch = make_batch(rows=2)
     record = Recorder()
-    fused = Step(model, batch, record=record).fused()
+    fused = ForwardPasses(model, batch, record=record).fused()
     gate = lambda part, x: torch.tanh(part.value(x)) * torch.sigmoid(part.gate(x))  # noqa: E731
     text, regions = batch.clean.text, batch.clean.images.regions
     for row in range(2):

@@ -13,7 +13,7 @@ from vlcli_lxmert import LXMERT
 
 from vlcli import registry
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import Images, PairwisePosition, Recorder, Step
+from vlcli.nn import ForwardPasses, Images, PairwisePosition, Recorder
 
 torch.set_num_threads(1)
 SIZES = {"hidden": 16, "heads": 2, "text_layers": 3, "image_layers": 1, "cross_layers": 2}
@@ -32,7 +32,7 @@ class ZeroStart(PairwisePosition):
 def test_recorded_attention_has_the_documented_names():
     model = LXMERT(SMALL, **SIZES).eval()
     record = Recorder()
-    Step(model, make_batch(), record=record).fused("clean")
+    ForwardPasses(model, make_batch(), record=record).fused("clean")
     wanted = {f"language.{n}" for n in range(3)} | {"objects.0"}
     wanted |= {f"cross.{n}.{part}" for n in range(2) for part in ("text_to_image", "image_to_text", "text", "image")}
     assert set(record.attention) == wanted
@@ -42,8 +42,8 @@ def test_recorded_attention_has_the_documented_names():
 
 def test_hidden_layers_by_choice():
     model = LXMERT(SMALL, **SIZES).eval()
-    model.keep = (0, 2, 3)
-    states = Step(model, make_batch()).text("clean")
+    model.output_hidden_states = (0, 2, 3)
+    states = ForwardPasses(model, make_batch()).text("clean")
     assert set(states.layers) == {0, 2, 3}
     real = states.layout.valid
     torch.testing.assert_close(states.layers[3][real], states.hidden[real])
@@ -53,7 +53,7 @@ def test_frozen_rows_get_no_gradient():
     for frozen in (True, False):
         torch.manual_seed(0)
         model = LXMERT(SMALL, **SIZES, frozen_padding=frozen)
-        Step(model, make_batch()).fused("clean").pooled.sum().backward()
+        ForwardPasses(model, make_batch()).fused("clean").pooled.sum().backward()
         tables = (model.text.positions[0].table, model.text.segments)
         assert all((table.weight.grad[0].abs().sum() == 0) == frozen for table in tables)
         assert all(table.weight[0].abs().sum() > 0 for table in tables)  # drawn, then kept
@@ -82,11 +82,11 @@ def test_padded_regions_and_words_change_nothing():
     torch.manual_seed(0)
     model = LXMERT(SMALL, **SIZES).eval()
     batch = make_batch(rows=2)
-    base = Step(model, batch).fused("clean").pooled
+    base = ForwardPasses(model, batch).fused("clean").pooled
     view = batch.clean
     view.images.regions.features[~view.images.regions.mask] = 1e4
     view.text.ids[~view.text.mask] = 9
-    torch.testing.assert_close(Step(model, batch).fused("clean").pooled, base)
+    torch.testing.assert_close(ForwardPasses(model, batch).fused("clean").pooled, base)
 
 
 def test_faults_are_named():

@@ -7,7 +7,7 @@ import torch
 from tiny_batches import SMALL, make_batch
 
 from vlcli import registry
-from vlcli.nn import Step
+from vlcli.nn import ForwardPasses
 
 transformers = pytest.importorskip("transformers")
 from vlcli_lxmert import LXMERT, MaskedObject, to_airsplay, to_transformers  # noqa: E402
@@ -81,7 +81,7 @@ def test_streams_and_heads_equal_the_port(dtype, close, seed, packed):
         wanted = theirs.lxmert(**feed(batch, dtype))
         heads = theirs(**feed(batch, dtype))
         regions = theirs.obj_predict_head(wanted.vision_output)
-        fused = Step(model, batch).fused("corrupted")
+        fused = ForwardPasses(model, batch).fused("corrupted")
         words = objectives["mlm"].head(fused.text.hidden, model.word_table().weight)
         seen = objectives["masked-object"]
         shown = seen.transform(fused.image.hidden)
@@ -113,15 +113,15 @@ def test_losses_and_gradients_equal_the_port():
     view = batch.views["corrupted"]
     regions = view.images.regions
     regions.mask[:] = True  # the port averages over padding too
-    hidden = view.marks["masked_regions"]
-    step = Step(model, batch)
+    hidden = view.mask_labels["masked_regions"]
+    step = ForwardPasses(model, batch)
     losses = {name: objectives[name](step, {}).losses for name in objectives}
     total = sum(mean.value() for found in losses.values() for mean in found.values())
-    labels = view.marks["masked_words"].masked_fill(view.marks["masked_words"] < 0, -100)
+    labels = view.mask_labels["masked_words"].masked_fill(view.mask_labels["masked_words"] < 0, -100)
     wanted = theirs(
         **feed(batch, torch.float64),
         labels=labels,
-        matched_label=view.marks["matched"],
+        matched_label=view.mask_labels["matched"],
         obj_labels={
             "obj": (regions.classes, regions.class_scores),
             "attr": (regions.attributes, regions.attribute_scores),

@@ -10,7 +10,7 @@ from vlcli_lxmert import LXMERT
 
 from vlcli import registry
 from vlcli.errors import ComponentError
-from vlcli.nn import Step
+from vlcli.nn import ForwardPasses
 from vlcli.nn.attention import StandardAttention
 
 torch.set_num_threads(1)
@@ -31,7 +31,7 @@ class Counted(StandardAttention):
 
 
 def pooled(model, batch):
-    return Step(model.eval(), batch).fused().pooled
+    return ForwardPasses(model.eval(), batch).fused().pooled
 
 
 @pytest.mark.parametrize("name", sorted(n for n in registry.names("positions") if not n.startswith("test-")))

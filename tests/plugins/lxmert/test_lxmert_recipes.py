@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from vlcli import registry
 from vlcli.cli import app
-from vlcli.nn import Facts
+from vlcli.nn import DataSpec
 from vlcli.recipe.load import about, load
 from vlcli.recipe.schema import Evaluate, Finetune, Training
 from vlcli.recipe.validate import uses
@@ -52,7 +52,7 @@ def test_the_published_hyperparameters():
 def test_rows_of_table_3(name, layers):
     resolved = load(f"lxmert/table3-{name}")
     with torch.device("meta"):
-        model = registry.build("models", resolved.recipe.model, Facts())
+        model = registry.build("models", resolved.recipe.model, DataSpec())
     assert (len(model.language.layers), len(model.objects.layers), len(model.cross.layers)) == layers
     for task, size in (("vqa", 128), ("gqa", 128), ("nlvr2", 64)):
         stage = resolved.stages[task]

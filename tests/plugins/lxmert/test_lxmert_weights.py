@@ -17,7 +17,7 @@ from vlcli.data.vocabulary import Tokenizer
 from vlcli.engine.bundle import load_bundle, save_bundle
 from vlcli.engine.learner import build_learner
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import Step
+from vlcli.nn import ForwardPasses
 from vlcli.progress import Silent
 from vlcli.recipe.wiring import find_place
 
@@ -155,7 +155,7 @@ def test_folders_of_transformers(tmp_path, name, safe):
     report = load_sources(learner, [tmp_path], [])
     batch = make_batch(FACTS, rows=3)
     with torch.no_grad():
-        fused = Step(learner.model, batch).fused()
+        fused = ForwardPasses(learner.model, batch).fused()
     backbone = theirs if name == "LxmertModel" else theirs.lxmert
     torch.testing.assert_close(fused.pooled, streams(backbone, batch).pooled_output, atol=1e-5, rtol=1e-5)
     fresh = {"LxmertModel": {"objectives.matching.head.weight", "objectives.matching.head.bias"}}
@@ -225,7 +225,9 @@ def test_bert_fills_the_language_encoder_by_name(tmp_path, name):
     text = batch.clean.text
     kept = backbone(text.ids, text.mask.float(), output_hidden_states=True).hidden_states[3]
     real = text.mask
-    torch.testing.assert_close(Step(learner.model, batch).text().hidden[real], kept[real], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        ForwardPasses(learner.model, batch).text().hidden[real], kept[real], atol=1e-5, rtol=1e-5
+    )
     assert any("layer.3." in left for left in report.left_over)  # the layer that has no place
     assert not any(n.startswith(("model.text", "model.language")) for n in report.new)
     if name == "BertForPreTraining":
@@ -282,7 +284,7 @@ def test_exported_folders_load_in_transformers(tmp_path, objectives, name):
     batch = make_batch(trained.facts, rows=3)
     batch.clean.text.ids.clamp_(max=trained.facts.vocab_size - 1)
     with torch.no_grad():
-        fused, found = Step(trained.model, batch).fused(), streams(theirs.eval(), batch)
+        fused, found = ForwardPasses(trained.model, batch).fused(), streams(theirs.eval(), batch)
     if name == "LxmertModel":
         torch.testing.assert_close(fused.pooled, found.pooled_output, atol=1e-5, rtol=1e-5)
         assert "left behind" in made.notes[1]

@@ -8,7 +8,7 @@ import torch
 from vlcli_swin import Swin
 from vlcli_swin.model import Windows
 
-from vlcli.nn import Facts, Recorder
+from vlcli.nn import DataSpec, Recorder
 from vlcli.nn.batch import Images, Pixels
 from vlcli.nn.count import count_model, macs_of
 
@@ -27,7 +27,7 @@ def theirs(size: int, window: int = 7) -> torch.nn.Module:
 
 def test_counts_are_the_published_and_timm_s():
     with torch.device("meta"):
-        ours, other = Swin(Facts()), timm.create_model("swin_tiny_patch4_window7_224")
+        ours, other = Swin(DataSpec()), timm.create_model("swin_tiny_patch4_window7_224")
     assert count_model(ours)["total"] == 28_288_354
     pixels = torch.zeros(1, 3, 224, 224, device="meta")
     assert macs_of(lambda: ours(pixels))[0] == macs_of(lambda: other(pixels))[0] == count_model(ours)["macs"]["total"]
@@ -37,7 +37,7 @@ def test_counts_are_the_published_and_timm_s():
 def test_timm_weights_give_timm_s_scores(size, window):
     """Shifted windows, and maps no larger than a window."""
     other = theirs(size, window)
-    ours = Swin(Facts(), **SMALL, image_size=size, window=window).eval()
+    ours = Swin(DataSpec(), **SMALL, image_size=size, window=window).eval()
     report: list[str] = []
     missing = ours.load_state_dict(ours.adapt(other.state_dict(), report), strict=False)
     assert not missing.missing_keys
@@ -47,7 +47,7 @@ def test_timm_weights_give_timm_s_scores(size, window):
 
 
 def test_irpe_inside_windows_learns_and_counts():
-    model = Swin(Facts(), **SMALL, image_size=112, position=QKV, drop_path=0.0)
+    model = Swin(DataSpec(), **SMALL, image_size=112, position=QKV, drop_path=0.0)
     scores = model(torch.randn(2, 3, 112, 112))
     scores.square().sum().backward()
     tables = {name: p for name, p in model.named_parameters() if "lookup_table" in name}
@@ -55,13 +55,13 @@ def test_irpe_inside_windows_learns_and_counts():
     # Keys and queries get a gradient only once values differ by place; values do from the start.
     assert all(p.grad.abs().sum() > 0 for name, p in tables.items() if "rpe_v" in name)
     with torch.device("meta"):
-        whole = Swin(Facts(), position=QKV)
+        whole = Swin(DataSpec(), position=QKV)
     bias = sum(depth * heads * 169 for depth, heads in zip((2, 2, 6, 2), (3, 6, 12, 24), strict=True))
     assert count_model(whole)["total"] == 28_288_354 - bias + 12 * 3 * 32 * 49
 
 
 def test_pixels_give_states_and_records():
-    model, record = Swin(Facts(), **SMALL, image_size=56).eval(), Recorder()
+    model, record = Swin(DataSpec(), **SMALL, image_size=56).eval(), Recorder()
     pixels = Pixels(torch.randn(2, 3, 56, 56), torch.tensor([[56, 56]] * 2))
     states = model.encode_image(Images(["a", "b"], pixels=pixels), record)
     assert states.hidden.shape == (2, 49, 48)

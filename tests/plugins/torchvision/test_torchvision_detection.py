@@ -24,7 +24,7 @@ from vlcli.engine.learner import build_learner
 from vlcli.errors import ComponentError, UsageError
 from vlcli.features import FeatureStore, verify
 from vlcli.images.labels import Labels
-from vlcli.nn import Facts, Images, Pixels
+from vlcli.nn import DataSpec, Images, Pixels
 from vlcli.progress import Silent
 from vlcli.stages import extract, finetune
 
@@ -41,7 +41,7 @@ TINY = {
     "rpn_samples": 32,
     "samples": 16,
 }
-FACTS = Facts(region_classes=4, region_attributes=10, class_names=("circle", "square", "triangle", "star"))
+FACTS = DataSpec(region_classes=4, region_attributes=10, class_names=("circle", "square", "triangle", "star"))
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def tiny(facts=FACTS, **options):
 
 
 def batch_of(root, count=3, **options):
-    data = Pipeline([CocoInstances(root, limit=count, **options)], needs=tiny().needs(), facts=FACTS)
+    data = Pipeline([CocoInstances(root, limit=count, **options)], needs=tiny().input_spec(), facts=FACTS)
     return data.batch(range(count)).clean.images
 
 
@@ -73,7 +73,7 @@ def theirs_and_ours(resolution=7):
     sizes = {"min_size": 96, "max_size": 160, "rpn_post_nms_top_n_train": 40, "rpn_post_nms_top_n_test": 20}
     sizes |= {"rpn_pre_nms_top_n_train": 40, "rpn_pre_nms_top_n_test": 20, "box_batch_size_per_image": 32}
     theirs = TheirFasterRCNN(backbone, 5, rpn_batch_size_per_image=64, box_score_thresh=0.05, **sizes)
-    facts = Facts(region_classes=4, region_attributes=0)
+    facts = DataSpec(region_classes=4, region_attributes=0)
     options = {"proposals": 20, "rpn_samples": 64, "samples": 32, "short": 96, "long": 160}
     ours = FasterRCNN(facts, backbone="resnet18", **options)
     ours.network.load_state_dict(theirs.state_dict())
@@ -135,7 +135,7 @@ def test_the_attribute_asked_for_is_that_of_the_object_a_box_shows():
 
 
 def test_pictures_of_different_sizes_and_without_objects():
-    facts = Facts(region_classes=2, region_attributes=3)
+    facts = DataSpec(region_classes=2, region_attributes=3)
     model = tiny(facts)
     mask = torch.zeros(2, 64, 80, dtype=torch.bool)
     mask[0, :40, :80] = mask[1, :64, :48] = True
@@ -160,9 +160,9 @@ def test_losses_of_held_out_data_leave_the_mode_as_it_was(world):
 
 
 def test_region_labels_train_on_its_box_features_too(world):
-    facts = Facts(region_classes=4, region_attributes=10)
+    facts = DataSpec(region_classes=4, region_attributes=10)
     learner = build_learner(TINY, ["region-labels"], facts)
-    data = Pipeline([CocoInstances(world, limit=2)], needs=learner.model.needs(), facts=facts)
+    data = Pipeline([CocoInstances(world, limit=2)], needs=learner.model.input_spec(), facts=facts)
     result = learner(data.batch([0, 1]))
     result.total.backward()
     assert learner.model.network.roi_heads.box_head.cells.weight.grad.abs().sum() > 0
@@ -171,7 +171,7 @@ def test_region_labels_train_on_its_box_features_too(world):
 def test_weights_of_other_classes_start_new_predictors_only():
     report: list[str] = []
     model = tiny()
-    state = {n.removeprefix("network."): v for n, v in tiny(Facts(region_classes=9)).state_dict().items()}
+    state = {n.removeprefix("network."): v for n, v in tiny(DataSpec(region_classes=9)).state_dict().items()}
     adapted = model.adapt(state, report)
     assert set(adapted) == set(model.state_dict())
     assert report

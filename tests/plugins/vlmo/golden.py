@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from vlcli_vlmo import VLMo
 
-from vlcli.nn import Facts, Images, Pixels, Text
+from vlcli.nn import DataSpec, Images, Pixels, Text
 
-FACTS = Facts(vocab_size=37, pad_id=0, cls_id=2, sep_id=3, mask_id=4, unk_id=1, text_length=6)
+FACTS = DataSpec(vocab_size=37, pad_id=0, cls_id=2, sep_id=3, mask_id=4, unk_id=1, text_length=6)
 TINY: dict[str, Any] = {
     "hidden": 24, "layers": 3, "heads": 4, "fused_layers": 1, "image_size": 48, "patch": 16, "length": 8,
     "drop_path": 0.0, "packed": False,

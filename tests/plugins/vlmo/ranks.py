@@ -11,7 +11,7 @@ from vlcli_vlmo.weights import to_released
 
 from tests.plugins.vlmo.golden import FACTS, TINY, images, value
 from vlcli.engine import processes
-from vlcli.engine.learner import Learner, build_learner
+from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.engine.weights import save_tensors
 from vlcli.nn import Batch, Text, View
 from vlcli.objectives.mlm import MARK
@@ -19,7 +19,7 @@ from vlcli.objectives.mlm import MARK
 IDS = [[2, 5, 9, 14, 3, 0], [2, 30, 31, 7, 12, 3], [2, 8, 3, 0, 0, 0], [2, 21, 22, 3, 0, 0]]
 
 
-def learner(as_released: bool) -> Learner:
+def learner(as_released: bool) -> TrainingModule:
     objectives: list[dict[str, Any]] = [
         {"name": "mlm", "weight": 0.25},
         {"name": "contrast", "as_released": as_released},
@@ -57,7 +57,9 @@ def batch(rows: list[int]) -> Batch:
     hidden = ids.masked_fill(labels >= 0, 4)
     views = {
         "clean": View(text(ids, keys), pictures, order, order[:, None], aligned=True),
-        "corrupted": View(text(hidden, keys), pictures, order, order[:, None], aligned=True, marks={MARK: labels}),
+        "corrupted": View(
+            text(hidden, keys), pictures, order, order[:, None], aligned=True, mask_labels={MARK: labels}
+        ),
     }
     return Batch(views, {}, keys, chosen * 7 + 1)
 

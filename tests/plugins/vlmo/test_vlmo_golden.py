@@ -46,11 +46,11 @@ def test_embeddings(golden: Any, model: VLMo) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_pair(golden: Any, model: VLMo, packed: bool) -> None:
-    model.stack.packed, model.keep = packed, (1, 2, 3)
+    model.stack.packed, model.output_hidden_states = packed, (1, 2, 3)
     try:
         fused = model.fuse(model.embed_text(text()), model.embed_image(images()))
     finally:
-        model.stack.packed, model.keep = False, ()
+        model.stack.packed, model.output_hidden_states = False, ()
     real = torch.cat([text().mask, torch.ones(3, 10, dtype=torch.bool)], 1)
     for number in (1, 2, 3):
         close(fused.text.layers[number][real], golden[f"vlmo/rel/infer/block{number - 1}"][real.numpy()])

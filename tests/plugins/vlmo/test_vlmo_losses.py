@@ -11,7 +11,7 @@ import torch
 from vlcli_vlmo.weights import released_name, to_released
 
 from tests.plugins.vlmo.golden import FACTS, TINY, images, text, value
-from vlcli.engine.learner import Learner, build_learner
+from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.nn import Batch, View
 from vlcli.objectives.mlm import MARK
 
@@ -27,7 +27,7 @@ def golden(shared: Path) -> Any:
     return np.load(shared / "reference" / "vlmo_golden.npz")
 
 
-def filled(packed: bool) -> Learner:
+def filled(packed: bool) -> TrainingModule:
     learner = build_learner({"name": "vlmo", **TINY, "packed": packed}, OBJECTIVES, FACTS).double()
     theirs = to_released(dict(learner.state_dict().items()))
     named = {k: value(k, tuple(v.shape)) for k, v in theirs.items() if v.is_floating_point()}
@@ -48,7 +48,7 @@ def batch() -> Batch:
     for place in ((0, 2), (1, 1), (1, 2), (2, 1)):
         labels[place] = hidden.ids[place]
         hidden.ids[place] = 33 if place == (2, 1) else 4
-    corrupted = View(hidden, pictures, rows, rows[:, None], aligned=True, marks={MARK: labels})
+    corrupted = View(hidden, pictures, rows, rows[:, None], aligned=True, mask_labels={MARK: labels})
     return Batch({"clean": clean, "corrupted": corrupted}, {}, ["a", "b", "c"], torch.arange(3))
 
 
@@ -69,7 +69,7 @@ def test_losses_and_gradients_are_the_released_code_s(golden: Any, packed: bool)
     compare_gradients(learner, golden)
 
 
-def compare_gradients(learner: Learner, golden: Any) -> None:
+def compare_gradients(learner: TrainingModule, golden: Any) -> None:
     norms = dict(zip(golden["vlmo/rel/grad/keys"].tolist(), golden["vlmo/rel/grad/norms"].tolist(), strict=True))
     squares: dict[str, float] = {}
     for name, parameter in learner.named_parameters():

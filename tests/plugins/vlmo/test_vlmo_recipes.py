@@ -17,8 +17,8 @@ from vlcli import registry
 from vlcli.cli import app
 from vlcli.engine.learner import build_learner
 from vlcli.engine.optim import freeze, parameter_groups
-from vlcli.engine.weights import Loader
-from vlcli.nn import Batch, Facts, View
+from vlcli.engine.weights import WeightLoader
+from vlcli.nn import Batch, DataSpec, View
 from vlcli.objectives.mlm import MARK
 from vlcli.recipe.load import about, load
 from vlcli.recipe.schema import Evaluate, Training
@@ -93,7 +93,7 @@ def learner_of(name: str, stage: str, **small: Any) -> tuple[Any, Training]:
     config = resolved.stages[stage]
     assert isinstance(config, Training)
     spec = {**resolved.recipe.model, **(config.model or {}), **small}
-    made = build_learner(spec, config.objectives, Facts(vocab_size=40, text_length=12))
+    made = build_learner(spec, config.objectives, DataSpec(vocab_size=40, text_length=12))
     return made, config
 
 
@@ -142,7 +142,7 @@ def test_weights_pass_from_stage_to_stage_with_a_report() -> None:
 
 
 def passed(giver: Any, taker: Any, allowed: list[str]) -> Any:
-    loader = Loader(taker, allowed)
+    loader = WeightLoader(taker, allowed)
     loader.add({name: value.clone() for name, value in giver.state_dict().items()}, "before", ours=True)
     return loader.finish()
 
@@ -153,7 +153,7 @@ def words_alone(learner: Any) -> Any:
     marks = {MARK: torch.where(torch.arange(9)[None] < 3, text.ids, -1)}
     rows = torch.arange(3)
     view = View(text, None, rows, rows[:, None][:, :0])
-    return Batch({"clean": view, "corrupted": replace(view, marks=marks)}, {}, ["0", "1", "2"], rows)
+    return Batch({"clean": view, "corrupted": replace(view, mask_labels=marks)}, {}, ["0", "1", "2"], rows)
 
 
 @pytest.mark.parametrize(("name", "stage"), [("vlmo", "pairs"), ("vlmo", "text"), ("vlmo/base-plus", "pairs")])

@@ -10,7 +10,7 @@ import torch
 from vlcli_vlmo import VLMo, to_released
 
 from tests.plugins.vlmo.golden import FACTS, TINY, images
-from vlcli.nn import Facts
+from vlcli.nn import DataSpec
 from vlcli.nn.count import count_model
 
 COUNTS = {"base": 175_430_496, "base_plus": 166_567_360, "large": 561_544_448}
@@ -19,13 +19,13 @@ COUNTS = {"base": 175_430_496, "base_plus": 166_567_360, "large": 561_544_448}
 @pytest.mark.parametrize("size", COUNTS)
 def test_parameters_of_the_released_encoders(size: Any) -> None:
     with torch.device("meta"):
-        model = VLMo(Facts(text_length=40), size=size)
+        model = VLMo(DataSpec(text_length=40), size=size)
     assert count_model(model)["encoder"] == COUNTS[size]
 
 
 def test_keys_and_shapes_of_a_released_encoder(shared: Path) -> None:
     with torch.device("meta"):
-        model = VLMo(Facts(text_length=40))
+        model = VLMo(DataSpec(text_length=40))
     ours = {name: str(tuple(value.shape)) for name, value in to_released(model.state_dict()).items()}
     lines = (shared / "reference" / "vlmo_base_patch16_224_keys.txt").read_text().splitlines()
     theirs = {key: shape for key, shape, _ in (line.split("\t") for line in lines)}
@@ -45,7 +45,7 @@ def test_released_names_there_and_back(positions: Any) -> None:
 
 
 def test_a_third_type_row_and_shorter_text() -> None:
-    one, other = VLMo(FACTS, **TINY), VLMo(Facts(vocab_size=37, text_length=4), **TINY, images=2)
+    one, other = VLMo(FACTS, **TINY), VLMo(DataSpec(vocab_size=37, text_length=4), **TINY, images=2)
     report: list[str] = []
     other.load_state_dict(other.adapt(dict(one.state_dict()), report))
     assert torch.equal(other.types.weight[2], one.types.weight[1])

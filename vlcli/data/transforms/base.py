@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from vlcli.data.transforms.scene import Scene, flip, may_flip
-from vlcli.nn.model import Needs
+from vlcli.nn.model import InputSpec
 
 
 class Transform:
@@ -31,7 +31,7 @@ class Transform:
     sizes: ClassVar[bool] = False
     """Whether it decides the size of pictures for a model that takes any."""
 
-    def __init__(self, needs: Needs, *, flip: float = 0.0) -> None:
+    def __init__(self, needs: InputSpec, *, flip: float = 0.0) -> None:
         self.needs, self.flip = needs, flip
 
     def train(self, scene: Scene, rng: np.random.Generator) -> Scene:

@@ -6,7 +6,7 @@ import numpy as np
 
 from vlcli.data.transforms.base import Transform
 from vlcli.data.transforms.scene import BILINEAR, Scene, crop, resize
-from vlcli.nn.model import Needs
+from vlcli.nn.model import InputSpec
 
 
 class Detection(Transform):
@@ -28,7 +28,7 @@ class Detection(Transform):
 
     def __init__(
         self,
-        needs: Needs,
+        needs: InputSpec,
         *,
         shorts: list[int] = [480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800],  # noqa: B006 (only read)
         longest: int = 1333,

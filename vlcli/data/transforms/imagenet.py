@@ -15,7 +15,7 @@ from vlcli.data.transforms.base import Transform, lent
 from vlcli.data.transforms.randaugment import PLACES
 from vlcli.data.transforms.scene import BICUBIC, BILINEAR, Scene, crop, flip, may_flip, resize
 from vlcli.errors import ComponentError
-from vlcli.nn.model import Needs
+from vlcli.nn.model import InputSpec
 
 RESAMPLE = {"bicubic": BICUBIC, "bilinear": BILINEAR}
 
@@ -44,7 +44,7 @@ class ImageNet(Transform):
 
     def __init__(
         self,
-        needs: Needs,
+        needs: InputSpec,
         *,
         size: int | None = None,
         scale: tuple[float, float] = (0.08, 1.0),

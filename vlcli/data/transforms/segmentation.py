@@ -11,7 +11,7 @@ from PIL import Image
 from vlcli.data.transforms.base import Transform, lent
 from vlcli.data.transforms.detection import scaled_size
 from vlcli.data.transforms.scene import BILINEAR, Scene, crop, resize
-from vlcli.nn.model import Needs
+from vlcli.nn.model import InputSpec
 
 TRIES = 10
 
@@ -35,7 +35,7 @@ class Segmentation(Transform):
 
     def __init__(
         self,
-        needs: Needs,
+        needs: InputSpec,
         *,
         short: int | None = None,
         long: int = 2048,

@@ -9,7 +9,7 @@ import numpy as np
 from vlcli.data.transforms.base import Transform, lent
 from vlcli.data.transforms.randaugment import randaugment
 from vlcli.data.transforms.scene import Scene, crop, resize
-from vlcli.nn.model import Needs
+from vlcli.nn.model import InputSpec
 
 
 class VLAugment(Transform):
@@ -30,7 +30,7 @@ class VLAugment(Transform):
 
     def __init__(
         self,
-        needs: Needs,
+        needs: InputSpec,
         *,
         scale: tuple[float, float] = (0.5, 1.0),
         flip: float = 0.5,

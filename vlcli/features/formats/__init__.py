@@ -10,7 +10,7 @@ mattnet   detections of MAttNet, boxes without features
 
 from __future__ import annotations
 
-from vlcli.features.formats.base import Entry, Format, Options, Pictures
+from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames
 from vlcli.features.formats.concepts import CONCEPTS
 from vlcli.features.formats.mattnet import MATTNET
 from vlcli.features.formats.npz import NPZ
@@ -22,4 +22,4 @@ FORMATS: dict[str, Format] = {one.name: one for one in (OBJ36, BUTD, NPZ, VLP, C
 TABLES: dict[str, Table] = {"obj36": OBJ36, "butd": BUTD}
 """What can be exported, by name."""
 
-__all__ = ["FORMATS", "TABLES", "Entry", "Format", "Options", "Pictures", "Table"]
+__all__ = ["FORMATS", "TABLES", "ForeignImage", "Format", "FormatOptions", "ImageNames", "Table"]

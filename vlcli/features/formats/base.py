@@ -20,7 +20,7 @@ PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ForeignImage:
     """One image of a foreign file.
 
     Attributes:
@@ -34,7 +34,7 @@ class Entry:
     decode: Callable[[], Record]
 
 
-class Pictures:
+class ImageNames:
     """Names and sizes of images that a foreign file numbers, or whose size it does not say.
 
     Args:
@@ -95,7 +95,7 @@ class Pictures:
 
 
 @dataclass
-class Options:
+class FormatOptions:
     """What a format may be told.
 
     Attributes:
@@ -105,7 +105,7 @@ class Options:
     """
 
     boxes: Path | None = None
-    pictures: Pictures | None = None
+    pictures: ImageNames | None = None
     vocabulary: Path | None = None
 
 
@@ -131,14 +131,14 @@ class Format(ABC):
     provenance: ClassVar[dict[str, Any]] = {}
 
     @abstractmethod
-    def entries(self, source: Path, options: Options) -> Iterator[Entry]:
+    def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
         """The images of ``source``, in its order, without holding more than one.
 
         Raises:
             DataError: it is not of this format at all.
         """
 
-    def facts(self, source: Path, options: Options) -> dict[str, Any]:
+    def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
         """What the store's provenance says beside :attr:`provenance`."""
         return {}
 
@@ -147,12 +147,12 @@ class Format(ABC):
         return None
 
 
-def size_facts(options: Options) -> dict[str, Any]:
+def size_facts(options: FormatOptions) -> dict[str, Any]:
     """Where the sizes come from, of a format that does not say them."""
     return {"sizes": "pictures" if options.pictures else "extent of the boxes"}
 
 
-def named_size(name: str, pictures: Pictures | None, corner: tuple[float, float]) -> tuple[int, int]:
+def named_size(name: str, pictures: ImageNames | None, corner: tuple[float, float]) -> tuple[int, int]:
     """Height and width of an image: from the pictures, else as far as its boxes reach (``corner``: x and y)."""
     if pictures is not None:
         return pictures.size(name)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from vlcli.errors import DataError
 from vlcli.features.concepts import CONCEPTS as SET
 from vlcli.features.concepts import WORDS, concept_record
-from vlcli.features.formats.base import Entry, Format, Options, Pictures, named_size
+from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames, named_size
 from vlcli.features.schema import Record
 from vlcli.images.boxes import image_id
 
@@ -35,7 +35,7 @@ class Concepts(Format):
     set = SET
     provenance: ClassVar = {"extractor": "imported: concepts", "boxes": "none"}
 
-    def facts(self, source: Path, options: Options) -> dict[str, Any]:
+    def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
         """The words by number: those of the vocabulary, else the list's own, the most frequent first."""
         rows = _rows(source)
         scored = "as read" if any(scores is not None for _, _, scores in rows) else "not given: 1"
@@ -47,12 +47,12 @@ class Concepts(Format):
             words = sorted(counts, key=lambda word: (-counts[word], word))
         return {WORDS: words, "scores": scored, "sizes": sizes}
 
-    def entries(self, source: Path, options: Options) -> Iterator[Entry]:
+    def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
         """The images in the file's order."""
         numbers = {word: number for number, word in enumerate(self.facts(source, options)[WORDS])}
         for place, (name, words, scores) in enumerate(_rows(source), 1):
             own = (options.pictures.find(name) if options.pictures else None) or name
-            yield Entry(
+            yield ForeignImage(
                 own, f"{source}: image {place}", partial(_decode, own, words, scores, numbers, options.pictures)
             )
 
@@ -116,7 +116,7 @@ def _row(row: Mapping[str, Any]) -> Row:
 
 
 def _decode(
-    name: str, words: list[str], scores: list[float] | None, numbers: Mapping[str, int], pictures: Pictures | None
+    name: str, words: list[str], scores: list[float] | None, numbers: Mapping[str, int], pictures: ImageNames | None
 ) -> Record:
     unknown = [word for word in words if word not in numbers]
     if unknown:

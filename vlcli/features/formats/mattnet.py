@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vlcli.features.formats.base import Entry, Format, Options, Pictures, named_size, size_facts
+from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames, named_size, size_facts
 from vlcli.features.schema import Record
 from vlcli.images.boxes import BoxList, read_boxes
 from vlcli.images.labels import Labels, class_table, ids_used, numbered
@@ -28,11 +28,11 @@ class Mattnet(Format):
     source = "a JSON file"
     provenance: ClassVar = {"extractor": "imported: mattnet", "boxes": "detected"}
 
-    def facts(self, source: Path, options: Options) -> dict[str, Any]:
+    def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
         """What the classes' numbers stand for, and where the sizes come from."""
         return {**size_facts(options), **_read(source)[1].provenance()}
 
-    def entries(self, source: Path, options: Options) -> Iterator[Entry]:
+    def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
         """The images in the order in which they first appear.
 
         Raises:
@@ -40,7 +40,7 @@ class Mattnet(Format):
         """
         for name, boxes in _read(source)[0].items():
             own = (options.pictures.find(name) if options.pictures else None) or name
-            yield Entry(own, f"{source}: image {name}", partial(_decode, own, boxes, options.pictures))
+            yield ForeignImage(own, f"{source}: image {name}", partial(_decode, own, boxes, options.pictures))
 
 
 def _read(source: Path) -> tuple[dict[str, BoxList], Labels]:
@@ -49,7 +49,7 @@ def _read(source: Path) -> tuple[dict[str, BoxList], Labels]:
     return numbered(boxes, labels), labels
 
 
-def _decode(name: str, boxes: BoxList, pictures: Pictures | None) -> Record:
+def _decode(name: str, boxes: BoxList, pictures: ImageNames | None) -> Record:
     corner = boxes.boxes[:, 2:].max(0, initial=0) + 1
     return Record(
         id=name,

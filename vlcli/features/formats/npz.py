@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vlcli.errors import DataError
-from vlcli.features.formats.base import Entry, Format, Options, Pictures, named_size
+from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames, named_size
 from vlcli.features.schema import Record
 from vlcli.images.boxes import image_id
 
@@ -37,7 +37,7 @@ class Npz(Format):
     folder = True
     provenance: ClassVar = {"extractor": "imported: npz", "boxes": "detected"}
 
-    def entries(self, source: Path, options: Options) -> Iterator[Entry]:
+    def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
         """The files, sorted by path.
 
         Raises:
@@ -47,7 +47,7 @@ class Npz(Format):
         if not paths:
             raise DataError("the folder holds no npz file", where=str(source), expected="files *.npz")
         for path in paths:
-            yield Entry(image_id(path), str(path), partial(_decode, path, options.pictures))
+            yield ForeignImage(image_id(path), str(path), partial(_decode, path, options.pictures))
 
     def count(self, source: Path) -> int:
         """Number of files."""
@@ -58,7 +58,7 @@ def _files(source: Path) -> list[Path]:
     return sorted(source.rglob("*.npz")) if source.is_dir() else [source]
 
 
-def _decode(path: Path, pictures: Pictures | None) -> Record:
+def _decode(path: Path, pictures: ImageNames | None) -> Record:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return _record(path, arrays, pictures)
@@ -66,7 +66,7 @@ def _decode(path: Path, pictures: Pictures | None) -> Record:
         raise ValueError(f"the file is damaged: {error}") from None
 
 
-def _record(path: Path, arrays: Any, pictures: Pictures | None) -> Record:
+def _record(path: Path, arrays: Any, pictures: ImageNames | None) -> Record:
     boxes = np.asarray(arrays["bbox"], np.float32).reshape(-1, 4)
     rows = int(arrays["num_bbox"]) if "num_bbox" in arrays.files else len(boxes)
     if not 0 <= rows <= len(boxes):

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from vlcli.features.formats.base import Entry, Format, Options
+from vlcli.features.formats.base import ForeignImage, Format, FormatOptions
 from vlcli.features.schema import Record
 
 LONGEST = 64 << 20
@@ -50,7 +50,7 @@ class Table(Format):
     columns: ClassVar[tuple[str, ...]]
     meaning: ClassVar[dict[str, str | Column]]
 
-    def entries(self, source: Path, options: Options) -> Iterator[Entry]:
+    def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
         """The file's lines; only the id of each is looked at."""
         with source.open("rb") as file:
             number = 0
@@ -58,13 +58,13 @@ class Table(Format):
                 number += 1
                 where = f"{source}:{number}"
                 if len(line) == LONGEST and not line.endswith(b"\n"):
-                    yield Entry("", where, partial(_refuse, f"the line is longer than {LONGEST >> 20} MiB"))
+                    yield ForeignImage("", where, partial(_refuse, f"the line is longer than {LONGEST >> 20} MiB"))
                     return
                 cells = line.rstrip(b"\r\n").split(b"\t")
                 if number == 1 and cells[0].decode("utf-8", "replace") == self.columns[0]:
                     continue  # a header, which some write
                 if cells != [b""]:
-                    yield Entry(self._id(cells), where, partial(self._decode, cells))
+                    yield ForeignImage(self._id(cells), where, partial(self._decode, cells))
 
     def _id(self, cells: list[bytes]) -> str:
         place = next(number for number, name in enumerate(self.columns) if self.meaning[name] == "id")

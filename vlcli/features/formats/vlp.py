@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 
 from vlcli.errors import DataError
-from vlcli.features.formats.base import Entry, Format, Options, Pictures, named_size, size_facts
+from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames, named_size, size_facts
 from vlcli.features.schema import Record
 
 _SHARD = re.compile(r"^(?P<prefix>.*)_feat(?P<shard>.{3})\.h5$")
@@ -35,11 +35,11 @@ class Vlp(Format):
     folder = prefix = True
     provenance: ClassVar = {"extractor": "imported: vlp", "boxes": "detected"}
 
-    def facts(self, source: Path, options: Options) -> dict[str, Any]:
+    def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
         """Where the sizes come from."""
         return size_facts(options)
 
-    def entries(self, source: Path, options: Options) -> Iterator[Entry]:
+    def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
         """The images shard after shard.
 
         Raises:
@@ -54,7 +54,7 @@ class Vlp(Format):
                 probs = held.enter_context(_opened(other)) if other.is_file() else None
                 for name in features:
                     decode = partial(_decode, name, features, probs, places, options.pictures)
-                    yield Entry(name, f"{path}[{name}]", decode)
+                    yield ForeignImage(name, f"{path}[{name}]", decode)
 
     def count(self, source: Path) -> int:
         """Number of data sets."""
@@ -98,7 +98,7 @@ def _opened(path: Path) -> h5py.File:
 
 
 def _decode(
-    name: str, features: h5py.File, probs: h5py.File | None, places: h5py.File, pictures: Pictures | None
+    name: str, features: h5py.File, probs: h5py.File | None, places: h5py.File, pictures: ImageNames | None
 ) -> Record:
     if name not in places:
         raise ValueError(f"{places.filename} has no boxes of it")

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from vlcli.nn.batch import Text
-from vlcli.nn.model import Model, States
+from vlcli.nn.model import EncoderOutput, Model
 
 
 @torch.no_grad()
 def rank(
-    model: Model, seen: States, candidates: Text, count: int, *, first_twice: bool = True, block: int = 512
+    model: Model, seen: EncoderOutput, candidates: Text, count: int, *, first_twice: bool = True, block: int = 512
 ) -> tuple[Tensor, Tensor]:
     """The likeliest candidates for each row, best first (ALBEF's answer ranking).
 
@@ -43,7 +43,7 @@ def rank(
     return places.gather(1, order), best
 
 
-def _likelihood(model: Model, seen: States, text: Text) -> Tensor:
+def _likelihood(model: Model, seen: EncoderOutput, text: Text) -> Tensor:
     """(P,) log likelihood of whole sentences, row i spoken of row i."""
     longest = int(text.mask.sum(1).max())
     ids, mask = text.ids[:, :longest], text.mask[:, :longest]

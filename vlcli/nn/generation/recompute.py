@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from vlcli.nn.batch import Text
-from vlcli.nn.model import Model, States
+from vlcli.nn.model import EncoderOutput, Model
 
 
-def next_scores(model: Model, image: States, ids: Tensor) -> Tensor:
+def next_scores(model: Model, image: EncoderOutput, ids: Tensor) -> Tensor:
     """Scores (P, V) of the word after ``ids`` (P, T), the class token first: one pass over picture, words and a mask.
 
     Args:
@@ -38,7 +38,7 @@ class _Seen:
         ids: (P, T).
     """
 
-    image: States
+    image: EncoderOutput
     ids: Tensor
 
     def select(self, rows: Tensor, per: int = 1) -> _Seen:
@@ -56,7 +56,7 @@ class Recomputed:
     def __init__(self, model: Model) -> None:
         self.model, self.facts = model, model.facts
 
-    def start(self, image: States, text: Text | None = None) -> _Seen:
+    def start(self, image: EncoderOutput, text: Text | None = None) -> _Seen:
         """Nothing said yet, or ``text``, whose rows are of one length."""
         empty = torch.zeros(len(image.hidden), 0, dtype=torch.long, device=image.hidden.device)
         if text is None:

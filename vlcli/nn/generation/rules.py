@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vlcli.nn.generation.settings import Generation
-from vlcli.nn.model import Facts
+from vlcli.nn.model import DataSpec
 
 
 class Rules:
@@ -18,7 +18,7 @@ class Rules:
         device: where scores are.
     """
 
-    def __init__(self, facts: Facts, settings: Generation, device: torch.device) -> None:
+    def __init__(self, facts: DataSpec, settings: Generation, device: torch.device) -> None:
         self.settings, self.end = settings, facts.sep_id
         never = {facts.pad_id, facts.cls_id, facts.mask_id, *settings.bad_words} - {facts.sep_id}
         self.never = torch.tensor(sorted(never), device=device)

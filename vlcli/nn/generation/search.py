@@ -11,12 +11,12 @@ from torch import Tensor
 from vlcli.nn.batch import Text
 from vlcli.nn.generation.rules import Rules, narrowed
 from vlcli.nn.generation.settings import Decoder, Generated, Generation
-from vlcli.nn.model import Facts, States
+from vlcli.nn.model import DataSpec, EncoderOutput
 
 
 def generate(
     model: Decoder,
-    image: States,
+    image: EncoderOutput,
     settings: Generation | None = None,
     *,
     text: Text | None = None,
@@ -28,7 +28,7 @@ def generate(
 
     Args:
         model: what gives the next word's scores.
-        image: B rows as the model's ``start`` takes them (:meth:`vlcli.nn.Step.pictures`).
+        image: B rows as the model's ``start`` takes them (:meth:`vlcli.nn.ForwardPasses.pictures`).
         settings: how words are chosen.
         text: B beginnings that are gone on from.
         generator: of the draws; None: torch's own.
@@ -139,7 +139,7 @@ def sample(
         scores, cache = model.step(last, cache)
 
 
-def _drawn(ids: Tensor, chances: Tensor, rows: int, facts: Facts) -> Generated:
+def _drawn(ids: Tensor, chances: Tensor, rows: int, facts: DataSpec) -> Generated:
     end = (ids == facts.sep_id).long()
     mask = end.cumsum(1) == end  # up to the first end, which counts
     by_picture = [tensor.unflatten(0, (rows, -1)) for tensor in (ids, mask, chances)]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vlcli.errors import ComponentError
 from vlcli.nn.batch import Tensors, Text
-from vlcli.nn.model import Facts, States
+from vlcli.nn.model import DataSpec, EncoderOutput
 
 
 class Decoder(Protocol):
@@ -18,9 +18,9 @@ class Decoder(Protocol):
     Its caches have ``select(rows, per)``: the given rows, of which each ``per`` neighbours come of one picture.
     """
 
-    facts: Facts
+    facts: DataSpec
 
-    def start(self, image: States, text: Text | None = None) -> Any:
+    def start(self, image: EncoderOutput, text: Text | None = None) -> Any:
         """The cache before the first word."""
         ...
 
