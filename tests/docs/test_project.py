@@ -112,3 +112,21 @@ def test_the_hooks_of_pre_commit_run_what_ci_runs():
     assert all(tool in commands for tool in ("ruff check", "ruff format", "lint-imports", "architecture.py --check"))
     assert "make lint" in read(".ci/run")
     assert "make docs" in read(".ci/run")
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (PROJECT / "docs").glob("*.md")))
+def test_a_page_opens_with_what_it_is_for_and_an_example(page):
+    opening = "\n".join(read(f"docs/{page}").splitlines()[:40])
+    assert page in ("learning.md", "index.md", "glossary.md") or "After this page you" in opening
+    assert page == "learning.md" or "```" in opening
+
+
+def test_pages_are_free_of_riddles():
+    riddles = re.compile(r"what is told|of one's own|\bof its own\b|\banother's\b|words alone ask", re.I)
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (PROJECT / "docs").glob("*.md")}
+    left = {
+        name: riddles.findall(text)
+        for name, text in pages.items()
+        if name not in ("glossary.md", "learning.md", "api.md")
+    }
+    assert {name: found for name, found in left.items() if found} == {}
