@@ -1,4 +1,4 @@
-"""Drawings: components that turn data, trained models and measurements into pictures (``vlcli draw``)."""
+"""Drawings: components that turn data, trained models and measurements into pictures (the verb ``draw``)."""
 
 from __future__ import annotations
 
