@@ -237,7 +237,7 @@ class WeightLoader:
         return state
 
     def _heads_taken(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Heads of objectives that parts of the model start from (``Model.takes``)."""
+        """Heads of objectives that parts of the model start from (``Model.init_from``)."""
         found: dict[str, Tensor] = {}
         for part, givers in self.learner.model.init_from.items():
             giver = next((g for g in givers if any(n.startswith(f"objectives.{g}") for n in state)), None)
