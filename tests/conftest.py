@@ -22,7 +22,7 @@ GROUPS = {"docs": "pages", "fuzz": "fuzz", "plugins": "papers"}
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--group``: which slow tests run."""
     names = ["core", "quickstart", *GROUPS.values()]
-    parser.addoption("--group", choices=names, help="with -m slow: one group of slow tests, at most 20 minutes long")
+    parser.addoption("--group", choices=names, help="with -m slow: one group of slow tests")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
