@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from vlcli.nn import LearnedPosition
+from vlcli.nn import LearnedPosition, Stack
+from vlcli_albef.cross import CrossEncoder
+from vlcli_albef.decoder import WordDecoder
 from vlcli_albef.weights import HEADS, PARTS, TEXTUAL, VISUAL, State, albef_name
-
-if TYPE_CHECKING:
-    from vlcli_albef.model import ALBEF
 
 _COPIES = re.compile(r"^(visual_encoder|text_encoder|text_decoder|vision_proj|text_proj|cls_head)_m\.")
 _TABLE = "positions.0.table.weight"
@@ -24,7 +23,35 @@ WORD_HEAD = "objectives.distilled-mlm.head."
 """Where ALBEF's word head goes, and what a decoder's head starts from."""
 
 
-def adapt(model: ALBEF, state: Mapping[str, Tensor], report: list[str]) -> State:
+class Loadable(Protocol):
+    """The parts of :class:`vlcli_albef.ALBEF` that decide how weights fit; ``model`` imports this module.
+
+    Attributes:
+        images: pictures an example.
+        image: the image encoder.
+        text: the text encoder.
+        cross: the cross encoder.
+        positions: encodings of the image encoder's tokens.
+        decoder: the answer decoder, if there is one.
+    """
+
+    images: int
+    image: Stack
+    text: Stack
+    cross: CrossEncoder
+    positions: nn.ModuleList
+    decoder: WordDecoder | None
+
+    def state_dict(self) -> dict[str, Any]:
+        """All weights and buffers by name."""
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """All parameters with their names."""
+
+
+def adapt(model: Loadable, state: Mapping[str, Tensor], report: list[str]) -> State:
     """Foreign or our own weights under our names, at the sizes of ``model``.
 
     Names that begin with ``teacher.`` are those of a momentum copy.
@@ -58,13 +85,13 @@ def plain_name(name: str) -> str:
     return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
 
 
-def _fitted(model: ALBEF, state: State, report: list[str]) -> State:
+def _fitted(model: Loadable, state: State, report: list[str]) -> State:
     made = _renamed(model, _without_dist(_layers(model, state, report), report), report)
     made = _doubled(model, _interpolated(model, made, report), report)
     return _with_decoder(model, made, report)
 
 
-def _layers(model: ALBEF, state: State, report: list[str]) -> State:
+def _layers(model: Loadable, state: State, report: list[str]) -> State:
     """Without the image encoder's upper layers where the model has fewer than the file."""
     blocks = re.compile(rf"{VISUAL}blocks\.(\d+)\.")
     numbers = {int(found[1]) for name in state if (found := blocks.match(name))}
@@ -86,7 +113,7 @@ def _without_dist(state: State, report: list[str]) -> State:
     return made
 
 
-def _renamed(model: ALBEF, state: State, report: list[str]) -> State:
+def _renamed(model: Loadable, state: State, report: list[str]) -> State:
     depth = len(model.text.layers)
     names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
     table = {theirs: name for name in names if (theirs := albef_name(name, depth)) is not None}
@@ -122,7 +149,7 @@ def _more(key: str, depth: int, table: Mapping[str, str]) -> str | None:
     return None if first is None else first.replace("cross.text.0.", f"cross.text.{int(found[2]) - depth}.")
 
 
-def _interpolated(model: ALBEF, made: State, report: list[str]) -> State:
+def _interpolated(model: Loadable, made: State, report: list[str]) -> State:
     """The table of places at the model's resolution."""
     table, position = made.get(_TABLE), next(iter(model.positions), None)
     if table is None or not isinstance(position, LearnedPosition) or position.grid is None:
@@ -136,7 +163,7 @@ def _interpolated(model: ALBEF, made: State, report: list[str]) -> State:
     return {**made, _TABLE: table}
 
 
-def _doubled(model: ALBEF, made: State, report: list[str]) -> State:
+def _doubled(model: Loadable, made: State, report: list[str]) -> State:
     """Cross layers of one picture repeated for each of several."""
     layer = re.compile(r"cross\.text\.(\d+)\.(.+)")
     found = {name: match for name in made if (match := layer.fullmatch(name))}
@@ -151,7 +178,7 @@ def _doubled(model: ALBEF, made: State, report: list[str]) -> State:
     return rest
 
 
-def _with_decoder(model: ALBEF, made: State, report: list[str]) -> State:
+def _with_decoder(model: Loadable, made: State, report: list[str]) -> State:
     """A decoder that the file lacks starts as the cross encoder, with the words' embeddings and head (ALBEF's VQA)."""
     if model.decoder is None or any(name.startswith(("decoder.layers.", "decoder.embed.")) for name in made):
         return made

@@ -168,7 +168,7 @@ class VLMo(Model):
             raise ComponentError(
                 "A standard transformer has no vision-language layers.", where="model vlmo", hint="set fused_layers: 0"
             )
-        self.starts = {TEXT_EXPERT: text_start, FUSED_EXPERT: fused_start}
+        self.starts: dict[str, str] = {TEXT_EXPERT: text_start, FUSED_EXPERT: fused_start}
         self.init_std = init_scale(init_std, width, published=544)
         self.second_path = second_path and top > 0
         self.image_source, self.image_size, self.patch_size = image, image_size, patch

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vlcli.nn import LearnedPosition
 from vlcli_vlmo.bias import VLMoBias
-
-if TYPE_CHECKING:
-    from vlcli_vlmo.model import VLMo
+from vlcli_vlmo.blocks import MoMEStack
 
 State = dict[str, Tensor]
 EXPERTS = {"text": "text", "image": "imag", "fused": "vl"}
@@ -108,7 +106,26 @@ def to_released(state: Mapping[str, Tensor]) -> State:
     return made
 
 
-def adapt(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> State:
+class Loadable(Protocol):
+    """The parts of :class:`vlcli_vlmo.VLMo` that decide how weights fit; ``model`` imports this module.
+
+    Attributes:
+        starts: for each expert that weights may lack, the expert it is copied from.
+        stack: the layers, with the relative position encoding.
+        positions: encodings of image tokens.
+    """
+
+    starts: dict[str, str]
+    stack: MoMEStack
+    positions: nn.ModuleList
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """All parameters with their names."""
+
+
+def adapt(model: Loadable, state: Mapping[str, Tensor], report: list[str]) -> State:
     """Foreign or our own weights under our names, at the sizes of ``model``.
 
     Args:
@@ -126,7 +143,7 @@ def adapt(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> State:
     return made
 
 
-def _start_experts(model: VLMo, state: State, report: list[str]) -> None:
+def _start_experts(model: Loadable, state: State, report: list[str]) -> None:
     """Experts that the weights lack become copies of another's, where the model says so."""
     for wanted, source in model.starts.items():
         own = [name for name, _ in model.named_parameters() if f".experts.{wanted}." in name and name not in state]
@@ -145,7 +162,7 @@ def _unwrapped(state: Mapping[str, Tensor]) -> State:
     return {name.removeprefix(prefix): value for name, value in state.items()}
 
 
-def _renamed(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> State:
+def _renamed(model: Loadable, state: Mapping[str, Tensor], report: list[str]) -> State:
     own = [name for name, _ in model.named_parameters()]
     heads = [name for name in _PLAIN if name.startswith("objectives.")]
     table = {theirs: name for name in own if (theirs := released_name(name)) is not None}
@@ -178,7 +195,7 @@ def _head_name(key: str, heads: list[str]) -> str | None:
     return next((name + key[len(_PLAIN[name]) :] for name in heads if key.startswith(_PLAIN[name])), None)
 
 
-def _fit_grid(model: VLMo, state: State, report: list[str]) -> None:
+def _fit_grid(model: Loadable, state: State, report: list[str]) -> None:
     """Places on the image at another resolution."""
     for name, encoding in (("stack.position.", model.stack.position), ("positions.0.", _first(model.positions))):
         key = "table" if isinstance(encoding, VLMoBias) else "table.weight"
@@ -207,7 +224,7 @@ def _old_grid(encoding: VLMoBias | LearnedPosition, rows: int) -> tuple[int, int
     return (side, side) if (2 * side - 1) ** 2 == places else None
 
 
-def _fit_rows(model: VLMo, state: State, report: list[str]) -> None:
+def _fit_rows(model: Loadable, state: State, report: list[str]) -> None:
     """Longer tables of text positions are cut; a third type row starts as a copy of the second."""
     own = dict(model.named_parameters())
     for name in ("text.positions.0.table.weight", "idle_positions.weight"):
@@ -253,7 +270,7 @@ _JOINT_BIAS = re.compile(r"(blocks\.\d+\.attn)\.qkv\.bias")
 _ATTENTION = re.compile(r"blocks\.(\d+)\.attention\.attention\.(query|key|value)\.(weight|bias)")
 
 
-def from_beit(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> State:
+def from_beit(model: Loadable, state: Mapping[str, Tensor], report: list[str]) -> State:
     """BEiT's weights by the released VLMo names: its feed-forwards become the image experts.
 
     Tables per layer, or one shared by all, fill the image's rows of the one table; its other rows stay ``model``'s.
@@ -282,7 +299,7 @@ def from_beit(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> St
     return made
 
 
-def _folded(model: VLMo, plain: State, report: list[str]) -> State:
+def _folded(model: Loadable, plain: State, report: list[str]) -> State:
     """Factors on each block's output multiplied into the weights behind them, for a model that has none."""
     if "blocks.0.gamma_1" not in plain or any(name.endswith("feed.scale") for name, _ in model.named_parameters()):
         return plain
@@ -314,7 +331,7 @@ def _beit_names(state: Mapping[str, Tensor]) -> State:
     return made
 
 
-def _beit_table(model: VLMo, plain: State) -> Tensor | None:
+def _beit_table(model: Loadable, plain: State) -> Tensor | None:
     depth = len(model.stack.layers)
     shared = plain.get(f"rel_pos_bias.{BIG}")
     if shared is not None:

@@ -39,6 +39,16 @@ def test_the_picture_is_refused_where_the_code_is_another(tmp_path):
     assert "architecture.py" in ended.err
 
 
+def test_no_plugin_has_a_circle_of_imports_for_annotations_neither():
+    grimp, networkx = pytest.importorskip("grimp"), pytest.importorskip("networkx")
+    plugins = [name for name in PYPROJECT["tool"]["importlinter"]["root_packages"] if name != "vlcli"]
+    graph = grimp.build_graph(*plugins, exclude_type_checking_imports=False, cache_dir=None)
+    arrows = [(name, other) for name in graph.modules for other in graph.find_modules_directly_imported_by(name)]
+    assert ("vlcli_albef.model", "vlcli_albef.loading") in arrows
+    circles = networkx.strongly_connected_components(networkx.DiGraph(arrows))
+    assert [sorted(circle) for circle in circles if len(circle) > 1] == []
+
+
 def test_every_package_is_described():
     described = set(re.findall(r"`([\w/]+)`", read("ARCHITECTURE.md")))
     packages = {path.parent.name for path in (PROJECT / "vlcli").glob("*/__init__.py")}
