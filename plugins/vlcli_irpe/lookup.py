@@ -197,7 +197,20 @@ class BucketPosition(PairwisePosition):
         return total
 
     def values(self, weights: Tensor, state: Ids, layer: int) -> Tensor | None:
-        """The term on values (iRPE Eq. 17): (B, H, Tq, d)."""
+        """The term on values: the sum over keys j of a_ij r_ij (iRPE Eq. 17), with r_ij the table's vector of the pair.
+
+        Pairs of one bucket share a vector, so probabilities are summed per bucket first (B, H, Tq, K) and then
+        multiplied with the table (H or 1, K, d); with the cross method the terms of rows and columns are added.
+        Attention calls this after the softmax, once per layer.
+
+        Args:
+            weights: probabilities of attention, after dropout (B, H, Tq, Tk).
+            state: the bucket ids from :meth:`prepare`.
+            layer: the layer whose tables are read.
+
+        Returns:
+            (B, H, Tq, d), added to the weighted sum of the values; None where the plan has no tables for values.
+        """
         if not self.uses_weights:
             return None
         total: Tensor | None = None

@@ -49,8 +49,31 @@ def search(
     vlcli search --image one.png --from RECIPE/STAGE --images FOLDER
     """
     _refuse(text, model, images, image, texts, sheet)
-    from vlcli.api import load
     from vlcli.cli import console
+
+    loaded = _loaded(model, features, device, images, image, texts)
+    if texts is not None:
+        _tell_sentences(loaded, image, texts, top, objective, json_)
+        return
+    assert images is not None
+    progress = console.progress(verbose, quiet)
+    index = loaded.index(
+        images, objective=objective, store=store, batch_size=batch_size, workers=workers, progress=progress
+    )
+    query = loaded.embed_text(text or "", objective) if image is None else loaded.embed_image(image, objective)
+    found = index.nearest(query[0], top, memory=memory, backend=backend.value)
+    for name, reason in index.failures.items():
+        progress.warn(f"left out {name}: {reason}")
+    if sheet is not None:
+        draw(found, sheet, text or Path(str(image)).name)  # its folders would push the name off the sheet
+    _tell_pictures(index, found, text or str(image), sheet, progress, json_)
+
+
+def _loaded(
+    model: str, features: Path | None, device: str | None, images: Path | None, image: Path | None, texts: Path | None
+) -> Any:
+    """The model; pictures whose regions it needs and does not have are refused before anything is embedded."""
+    from vlcli.api import load
     from vlcli.cli.regions import refuse_unknown
     from vlcli.engine.processes import resolve_device
 
@@ -58,23 +81,19 @@ def search(
     if texts is None or loaded.features is None:
         folder = "FOLDER" if images is None else str(images)
         refuse_unknown(loaded, [] if image is None else [str(image)], "search", folder)
-    if texts is not None:
-        _tell_sentences(loaded, image, texts, top, objective, json_)
-        return
-    assert images is not None
-    progress = console.progress(verbose, quiet)
-    options = {"store": store, "batch_size": batch_size, "workers": workers, "progress": progress}
-    index = loaded.index(images, objective=objective, **options)
-    query = loaded.embed_text(text or "", objective) if image is None else loaded.embed_image(image, objective)
-    found = index.nearest(query[0], top, memory=memory, backend=backend.value)
-    for name, reason in index.failures.items():
-        progress.warn(f"left out {name}: {reason}")
-    if sheet is not None:
-        draw(found, sheet, text or Path(str(image)).name)  # its folders would push the name off the sheet
-    if json_:
+    return loaded
+
+
+def _tell_pictures(
+    index: Any, found: list[tuple[Path, float]], query: str, sheet: Path | None, progress: Any, as_json: bool
+) -> None:
+    """The pictures that were found, best first, as JSON or as a table."""
+    from vlcli.cli import console
+
+    if as_json:
         rows = [{"rank": n, "picture": str(path), "score": score} for n, (path, score) in enumerate(found, 1)]
         kept = {"store": str(index.store.path), **({"sheet": str(sheet)} if sheet else {})}
-        console.out_json({"query": text or str(image), **index.counts, **kept, "found": rows})
+        console.out_json({"query": query, **index.counts, **kept, "found": rows})
         return
     console.table(["rank", "score", "picture"], [[str(n), f"{s:.3f}", str(p)] for n, (p, s) in enumerate(found, 1)])
     progress.info(", ".join(f"{count} {name}" for name, count in index.counts.items()))

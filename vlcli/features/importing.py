@@ -100,27 +100,26 @@ def import_features(
         DataError: the source is missing or damaged (the line is named), or the store was made differently.
         VlcliError: the disk is full.
     """
-    kind, source, out, progress = _kind(format), Path(source), Path(out), progress or Silent()
-    options = FormatOptions(
+    kind, source, out = _kind(format), Path(source), Path(out)
+    options = _options(boxes, pictures, vocabulary)
+    _check_source(kind, source)
+    provenance = _provenance(kind, source, options, ids, clip)
+    report = ImportReport(out, kind.set if set is None else set)
+    with FeatureWriter(
+        out, provenance, set=report.set, dtype=dtype, compression=compression, resume=resume, background=True
+    ) as writer:
+        _Run(writer, report, ids, clip, skip_bad).read_all(kind, source, options, progress or Silent())
+    _tell(report)
+    return report
+
+
+def _options(boxes: str | Path | None, pictures: str | Path | None, vocabulary: str | Path | None) -> FormatOptions:
+    """The further files that a format reads, each of which must be there."""
+    return FormatOptions(
         boxes=None if boxes is None else _there(boxes),
         pictures=None if pictures is None else ImageNames(_there(pictures)),
         vocabulary=None if vocabulary is None else _there(vocabulary),
     )
-    _check_source(kind, source)
-    provenance = _provenance(kind, source, options, ids, clip)
-    name = kind.set if set is None else set
-    report = ImportReport(out, name)
-    with FeatureWriter(
-        out, provenance, set=name, dtype=dtype, compression=compression, resume=resume, background=True
-    ) as writer:
-        run = _Run(writer, report, ids, clip, skip_bad)
-        with progress.task(f"importing {kind.name}", kind.count(source), "image") as task:
-            run.read(kind.entries(source, options), task)
-        report.images = len(writer)
-        if not run.places:
-            raise DataError("the source holds no image", where=str(source), expected=kind.source)
-    _tell(report)
-    return report
 
 
 def _kind(format: str) -> Format:
@@ -159,6 +158,14 @@ class _Run:
         self.rename = _rename(ids)
         self.before = frozenset(writer.done)
         self.places: dict[str, str] = {}
+
+    def read_all(self, kind: Format, source: Path, options: FormatOptions, progress: Progress) -> None:
+        """Take every image of the source; a source without any is refused."""
+        with progress.task(f"importing {kind.name}", kind.count(source), "image") as task:
+            self.read(kind.entries(source, options), task)
+        self.report.images = len(self.writer)
+        if not self.places:
+            raise DataError("the source holds no image", where=str(source), expected=kind.source)
 
     def read(self, entries: Iterator[ForeignImage], task: Task) -> None:
         """Take what is not there yet."""
