@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.nn import (
-    HEADS,
     WORDS,
     AttentionContext,
     AttentionMask,
@@ -21,6 +20,7 @@ from vlcli.nn import (
     Recorder,
     Text,
     TextEmbeddings,
+    TiedWordHead,
     build_positions,
     run_layer,
 )
@@ -81,7 +81,7 @@ class WordDecoder(nn.Module):
         self.embed = TextEmbeddings(facts, shape.dim, learned, dropout=style.dropout)
         of_layers = replace(shape, layers=count, cross=True)
         self.layers = nn.ModuleList(Half(of_layers, hidden, style, attention) for _ in range(count))
-        self.head = HEADS["bert-mlm"](shape.dim, facts.vocab_size)
+        self.head = TiedWordHead(shape.dim, facts.vocab_size)
         self.checkpointing = False
 
     def forward(self, text: Text, seen: EncoderOutput, record: Recorder | None = None) -> Tensor:

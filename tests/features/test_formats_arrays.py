@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.features.test_formats import _row, _write
+from vlcli import registry
 from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore, verify
 from vlcli.features.concepts import ConceptStore
-from vlcli.features.formats import FORMATS
 from vlcli.features.importing import import_features
 
 
@@ -190,4 +190,4 @@ def test_wrong_words_are_told(tmp_path):
             import_features("obj36", source, tmp_path / "f.h5", ids=ids)
     with pytest.raises(DataError, match="cannot be read"):
         import_features("vlp", source, tmp_path / "f.h5", pictures=source)
-    assert set(FORMATS) == {"obj36", "butd", "npz", "vlp", "concepts", "mattnet"}
+    assert set(registry.names("formats")) == {"obj36", "butd", "npz", "vlp", "concepts", "mattnet"}

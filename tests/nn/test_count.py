@@ -8,7 +8,7 @@ from torch import nn
 from vlcli_lxmert import LXMERT
 
 from vlcli import registry
-from vlcli.nn import HEADS, DataSpec, InputSpec, Model, build_head
+from vlcli.nn import DataSpec, InputSpec, Model, build_head
 from vlcli.nn.count import count_model, macs_of
 from vlcli.nn.fake import fake_batch
 
@@ -81,7 +81,7 @@ def test_a_real_model_is_left_as_it_was_and_ties_count_once():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("name", sorted(HEADS))
+@pytest.mark.parametrize("name", registry.names("heads"))
 def test_every_head_gives_its_outputs(name, lxmert):
     head = build_head(lxmert, "label", 12, 7, name)
     table = nn.Embedding(7, 12).weight

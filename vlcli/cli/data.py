@@ -41,7 +41,6 @@ def make(
     vlcli data make shapes DATA --images 4000 captions=3
     """
     from vlcli.cli import console
-    from vlcli.data.shapes import make_shapes
     from vlcli.recipe.overrides import parse
     from vlcli.stages.make import world_config
 
@@ -49,8 +48,7 @@ def make(
     for override in map(parse, words or []):
         spec[".".join(override.keys)] = override.value
     spec |= {key: value for key, value in (("images", images), ("size", size), ("seed", seed)) if value is not None}
-    config = world_config(spec, "make")
-    counts = make_shapes(folder, config, console.progress(verbose, quiet), workers)
+    counts = world_config(spec, "make").make(folder, console.progress(verbose, quiet), workers)
     if json_:
         console.out_json({"path": str(folder), "counts": counts})
         return

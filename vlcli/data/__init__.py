@@ -21,6 +21,7 @@ from vlcli.data.sample import (
     TextSample,
     generator,
 )
+from vlcli.data.world import World
 from vlcli.lazy import lazily
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ __all__ = [
     "TextSample",
     "Tokenizer",
     "Truth",
+    "World",
     "answer_rows",
     "best_answer",
     "build_answer_table",

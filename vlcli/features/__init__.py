@@ -6,6 +6,8 @@ The names here need numpy and h5py only. Pictures and given boxes are in :mod:`v
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore, concept_record
 from vlcli.features.inspect import info, verify
 from vlcli.features.join import join
@@ -13,6 +15,12 @@ from vlcli.features.merge import merge
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
 from vlcli.features.writer import FeatureWriter
+from vlcli.lazy import lazily
+
+if TYPE_CHECKING:
+    from vlcli.features.formats import ForeignImage, Format, FormatOptions, ImageNames
+
+_HOMES = dict.fromkeys(("ForeignImage", "Format", "FormatOptions", "ImageNames"), "formats")
 
 __all__ = [
     "CONCEPTS",
@@ -21,6 +29,10 @@ __all__ = [
     "ConceptStore",
     "FeatureStore",
     "FeatureWriter",
+    "ForeignImage",
+    "Format",
+    "FormatOptions",
+    "ImageNames",
     "Record",
     "concept_record",
     "info",
@@ -28,3 +40,5 @@ __all__ = [
     "merge",
     "verify",
 ]
+
+__getattr__ = lazily(__name__, _HOMES)

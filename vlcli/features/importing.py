@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from vlcli.errors import DataError, UsageError
-from vlcli.features.formats import FORMATS, ForeignImage, Format, FormatOptions, ImageNames
+from vlcli import registry
+from vlcli.errors import ComponentError, DataError, UsageError
+from vlcli.features.formats import ForeignImage, Format, FormatOptions, ImageNames
 from vlcli.features.schema import Record
 from vlcli.features.writer import FeatureWriter, written_whole
 from vlcli.progress import Progress, Silent, Task
@@ -79,7 +80,7 @@ def import_features(
     and import again, or leave it out.
 
     Args:
-        format: one of :data:`vlcli.features.formats.FORMATS`.
+        format: one of ``vlcli ls formats``.
         source: the file, folder or prefix.
         out: the store.
         set: box set; by default the format's own.
@@ -123,9 +124,12 @@ def _options(boxes: str | Path | None, pictures: str | Path | None, vocabulary: 
 
 
 def _kind(format: str) -> Format:
-    if format not in FORMATS:
-        raise UsageError("There is no such format.", got=format, expected=", ".join(FORMATS))
-    return FORMATS[format]
+    try:
+        return registry.formats.build(format)
+    except ComponentError as error:
+        if format in registry.names("formats"):  # its package cannot be imported, or two packages have the name
+            raise
+        raise UsageError("There is no such format.", got=format, expected=error.expected, hint=error.hint) from None
 
 
 def _there(path: str | Path) -> Path:

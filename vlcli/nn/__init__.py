@@ -13,7 +13,7 @@ The public names, by module:
     blocks      AttentionBlock, FeedForward, TransformerLayer, Stack, BlockStyle
     fitting     fit_weights: weights of a checkpoint fitted to a model
     embeddings  TextEmbeddings, FeatureEmbeddings, Pooler
-    heads       build_head, register_head, HEADS
+    heads       build_head, register_head
     model       Model, DataSpec, InputSpec, EncoderOutput, FusionOutput, Recorder, initialise, init_scale
     step        ForwardPasses: passes over a batch, computed once and shared
     count       count_model: parameters and multiply-accumulates
@@ -42,7 +42,7 @@ from vlcli.nn.count import model_macs
 from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, hide, text_layout
 from vlcli.nn.fake import fake_batch
 from vlcli.nn.fitting import fit_weights
-from vlcli.nn.heads import HEADS, HeadTransform, TiedWordHead, build_head, register_head
+from vlcli.nn.heads import HeadTransform, TiedWordHead, build_head, register_head
 from vlcli.nn.layout import CONCEPT, IMAGE, SPECIAL, TEXT, Layout, Runs
 from vlcli.nn.mask import AttentionMask
 from vlcli.nn.model import (
@@ -83,7 +83,6 @@ from vlcli.nn.weights import WeightsReport, file_sha256, load_tensors, read_weig
 __all__ = [
     "BERT_STYLE",
     "CONCEPT",
-    "HEADS",
     "IMAGE",
     "IMAGENET_MEAN",
     "IMAGENET_STD",

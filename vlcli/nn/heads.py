@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vlcli import registry
 from vlcli.errors import ComponentError
 from vlcli.nn.model import Model, initialise
 
@@ -92,17 +93,29 @@ class OwnWordHead(nn.Module):
         return out
 
 
-HEADS: dict[str, Builder] = {
-    "linear": nn.Linear,
-    "bert-mlm": TiedWordHead,
-    "bert-matching": nn.Linear,
-    "lxmert-answer": lambda dim, outputs: TwoLayerHead(dim, 2 * dim, outputs, 1e-12),
-    "lxmert-pair": lambda dim, outputs: TwoLayerHead(dim, dim, outputs, 1e-12),
-    "vlmo-mlm": OwnWordHead,
-    "vlmo-answer": lambda dim, outputs: TwoLayerHead(dim, 2 * dim, outputs, 1e-5, True),
-    "vlmo-pair": lambda dim, outputs: TwoLayerHead(dim, dim, outputs, 1e-5, True),
-}
-"""Builders of heads by name; :func:`register_head` adds one."""
+def linear(dim: int, outputs: int) -> nn.Module:
+    """One linear layer: ITM heads, classifiers."""
+    return nn.Linear(dim, outputs)
+
+
+def lxmert_answer(dim: int, outputs: int) -> nn.Module:
+    """LXMERT's answer head: two layers, twice as wide between them."""
+    return TwoLayerHead(dim, 2 * dim, outputs, 1e-12)
+
+
+def lxmert_pair(dim: int, outputs: int) -> nn.Module:
+    """LXMERT's head for two pictures (NLVR2): two layers, as wide between them as the input."""
+    return TwoLayerHead(dim, dim, outputs, 1e-12)
+
+
+def vlmo_answer(dim: int, outputs: int) -> nn.Module:
+    """VLMo's answer head: two layers, twice as wide between them, the norm before GELU."""
+    return TwoLayerHead(dim, 2 * dim, outputs, 1e-5, True)
+
+
+def vlmo_pair(dim: int, outputs: int) -> nn.Module:
+    """VLMo's head for two pictures (NLVR2): two layers, the norm before GELU."""
+    return TwoLayerHead(dim, dim, outputs, 1e-5, True)
 
 
 def register_head(name: str, builder: Builder) -> None:
@@ -111,9 +124,9 @@ def register_head(name: str, builder: Builder) -> None:
     Raises:
         ComponentError: another head has this name.
     """
-    if HEADS.get(name, builder) is not builder:
+    if name in registry.names("heads") and registry.load("heads", name) is not builder:
         raise ComponentError("Two heads have one name.", got=repr(name))
-    HEADS[name] = builder
+    registry.register("heads", name, builder)
 
 
 def build_head(model: Model, role: str, dim_in: int, outputs: int, choice: str | None = None) -> nn.Module:
@@ -127,11 +140,10 @@ def build_head(model: Model, role: str, dim_in: int, outputs: int, choice: str |
         choice: a recipe's choice, before the model's.
 
     Raises:
-        ComponentError: there is no such head.
+        ComponentError: there is no such head, or two packages have one of this name.
     """
     name = choice or model.heads.get(role) or ROLES.get(role, "linear")
-    if name not in HEADS:
-        raise ComponentError("There is no such head.", where=role, got=repr(name), expected=", ".join(sorted(HEADS)))
-    head = HEADS[name](dim_in, outputs)
+    builder: Builder = registry.load("heads", name)
+    head = builder(dim_in, outputs)
     head.apply(partial(initialise, std=model.init_std))
     return head

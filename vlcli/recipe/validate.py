@@ -30,8 +30,6 @@ from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry import Spec
 from vlcli.registry.renames import former_names
 
-WORLDS = ("shapes",)
-
 
 def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Problem]:
     """Unknown components anywhere; packages, roots and files that the stages ``names`` (None: all) need and lack."""
@@ -43,15 +41,25 @@ def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Prob
         problems += _lacking(resolved, use)
     earlier: list[str] = []
     for name, stage in resolved.stages.items():
-        if stage.kind == "make" and getattr(stage, "world", {"name": "shapes"})["name"] not in WORLDS:
-            path: Path_ = ("stages", name, "world", "name")
-            problems.append(_at(resolved, path, "there is no such world", expected=", ".join(WORLDS), code=4))
+        problems += _world(resolved, name, stage)
         problems += _model_given(resolved, name, stage)
         if name in chosen:
             problems += _data_paths(resolved, name, stage, earlier)
             problems += _missing_places(resolved, name, stage, earlier)
         earlier.append(name)
     return problems
+
+
+def _world(resolved: Resolved, name: str, stage: Stage) -> list[Problem]:
+    """A generated world that no package has."""
+    if stage.kind != "make":
+        return []
+    try:
+        registry.find("worlds", getattr(stage, "world", {"name": "shapes"})["name"])
+    except ComponentError as error:
+        path: Path_ = ("stages", name, "world", "name")
+        return [_at(resolved, path, error.what, error.got, error.expected, error.hint, code=4)]
+    return []
 
 
 def faults(

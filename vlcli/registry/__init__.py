@@ -55,6 +55,8 @@ from vlcli.registry.typed import (
     drawings,
     exporters,
     extractors,
+    formats,
+    heads,
     models,
     objectives,
     positions,
@@ -63,6 +65,7 @@ from vlcli.registry.typed import (
     tasks,
     trackers,
     transforms,
+    worlds,
 )
 
 __all__ = [
@@ -100,6 +103,8 @@ __all__ = [
     "exporters",
     "extractors",
     "find",
+    "formats",
+    "heads",
     "is_loaded",
     "lacking",
     "lacking_early",
@@ -118,4 +123,5 @@ __all__ = [
     "tasks",
     "trackers",
     "transforms",
+    "worlds",
 ]

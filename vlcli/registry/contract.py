@@ -40,6 +40,8 @@ CONTRACTS = {
     "exporters": Contract(("vlcli.export.base:Exporter",), ("export",)),
     "drawings": Contract(("vlcli.drawings.base:Drawing",), ("draw",)),
     "trackers": Contract(("vlcli.engine.trackers:Tracker",), ("log",)),
+    "formats": Contract(("vlcli.features.formats.base:Format",), ("entries",)),
+    "worlds": Contract(("vlcli.data.world:World",), ("make",)),
 }
 CAPABLE = {
     "text": ("encode_text",),

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.errors import ComponentError
+from vlcli.registry.builtin import BUILT_IN
+from vlcli.version import __version__
 
 KINDS = (
     "models",
@@ -30,6 +32,9 @@ KINDS = (
     "exporters",
     "drawings",
     "trackers",
+    "heads",
+    "formats",
+    "worlds",
     "commands",
     "recipes",
 )
@@ -69,13 +74,18 @@ RENAMES = "vlcli.renames"
 """Entry points that name options as they were called earlier: see ``vlcli.registry.renames``."""
 _MOST_LISTED = 40
 _session: dict[tuple[str, str], Entry] = {}
+_BUILT_IN = tuple(
+    Entry(kind, name, value, "vlcli", __version__)
+    for kind, listed in BUILT_IN.items()
+    for name, value in listed.items()
+)
 
 
 def entries(kind: str | None = None) -> list[Entry]:
     """Every registered component of ``kind`` (None: of all kinds), sorted; duplicates are all listed."""
     if kind is not None and kind not in KINDS:
         raise ComponentError(f"There is no kind {kind!r}.", expected=", ".join(KINDS), hint=_did_you_mean(kind, KINDS))
-    found = [*_installed(), *_session.values()]
+    found = [*_BUILT_IN, *_installed(), *_session.values()]
     return sorted((e for e in found if kind in (None, e.kind)), key=lambda e: (e.kind, e.name, e.distribution))
 
 

@@ -10,14 +10,18 @@ from vlcli.registry.entries import Entry
 from vlcli.registry.entries import entries as listed
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from vlcli.data.language.rewrites import Rewrite
     from vlcli.data.language.roles import Role
     from vlcli.data.reader import Reader
     from vlcli.data.transforms.base import Transform
+    from vlcli.data.world import World
     from vlcli.detection.extractor import Extractor
     from vlcli.drawings.base import Drawing
     from vlcli.engine.trackers import Tracker
     from vlcli.export.base import Exporter
+    from vlcli.features.formats import Format
     from vlcli.nn.attention import Attention
     from vlcli.nn.model import Model
     from vlcli.nn.position import PairwisePosition, TokenPosition
@@ -104,3 +108,9 @@ drawings: Registry[Drawing] = Registry("drawings")
 """The components of the kind ``drawings``."""
 trackers: Registry[Tracker] = Registry("trackers")
 """The components of the kind ``trackers``."""
+heads: Registry[nn.Module] = Registry("heads")
+"""The components of the kind ``heads``."""
+formats: Registry[Format] = Registry("formats")
+"""The components of the kind ``formats``."""
+worlds: Registry[World] = Registry("worlds")
+"""The components of the kind ``worlds``."""

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
-from vlcli.errors import Problem, RecipeError, VlcliError
+from vlcli.errors import ComponentError, Problem, RecipeError, VlcliError
 from vlcli.recipe.schema import Make
 from vlcli.recipe.wiring import WORLD
 
-WORLDS = ("shapes",)
+if TYPE_CHECKING:
+    from vlcli.data.world import World
 
 
 def run(context: StageContext) -> StageResult:
     """Generate the world that the stage names into ``world/``."""
-    from vlcli.data.shapes import make_shapes
-
     config = context.config
     assert isinstance(config, Make)
     workers = config.threads or min(4, os.cpu_count() or 1)
     target = context.folder / WORLD
-    counts = make_shapes(target, world_config(config.world, context.name), context.progress, workers)
+    counts = world_config(config.world, context.name).make(target, context.progress, workers)
     return StageResult(
         metrics={name: float(count) for name, count in counts.items()},
         files={"root": WORLD},
@@ -32,8 +32,8 @@ def run(context: StageContext) -> StageResult:
     )
 
 
-def world_config(world: dict[str, Any], stage: str) -> Any:
-    """The world's options as its generator takes them.
+def world_config(world: dict[str, Any], stage: str) -> World:
+    """The world that a recipe describes, checked.
 
     Raises:
         RecipeError: an unknown world, an unknown key or a value that does not fit.
@@ -41,27 +41,27 @@ def world_config(world: dict[str, Any], stage: str) -> Any:
     problems = check(world, f"stages.{stage}.world")
     if problems:
         raise RecipeError(problems)
-    from vlcli.data.shapes import ShapesConfig
-
-    return _adapter(ShapesConfig).validate_python({k: v for k, v in world.items() if k != "name"})
+    made: World = _adapter(registry.worlds.load(world["name"])).validate_python(
+        {k: v for k, v in world.items() if k != "name"}
+    )
+    return made
 
 
 def check(world: dict[str, Any], key: str) -> list[Problem]:
     """Every fault of a recipe's ``world``."""
-    from vlcli.data.shapes import ShapesConfig
-
-    if world["name"] not in WORLDS:
-        what = f"there is no world called {world['name']!r}"
-        return [Problem(key, what, expected=", ".join(WORLDS), code=4)]
+    try:
+        target: Any = registry.worlds.load(world["name"])
+    except ComponentError as error:
+        return [Problem(f"{key}.name", error.what, got=error.got, expected=error.expected, hint=error.hint, code=4)]
     given = {name: value for name, value in world.items() if name != "name"}
-    known = [field.name for field in dataclasses.fields(ShapesConfig)]
+    known = [field.name for field in dataclasses.fields(target)]
     problems = [
         Problem(f"{key}.{name}", f"unknown key {name!r}", expected=", ".join(known))
         for name in given
         if name not in known
     ]
     try:
-        _adapter(ShapesConfig).validate_python({name: value for name, value in given.items() if name in known})
+        _adapter(target).validate_python({name: value for name, value in given.items() if name in known})
     except ValidationError as error:
         problems += [
             Problem(

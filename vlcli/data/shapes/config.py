@@ -31,7 +31,7 @@ PALETTE: dict[str, tuple[int, int, int]] = {
 KINDS = ("circle", "square", "triangle", "star", "cross", "ring", "hexagon", "heart")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ShapesConfig:
     """How much of what a shapes world holds.
 

@@ -11,15 +11,9 @@ mattnet   detections of MAttNet, boxes without features
 from __future__ import annotations
 
 from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames
-from vlcli.features.formats.concepts import CONCEPTS
-from vlcli.features.formats.mattnet import MATTNET
-from vlcli.features.formats.npz import NPZ
 from vlcli.features.formats.tsv import BUTD, OBJ36, Table
-from vlcli.features.formats.vlp import VLP
 
-FORMATS: dict[str, Format] = {one.name: one for one in (OBJ36, BUTD, NPZ, VLP, CONCEPTS, MATTNET)}
-"""What can be imported, by name."""
 TABLES: dict[str, Table] = {"obj36": OBJ36, "butd": BUTD}
 """What can be exported, by name."""
 
-__all__ = ["FORMATS", "TABLES", "ForeignImage", "Format", "FormatOptions", "ImageNames", "Table"]
+__all__ = ["TABLES", "ForeignImage", "Format", "FormatOptions", "ImageNames", "Table"]

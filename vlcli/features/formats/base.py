@@ -132,18 +132,41 @@ class Format(ABC):
 
     @abstractmethod
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
-        """The images of ``source``, in its order, without holding more than one.
+        """The images of ``source``, in its order, without holding more than one; called once per import.
+
+        Args:
+            source: the file, folder or prefix that the user names.
+            options: the further files that the user names.
+
+        Returns:
+            The images; each is decoded only where the store does not hold it already.
 
         Raises:
             DataError: it is not of this format at all.
         """
+        raise NotImplementedError
 
     def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
-        """What the store's provenance says beside :attr:`provenance`."""
+        """What the store's provenance says beside :attr:`provenance`; called once, before the import.
+
+        Args:
+            source: the file, folder or prefix that the user names.
+            options: the further files that the user names.
+
+        Returns:
+            Plain data, which must be the same when a second file is added to the store.
+        """
         return {}
 
     def count(self, source: Path) -> int | None:
-        """How many images there are, where that is quickly known."""
+        """How many images there are; called once, for the progress bar.
+
+        Args:
+            source: the file, folder or prefix that the user names.
+
+        Returns:
+            The number; None where it is not quickly known.
+        """
         return None
 
 

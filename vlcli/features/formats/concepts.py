@@ -125,6 +125,3 @@ def _decode(
     best = sorted(range(len(words)), key=lambda place: -values[place])
     size = named_size(name, pictures, (1.0, 1.0))
     return concept_record(name, [numbers[words[i]] for i in best], [values[i] for i in best], size)
-
-
-CONCEPTS = Concepts()

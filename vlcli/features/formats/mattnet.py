@@ -60,6 +60,3 @@ def _decode(name: str, boxes: BoxList, pictures: ImageNames | None) -> Record:
         classes=boxes.classes,
         box_ids=boxes.box_ids,
     )
-
-
-MATTNET = Mattnet()

@@ -89,6 +89,3 @@ def _features(x: np.ndarray, rows: int) -> np.ndarray:
     if x.ndim == 2 and x.shape[1] == rows:
         return x.T
     raise ValueError(f"x has shape {x.shape} for {rows} boxes")
-
-
-NPZ = Npz()

@@ -122,6 +122,3 @@ def _decode(
         class_scores=table[:, 5],
         class_probs=classes,
     )
-
-
-VLP = Vlp()
