@@ -75,7 +75,7 @@ def test_lengths_of_boxes_survive_the_norm_of_narrow_models(name: str, path: str
         project = made(name, **sizes).get_submodule(path)
         assert isinstance(project, nn.Linear)
         rows = [project(box[:, : project.in_features]) for box in (near, far)]
-        return float(F.cosine_similarity(*(row - row.mean() for row in rows)))
+        return float(F.cosine_similarity(*(row.detach() - row.detach().mean() for row in rows)))
 
     assert likeness() == pytest.approx(1.0, abs=1e-6)  # as published: no bias
     assert likeness(hidden=64, heads=4) < 0.5
