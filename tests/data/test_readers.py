@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from vlcli import registry
+from vlcli.data import Example, Reader
 from vlcli.data.readers.captions import Captions
 from vlcli.data.readers.coco import CocoCaptions, CocoInstances
 from vlcli.data.readers.generic import Csv, ImageFolder, JsonLines
@@ -316,3 +317,21 @@ def test_a_null_sentence_is_no_sentence(tmp_path):
         with pytest.raises(DataError) as caught:
             JsonLines(tmp_path).examples()
         assert "train.jsonl:2" in str(caught.value)
+
+
+class Careless(Reader):
+    """A reader whose code fails on files that are right."""
+
+    def files(self):
+        return [self.root / "rows.jsonl"]
+
+    def read(self):
+        return [Example("one", targets={"label": self.splits[0]})]
+
+
+def test_a_reader_that_stops_is_named_with_its_line(tmp_path):
+    (tmp_path / "rows.jsonl").touch()
+    with pytest.raises(DataError) as fault:
+        Careless(tmp_path).examples()
+    line = Careless.read.__code__.co_firstlineno + 1
+    assert f"{__file__}:{line}" in str(fault.value)

@@ -85,6 +85,19 @@ def test_the_page_runs_as_written(tmp_path):
     )
 
 
+def test_the_reader_and_the_task_of_the_page_run_as_written(tmp_path):
+    for name in ("tiny_paper.py", "statements.py", "statements.yaml"):
+        (tmp_path / name).write_text(PAGE[name])
+    ended = vlcli(tmp_path, "run", "statements.yaml", "--trust", "--json")
+    assert ended.code == 0, ended.err
+    stages = [stage["stage"] for stage in json.loads(ended.out)["stages"]]
+    assert stages == ["world", "regions", "pretrain", "tune", "test"]
+    rows = [json.loads(line) for line in (tmp_path / "runs/statements/test/predictions.jsonl").read_text().splitlines()]
+    right = json.loads((tmp_path / "runs/statements/test/metrics.json").read_text())["accuracy"]
+    assert len(rows) > 10
+    assert right == pytest.approx(sum(row["right"] for row in rows) / len(rows))
+
+
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory):
     """An environment with the page's package and one whose import raises; returns its Python."""

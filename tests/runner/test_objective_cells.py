@@ -13,10 +13,11 @@ from tempfile import mkdtemp
 import pytest
 from cells import TINY, models
 from ruamel.yaml import YAML
+from torch import nn
 
 from vlcli import registry
 from vlcli.errors import ComponentError, Problem
-from vlcli.objectives import Objective
+from vlcli.objectives import Mean, Objective, ObjectiveOutput
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import load
@@ -193,3 +194,28 @@ def register(monkeypatch, kind, name, value):
     registered = sys.modules["vlcli.registry.entries"]
     monkeypatch.setattr(registered, "_session", dict(registered._session))
     registry.register(kind, name, value)
+
+
+class LabelReader(Objective):
+    """An objective that finds its labels in the data and has no table of a known size."""
+
+    requires = frozenset({"fuse"})
+
+    def __init__(self, model, facts):
+        super().__init__(model, facts)
+        self.head = nn.Linear(model.dim, len(facts.answers))
+
+    @classmethod
+    def labels(cls, spec, readers):
+        return tuple(readers[0].label_names())
+
+    def forward(self, step, others):
+        losses = nn.functional.cross_entropy(
+            self.head(step.fused().by_example()), step.batch.targets["label"], reduction="none"
+        )
+        return ObjectiveOutput({"label": Mean.of(losses)})
+
+
+def test_an_objective_that_finds_its_labels_is_tried_with_some(monkeypatch):
+    register(monkeypatch, "objectives", "label-reader", LabelReader)
+    assert rehearsed("lxmert", {"labels": stage("label-reader")}) == {"labels": []}

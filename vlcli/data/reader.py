@@ -15,6 +15,7 @@ from vlcli.data.take import select
 from vlcli.data.texts import check_texts
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList, image_id
+from vlcli.registry.contract import blame
 
 
 @dataclass
@@ -157,7 +158,7 @@ class Reader:
                 where=", ".join(map(str, self.files()[:3])) or str(self.root),
                 got=f"{type(error).__name__}: {str(error)[:200]}",
                 expected="files of the format that it documents",
-                hint="see where it stopped: -vv",
+                hint=f"the reader stopped at {blame(error, type(self))}; -vv shows the traceback",
             ) from error
 
     def fit(self, tokenizer: Any, length: int) -> None:

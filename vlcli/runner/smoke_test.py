@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import tempfile
 from dataclasses import replace
@@ -27,6 +28,7 @@ from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.features import FeatureStore, FeatureWriter, Record
 from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore, concept_record
 from vlcli.nn.model import DataSpec
+from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Training
 from vlcli.registry import as_spec
@@ -122,11 +124,15 @@ def _facts(context: StageContext, resolved: ResolvedStage, reader: Reader | None
         text_length=resolved.text.length, regions=REGIONS, region_dim=16, region_classes=5, region_attributes=4
     )
     facts = replace(facts, concepts=("red", "circle", "left"))
-    chosen = task is not None or any(
-        registry.objectives.load(spec["name"]).usual_answers for spec in resolved.objectives
-    )
+    chosen = task is not None or any(_chooses(registry.objectives.load(spec["name"])) for spec in resolved.objectives)
     of_words: dict[str, Any] = _tokenizer().facts()
     return replace(facts, answers=answers if chosen else (), **of_words)
+
+
+def _chooses(objective: type[Objective]) -> bool:
+    """Whether the head chooses from strings of the data: it has a table of a known size, or finds them itself."""
+    found = inspect.getattr_static(objective, "labels") is not inspect.getattr_static(Objective, "labels")
+    return found or bool(objective.usual_answers)
 
 
 def _labels(config: Training, task: Task | None, reader: Reader | None) -> tuple[str, ...] | None:
