@@ -110,6 +110,7 @@ WAYS: dict[str, Way] = {
     "vlcli run mine.yaml stages.pretrain.epochs=3 model.hidden=64": Way("train/loss", ("--until", "pretrain")),
     "vlcli pretrain --recipe mine.yaml --only pretrain objectives.mlm.probability=0.2 --dry-run": Way("pretrain"),
     "vlcli run quickstart --seeds 3 --table": Way("skip", DRY),
+    "vlcli run quickstart --seeds 10 --table": Way("skip", DRY),
     "vlcli run quickstart mine.yaml --seeds 3 --table": Way("±", ("--until", "test"), slow=True),
     "vlcli extract --recipe quickstart": Way("skip"),
     "vlcli export --recipe quickstart": Way("skip"),
