@@ -110,7 +110,7 @@ def test_every_stage_s_model_can_be_built(name: str) -> None:
             done.add(str(spec))
             with torch.device("meta"):
                 model = registry.build("models", spec, DataSpec())
-            layers = 2 * 6 if (stage.model or {}).get("pictures") == 2 else 6
+            layers = 2 * 6 if (stage.model or {}).get("images") == 2 else 6
             assert len(model.cross.text) == layers
             assert len(model.image.layers) == (12 if name.endswith(("albef", "finetune-only")) else 6)
 

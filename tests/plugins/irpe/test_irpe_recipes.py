@@ -56,7 +56,7 @@ def photographs(root: Path) -> None:
 def test_a_recipe_in_small(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """The base recipe and its fine-tuning at a higher resolution, on a few pictures; scores use the same crop."""
     photographs(tmp_path / "data")
-    small = ["dim=16", "layers=2", "heads=2", "image_size=32"]
+    small = ["hidden=16", "layers=2", "heads=2", "image_size=32"]
     words = [f"root={tmp_path / 'data'}", *(f"model.{word}" for word in small), "stages.larger.model.image_size=48"]
     for name in ("train", "larger"):
         words += [f"stages.{name}.{word}" for word in ("epochs=2", "batch_size=6", "workers=0", "precision=float32")]
