@@ -127,6 +127,11 @@ def _registry_as_it_was(monkeypatch):
     """A plugin file that a command loads is forgotten after it."""
     module = importlib.import_module("vlcli.registry.entries")  # its name in the package is a function's
     monkeypatch.setattr(module, "_session", dict(module._session))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("vlcli_plugin_"):
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize("command", [c for c in WAYS if not WAYS[c].slow])
