@@ -87,9 +87,17 @@ def test_a_number_out_of_bounds_is_refused(word, bound):
     assert word in problems[0].where
 
 
-@pytest.mark.parametrize("word", ["stages.train.steps=0", "stages.train.ema={decay: 1}", "seed=0", f"seed={2**63 - 1}"])
-def test_the_ends_are_allowed(word):
-    from_mapping("r", {"stages": copy.deepcopy(STAGES)}, [word])
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("stages.train.steps=0", lambda recipe: recipe.stages["train"].steps == 0),
+        ("stages.train.ema={decay: 1}", lambda recipe: recipe.stages["train"].ema.decay == 1),
+        ("seed=0", lambda recipe: recipe.seed == 0),
+        (f"seed={2**63 - 1}", lambda recipe: recipe.seed == 2**63 - 1),
+    ],
+)
+def test_the_ends_are_allowed(word, found):
+    assert found(from_mapping("r", {"stages": copy.deepcopy(STAGES)}, [word]).recipe)
 
 
 @pytest.mark.parametrize(

@@ -50,22 +50,24 @@ def make_world(root: Path, count: int = 48) -> dict[str, list[str]]:
     return looks
 
 
+LEARNING = {
+    "model": {"name": "noisy-or", "dropout": 0.0},
+    "task": {**TASK, "pos": ["JJ"]},
+    "objectives": [{"name": "concepts", "bias": -2.0}],
+    "data": [{**DATA, "take": "first:40"}],
+    "steps": 150,
+    "batch_size": 16,
+    "optimizer": {"lr": 0.1},
+}
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("world")
     looks = make_world(root)
     inputs = {"regions": root / "regions", "learn": root / "learn"}
-    config = {
-        "model": {"name": "noisy-or", "dropout": 0.0},
-        "task": {**TASK, "pos": ["JJ"]},
-        "objectives": [{"name": "concepts", "bias": -2.0}],
-        "data": [{**DATA, "take": "first:40"}],
-        "steps": 150,
-        "batch_size": 16,
-        "optimizer": {"lr": 0.1},
-    }
-    found = finetune.run(context(root / "learn", root, {"regions": inputs["regions"]}, kind="finetune", **config))
+    found = finetune.run(context(root / "learn", root, {"regions": inputs["regions"]}, kind="finetune", **LEARNING))
     return root, inputs, looks, found
 
 
@@ -248,16 +250,6 @@ def test_the_objective_stands_on_other_models(world, tmp_path):
 
 def test_half_precision_learns_the_same(world, tmp_path):
     root, inputs, _, found = world
-    config = {
-        "model": {"name": "noisy-or", "dropout": 0.0},
-        "task": {**TASK, "pos": ["JJ"]},
-        "objectives": [{"name": "concepts", "bias": -2.0}],
-        "data": [{**DATA, "take": "first:40"}],
-        "steps": 150,
-        "batch_size": 16,
-        "optimizer": {"lr": 0.1},
-        "features": "regions",
-        "precision": "bf16",
-    }
+    config = {**LEARNING, "features": "regions", "precision": "bf16"}
     half = finetune.run(context(tmp_path / "half", root, inputs, kind="finetune", **config))
     assert half.metrics["train/loss/concepts"] == pytest.approx(found.metrics["train/loss/concepts"], abs=0.02)

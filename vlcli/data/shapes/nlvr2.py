@@ -24,16 +24,12 @@ def write_nlvr2(root: Path, config: ShapesConfig, progress: Progress, workers: i
     counts = {"nlvr2 pictures": 0, "nlvr2 statements": 0}
     annotation = 1
     for split, examples in wanted.items():
-        first, pool = counts["nlvr2 pictures"] + 1, split == "train" and config.nlvr2_pool > 0
-        cells, pooled = (_pooled_cells if pool else _cells)(config, split, -(-examples // 4))
-        pictures = list(_pictures(split, [made for _, made in cells], first))
-        if pool:
-            pictures = [
-                Picture(number, f"{split}/pool/{split}-pool-{number}.png", scene)
-                for number, scene in enumerate(pooled, first)
-            ]
-        stems = {id(picture.scene): picture.file.rpartition(".")[0] for picture in pictures}
-        rows = [row for number, (kind, made) in enumerate(cells) for row in _rows(split, number, kind, made, stems)]
+        rng, first = stream(config, "nlvr2", split), counts["nlvr2 pictures"] + 1
+        pool = PooledScenes(rng, config) if split == "train" and config.nlvr2_pool else None
+        cells = [(kind, _cell(kind, rng, config, pool)) for kind in _kinds(config, split, -(-examples // 4))]
+        pictures = list(_pictures(split, cells, first) if pool is None else _pool(split, pool.pool, first))
+        names = {id(picture.scene): picture.file for picture in pictures}
+        rows = [row for number, (kind, made) in enumerate(cells) for row in _rows(split, number, kind, made, names)]
         draw_pictures(root / "nlvr2/images", pictures, progress, f"nlvr2 {split}", workers)
         write_lines(root / f"nlvr2/{split}.json", rows)
         write_json(root / f"nlvr2/instances_{split}.json", instances(config, pictures, annotation))
@@ -43,32 +39,17 @@ def write_nlvr2(root: Path, config: ShapesConfig, progress: Progress, workers: i
     return counts
 
 
-Cells = tuple[list[tuple[str, Cell]], list[Scene]]
-"""Cells with their kinds, and the pool their pictures were picked from."""
-
-
-def _cells(config: ShapesConfig, split: str, count: int) -> Cells:
-    """Kinds in turn, so that their shares are equal to within one cell (in training: as often as they are named)."""
-    rng = stream(config, "nlvr2", split)
-    return [(kind, cell(kind, rng, config)) for kind in _kinds(config, split, count)], []
-
-
 def _kinds(config: ShapesConfig, split: str, count: int) -> list[str]:
+    """Kinds in turn, so that their shares are equal to within one cell (in training: as often as they are named)."""
     kinds = config.statements if split == "train" else tuple(dict.fromkeys(config.statements))
     return [kinds[number % len(kinds)] for number in range(count)]
 
 
-def _pooled_cells(config: ShapesConfig, split: str, count: int) -> Cells:
-    """The same over a pool; what the pool has no picture for is drawn anew."""
-    rng = stream(config, "nlvr2", split)
-    scenes = PooledScenes(rng, config)
-    return [(kind, _pooled_cell(kind, rng, config, scenes)) for kind in _kinds(config, split, count)], scenes.pool
-
-
-def _pooled_cell(kind: str, rng: Random, config: ShapesConfig, scenes: PooledScenes) -> Cell:
+def _cell(kind: str, rng: Random, config: ShapesConfig, pool: PooledScenes | None) -> Cell:
+    """A cell of its own pictures or of the pool's; one that the pool has no picture for is drawn anew."""
     for _ in range(100):
         with suppress(NoSuchSceneError):
-            return cell(kind, rng, config, scenes)
+            return cell(kind, rng, config, pool)
     raise DataError(
         "the pool of pictures is too small for these statements",
         where="shapes.nlvr2_pool",
@@ -82,33 +63,40 @@ def _stem(split: str, number: int, pair: int) -> str:
     return f"{folder}/{split}-{number}-{pair}"
 
 
-def _rows(split: str, number: int, kind: str, made: Cell, stems: dict[int, str]) -> Iterator[dict[str, object]]:
-    """``stems``: by the identity of a scene, its file without extension. Pooled pictures are named in ``img0``."""
+def _rows(split: str, number: int, kind: str, made: Cell, names: dict[int, str]) -> Iterator[dict[str, object]]:
+    """The lines of a cell; ``names`` has the file of each scene, by the identity of the scene."""
     for pair, scenes in enumerate(made.pairs):
-        left, right = (stems[id(scene)] for scene in scenes)
+        files = [names[id(scene)] for scene in scenes]
         for index, text in enumerate(made.texts):
             label = str(pair == index)
             row: dict[str, object] = {
                 "validation": {"0": label},
                 "sentence": text,
-                "left_url": f"images/{left}.png",
+                "left_url": f"images/{files[0]}",
                 "writer": "0",
                 "label": label,
-                "right_url": f"images/{right}.png",
+                "right_url": f"images/{files[1]}",
                 "synset": "shape",
                 "query": f"shapes{number}",
                 "identifier": f"{split}-{number}-{pair}-{index}",
                 "kind": kind,
             }
-            if "/pool/" in left:
-                row |= {"img0": left.rpartition("/")[2], "img1": right.rpartition("/")[2]}
+            if files[0] != f"{_stem(split, number, pair)}-img0.png":  # the identifier does not name a pool's pictures
+                row |= {f"img{side}": Path(file).stem for side, file in enumerate(files)}
             row |= {"directory": number % 100} if split == "train" else {"extra_validations": {"1": label}}
             yield row
 
 
-def _pictures(split: str, cells: list[Cell], first: int) -> Iterator[Picture]:
-    for number, made in enumerate(cells):
+def _pictures(split: str, cells: list[tuple[str, Cell]], first: int) -> Iterator[Picture]:
+    """Four pictures a cell, named as NLVR2 names them."""
+    for number, (_, made) in enumerate(cells):
         for pair, scenes in enumerate(made.pairs):
             for side, scene in enumerate(scenes):
                 yield Picture(first, f"{_stem(split, number, pair)}-img{side}.png", scene)
                 first += 1
+
+
+def _pool(split: str, scenes: list[Scene], first: int) -> Iterator[Picture]:
+    """The pictures that all cells share."""
+    for number, scene in enumerate(scenes, first):
+        yield Picture(number, f"{split}/pool/{split}-pool-{number}.png", scene)
