@@ -45,6 +45,8 @@ GRID: dict[str, Any] = {"image": "features", "grid": [4, 4], "drop_path": 0.0}
 MODELS: dict[str, dict[str, Any]] = {
     "plain-pre": {"name": "bench-plain", "layers": 3},
     "plain-post": {"name": "bench-plain", "layers": 3, "norm": "post"},
+    "plain-pre-grid": {"name": "bench-plain", "layers": 3, "image": "features"},
+    "plain-post-grid": {"name": "bench-plain", "layers": 3, "image": "features", "norm": "post"},
     "lxmert": {"name": "lxmert", "text_layers": 1, "image_layers": 1, "cross_layers": 2, **STILL},
     "vilbert": {"name": "vilbert", "text_layers": 3, "cross_layers": 2, **STILL},
     "uniter": {"name": "uniter", "layers": 3, **STILL},
@@ -53,7 +55,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "vlmo": {"name": "vlmo", "layers": 3, "fused_layers": 2, "position_type": "absolute", **GRID},
     "albef": {"name": "albef", "image_layers": 1, "text_layers": 1, "cross_layers": 2, **STILL, **GRID},
 }
-"""Three layers deep on the way of a word, each as its plugin makes it but without dropout."""
+"""Three layers deep on the way of a word, each as its plugin makes it but without dropout.
+
+Models of regions stand beside ``plain-pre`` and ``plain-post``; VLMo and ALBEF, which read all cells of the board,
+beside ``plain-pre-grid`` and ``plain-post-grid``, which read the same.
+"""
 
 
 @dataclass
@@ -168,7 +174,7 @@ def row(model: str, task: str, runs: list[tuple[Curve, float]]) -> str:
     scores = " ".join(f"{score:.3f}" for _, score in runs)
     rate = statistics.median(rate for curve, _ in runs for rate in curve.rates)
     wait = statistics.mean(wait for curve, _ in runs for wait in curve.waits)
-    return f"{model:<11} {task:<11} {known}   {scores}   {rate:7.0f} {wait:6.3f}"
+    return f"{model:<15} {task:<11} {known}   {scores}   {rate:7.0f} {wait:6.3f}"
 
 
 def keep(file: Path | None, facts: dict[str, Any], curve: Curve, score: float) -> None:
@@ -198,7 +204,7 @@ def main() -> None:
     changes = {key: yaml.safe_load(value) for key, _, value in (item.partition("=") for item in given.set)}
     sizes = f"width {SIZES['hidden']}, batch {given.batch}, lr {given.lr:g}, at most {given.steps} steps"
     print(f"{sizes}; {changes or 'defaults'}")
-    print(f"{'model':<11} {'task':<11} {'examples until .9':<{8 * given.seeds + 1}}  held out   examples/s  waits")
+    print(f"{'model':<15} {'task':<11} {'examples until .9':<{8 * given.seeds + 1}}  held out   examples/s  waits")
     for model in given.models:
         spec = {**MODELS[model], **SIZES, **changes}
         registry.check("models", spec)

@@ -17,6 +17,7 @@ class Plain(Model):
 
     Args:
         facts: vocabulary and feature sizes.
+        image: which scenes the bench writes for it: things as regions, or all cells of the board as a grid.
         norm: before each block, or after it.
         hidden: width.
         heads: attention heads.
@@ -30,6 +31,7 @@ class Plain(Model):
         self,
         facts: DataSpec,
         *,
+        image: Literal["regions", "features"] = "regions",
         norm: Literal["pre", "post"] = "pre",
         hidden: int = 64,
         heads: int = 4,
