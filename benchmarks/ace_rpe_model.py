@@ -39,8 +39,8 @@ def build(size: int, words: int, position: dict[str, object] | None, args: argpa
     """A model at one resolution."""
     torch.manual_seed(0)
     spec = {"name": "albef", "image_size": size, "dropout": 0.0, "bidirectional": args.bidirectional}
-    facts = DataSpec(text_length=words)
-    model: Model = registry.build("models", {**spec, "cross_position": position}, facts)
+    data_spec = DataSpec(text_length=words)
+    model: Model = registry.build("models", {**spec, "cross_position": position}, data_spec)
     return model.to(args.device).train()
 
 

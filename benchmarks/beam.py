@@ -35,13 +35,13 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def pictures(model: torch.nn.Module, facts: DataSpec, args: argparse.Namespace) -> Iterator[EncoderOutput]:
+def pictures(model: torch.nn.Module, data_spec: DataSpec, args: argparse.Namespace) -> Iterator[EncoderOutput]:
     """Embedded random pictures, batch by batch."""
     rng = torch.Generator().manual_seed(1)
     for start in range(0, args.images, args.batch):
         rows = min(args.batch, args.images - start)
         corners = torch.rand(rows, args.regions, 2, 2, generator=rng).sort(2).values.flatten(2)
-        features = torch.randn(rows, args.regions, facts.region_dim, generator=rng)
+        features = torch.randn(rows, args.regions, data_spec.region_dim, generator=rng)
         mask = torch.ones(rows, args.regions, dtype=torch.bool)
         regions = Regions(features, corners, mask, torch.full((rows, 2), 224))
         images = Images([str(start + row) for row in range(rows)], regions).to(args.device)
@@ -54,16 +54,16 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    facts = DataSpec(vocab_size=args.vocabulary, region_dim=256, region_classes=0)
+    data_spec = DataSpec(vocab_size=args.vocabulary, region_dim=256, region_classes=0)
     std = 0.55 / args.hidden**0.5
     options = {"hidden": args.hidden, "heads": args.hidden // 64 or 1, "layers": args.layers, "concepts": 0}
-    model = DiMBERT(facts, **options, init_std=std).eval().to(args.device)
+    model = DiMBERT(data_spec, **options, init_std=std).eval().to(args.device)
     ways = {"cached": model, "anew": Recomputed(model)}
     asked = Generation(beams=args.beams, max_length=args.words, min_length=args.words - 1, no_repeat_ngram=3)
     seconds = dict.fromkeys(ways, 0.0)
     different, gap, said = 0, 0.0, set[tuple[int, ...]]()
     with torch.no_grad():
-        for number, image in enumerate([*pictures(model, facts, args)]):
+        for number, image in enumerate([*pictures(model, data_spec, args)]):
             found = {}
             for way in list(ways) if number % 2 else reversed(ways):
                 begun = _now(args.device)

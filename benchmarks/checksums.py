@@ -41,9 +41,9 @@ class Training:
     def __init__(self, root: Path, hidden: int, batch: int) -> None:
         self.reader = registry.build("datasets", {"name": "coco-captions", "file": "captions.json"}, root)
         self.tokenizer = Tokenizer.train([str(example.text) for example in self.reader.examples()], 200)
-        self.facts = DataSpec(text_length=20, **self.tokenizer.facts())
-        self.model = registry.build("models", {"name": "lxmert", "hidden": hidden, "heads": 4}, self.facts)
-        self.objectives = [registry.build("objectives", name, self.model, self.facts) for name in OBJECTIVES]
+        self.data_spec = DataSpec(text_length=20, **self.tokenizer.data_spec_fields())
+        self.model = registry.build("models", {"name": "lxmert", "hidden": hidden, "heads": 4}, self.data_spec)
+        self.objectives = [registry.build("objectives", name, self.model, self.data_spec) for name in OBJECTIVES]
         parts = [*self.model.parameters(), *(p for o in self.objectives for p in o.parameters())]
         self.optimizer, self.batch = torch.optim.AdamW(parts, 1e-4), batch
 
@@ -53,7 +53,7 @@ class Training:
             [self.reader],
             needs=self.model.input_spec(),
             tokenizer=self.tokenizer,
-            facts=self.facts,
+            data_spec=self.data_spec,
             store=store,
             corruptions=[o.corruption() for o in self.objectives],
         )

@@ -169,21 +169,26 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     with tempfile.TemporaryDirectory() as folder:
         store, tokenizer = make_store(Path(folder), given.examples // 2), Tokenizer.train(WORDS, 100)
-        facts = DataSpec(
-            text_length=24, region_dim=20, region_classes=8, region_attributes=0, regions=5, **tokenizer.facts()
+        data_spec = DataSpec(
+            text_length=24,
+            region_dim=20,
+            region_classes=8,
+            region_attributes=0,
+            regions=5,
+            **tokenizer.data_spec_fields(),
         )
         print(
             f"{'objectives':<10} {'examples/s':>11} {'one by one':>11} {'ratio':>6} {'training/s':>11} {'waiting':>8}"
         )
         for name, specs in KINDS.items():
             torch.manual_seed(0)
-            model = registry.build("models", {"name": "lxmert", "hidden": given.hidden, **SIZES}, facts)
-            objectives = [registry.build("objectives", spec, model, facts) for spec in specs]
+            model = registry.build("models", {"name": "lxmert", "hidden": given.hidden, **SIZES}, data_spec)
+            objectives = [registry.build("objectives", spec, model, data_spec) for spec in specs]
             data = Pipeline(
                 [Made(Path(folder), given.examples)],
                 needs=InputSpec(text=True, regions=True),
                 tokenizer=tokenizer,
-                facts=facts,
+                data_spec=data_spec,
                 store=store,
                 corruptions=[one.corruption() for one in objectives],
             )

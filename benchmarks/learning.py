@@ -108,14 +108,16 @@ def build(
 ) -> tuple[TrainingModule, Any]:
     """The learner, and what makes pipelines over questions."""
     tokenizer = Tokenizer.train(sorted({one.text for one in asked}), 200)
-    facts = DataSpec(text_length=16, regions=store.max_regions, region_dim=store.dim, **tokenizer.facts())
+    data_spec = DataSpec(
+        text_length=16, regions=store.max_regions, region_dim=store.dim, **tokenizer.data_spec_fields()
+    )
     objective = {"name": "classification", "classes": task.answers, "images": task.scenes}
-    learner = build_learner(spec, [objective], facts, seed=seed)
+    learner = build_learner(spec, [objective], data_spec, seed=seed)
 
     def pipeline(listed: list[Any], prefix: str) -> Pipeline:
         needs = learner.model.input_spec()
         return Pipeline(
-            [Symbols(listed, prefix)], needs=needs, tokenizer=tokenizer, facts=facts, store=store, seed=seed
+            [Symbols(listed, prefix)], needs=needs, tokenizer=tokenizer, data_spec=data_spec, store=store, seed=seed
         )
 
     return learner, pipeline

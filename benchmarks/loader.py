@@ -94,12 +94,17 @@ def main() -> None:
         store = FeatureStore(make_data(Path(folder), given.images))
         reader = registry.build("datasets", {"name": "coco-captions", "file": "captions.json"}, Path(folder))
         tokenizer = Tokenizer.train([str(example.text) for example in reader.examples()], 200)
-        facts = DataSpec(text_length=20, **tokenizer.facts())
-        model = registry.build("models", {"name": "lxmert", "hidden": given.hidden, "heads": 4}, facts)
-        objectives = [registry.build("objectives", name, model, facts) for name in OBJECTIVES]
+        data_spec = DataSpec(text_length=20, **tokenizer.data_spec_fields())
+        model = registry.build("models", {"name": "lxmert", "hidden": given.hidden, "heads": 4}, data_spec)
+        objectives = [registry.build("objectives", name, model, data_spec) for name in OBJECTIVES]
         corruptions = [o.corruption() for o in objectives]
         data = Pipeline(
-            [reader], needs=model.input_spec(), tokenizer=tokenizer, facts=facts, store=store, corruptions=corruptions
+            [reader],
+            needs=model.input_spec(),
+            tokenizer=tokenizer,
+            data_spec=data_spec,
+            store=store,
+            corruptions=corruptions,
         )
         print(f"{'workers':>7} {'examples/s':>11} {'step s':>8} {'waiting':>8}")
         for workers in (0, 1, 2):

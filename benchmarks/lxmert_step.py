@@ -51,12 +51,12 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def build(args: argparse.Namespace, facts: DataSpec) -> tuple[TrainingModule, nn.Module]:
+def build(args: argparse.Namespace, data_spec: DataSpec) -> tuple[TrainingModule, nn.Module]:
     """Ours and the port, with the same weights."""
     language, objects, cross = args.layers
     sizes = {"text_layers": language, "image_layers": objects, "cross_layers": cross, "dropout": 0.0}
     spec = {"name": "lxmert", "hidden": args.hidden, "heads": args.heads, "frozen_padding": True, **sizes}
-    learner = build_learner(spec, OBJECTIVES, facts)
+    learner = build_learner(spec, OBJECTIVES, data_spec)
     port = transformers.LxmertForPreTraining(
         transformers.LxmertConfig(
             hidden_size=args.hidden,
@@ -75,7 +75,7 @@ def build(args: argparse.Namespace, facts: DataSpec) -> tuple[TrainingModule, nn
 
 
 def make_data(
-    args: argparse.Namespace, folder: Path, learner: TrainingModule, facts: DataSpec, tokenizer: Tokenizer
+    args: argparse.Namespace, folder: Path, learner: TrainingModule, data_spec: DataSpec, tokenizer: Tokenizer
 ) -> Pipeline:
     """The captions with a store of regions drawn for the pictures of as many steps as are taken."""
     wanted = args.batch * (args.steps + 1)
@@ -84,13 +84,13 @@ def make_data(
     draw = np.random.default_rng(0)
     with FeatureWriter(folder / "features.h5") as writer:
         for name in dict.fromkeys(name for example in reader.examples() for name in example.images):
-            writer.append(_record(name, facts, draw))
+            writer.append(_record(name, data_spec, draw))
     corruptions = [made for o in learner.objectives.values() if (made := o.corruption()) is not None]  # type: ignore[operator]
     return Pipeline(
         [reader],
         needs=learner.model.input_spec(),
         tokenizer=tokenizer,
-        facts=facts,
+        data_spec=data_spec,
         store=FeatureStore.open([folder / "features.h5"]),
         corruptions=corruptions,
         seed=0,
@@ -98,13 +98,13 @@ def make_data(
     )
 
 
-def _record(name: str, facts: DataSpec, draw: np.random.Generator) -> Record:
-    count = facts.regions
-    features = np.maximum(draw.standard_normal((count, facts.region_dim), np.float32), 0)
+def _record(name: str, data_spec: DataSpec, draw: np.random.Generator) -> Record:
+    count = data_spec.regions
+    features = np.maximum(draw.standard_normal((count, data_spec.region_dim), np.float32), 0)
     corners = np.sort(draw.random((count, 2, 2), np.float32), 1).reshape(count, 4) * 400
     record = Record(name, features, corners, (400, 400))
-    record.classes = draw.integers(facts.region_classes, size=count, dtype=np.int32)
-    record.attributes = draw.integers(facts.region_attributes, size=count, dtype=np.int32)
+    record.classes = draw.integers(data_spec.region_classes, size=count, dtype=np.int32)
+    record.attributes = draw.integers(data_spec.region_attributes, size=count, dtype=np.int32)
     record.class_scores, record.attribute_scores = draw.random((2, count), np.float32)
     return record
 
@@ -186,14 +186,14 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    tokenizer, facts, clock = Tokenizer.load(args.vocabulary), DataSpec(), Clock()
-    learner, port = build(args, facts)
+    tokenizer, data_spec, clock = Tokenizer.load(args.vocabulary), DataSpec(), Clock()
+    learner, port = build(args, data_spec)
     watch_parts(clock, learner, port)
     pairs = {"vlcli": learner, "transformers": port}
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True) for name, model in pairs.items()}
     waits, walls = [], []
     with tempfile.TemporaryDirectory() as folder:
-        data = make_data(args, Path(folder), learner, facts, tokenizer)
+        data = make_data(args, Path(folder), learner, data_spec, tokenizer)
         batches = iter(data.loader(args.batch, shuffle=True, workers=args.workers, drop_last=True))
         for number in range(args.steps + 1):
             begun = time.perf_counter()

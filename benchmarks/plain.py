@@ -16,7 +16,7 @@ class Plain(Model):
     """``torch.nn.TransformerEncoder`` over words with learned places and regions with their boxes.
 
     Args:
-        facts: vocabulary and feature sizes.
+        data_spec: vocabulary and feature sizes.
         image: which scenes the bench writes for it: things as regions, or all cells of the board as a grid.
         norm: before each block, or after it.
         hidden: width.
@@ -29,7 +29,7 @@ class Plain(Model):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         image: Literal["regions", "features"] = "regions",
         norm: Literal["pre", "post"] = "pre",
@@ -37,9 +37,10 @@ class Plain(Model):
         heads: int = 4,
         layers: int = 3,
     ) -> None:
-        super().__init__(facts)
-        self.words, self.places = nn.Embedding(facts.vocab_size, hidden), nn.Embedding(facts.text_length, hidden)
-        self.look, self.box = nn.Linear(facts.region_dim, hidden), nn.Linear(4, hidden)
+        super().__init__(data_spec)
+        self.words = nn.Embedding(data_spec.vocab_size, hidden)
+        self.places = nn.Embedding(data_spec.text_length, hidden)
+        self.look, self.box = nn.Linear(data_spec.region_dim, hidden), nn.Linear(4, hidden)
         self.word_norm, self.region_norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
         layer = nn.TransformerEncoderLayer(
             hidden, heads, 4 * hidden, 0.0, "gelu", batch_first=True, norm_first=norm == "pre"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from tests.engine.parts import FACTS, FakeData, config
+from tests.engine.parts import DATA_SPEC, FakeData, config
 from vlcli.engine.learner import build_learner
 from vlcli.engine.loop import Trainer
 
@@ -22,7 +22,7 @@ OBJECTIVES = ["engine-words", "engine-contrast"]
 
 
 def learner(hidden: int):
-    return build_learner({"name": "engine-tiny", "hidden": hidden, "layers": 4}, OBJECTIVES, FACTS)
+    return build_learner({"name": "engine-tiny", "hidden": hidden, "layers": 4}, OBJECTIVES, DATA_SPEC)
 
 
 def bare(steps: int, hidden: int, data: FakeData) -> float:

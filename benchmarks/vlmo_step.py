@@ -44,16 +44,16 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def make_batch(sentences: list[str], tokenizer: Tokenizer, facts: DataSpec, size: int) -> Batch:
+def make_batch(sentences: list[str], tokenizer: Tokenizer, data_spec: DataSpec, size: int) -> Batch:
     """Real captions, drawn pictures, 15 % of the words hidden."""
     encoded = [tokenizer.encode(sentence, sentence, LENGTH) for sentence in sentences]
     length, count = max(len(one.ids) for one in encoded), len(encoded)
-    ids = torch.full((count, length), facts.pad_id)
+    ids = torch.full((count, length), data_spec.pad_id)
     special = torch.zeros(count, length, dtype=torch.bool)
     for row, one in enumerate(encoded):
         ids[row, : len(one.ids)] = torch.tensor(one.ids)
         special[row, : len(one.ids)] = torch.tensor(one.special)
-    mask = ids != facts.pad_id
+    mask = ids != data_spec.pad_id
     hide = (torch.rand(ids.shape) < 0.15) & mask & ~special
     hide[:, 1] = True  # both sides hide a word of every sentence
     pictures = Images(
@@ -62,7 +62,7 @@ def make_batch(sentences: list[str], tokenizer: Tokenizer, facts: DataSpec, size
     rows = torch.arange(count)
     shared = (mask, special, ids * 0)
     clean = Text(ids, *shared, keys=sentences, raw=sentences)
-    masked = Text(ids.masked_fill(hide, facts.mask_id), *shared, keys=sentences, raw=sentences)
+    masked = Text(ids.masked_fill(hide, data_spec.mask_id), *shared, keys=sentences, raw=sentences)
     marks = {MARK: ids.masked_fill(~hide, -1)}
     views = {
         "clean": View(clean, pictures, rows, rows[:, None], aligned=True),
@@ -149,9 +149,9 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    tokenizer, facts = Tokenizer.load(args.vocabulary), DataSpec(text_length=LENGTH)
+    tokenizer, data_spec = Tokenizer.load(args.vocabulary), DataSpec(text_length=LENGTH)
     spec = {"name": "vlmo", "size": args.size, "drop_path": 0.0}
-    twins = [build_learner(spec, OBJECTIVES, facts).train() for _ in range(2)]
+    twins = [build_learner(spec, OBJECTIVES, data_spec).train() for _ in range(2)]
     twins[1].load_state_dict(twins[0].state_dict())
     twins[1].model.stack.packed = False
     released = Released(twins[1])
@@ -161,7 +161,7 @@ def main() -> None:
     times: tuple[list[float], list[float]] = ([], [])
     for number in range(args.steps + 1):
         chosen = sentences[number * args.batch : (number + 1) * args.batch]
-        batch = make_batch(chosen, tokenizer, facts, 224)
+        batch = make_batch(chosen, tokenizer, data_spec, 224)
         ours, seconds = timed(lambda b=batch: twins[0](b).total, optimizers[0])
         theirs, naive = timed(lambda b=batch: released.loss(b), optimizers[1])
         assert abs(ours - theirs) < 1e-3 * abs(theirs), (ours, theirs)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from vlcli import registry
+from vlcli import former, registry
 from vlcli.builders.stores import open_stores
 from vlcli.data.collate import Item, collate
 from vlcli.data.inputs import fill_regions
@@ -73,16 +73,19 @@ class Loaded:
         concepts: visual concepts, for models that read them.
     """
 
+    facts = former.Attribute("data_spec")
+
     def __init__(
         self, bundle: Bundle, features: FeatureStore | None = None, concepts: ConceptStore | None = None
     ) -> None:
         assert bundle.learner is not None
         self.concepts = concepts
         self.learner: TrainingModule = bundle.learner
-        self.tokenizer, self.facts, self.folder, self.features = bundle.tokenizer, bundle.facts, bundle.folder, features
+        self.tokenizer, self.data_spec, self.folder = bundle.tokenizer, bundle.data_spec, bundle.folder
+        self.features = features
         self.task: Task | None = None if bundle.task_spec is None else registry.tasks.build(bundle.task_spec)
         if self.task is not None:
-            self.task.attach(self.facts)
+            self.task.attach(self.data_spec)
         needs, spec = bundle.model.input_spec(), bundle.transform_spec
         self.transform_spec = spec
         self.transform: Transform | None = registry.transforms.build(spec, needs) if spec and needs.pixels else None
@@ -238,7 +241,7 @@ class Loaded:
         return self._batch([Sample("example", sentence, images, {})])
 
     def _batch(self, samples: list[Sample]) -> Batch:
-        batch = collate([Item({"clean": sample}, 0) for sample in samples], pad_id=self.facts.pad_id)
+        batch = collate([Item({"clean": sample}, 0) for sample in samples], pad_id=self.data_spec.pad_id)
         return batch.to(device_of(self.model))
 
     def _tokenizer(self) -> Any:
@@ -247,14 +250,14 @@ class Loaded:
         return self.tokenizer
 
     def _text(self, raw: str) -> TextSample:
-        made: TextSample = self._tokenizer().encode(raw, raw, self.facts.text_length)
+        made: TextSample = self._tokenizer().encode(raw, raw, self.data_spec.text_length)
         return made
 
     def _image(self, picture: Picture, place: int) -> ImageSample:
         needs = self.model.input_spec()
         if isinstance(picture, Regions):
             features, boxes = np.asarray(picture.features, np.float32), np.asarray(picture.boxes, np.float32)
-            return _regions(f"regions-{place}", features, boxes, self.facts.region_dim)
+            return _regions(f"regions-{place}", features, boxes, self.data_spec.region_dim)
         if needs.regions:
             return self._stored(str(picture))
         return read_picture(Path(picture), needs, self.transform)
@@ -268,7 +271,7 @@ class Loaded:
                 hint="make a store: vlcli extract",
             )
         record = self.features.read(image_id(picture))
-        _check_regions(record.features, record.boxes, self.facts.region_dim)
+        _check_regions(record.features, record.boxes, self.data_spec.region_dim)
         image = ImageSample(record.id, record.size)
         fill_regions(image, record)
         if self.model.input_spec().concepts:
@@ -313,15 +316,16 @@ def load(
     return Loaded(bundle, stores.regions, stores.concepts)
 
 
-def model(name: str, *, facts: DataSpec | None = None, **parameters: Any) -> Model:
+@former.keywords(facts="data_spec")
+def model(name: str, *, data_spec: DataSpec | None = None, **parameters: Any) -> Model:
     """A fresh model by its registered name, e.g. ``vlcli.model("lxmert", hidden=96, heads=4)``, in evaluation mode.
 
     Args:
         name: of the model (``vlcli ls models``).
-        facts: sizes that data decide; None: those the papers used.
+        data_spec: sizes that data decide; None: those the papers used.
         parameters: what a recipe may set on it (``vlcli show NAME``).
     """
-    return build_model({"name": name, **parameters}, facts or DataSpec()).eval()
+    return build_model({"name": name, **parameters}, data_spec or DataSpec()).eval()
 
 
 def _find(place: str | Path) -> Path:
@@ -338,7 +342,7 @@ def _load(path: Path, device: str) -> Bundle:
     if find_bundle(path) is not None or not (path / WEIGHTS).is_file():
         return load_bundle(path, device)
     bundle = read_bundle(path.parent.parent)
-    learner = build_learner(bundle.model_spec, bundle.objectives_specs, bundle.facts)
+    learner = build_learner(bundle.model_spec, bundle.objectives_specs, bundle.data_spec)
     load_exactly(learner, read_tensors(path / WEIGHTS), str(path / WEIGHTS))
     bundle.learner, bundle.folder = learner.to(device).eval(), path
     return bundle

@@ -5,7 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 NN = {
     "Facts": "DataSpec",
@@ -55,6 +59,49 @@ def take_over(cls: type, names: Mapping[str, str]) -> None:
             setattr(cls, present, vars(cls)[former])
 
 
-def warn(former: str, present: str) -> None:
+class Attribute:
+    """A former name of an attribute or method: reading it gives the present one, with a warning.
+
+    A subclass may assign the former name on its instances: the assigned value is then read, without a warning.
+
+    Args:
+        present: the present name.
+    """
+
+    def __init__(self, present: str) -> None:
+        self.present = present
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.former = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        cls = type(instance).__name__
+        warn(f"{cls}.{self.former}", f"{cls}.{self.present}", stacklevel=3)
+        return getattr(instance, self.present)
+
+
+def keywords(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function that is also called with former names of its parameters: each works, with a warning.
+
+    Args:
+        names: present names by former ones.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for former in [name for name in names if name in kwargs]:
+                warn(f"{function.__qualname__}({former}=)", f"{names[former]}=", stacklevel=3)
+                kwargs[names[former]] = kwargs.pop(former)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def warn(former: str, present: str, stacklevel: int = 4) -> None:
     """One warning, attributed to the plugin's line."""
-    warnings.warn(f"{former} is called {present} now", FutureWarning, stacklevel=4)
+    warnings.warn(f"{former} is called {present} now", FutureWarning, stacklevel=stacklevel)

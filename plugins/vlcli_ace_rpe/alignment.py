@@ -43,7 +43,7 @@ class AnchorAlignment(MomentumContrast):
 
     Args:
         model: gives tokens and vectors.
-        facts: not used.
+        data_spec: not used.
         scale: lambda.
         margin: delta.
         normalised: see above.
@@ -60,7 +60,7 @@ class AnchorAlignment(MomentumContrast):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         scale: float = 2.0,
         margin: float = 0.05,
@@ -72,7 +72,7 @@ class AnchorAlignment(MomentumContrast):
         view: str = "clean",
     ) -> None:
         options: dict[str, Any] = {"width": width, "queue": queue, "momentum": momentum, "view": view}
-        super().__init__(model, facts, temperature=temperature, clamp=False, distill=0.0, **options)
+        super().__init__(model, data_spec, temperature=temperature, clamp=False, distill=0.0, **options)
         self.temperature.requires_grad_(False)
         self.scale, self.margin, self.normalised = scale, margin, normalised
 

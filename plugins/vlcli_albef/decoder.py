@@ -57,7 +57,7 @@ class WordDecoder(nn.Module):
     ``decoder.N.text`` and ``decoder.N.other``.
 
     Args:
-        facts: vocabulary.
+        data_spec: vocabulary.
         count: layers.
         shape: of the attention.
         hidden: width inside a feed-forward.
@@ -68,7 +68,7 @@ class WordDecoder(nn.Module):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         count: int,
         shape: AttentionShape,
         hidden: int | None,
@@ -78,10 +78,10 @@ class WordDecoder(nn.Module):
     ) -> None:
         super().__init__()
         learned = build_positions({"name": "learned", "length": positions}, shape, WORDS)[0]
-        self.embed = TextEmbeddings(facts, shape.dim, learned, dropout=style.dropout)
+        self.embed = TextEmbeddings(data_spec, shape.dim, learned, dropout=style.dropout)
         of_layers = replace(shape, layers=count, cross=True)
         self.layers = nn.ModuleList(Half(of_layers, hidden, style, attention) for _ in range(count))
-        self.head = TiedWordHead(shape.dim, facts.vocab_size)
+        self.head = TiedWordHead(shape.dim, data_spec.vocab_size)
         self.checkpointing = False
 
     def forward(self, text: Text, seen: EncoderOutput, record: Recorder | None = None) -> Tensor:

@@ -28,7 +28,7 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
 
     Args:
         model: gives width, word table and head.
-        facts: vocabulary.
+        data_spec: vocabulary.
         distill: share of the momentum copy's guesses.
         ramp: steps over which that share rises from 0.
         momentum: what the copy keeps of itself a step.
@@ -53,7 +53,7 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         distill: float = 0.4,
         ramp: int = 0,
@@ -72,7 +72,7 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
         shares: dict[str, Any] = {"probability": probability, "mask_share": mask_share, "random_share": random_share}
         shares |= {"mask_end": mask_end, "whole_word": whole_word, "view": view, "head": head}
         shares |= {"roles": roles, "role_share": role_share, "phrase": phrase}
-        super().__init__(model, facts, on="fused", **shares)
+        super().__init__(model, data_spec, on="fused", **shares)
         self.distill = checked_share(distill, "distilled-mlm")
         self.teacher_momentum, self.ramp = momentum, ramp
         self.head_copy = momentum_copy(self.head)

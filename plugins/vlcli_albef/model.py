@@ -66,7 +66,7 @@ class ALBEF(Model):
     VQA): ``decode``, and ``start`` and ``step`` word by word.
 
     Args:
-        facts: vocabulary, text length, feature width.
+        data_spec: vocabulary, text length, feature width.
         as_albef: ALBEF's own model: twelve image layers, words alone ask, no encoding in the cross encoder; other
             choices are refused.
         hidden: width.
@@ -114,7 +114,7 @@ class ALBEF(Model):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         as_albef: bool = False,
         hidden: int = 768,
@@ -141,7 +141,7 @@ class ALBEF(Model):
         decoder_layers: int = 0,
         init_std: InitStd = "auto",
     ) -> None:
-        super().__init__(facts)
+        super().__init__(data_spec)
         if as_albef:
             refused = {"bidirectional": bidirectional, "cross_position": cross_position}
             refused |= {"joint_text_position": joint_text_position, "joint_image_position": joint_image_position}
@@ -157,7 +157,7 @@ class ALBEF(Model):
         side = image_size // patch
         self.grid = (side, side) if image == "pixels" else (int(grid[0]), int(grid[1]))
         shape = AttentionShape(hidden, heads)
-        self.patch = self._patches(facts, hidden, dropout)
+        self.patch = self._patches(data_spec, hidden, dropout)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, hidden))
         of_image = with_grid(image_position, self.grid)
         slots = self._slots(bidirectional)
@@ -168,7 +168,7 @@ class ALBEF(Model):
         learned = {"name": "learned", "length": length}
         of_text = [learned, *chosen(text_position)]
         words, pairs = build_positions(of_text, replace(of_bert, layers=text_layers), slots["text_position"])
-        self.embed = TextEmbeddings(facts, hidden, words, dropout=dropout)
+        self.embed = TextEmbeddings(data_spec, hidden, words, dropout=dropout)
         self.text = Stack.of(text_layers, of_bert, intermediate, bert, attention, pairs)
         self.text.packed = True
         deep = replace(of_bert, layers=cross_layers)
@@ -181,7 +181,7 @@ class ALBEF(Model):
         layers = cross_layers, of_bert, intermediate, bert, attention
         self.cross = CrossEncoder(*layers, *encodings, bidirectional, images)
         own = decoder_layers, of_bert, intermediate, bert, attention, length
-        self.decoder = WordDecoder(facts, *own) if decoder_layers else None
+        self.decoder = WordDecoder(data_spec, *own) if decoder_layers else None
         self.init_from = {"decoder.head.": ("distilled-mlm.head.", "mlm.head.")} if decoder_layers else {}
         self._initialise()
 
@@ -192,9 +192,9 @@ class ALBEF(Model):
             joint = joint.without("pairs", "patches do not look at one another here: set bidirectional: true")
         return {**self.slots, "joint_image_position": joint}
 
-    def _patches(self, facts: DataSpec, width: int, dropout: float) -> nn.Module:
+    def _patches(self, data_spec: DataSpec, width: int, dropout: float) -> nn.Module:
         if self.image_source == "features":
-            return FeatureEmbeddings(facts.region_dim, width, eps=1e-6, dropout=dropout)
+            return FeatureEmbeddings(data_spec.region_dim, width, eps=1e-6, dropout=dropout)
         return nn.Conv2d(3, width, self.patch_size, stride=self.patch_size)
 
     def _initialise(self) -> None:

@@ -19,7 +19,7 @@ class RegionClassifier(Model):
     trained file as its ``weights``.
 
     Args:
-        facts: not needed for its sizes.
+        data_spec: not needed for its sizes.
         arch: a backbone that ``RegionBackbone`` knows.
         image_size: height and width that pictures are resized to.
         layout: of a ResNet, ``torchvision`` or ``caffe``.
@@ -34,7 +34,7 @@ class RegionClassifier(Model):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         arch: str = "tiny-conv",
         image_size: tuple[int, int] = (112, 112),
@@ -44,7 +44,7 @@ class RegionClassifier(Model):
         sampling: int = 2,
         weights: str | None = None,
     ) -> None:
-        super().__init__(facts)
+        super().__init__(data_spec)
         self.image_size = tuple(image_size)
         self.backbone = RegionBackbone(arch=arch, layout=layout, head=head, resolution=resolution, sampling=sampling)
         if weights is not None:

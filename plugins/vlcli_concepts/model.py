@@ -23,7 +23,7 @@ class NoisyOr(Model):
     The objective ``concepts`` puts the words on top of each instance and joins them by noisy-OR.
 
     Args:
-        facts: ``region_dim`` where instances are regions.
+        data_spec: ``region_dim`` where instances are regions.
         instances: ``regions`` of a feature store (detected, given, a grid: whatever it holds), or ``pixels``.
         arch: with pixels: ``vgg16`` (the publication's, convolutional fc6 and fc7), or a torchvision ResNet, timm model
             or ``tiny-conv``, whose last map is the grid.
@@ -40,7 +40,7 @@ class NoisyOr(Model):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         instances: Literal["regions", "pixels"] = "regions",
         arch: str = VGG,
@@ -50,10 +50,10 @@ class NoisyOr(Model):
         width: Annotated[int, Between(0, 65_536)] = 0,
         dropout: float = 0.5,
     ) -> None:
-        super().__init__(facts)
+        super().__init__(data_spec)
         self.instances, self.image_size, self.fit = instances, image_size, fit
         self.trunk: nn.Module | None = None
-        channels = facts.region_dim
+        channels = data_spec.region_dim
         if instances == "pixels":
             self.trunk, channels = _trunk(arch, layout, dropout)
         self.project = nn.Linear(channels, width) if width else None

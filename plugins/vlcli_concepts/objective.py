@@ -21,7 +21,7 @@ class Concepts(Objective):
 
     Args:
         model: a model that encodes pictures.
-        facts: ``answers`` are the vocabulary.
+        data_spec: ``answers`` are the vocabulary.
         bias: of each word's score at the start: the publication's -6.58 says "absent, most likely".
         std: of the words' weights at the start.
         view: the view whose pictures are read.
@@ -31,19 +31,19 @@ class Concepts(Objective):
     requires = frozenset({"image"})
 
     def __init__(
-        self, model: Model, facts: DataSpec, *, bias: float = -6.58, std: float = 0.001, view: str = "clean"
+        self, model: Model, data_spec: DataSpec, *, bias: float = -6.58, std: float = 0.001, view: str = "clean"
     ) -> None:
-        super().__init__(model, facts)
-        if not facts.answers:
+        super().__init__(model, data_spec)
+        if not data_spec.answers:
             raise ComponentError(
                 "The words are not known.", where="objective concepts", expected="the task `concepts`, which finds them"
             )
-        self.view, self.words = view, facts.answers
-        self.number = {word: place for place, word in enumerate(facts.answers)}
-        self.head = nn.Linear(self.dim, len(facts.answers))
+        self.view, self.words = view, data_spec.answers
+        self.number = {word: place for place, word in enumerate(data_spec.answers)}
+        self.head = nn.Linear(self.dim, len(data_spec.answers))
         nn.init.normal_(self.head.weight, std=std)
         nn.init.constant_(self.head.bias, bias)
-        self.table = AnswerTable(facts.answers)
+        self.table = AnswerTable(data_spec.answers)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Mean cross-entropy over pictures and words."""

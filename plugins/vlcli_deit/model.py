@@ -81,7 +81,7 @@ class DeiT(Model):
     Attention is recorded under ``image.N``. ``forward`` takes pixels and gives class scores.
 
     Args:
-        facts: the classes, where ``classes`` is None.
+        data_spec: the classes, where ``classes`` is None.
         size: width, depth and heads of the paper's model.
         hidden: another width.
         layers: another depth.
@@ -107,7 +107,7 @@ class DeiT(Model):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         size: Literal["tiny", "small", "base"] = "small",
         hidden: int | None = None,
@@ -124,7 +124,7 @@ class DeiT(Model):
         drop_path: float = 0.1,
         init_std: InitStd = "auto",
     ) -> None:
-        super().__init__(facts)
+        super().__init__(data_spec)
         width, depth, count = (own or usual for own, usual in zip((hidden, layers, heads), SIZES[size], strict=True))
         self.init_std = init_scale(init_std, width, published=192)
         height, wide = (image_size, image_size) if isinstance(image_size, int) else image_size
@@ -138,7 +138,7 @@ class DeiT(Model):
         tokens, pairwise = build_positions(self._positions(absolute, position), shape, self.slots["position"])
         self.positions, self.drop = tokens, nn.Dropout(dropout)
         self.stack = self._stack(shape, replace(VIT_STYLE, dropout=dropout), drop_path, attention, pairwise)
-        rows = len(facts.answers) if classes is None else classes
+        rows = len(data_spec.answers) if classes is None else classes
         self.own_classes = rows
         self.head = nn.Linear(width, rows) if rows else nn.Identity()
         self.head_dist = nn.Linear(width, rows) if rows and distilled else None

@@ -148,7 +148,7 @@ class DETR(Model):
     Trained by the task ``detection`` with DETR's set loss, which matches by scipy.
 
     Args:
-        facts: the data's classes.
+        data_spec: the data's classes.
         backbone: a ResNet of torchvision, or ``tiny-conv``, five small convolutions for small pictures.
         hidden: width.
         heads: attention heads.
@@ -179,7 +179,7 @@ class DETR(Model):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         backbone: Literal["resnet50", "resnet101", "resnet18", "resnet34", "tiny-conv"] = "resnet50",
         hidden: int = 256,
@@ -202,10 +202,10 @@ class DETR(Model):
         nothing_weight: float = 0.1,
         auxiliary: bool = True,
     ) -> None:
-        super().__init__(facts)
+        super().__init__(data_spec)
         self.image_size, self.trained_from, self.auxiliary = image_size, trained_from, auxiliary
         self.weights = SetWeights(label_weight, box_weight, overlap_weight, nothing_weight)
-        self.rows = class_rows(facts, classes)
+        self.rows = class_rows(data_spec, classes)
         shape = AttentionShape(hidden, heads, encoder_layers, dropout=dropout)
         style = BlockStyle(norm="post", eps=1e-5, dropout=dropout, activation="relu")
         self.body = _body(backbone, norm, trained_from)
@@ -217,7 +217,10 @@ class DETR(Model):
         self.decoder = nn.ModuleList(DecoderLayer(deep, intermediate, style, attention) for _ in range(decoder_layers))
         self.decoder_norm, self.added = nn.LayerNorm(hidden), Added(deep)
         self.query_embed = nn.Embedding(queries, hidden)
-        self.class_embed, self.bbox_embed = nn.Linear(hidden, (classes or facts.region_classes) + 1), BoxNetwork(hidden)
+        self.class_embed, self.bbox_embed = (
+            nn.Linear(hidden, (classes or data_spec.region_classes) + 1),
+            BoxNetwork(hidden),
+        )
         self._initialise()
 
     def _initialise(self) -> None:
@@ -333,8 +336,8 @@ class DETR(Model):
             value = state.get(name)
             if value is None or value.shape == own.shape:
                 continue
-            if len(value) == COCO_ROWS + 1 and len(own) == COCO_CLASSES + 1 and is_coco(self.facts):
-                state[name] = value[[*self.facts.class_ids, COCO_ROWS]]
+            if len(value) == COCO_ROWS + 1 and len(own) == COCO_CLASSES + 1 and is_coco(self.data_spec):
+                state[name] = value[[*self.data_spec.class_ids, COCO_ROWS]]
                 report.append(f"{name}: the rows of COCO's {COCO_CLASSES} categories kept")
             else:
                 state[name] = own.detach().clone()
@@ -346,20 +349,20 @@ class DETR(Model):
         return [(r"^body\.", {"lr": 0.1})]
 
 
-def is_coco(facts: DataSpec) -> bool:
+def is_coco(data_spec: DataSpec) -> bool:
     """Whether the data's classes are the 80 categories of COCO, by their ids."""
-    return len(facts.class_ids) == COCO_CLASSES and max(facts.class_ids) == COCO_ROWS - 1
+    return len(data_spec.class_ids) == COCO_CLASSES and max(data_spec.class_ids) == COCO_ROWS - 1
 
 
-def class_rows(facts: DataSpec, classes: int | None) -> list[int]:
+def class_rows(data_spec: DataSpec, classes: int | None) -> list[int]:
     """The classifier's row of each class of the data.
 
     Raises:
         ComponentError: there are more classes than rows.
     """
-    if classes == COCO_ROWS and is_coco(facts):
-        return list(facts.class_ids)
-    count = len(facts.class_ids) or len(facts.class_names) or classes or facts.region_classes
+    if classes == COCO_ROWS and is_coco(data_spec):
+        return list(data_spec.class_ids)
+    count = len(data_spec.class_ids) or len(data_spec.class_names) or classes or data_spec.region_classes
     if classes is not None and count > classes:
         hint = "say `classes: null`: one row for each class of the data"
         got, expected = f"{classes} rows", f"{count}, the classes of the data"

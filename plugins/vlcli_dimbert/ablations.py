@@ -53,7 +53,7 @@ class ImageSentence(Matching):
 
     Args:
         model: gives the width and the head.
-        facts: not used.
+        data_spec: not used.
         probability: of replacing the sentence of a bidirectional row.
         bidirectional: share of rows that are bidirectional; that of ``blm-s2slm``.
         view: the view it shares.
@@ -65,14 +65,14 @@ class ImageSentence(Matching):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         probability: float = 0.5,
         bidirectional: float = 0.25,
         view: str = "corrupted",
         head: str | None = None,
     ) -> None:
-        super().__init__(model, facts, probability=probability, view=view, head=head)
+        super().__init__(model, data_spec, probability=probability, view=view, head=head)
         self._corruption = SwapBidirectional(probability, bidirectional, view)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
@@ -129,7 +129,7 @@ class MaskedRoI(Objective):
 
     Args:
         model: gives the width.
-        facts: number of classes.
+        data_spec: number of classes.
         probability: of hiding a region.
         view: the view it shares.
     """
@@ -138,13 +138,15 @@ class MaskedRoI(Objective):
     requires = frozenset({"fuse"})
     inputs = frozenset({"regions"})
 
-    def __init__(self, model: Model, facts: DataSpec, *, probability: float = 0.15, view: str = "corrupted") -> None:
-        super().__init__(model, facts)
-        if facts.region_classes < 1:
+    def __init__(
+        self, model: Model, data_spec: DataSpec, *, probability: float = 0.15, view: str = "corrupted"
+    ) -> None:
+        super().__init__(model, data_spec)
+        if data_spec.region_classes < 1:
             hint = "extract with a detector (vlcli ls extractors)"
             raise ComponentError("The feature store has no classes to predict.", where="masked-roi", hint=hint)
         self.view, self._corruption = view, HideRegions(probability, view)
-        self.head = nn.Sequential(HeadTransform(self.dim), nn.Linear(self.dim, facts.region_classes))
+        self.head = nn.Sequential(HeadTransform(self.dim), nn.Linear(self.dim, data_spec.region_classes))
         self.head.apply(partial(initialise, std=model.init_std))
 
     def corruption(self) -> Corruption:
@@ -174,7 +176,7 @@ class HideConcepts(Corruption):
     """Hides some visual concepts of an example's first picture.
 
     Args:
-        facts: the pieces of every concept's word.
+        data_spec: the pieces of every concept's word.
         probability: of hiding a concept.
         shares: of the hidden that are shown as masks and as another concept of as many pieces; the rest stay.
         view: the view it belongs to.
@@ -182,10 +184,10 @@ class HideConcepts(Corruption):
 
     phase = "regions"
 
-    def __init__(self, facts: DataSpec, probability: float, shares: tuple[float, float], view: str) -> None:
+    def __init__(self, data_spec: DataSpec, probability: float, shares: tuple[float, float], view: str) -> None:
         self.name, self.view = "masked-concept", view
         self.probability, self.shares = probability, shares
-        self.lengths = np.array([len(pieces) for pieces in facts.concept_pieces] or [1])
+        self.lengths = np.array([len(pieces) for pieces in data_spec.concept_pieces] or [1])
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         """Mask or exchange concepts; the mark holds one more than the concept that was there, 0 where none was."""
@@ -208,7 +210,7 @@ class MaskedConcept(Objective):
 
     Args:
         model: reads concepts and has the word head.
-        facts: the concepts' word pieces.
+        data_spec: the concepts' word pieces.
         probability: of hiding a concept.
         mask_share: of the hidden that are shown as [MASK], piece by piece.
         random_share: of the hidden that are shown as another concept of as many pieces; the rest stay.
@@ -221,19 +223,19 @@ class MaskedConcept(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         probability: float = 0.15,
         mask_share: float = 0.8,
         random_share: float = 0.1,
         view: str = "corrupted",
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         if getattr(model, "concepts", None) is None:
             hint = "raise the model's concepts, or drop the objective"
             raise ComponentError("The model reads no visual concepts.", where="masked-concept", hint=hint)
         self.view = view
-        self._corruption = HideConcepts(facts, probability, (mask_share, random_share), view)
+        self._corruption = HideConcepts(data_spec, probability, (mask_share, random_share), view)
 
     def corruption(self) -> Corruption:
         """Hide concepts."""

@@ -39,7 +39,7 @@ class Generating(SingleStream):
     """A single stream with a word head, which decodes word by word.
 
     Args:
-        facts: vocabulary, feature sizes, the concepts' word pieces.
+        data_spec: vocabulary, feature sizes, the concepts' word pieces.
         regions: embeds regions.
         core: sizes and choices.
     """
@@ -47,9 +47,9 @@ class Generating(SingleStream):
     capabilities = frozenset({"fuse", "generate"})
     readouts = frozenset({"pooler", "word_head"})
 
-    def __init__(self, facts: DataSpec, regions: nn.Module, core: Core) -> None:
-        super().__init__(facts, regions, core)
-        self.word_head = TiedWordHead(core.hidden, facts.vocab_size, core.eps)
+    def __init__(self, data_spec: DataSpec, regions: nn.Module, core: Core) -> None:
+        super().__init__(data_spec, regions, core)
+        self.word_head = TiedWordHead(core.hidden, data_spec.vocab_size, core.eps)
 
     def word_scores(self, hidden: Tensor) -> Tensor:
         """Scores (..., V) of hidden states (..., D)."""
@@ -59,7 +59,7 @@ class Generating(SingleStream):
     def start(self, image: EncoderOutput, text: Text | None = None) -> Decoding:
         """[CLS] and what the pictures give, seen once; then the words of ``text``, if any."""
         rows, prefix = len(image.hidden), 1 + image.hidden.shape[1]
-        first, layout = self._words(torch.full((rows, 1), self.facts.cls_id, device=image.hidden.device))
+        first, layout = self._words(torch.full((rows, 1), self.data_spec.cls_id, device=image.hidden.device))
         layout = replace(layout, special=torch.ones_like(layout.special))
         layout = self._special(layout) + image.layout
         causal = torch.ones(rows, dtype=torch.bool, device=first.device)
@@ -105,7 +105,7 @@ class Generating(SingleStream):
 
         The first ids (the class token) were seen at the start and are passed over.
         """
-        mask = torch.full_like(ids, self.facts.mask_id)
+        mask = torch.full_like(ids, self.data_spec.mask_id)
         new = torch.stack([ids, mask], 1) if cache.begun else mask[:, None]
         grown, hidden = self._append(cache, new, torch.ones_like(new, dtype=torch.bool))
         grown.cache.truncate(len(grown.cache) - 1)

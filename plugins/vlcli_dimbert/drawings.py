@@ -198,7 +198,7 @@ def _columns(model: SingleStream, bundle: Bundle, batch: Batch) -> tuple[Tensor,
                 if there and of == number
             ]
             if own:
-                found.append((model.facts.concepts[concept], "concept", own))
+                found.append((model.data_spec.concepts[concept], "concept", own))
     return boxes, found
 
 

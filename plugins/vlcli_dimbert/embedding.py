@@ -51,7 +51,7 @@ class PaperRegions(nn.Module):
     """DiMBERT's: W r + [LN(W_g g); LN(W_c c)], geometry g of 5 numbers, class probabilities c.
 
     Args:
-        facts: widths of features and classes.
+        data_spec: widths of features and classes.
         dim: width of the tokens.
         appearance: how a feature becomes a token.
         weighted: the sum's weights are learned (they start at 1) instead of 1.
@@ -61,7 +61,7 @@ class PaperRegions(nn.Module):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         dim: int,
         *,
         appearance: Literal["linear", "fc7"] = "fc7",
@@ -70,9 +70,9 @@ class PaperRegions(nn.Module):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        self.appearance = Appearance(facts.region_dim, dim, appearance, dropout)
-        self.first = facts.region_classes == WITH_BACKGROUND
-        self.columns = facts.region_classes - self.first
+        self.appearance = Appearance(data_spec.region_dim, dim, appearance, dropout)
+        self.first = data_spec.region_classes == WITH_BACKGROUND
+        self.columns = data_spec.region_classes - self.first
         half = dim // 2 if self.columns else 0
         self.place, self.place_norm = BoxProjection(5, dim - half), nn.LayerNorm(dim - half, eps=eps)
         self.label = nn.Linear(self.columns, half) if half else None
@@ -100,19 +100,19 @@ class VLPRegions(nn.Module):
     confidence; both it and the 1,601 probabilities are normalised without weights.
 
     Args:
-        facts: widths of features and classes.
+        data_spec: widths of features and classes.
         dim: width of the tokens.
         appearance: how a feature becomes a token.
         dropout: after both.
     """
 
     def __init__(
-        self, facts: DataSpec, dim: int, *, appearance: Literal["linear", "fc7"] = "fc7", dropout: float = 0.1
+        self, data_spec: DataSpec, dim: int, *, appearance: Literal["linear", "fc7"] = "fc7", dropout: float = 0.1
     ) -> None:
         super().__init__()
-        self.appearance = Appearance(facts.region_dim, dim, appearance, dropout)
-        self.first = facts.region_classes == WITH_BACKGROUND
-        self.columns = facts.region_classes - self.first
+        self.appearance = Appearance(data_spec.region_dim, dim, appearance, dropout)
+        self.first = data_spec.region_classes == WITH_BACKGROUND
+        self.columns = data_spec.region_classes - self.first
         self.place = nn.Sequential(nn.Linear(6 + 1 + self.columns, dim), nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
@@ -172,16 +172,16 @@ class ConceptPieces(nn.Module):
     """The word pieces of an image's concepts, one concept after another, best first.
 
     Args:
-        facts: the pieces of every concept's word, and the mask's id.
+        data_spec: the pieces of every concept's word, and the mask's id.
         most: so many concepts of an image.
     """
 
     table: Tensor
 
-    def __init__(self, facts: DataSpec, most: int) -> None:
+    def __init__(self, data_spec: DataSpec, most: int) -> None:
         super().__init__()
-        self.most, self.mask_id = most, facts.mask_id
-        known = facts.concept_pieces or ((facts.unk_id,),)
+        self.most, self.mask_id = most, data_spec.mask_id
+        known = data_spec.concept_pieces or ((data_spec.unk_id,),)
         table = torch.full((len(known), max(map(len, known), default=1) or 1), -1)
         for row, pieces in enumerate(known):
             table[row, : len(pieces)] = torch.tensor(pieces, dtype=torch.long)

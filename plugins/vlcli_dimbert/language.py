@@ -41,7 +41,7 @@ class MaskCaption(MaskWords):
     """Chooses an example's mode and hides words as VLP does.
 
     Args:
-        facts: the mask's id and the vocabulary's size.
+        data_spec: the mask's id and the vocabulary's size.
         probability: share of the sentence's pieces, the final separator not counted.
         shares: of the hidden that become the mask and that become a random piece.
         bidirectional: share of examples that are read in both directions.
@@ -49,9 +49,14 @@ class MaskCaption(MaskWords):
     """
 
     def __init__(
-        self, facts: DataSpec, probability: float, shares: tuple[float, float], bidirectional: float, **options: object
+        self,
+        data_spec: DataSpec,
+        probability: float,
+        shares: tuple[float, float],
+        bidirectional: float,
+        **options: object,
     ) -> None:
-        super().__init__(facts, probability, shares, **options)  # type: ignore[arg-type]
+        super().__init__(data_spec, probability, shares, **options)  # type: ignore[arg-type]
         self.name, self.bidirectional = "blm-s2slm", bidirectional
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
@@ -84,7 +89,7 @@ class CaptionModelling(Objective):
 
     Args:
         model: has the word head.
-        facts: vocabulary.
+        data_spec: vocabulary.
         bidirectional: share of examples that are read in both directions (0.25 as published).
         probability: share of words to hide.
         mask_share: of the hidden that become [MASK].
@@ -109,7 +114,7 @@ class CaptionModelling(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         bidirectional: float | None = None,
         probability: float = 0.15,
@@ -124,7 +129,7 @@ class CaptionModelling(Objective):
         role_share: float = 1.0,
         phrase: bool = False,
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         share = self.share if bidirectional is None else bidirectional
         shares = {"bidirectional": share, "probability": probability, "mask_share + random_share": None}
         shares["mask_share + random_share"] = mask_share + random_share
@@ -134,7 +139,7 @@ class CaptionModelling(Objective):
             raise ComponentError("A share must lie between 0 and 1.", where="blm-s2slm", got=got)
         self.view, self.drop_worst = view, drop_worst
         self._corruption = MaskCaption(
-            facts,
+            data_spec,
             probability,
             (mask_share, random_share),
             share,

@@ -23,7 +23,7 @@ class DiMBERT(Generating):
     Attention is recorded under ``fuse.N``.
 
     Args:
-        facts: vocabulary, feature sizes, the concepts' word pieces.
+        data_spec: vocabulary, feature sizes, the concepts' word pieces.
         hidden: width.
         heads: attention heads.
         layers: depth.
@@ -52,7 +52,7 @@ class DiMBERT(Generating):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         hidden: int = 768,
         heads: int = 12,
@@ -78,9 +78,9 @@ class DiMBERT(Generating):
         options = {"appearance": appearance, "dropout": dropout}
         embed: nn.Module
         if regions == "paper":
-            embed = PaperRegions(facts, hidden, eps=eps, weighted=weighted, **options)  # type: ignore[arg-type]
+            embed = PaperRegions(data_spec, hidden, eps=eps, weighted=weighted, **options)  # type: ignore[arg-type]
         else:
-            embed = VLPRegions(facts, hidden, **options)  # type: ignore[arg-type]
+            embed = VLPRegions(data_spec, hidden, **options)  # type: ignore[arg-type]
         core = Core(
             hidden,
             heads,
@@ -100,7 +100,7 @@ class DiMBERT(Generating):
             init_std=init_std,
             packed=packed,
         )
-        super().__init__(facts, embed, core)
+        super().__init__(data_spec, embed, core)
         self.initialise()
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:

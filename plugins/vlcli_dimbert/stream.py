@@ -89,7 +89,7 @@ class SingleStream(Model):
     """Base of models that read regions, concepts and words as one sequence.
 
     Args:
-        facts: vocabulary, feature sizes, the concepts' word pieces.
+        data_spec: vocabulary, feature sizes, the concepts' word pieces.
         regions: embeds regions: ``regions(Regions, segment)`` gives (M, R, D).
         core: sizes and choices.
     """
@@ -104,19 +104,19 @@ class SingleStream(Model):
     segment_sources: ClassVar[dict[int, list[int]]] = {2: [0, 0, 1], 6: [4, 4, 5]}
     """Rows for regions, concepts and sentence in a table of so many rows: BERT's and VLP's."""
 
-    def __init__(self, facts: DataSpec, regions: nn.Module, core: Core) -> None:
-        super().__init__(facts)
+    def __init__(self, data_spec: DataSpec, regions: nn.Module, core: Core) -> None:
+        super().__init__(data_spec)
         self.core = core
         self.init_std, self.special_route = init_scale(core.init_std, core.hidden), SPECIAL if core.specials else TEXT
         shape = AttentionShape(core.hidden, core.heads, core.layers, dropout=core.dropout, routes=4)
         style = BlockStyle(eps=core.eps, dropout=core.dropout)
-        self.words = nn.Embedding(facts.vocab_size, core.hidden)
+        self.words = nn.Embedding(data_spec.vocab_size, core.hidden)
         self.places = nn.Embedding(core.length, core.hidden)
         self.segments = nn.Embedding(6 if core.by_mode else 3, core.hidden)
         self.which_picture = nn.Embedding(core.images, core.hidden) if core.images else None
         self.norm, self.drop = nn.LayerNorm(core.hidden, eps=core.eps), nn.Dropout(core.dropout)
         self.regions = regions
-        self.concepts = ConceptPieces(facts, core.concepts) if core.concepts else None
+        self.concepts = ConceptPieces(data_spec, core.concepts) if core.concepts else None
         encoding = build_positions(core.position, shape, self.slots["position"])[1]
         self.stack = Stack.of(core.layers, shape, core.intermediate, style, core.attention, encoding)
         self.stack.packed = core.packed
@@ -198,7 +198,7 @@ class SingleStream(Model):
 
     def _separator(self, rows: int, place: Tensor | int, role: Tensor | None) -> tuple[Tensor, Layout]:
         """[SEP] (M, 1, D) at a place of its own."""
-        word = self.words.weight[self.facts.sep_id]
+        word = self.words.weight[self.data_spec.sep_id]
         x = (word if role is None else word + role).expand(rows, 1, -1)
         real = torch.ones(rows, 1, dtype=torch.bool, device=x.device)
         layout = Layout.for_text(real, real, route=self.special_route, source=1)

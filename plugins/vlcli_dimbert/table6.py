@@ -38,9 +38,9 @@ _UNITER = {
 class UNITERRegions(nn.Module):
     """UNITER's: LN(W f) + LN(W_g g), geometry g of 7 numbers."""
 
-    def __init__(self, facts: DataSpec, dim: int, eps: float) -> None:
+    def __init__(self, data_spec: DataSpec, dim: int, eps: float) -> None:
         super().__init__()
-        self.project, self.norm = nn.Linear(facts.region_dim, dim), nn.LayerNorm(dim, eps=eps)
+        self.project, self.norm = nn.Linear(data_spec.region_dim, dim), nn.LayerNorm(dim, eps=eps)
         self.place, self.place_norm = BoxProjection(7, dim), nn.LayerNorm(dim, eps=eps)
 
     def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
@@ -59,7 +59,7 @@ class UNITER(SingleStream):
     embedding of its masked-region objectives is not there.
 
     Args:
-        facts: vocabulary and feature sizes.
+        data_spec: vocabulary and feature sizes.
         hidden: width.
         heads: attention heads.
         layers: depth.
@@ -78,7 +78,7 @@ class UNITER(SingleStream):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         hidden: int = 768,
         heads: int = 12,
@@ -93,7 +93,7 @@ class UNITER(SingleStream):
     ) -> None:
         core = Core(hidden, heads, layers, intermediate, dropout, attention, position)
         core = replace(core, concepts=0, length=length, eps=1e-12, init_std=init_std, packed=packed)
-        super().__init__(facts, UNITERRegions(facts, hidden, core.eps), core)
+        super().__init__(data_spec, UNITERRegions(data_spec, hidden, core.eps), core)
         self.image_norm = nn.LayerNorm(hidden, eps=core.eps)
         self.initialise()
 
@@ -116,15 +116,15 @@ class VLBERTRegions(nn.Module):
     """VL-BERT's visual feature embedding: feature and sines of the box, one layer with ReLU.
 
     Args:
-        facts: width of a feature.
+        data_spec: width of a feature.
         dim: width of the tokens.
         dropout: before the layer.
     """
 
-    def __init__(self, facts: DataSpec, dim: int, dropout: float) -> None:
+    def __init__(self, data_spec: DataSpec, dim: int, dropout: float) -> None:
         super().__init__()
-        self.waves = max(facts.region_dim // 8, 1)
-        self.read = nn.Sequential(nn.Dropout(dropout), nn.Linear(facts.region_dim + 8 * self.waves, dim), nn.ReLU())
+        self.waves = max(data_spec.region_dim // 8, 1)
+        self.read = nn.Sequential(nn.Dropout(dropout), nn.Linear(data_spec.region_dim + 8 * self.waves, dim), nn.ReLU())
 
     @torch.no_grad()
     def calm(self) -> None:
@@ -155,7 +155,7 @@ class VLBERT(SingleStream):
     of their own beside the vocabulary), one segment and no place, which is one learned vector for all of them.
 
     Args:
-        facts: vocabulary and feature sizes.
+        data_spec: vocabulary and feature sizes.
         hidden: width.
         heads: attention heads.
         layers: depth.
@@ -173,7 +173,7 @@ class VLBERT(SingleStream):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         hidden: int = 768,
         heads: int = 12,
@@ -188,8 +188,8 @@ class VLBERT(SingleStream):
     ) -> None:
         core = Core(hidden, heads, layers, intermediate, dropout, attention, position)
         core = replace(core, concepts=0, length=length, eps=1e-12, init_std=init_std, packed=packed)
-        regions = VLBERTRegions(facts, hidden, dropout)
-        super().__init__(facts, regions, core)
+        regions = VLBERTRegions(data_spec, hidden, dropout)
+        super().__init__(data_spec, regions, core)
         self.text_look, self.image_look = nn.LayerNorm(hidden, eps=1e-12), nn.LayerNorm(hidden, eps=1e-12)
         self.initialise()
         if self.init_std > PUBLISHED_STD:

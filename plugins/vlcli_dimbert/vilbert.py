@@ -94,7 +94,7 @@ class ViLBERT(Model):
     regions, a box as large as the picture). Both streams have one width.
 
     Args:
-        facts: vocabulary and feature sizes.
+        data_spec: vocabulary and feature sizes.
         hidden: width.
         heads: attention heads.
         text_layers: of the text stream.
@@ -116,7 +116,7 @@ class ViLBERT(Model):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         hidden: int = 768,
         heads: int = 12,
@@ -130,15 +130,15 @@ class ViLBERT(Model):
         init_std: InitStd = "auto",
         packed: bool = True,
     ) -> None:
-        super().__init__(facts)
+        super().__init__(data_spec)
         if cross_layers > text_layers:
             got = f"{cross_layers} of {text_layers}"
             raise ComponentError("There are more co-attention layers than text layers.", where="model vilbert", got=got)
         self.init_std, self.joint = init_scale(init_std, hidden), cross_attention == "joint"
         shape, style = AttentionShape(hidden, heads, dropout=dropout), BlockStyle(dropout=dropout)
         places = build_positions({"name": "learned", "length": length}, shape, WORDS)[0]
-        self.text = TextEmbeddings(facts, hidden, places, dropout=dropout)
-        self.look, self.place = nn.Linear(facts.region_dim, hidden), BoxProjection(5, hidden)
+        self.text = TextEmbeddings(data_spec, hidden, places, dropout=dropout)
+        self.look, self.place = nn.Linear(data_spec.region_dim, hidden), BoxProjection(5, hidden)
         self.look_norm, self.drop = nn.LayerNorm(hidden, eps=style.eps), nn.Dropout(dropout)
         self.lower = Stack.of(text_layers - cross_layers, shape, intermediate, style, attention)
         self.lower.packed = packed

@@ -92,7 +92,7 @@ class ExtraMacs(Drawing):
     def _macs(self, pixels: int, position: Spec | None) -> tuple[int, Any]:
         with torch.device("meta"):
             model = deit(size=self.size, image_size=pixels, position=position)
-        return sum(model_macs(model, model.input_spec(), model.facts).values()), model
+        return sum(model_macs(model, model.input_spec(), model.data_spec).values()), model
 
 
 @dataclass(frozen=True)

@@ -54,16 +54,16 @@ class RecurrentEncoder(nn.Module):
     """Words read one after another; the last state is the question.
 
     Args:
-        facts: vocabulary.
+        data_spec: vocabulary.
         words: width of a word.
         hidden: width of the state.
         cell: ``gru`` or ``lstm``.
         dropout: of the words.
     """
 
-    def __init__(self, facts: DataSpec, words: int, hidden: int, cell: str, dropout: float) -> None:
+    def __init__(self, data_spec: DataSpec, words: int, hidden: int, cell: str, dropout: float) -> None:
         super().__init__()
-        self.words = nn.Embedding(facts.vocab_size, words, padding_idx=facts.pad_id)
+        self.words = nn.Embedding(data_spec.vocab_size, words, padding_idx=data_spec.pad_id)
         self.drop = nn.Dropout(dropout)
         self.cell = (nn.LSTM if cell == "lstm" else nn.GRU)(words, hidden, batch_first=True)
         self.dim = hidden
@@ -81,7 +81,7 @@ class BUTD(Model):
     Regions are read without their places, as in the paper. The attention is recorded as ``top_down`` (P, 1, 1, R).
 
     Args:
-        facts: vocabulary and feature sizes.
+        data_spec: vocabulary and feature sizes.
         encoder: what reads the question: ``gru`` (the paper), ``lstm``, or ``bert`` (LXMERT's Table 3), whose weights
             are copied by name from a BERT checkpoint in ``from``.
         hidden: width of the recurrent state, the attention and the product.
@@ -100,7 +100,7 @@ class BUTD(Model):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         encoder: Literal["gru", "lstm", "bert"] = "gru",
         hidden: int = 512,
@@ -112,21 +112,21 @@ class BUTD(Model):
         normalise: bool = True,
         init_std: float = 0.02,
     ) -> None:
-        super().__init__(facts)
+        super().__init__(data_spec)
         self.hidden, self.normalise, self.init_std = hidden, normalise, init_std
-        self.recurrent = None if encoder == "bert" else RecurrentEncoder(facts, words, hidden, encoder, dropout)
+        self.recurrent = None if encoder == "bert" else RecurrentEncoder(data_spec, words, hidden, encoder, dropout)
         if encoder == "bert":
-            self._build_bert(facts, AttentionShape(text_hidden, text_heads, dropout=dropout), text_layers, dropout)
+            self._build_bert(data_spec, AttentionShape(text_hidden, text_heads, dropout=dropout), text_layers, dropout)
         question = text_hidden if encoder == "bert" else hidden
-        self.attend = GatedTanh(facts.region_dim + question, hidden)
+        self.attend = GatedTanh(data_spec.region_dim + question, hidden)
         self.score = nn.Linear(hidden, 1)
-        self.of_question, self.of_regions = GatedTanh(question, hidden), GatedTanh(facts.region_dim, hidden)
+        self.of_question, self.of_regions = GatedTanh(question, hidden), GatedTanh(data_spec.region_dim, hidden)
         self.drop = nn.Dropout(dropout)
 
-    def _build_bert(self, facts: DataSpec, shape: AttentionShape, layers: int, dropout: float) -> None:
+    def _build_bert(self, data_spec: DataSpec, shape: AttentionShape, layers: int, dropout: float) -> None:
         """Under the names of LXMERT's language encoder, so that whatever fills one fills the other."""
         style = BlockStyle(dropout=dropout)
-        self.text = TextEmbeddings(facts, shape.dim, build_positions("learned", shape, WORDS)[0], dropout=dropout)
+        self.text = TextEmbeddings(data_spec, shape.dim, build_positions("learned", shape, WORDS)[0], dropout=dropout)
         self.language = Stack.of(layers, shape, None, style)
         self.language.packed = True
         self.pooler = Pooler(shape.dim)

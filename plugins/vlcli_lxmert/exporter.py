@@ -55,7 +55,7 @@ class Transformers(Exporter):
             theirs.save_pretrained(beside)
             if trained.tokenizer is not None:
                 trained.tokenizer.save(beside)
-            lost = compare(model, beside, trained.facts)
+            lost = compare(model, beside, trained.data_spec)
         notes = [f"{final}: {type(theirs).__name__}; largest difference of an output {lost:.2g}"]
         notes += [f"left behind: {', '.join(left)}"] if left else []
         return Exported({"model": FOLDER}, notes, {"max_difference": lost})
@@ -122,9 +122,9 @@ def configuration(model: LXMERT, objectives: dict[str, Any]) -> Any:
         l_layers=len(model.language.layers),
         r_layers=len(model.objects.layers),
         x_layers=len(model.cross.layers),
-        visual_feat_dim=model.facts.region_dim,
-        num_object_labels=max(model.facts.region_classes, 1),
-        num_attr_labels=max(model.facts.region_attributes, 1),
+        visual_feat_dim=model.data_spec.region_dim,
+        num_object_labels=max(model.data_spec.region_classes, 1),
+        num_attr_labels=max(model.data_spec.region_attributes, 1),
         num_qa_labels=1 if answerer is None else answerer.head.outer.out_features,
         task_matched="matching" in objectives,
         task_mask_lm="mlm" in objectives,
@@ -133,12 +133,12 @@ def configuration(model: LXMERT, objectives: dict[str, Any]) -> Any:
         visual_obj_loss="label" in targets,
         visual_attr_loss="attribute" in targets,
         visual_feat_loss="feature" in targets,
-        id2label=_labels(model.facts) if answerer is not None else None,
+        id2label=_labels(model.data_spec) if answerer is not None else None,
     )
 
 
-def _labels(facts: DataSpec) -> dict[int, str]:
-    return dict(enumerate(facts.answers))
+def _labels(data_spec: DataSpec) -> dict[int, str]:
+    return dict(enumerate(data_spec.answers))
 
 
 def _filled(kind: str, model: LXMERT, state: dict[str, Tensor], objectives: dict[str, Any]) -> tuple[Any, list[str]]:
@@ -174,7 +174,7 @@ def _shared(name: str) -> bool:
     return name.startswith("cls.predictions.decoder")
 
 
-def compare(model: LXMERT, folder: Path, facts: DataSpec) -> float:
+def compare(model: LXMERT, folder: Path, data_spec: DataSpec) -> float:
     """The largest difference of the three streams between ``model`` and what transformers loads from ``folder``.
 
     Raises:
@@ -183,7 +183,7 @@ def compare(model: LXMERT, folder: Path, facts: DataSpec) -> float:
     from transformers import LxmertModel
 
     theirs = LxmertModel.from_pretrained(folder).eval()
-    batch = _draw(fake_batch(model.input_spec(), facts, 2), facts)
+    batch = _draw(fake_batch(model.input_spec(), data_spec, 2), data_spec)
     view = batch.clean
     assert view.text is not None and view.images is not None and view.images.regions is not None  # noqa: PT018
     regions = view.images.regions
@@ -205,12 +205,12 @@ def compare(model: LXMERT, folder: Path, facts: DataSpec) -> float:
     return made
 
 
-def _draw(batch: Batch, facts: DataSpec) -> Batch:
+def _draw(batch: Batch, data_spec: DataSpec) -> Batch:
     """The batch with words, features and boxes drawn, so that a difference shows."""
     draw = torch.Generator().manual_seed(0)
     text, images = batch.clean.text, batch.clean.images
     assert text is not None and images is not None and images.regions is not None  # noqa: PT018
-    text.ids = torch.randint(0, facts.vocab_size, text.ids.shape, generator=draw)
+    text.ids = torch.randint(0, data_spec.vocab_size, text.ids.shape, generator=draw)
     images.regions.features = torch.rand(images.regions.features.shape, generator=draw)
     images.regions.boxes = torch.rand(images.regions.boxes.shape, generator=draw)
     return batch

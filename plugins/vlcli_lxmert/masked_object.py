@@ -74,7 +74,7 @@ class MaskedObject(Objective):
 
     Args:
         model: gives the width.
-        facts: numbers of labels, attributes and feature channels.
+        data_spec: numbers of labels, attributes and feature channels.
         mode: whose details.
         targets: what is predicted; None: everything the feature store holds.
         probability: of hiding a region.
@@ -89,7 +89,7 @@ class MaskedObject(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         mode: Literal["as_released", "as_published"] = "as_released",
         targets: tuple[Target, ...] | None = None,
@@ -97,10 +97,14 @@ class MaskedObject(Objective):
         factor: float = 1 / 0.15,
         view: str = "corrupted",
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         self.released, self.view = mode == "as_released", view
         self.probability, self.factor = probability, factor
-        sizes = {"label": facts.region_classes, "attribute": facts.region_attributes, "feature": facts.region_dim}
+        sizes = {
+            "label": data_spec.region_classes,
+            "attribute": data_spec.region_attributes,
+            "feature": data_spec.region_dim,
+        }
         self.targets = tuple(name for name in TARGETS if sizes[name] > 0) if targets is None else targets
         empty = [name for name in self.targets if sizes[name] < 1]
         if empty or not self.targets:

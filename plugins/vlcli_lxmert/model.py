@@ -141,7 +141,7 @@ class LXMERT(Model):
     ``output_hidden_states`` to layer numbers (0: the embeddings) and the unimodal encoders return these hidden states.
 
     Args:
-        facts: vocabulary and feature sizes.
+        data_spec: vocabulary and feature sizes.
         hidden: width.
         heads: attention heads.
         intermediate: width inside the feed-forward; None: four times ``hidden``.
@@ -176,7 +176,7 @@ class LXMERT(Model):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         hidden: int = 768,
         heads: int = 12,
@@ -194,7 +194,7 @@ class LXMERT(Model):
         init_std: InitStd = "auto",
         packed: bool = True,
     ) -> None:
-        super().__init__(facts)
+        super().__init__(data_spec)
         shape = AttentionShape(hidden, heads, dropout=dropout)
         style = BlockStyle(dropout=dropout)
         self.init_std = init_scale(init_std, hidden)
@@ -204,9 +204,9 @@ class LXMERT(Model):
         of_objects, pairs_of_objects = build_positions(image_position, objects_shape, slots["image_position"])
         across = build_positions(cross_position, cross_shape, slots["cross_position"])[1]
         self.text = TextEmbeddings(
-            facts, hidden, of_words, eps=style.eps, dropout=dropout, frozen_padding=frozen_padding
+            data_spec, hidden, of_words, eps=style.eps, dropout=dropout, frozen_padding=frozen_padding
         )
-        self.image = FeatureEmbeddings(facts.region_dim, hidden, of_objects, eps=style.eps, dropout=dropout)
+        self.image = FeatureEmbeddings(data_spec.region_dim, hidden, of_objects, eps=style.eps, dropout=dropout)
         self.language = Stack.of(text_layers, shape, intermediate, style, attention, pairs_of_words)
         self.objects = Stack.of(image_layers, shape, intermediate, style, attention, pairs_of_objects)
         deep = replace(shape, layers=cross_layers)

@@ -197,7 +197,7 @@ class Swin(Model):
     Attention is recorded under ``image.STAGE.BLOCK``, window by window. ``forward`` takes pixels, gives class scores.
 
     Args:
-        facts: the classes, where ``classes`` is None.
+        data_spec: the classes, where ``classes`` is None.
         size: width, blocks and heads of the paper's model.
         hidden: another width of the first stage.
         layers: other numbers of blocks by stage.
@@ -218,7 +218,7 @@ class Swin(Model):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         size: Literal["tiny", "small"] = "tiny",
         hidden: int | None = None,
@@ -233,7 +233,7 @@ class Swin(Model):
         dropout: float = 0.0,
         drop_path: float = 0.2,
     ) -> None:
-        super().__init__(facts)
+        super().__init__(data_spec)
         width, blocks, counts = SIZES[size]
         width, blocks, counts = hidden or width, tuple(layers or blocks), tuple(heads or counts)
         height, wide = (image_size, image_size) if isinstance(image_size, int) else image_size
@@ -249,7 +249,7 @@ class Swin(Model):
             done += depth
         self.stages = nn.ModuleList(stages)
         self.norm = nn.LayerNorm(self.dim)
-        rows = len(facts.answers) if classes is None else classes
+        rows = len(data_spec.answers) if classes is None else classes
         self.own_classes = rows
         self.head = nn.Linear(self.dim, rows) if rows else nn.Identity()
         self._initialise()

@@ -41,7 +41,7 @@ class FasterRCNN(Model):
     Trained by the task ``detection`` (objective ``detection``); the extractor ``torchvision`` takes its features.
 
     Args:
-        facts: ``region_classes`` and ``region_attributes``.
+        data_spec: ``region_classes`` and ``region_attributes``.
         backbone: ``tiny-conv`` (five small convolutions, one map of stride 8) or torchvision's ResNets with a pyramid.
         weights: local file the ResNet starts from, by torchvision's names.
         norm: of a ResNet: ``frozen`` statistics, as published weights need, or ``batch`` from scratch.
@@ -68,7 +68,7 @@ class FasterRCNN(Model):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         backbone: str = "resnet50",
         weights: str | None = None,
@@ -90,10 +90,10 @@ class FasterRCNN(Model):
         nms: float = 0.5,
         limit: int = 100,
     ) -> None:
-        super().__init__(facts)
+        super().__init__(data_spec)
         stage = (head, width, resolution, sampling, proposals, rpn_samples, samples, positives)
         sizes = Sizes(backbone, norm, short, long, tuple(anchors), tuple(ratios), *stage)
-        self.network = faster_rcnn(sizes, facts.region_classes, facts.region_attributes if attributes else 0)
+        self.network = faster_rcnn(sizes, data_spec.region_classes, data_spec.region_attributes if attributes else 0)
         self.width = width
         heads = self.network.roi_heads
         heads.score_thresh, heads.nms_thresh, heads.detections_per_img = min_score, nms, limit

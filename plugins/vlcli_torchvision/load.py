@@ -114,9 +114,9 @@ def _own(folder: Path, weights: Path) -> Loaded:
             expected="faster-rcnn",
             hint="name the stage that trained it in `from`, or another extractor",
         )
-    facts = bundle.facts
-    count = facts.region_classes
-    labels = Labels(facts.class_names, facts.class_ids or tuple(range(count)), facts.attribute_names)
+    data_spec = bundle.data_spec
+    count = data_spec.region_classes
+    labels = Labels(data_spec.class_names, data_spec.class_ids or tuple(range(count)), data_spec.attribute_names)
     stage = str(bundle.info.get("stage", folder.parent.name))
     note = f"faster-rcnn ({spec.get('backbone', 'resnet50')}) trained in stage {stage}: {count} classes"
     columns = list(range(1, count + 1))

@@ -70,7 +70,7 @@ class VLMo(Model):
     own expert in every layer; a pair through both, then through the vision-language experts of the top layers.
 
     Args:
-        facts: vocabulary, text length, feature width.
+        data_spec: vocabulary, text length, feature width.
         size: width, depth, heads, vision-language layers, positions and layer scale of a released model.
         hidden: another width.
         layers: another depth.
@@ -125,7 +125,7 @@ class VLMo(Model):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         size: Literal["base", "base_plus", "large"] = "base",
         hidden: int | None = None,
@@ -156,7 +156,7 @@ class VLMo(Model):
         init_std: InitStd = "auto",
         packed: bool = True,
     ) -> None:
-        super().__init__(facts)
+        super().__init__(data_spec)
         own = SIZES[size]
         width, depth = hidden or own.hidden, layers or own.layers
         top = own.fused_layers if fused_layers is None else fused_layers
@@ -178,11 +178,11 @@ class VLMo(Model):
         of_text, of_image, pairwise = self._positions(relative, length, text_position, image_position, position)
         words = build_positions(of_text, shape, self.slots["text_position"])[0]
         idle = relative and text_position is None
-        self.text = TextEmbeddings(facts, width, words, dropout=drop_path)
+        self.text = TextEmbeddings(data_spec, width, words, dropout=drop_path)
         # The released files hold a table of text positions even where nothing reads it.
-        self.idle_positions = nn.Embedding(facts.text_length, width).requires_grad_(False) if idle else None
+        self.idle_positions = nn.Embedding(data_spec.text_length, width).requires_grad_(False) if idle else None
         self.types = nn.Embedding(1 + images, width)
-        self.patch = self._patches(facts, width)
+        self.patch = self._patches(data_spec, width)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.positions = build_positions(with_grid(of_image, self.grid), shape, self.slots["image_position"])[0]
         scale = own.layer_scale if layer_scale == "auto" else layer_scale
@@ -213,7 +213,7 @@ class VLMo(Model):
     def _positions(self, relative: bool, length: int, text: Any, image: Any, pairwise: Any) -> tuple[Any, Any, Any]:
         """Token encodings of texts and of images, and the pairwise one: a recipe's, else those of the size."""
         learned: list[Spec] = [
-            {"name": "learned", "length": self.facts.text_length},
+            {"name": "learned", "length": self.data_spec.text_length},
             {"name": "learned", "grid": list(self.grid)},
         ]
         table = {"name": "vlmo-bias", "grid": list(self.grid), "length": length}
@@ -224,9 +224,9 @@ class VLMo(Model):
             pairs if pairwise is None else pairwise,
         )
 
-    def _patches(self, facts: DataSpec, width: int) -> nn.Module:
+    def _patches(self, data_spec: DataSpec, width: int) -> nn.Module:
         if self.image_source == "features":
-            return FeatureEmbeddings(facts.region_dim, width, eps=1e-6, dropout=0.0)
+            return FeatureEmbeddings(data_spec.region_dim, width, eps=1e-6, dropout=0.0)
         return nn.Conv2d(3, width, self.patch_size, stride=self.patch_size)
 
     def _initialise(self, open_scales: bool) -> None:

@@ -62,7 +62,7 @@ class Disk:
         options = {} if text is None else text.model_dump(exclude={"vocabulary"})
         made = object.__new__(Bundle)
         made.__dict__.update(
-            model_spec=model, task_spec=kept.get("task"), transform_spec=kept.get("transform"), facts=DataSpec(),
+            model_spec=model, task_spec=kept.get("task"), transform_spec=kept.get("transform"), data_spec=DataSpec(),
             folder=folder, text_options=options, tokenizer=None if text is None else Tokens(),
         )  # fmt: skip
         self.bundles[folder] = made

@@ -242,7 +242,7 @@ def strangers(tmp_path_factory):
     site = root / "site"
     bodies = {
         "sound": '"""Sound."""\n\nfrom vlcli import nn\n\n\nclass Model(nn.Model):\n    """A stranger\'s model."""\n\n'
-        "    dim = 4\n\n    def __init__(self, facts, *, size: int = 3):\n        super().__init__(facts)\n"
+        "    dim = 4\n\n    def __init__(self, data_spec, *, size: int = 3):\n        super().__init__(data_spec)\n"
         "        self.size = size\n\n    def input_spec(self):\n        return nn.InputSpec()\n",
         "bare": '"""Bare."""\n\n\nclass Model:\n    """No model."""\n',
         "hollow": '"""Hollow."""\n\nfrom vlcli import nn\n\n\nclass Model(nn.Model):\n    """Cannot fuse."""\n\n'

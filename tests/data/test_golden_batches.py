@@ -69,13 +69,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
     return FeatureStore(path)
 
 
-FACTS = DataSpec(region_dim=DIM, text_length=9, **TOKENIZER.facts())
+DATA_SPEC = DataSpec(region_dim=DIM, text_length=9, **TOKENIZER.data_spec_fields())
 SHARES = (0.8, 0.1)
 
 
 def corruptions(which: str) -> tuple[Corruption, ...]:
     """Those of LXMERT's pre-training, of VLMo's and of DiMBERT's, and none."""
-    words: Any = lambda **options: MaskWords(FACTS, 0.3, SHARES, **options)  # noqa: E731
+    words: Any = lambda **options: MaskWords(DATA_SPEC, 0.3, SHARES, **options)  # noqa: E731
     return {
         "plain": (),
         "lxmert": (words(), MaskRegions(0.3, 0.8, 0.1, "corrupted"), SwapSentence(0.5, 0.0, "corrupted")),
@@ -83,7 +83,7 @@ def corruptions(which: str) -> tuple[Corruption, ...]:
         "vlmo": (words(whole_word=True, rule="count", padded=20), SwapSentence(0.5, 0.0, "other")),
         "count": (words(rule="count", limit=3, end=True),),
         "dimbert": (
-            MaskCaption(FACTS, 0.3, SHARES, 0.25, rule="count", limit=3, end=True),
+            MaskCaption(DATA_SPEC, 0.3, SHARES, 0.25, rule="count", limit=3, end=True),
             SwapBidirectional(0.5, 0.25, "corrupted"),
             HideRegions(0.4, "corrupted"),
         ),
@@ -91,7 +91,7 @@ def corruptions(which: str) -> tuple[Corruption, ...]:
 
 
 def build(store: FeatureStore, root: Path, which: str, **changes: Any) -> Pipeline:
-    options = {"needs": InputSpec(text=True, regions=True), "tokenizer": TOKENIZER, "facts": FACTS, "seed": 3}
+    options = {"needs": InputSpec(text=True, regions=True), "tokenizer": TOKENIZER, "data_spec": DATA_SPEC, "seed": 3}
     acting = corruptions("plain" if which in ("pair", "weights") else which)
     readers = [Made(root, images=2 if which == "pair" else 1)]
     if which == "weights":

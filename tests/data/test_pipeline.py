@@ -108,7 +108,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
 def build(
     store: FeatureStore, root: Path, corruptions: tuple = (Hide(), Swap(), Borrow()), **changes: object
 ) -> Pipeline:
-    options = {"needs": REGIONS, "tokenizer": TOKENIZER, "facts": DataSpec(region_dim=DIM, text_length=8), "seed": 3}
+    options = {
+        "needs": REGIONS,
+        "tokenizer": TOKENIZER,
+        "data_spec": DataSpec(region_dim=DIM, text_length=8),
+        "seed": 3,
+    }
     return Pipeline([Made(root, 13)], store=store, corruptions=corruptions, **(options | changes))
 
 
@@ -251,7 +256,7 @@ def test_missing_features_are_an_error_or_counted(store: FeatureStore, tmp_path:
 
 def test_what_does_not_fit_is_refused(store: FeatureStore, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not as wide") as caught:
-        build(store, tmp_path, facts=DataSpec(region_dim=2048))
+        build(store, tmp_path, data_spec=DataSpec(region_dim=2048))
     assert caught.value.got == "6 numbers a region"
     for changes, what in (({"tokenizer": None}, "no vocabulary"), ({"store": None}, "no store")):
         with pytest.raises(DataError, match=what):

@@ -73,8 +73,8 @@ def test_files_that_are_not_there_and_paths_that_leave(tmp_path: Path) -> None:
 
 def test_a_pipeline_packs(tmp_path: Path) -> None:
     write(tmp_path, [["a red circle", "the blue square", "left of the big square"]])
-    facts = DataSpec(vocab_size=60, text_length=10)
-    data = Pipeline([PlainText(tmp_path)], needs=InputSpec(text=True), tokenizer=TOKENIZER, facts=facts)
+    data_spec = DataSpec(vocab_size=60, text_length=10)
+    data = Pipeline([PlainText(tmp_path)], needs=InputSpec(text=True), tokenizer=TOKENIZER, data_spec=data_spec)
     batch = data.batch(range(len(data)))
     assert batch.clean.images is None
     assert len(data) == 2

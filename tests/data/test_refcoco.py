@@ -61,7 +61,7 @@ def test_a_file_that_could_run_something_is_refused(world: Path, tmp_path: Path)
         RefCOCO(tmp_path).examples()
 
 
-FACTS = DataSpec(vocab_size=20, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=4, regions=3, region_dim=6)
+DATA_SPEC = DataSpec(vocab_size=20, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=4, regions=3, region_dim=6)
 
 
 def batch() -> Batch:
@@ -78,19 +78,19 @@ def batch() -> Batch:
 
 def model() -> LXMERT:
     torch.manual_seed(0)
-    return LXMERT(FACTS, hidden=8, heads=2, text_layers=1, image_layers=1, cross_layers=1, dropout=0.0)
+    return LXMERT(DATA_SPEC, hidden=8, heads=2, text_layers=1, image_layers=1, cross_layers=1, dropout=0.0)
 
 
 def test_loss_is_the_mean_over_real_regions() -> None:
     lxmert = model()
-    objective, step = RegionSelection(lxmert, FACTS), ForwardPasses(lxmert, batch())
+    objective, step = RegionSelection(lxmert, DATA_SPEC), ForwardPasses(lxmert, batch())
     outcome = objective(step, {})
     scores = objective.predict(step)["scores"]
     right = torch.tensor([[0.0, 1, 0], [1.0, 0, 0]])
     each = torch.nn.functional.binary_cross_entropy_with_logits(scores, right, reduction="none")
     wanted = (each[0].sum() + each[1, :2].sum()) / 5
     torch.testing.assert_close(outcome.losses["region-selection"].value(), wanted)
-    softmax = RegionSelection(lxmert, FACTS, loss="softmax")
+    softmax = RegionSelection(lxmert, DATA_SPEC, loss="softmax")
     softmax.load_state_dict(objective.state_dict())
     lost = -(scores[0].log_softmax(0)[1] + scores[1, :2].log_softmax(0)[0]) / 2
     torch.testing.assert_close(softmax(step, {}).losses["region-selection"].value(), lost)

@@ -160,7 +160,7 @@ def looks(reader: VIST, boxes: Any) -> set[str]:
     return {f"{colour} {reader.class_names()[place]}" for colour, place in zip(colours, boxes.classes, strict=True)}
 
 
-FACTS = DataSpec(
+DATA_SPEC = DataSpec(
     vocab_size=30,
     unk_id=1,
     cls_id=2,
@@ -206,8 +206,8 @@ def test_ranks_begin_anew_and_pictures_are_told_apart() -> None:
     plugin = pytest.importorskip("vlcli_dimbert")
     sizes = {"hidden": 16, "heads": 2, "layers": 2, "dropout": 0.0, "length": 16, "init_std": 0.2}
     torch.manual_seed(0)
-    plain = plugin.DiMBERT(FACTS, **sizes).eval()
-    told = plugin.DiMBERT(FACTS, **sizes, images=5).eval()
+    plain = plugin.DiMBERT(DATA_SPEC, **sizes).eval()
+    told = plugin.DiMBERT(DATA_SPEC, **sizes, images=5).eval()
     told.load_state_dict(plain.state_dict(), strict=False)
     ahead, back = five([0, 1, 2, 3, 4]), five([4, 3, 2, 1, 0])
     pictures = ForwardPasses(plain, ahead).pictures()
@@ -223,6 +223,6 @@ def test_ranks_begin_anew_and_pictures_are_told_apart() -> None:
         torch.testing.assert_close(
             *single
         )  # the first row begins at zero: a model of single pictures goes on as it was
-    few = plugin.DiMBERT(FACTS, **sizes, images=3).eval()
+    few = plugin.DiMBERT(DATA_SPEC, **sizes, images=3).eval()
     with pytest.raises(DataError, match="more pictures"):
         ForwardPasses(few, ahead).fused()

@@ -16,7 +16,7 @@ from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 from vlcli.recipe.schema import Pretrain
 
-FACTS = DataSpec(vocab_size=30, text_length=8)
+DATA_SPEC = DataSpec(vocab_size=30, text_length=8)
 
 
 class Block(nn.Module):
@@ -33,9 +33,9 @@ class Block(nn.Module):
 class TinyModel(Model):
     capabilities = frozenset({"text"})
 
-    def __init__(self, facts: DataSpec, *, hidden: int = 16, layers: int = 2, dropout: float = 0.0) -> None:
-        super().__init__(facts)
-        self.words = nn.Embedding(facts.vocab_size, hidden)
+    def __init__(self, data_spec: DataSpec, *, hidden: int = 16, layers: int = 2, dropout: float = 0.0) -> None:
+        super().__init__(data_spec)
+        self.words = nn.Embedding(data_spec.vocab_size, hidden)
         self.blocks = nn.ModuleList(Block(hidden, dropout) for _ in range(layers))
 
     @property
@@ -64,8 +64,8 @@ class TinyModel(Model):
 class Words(Objective):
     """Predict every third word from the sentence: masked means of unequal counts; the head is tied to the words."""
 
-    def __init__(self, model: Model, facts: DataSpec, *, bad_at: int = -1) -> None:
-        super().__init__(model, facts)
+    def __init__(self, model: Model, data_spec: DataSpec, *, bad_at: int = -1) -> None:
+        super().__init__(model, data_spec)
         self.transform, self.table, self.bad_at = nn.Linear(self.dim, self.dim), model.word_table().weight, bad_at
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
@@ -85,8 +85,8 @@ class Words(Objective):
 class Contrast(Objective):
     """Each sentence against all sentences of all processes: needs the gradient of what is gathered."""
 
-    def __init__(self, model: Model, facts: DataSpec) -> None:
-        super().__init__(model, facts)
+    def __init__(self, model: Model, data_spec: DataSpec) -> None:
+        super().__init__(model, data_spec)
         self.left, self.right = nn.Linear(self.dim, 8), nn.Linear(self.dim, 8)
         self.scale = nn.Parameter(torch.tensor(1.5))
 
@@ -104,8 +104,8 @@ class Queue(Objective):
 
     teacher_momentum = 0.9
 
-    def __init__(self, model: Model, facts: DataSpec, *, size: int = 12) -> None:
-        super().__init__(model, facts)
+    def __init__(self, model: Model, data_spec: DataSpec, *, size: int = 12) -> None:
+        super().__init__(model, data_spec)
         self.register_buffer("queue", torch.randn(size, self.dim))
         self.register_buffer("place", torch.zeros((), dtype=torch.long))
 
@@ -127,8 +127,8 @@ class Reader(Objective):
 
     reads = ("engine-words",)
 
-    def __init__(self, model: Model, facts: DataSpec) -> None:
-        super().__init__(model, facts)
+    def __init__(self, model: Model, data_spec: DataSpec) -> None:
+        super().__init__(model, data_spec)
         self.gain = nn.Parameter(torch.ones(()))
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.engine.parts import FACTS, FakeData, TinyModel
+from tests.engine.parts import DATA_SPEC, FakeData, TinyModel
 from vlcli import load, registry
 from vlcli.engine.bundle import find_bundle, load_bundle, read_bundle, read_weights, save_bundle
 from vlcli.engine.checkpoint import Checkpoints, Position
@@ -36,11 +36,16 @@ registry.register("models", "engine-foreign", Foreign)
 
 
 def learner(objectives=SPECS, seed=0, **model):
-    return build_learner({"name": "engine-tiny", **model}, objectives, FACTS, seed=seed)
+    return build_learner({"name": "engine-tiny", **model}, objectives, DATA_SPEC, seed=seed)
 
 
 def save(folder, made, **given):
-    common = {"tokenizer": None, "facts": FACTS, "model_spec": {"name": "engine-tiny"}, "objectives_specs": SPECS}
+    common = {
+        "tokenizer": None,
+        "data_spec": DATA_SPEC,
+        "model_spec": {"name": "engine-tiny"},
+        "objectives_specs": SPECS,
+    }
     save_bundle(folder, made, **{**common, **given})
 
 
@@ -55,7 +60,7 @@ def test_a_bundle_gives_the_same_outputs(tmp_path):
     assert torch.equal(bundle.learner.teacher.words.weight, made.model.words.weight)
     assert bundle.learner.parts["engine-words"].options.weight == 2.0
     assert (bundle.task_spec, bundle.text_options, bundle.info["step"]) == ({"name": "nlvr2"}, {"length": 20}, 7)
-    assert bundle.facts == FACTS
+    assert bundle.data_spec == DATA_SPEC
     assert bundle.model is bundle.learner.model
 
 
@@ -203,7 +208,7 @@ def test_foreign_names_and_sizes_go_through_the_model():
     source = learner(["engine-words"])
     state = {f"encoder.{name}": value for name, value in source.model.state_dict().items()}
     state["encoder.words.weight"] = torch.cat([source.model.words.weight.detach(), torch.ones(3, 16)])
-    target = build_learner("engine-foreign", ["engine-words"], FACTS, seed=9)
+    target = build_learner("engine-foreign", ["engine-words"], DATA_SPEC, seed=9)
     loader = WeightLoader(target)
     loader.add(state, "file.pth", ours=False)
     report = loader.finish()

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.engine.parts import FACTS, TinyModel, config
+from tests.engine.parts import DATA_SPEC, TinyModel, config
 from tests.engine.test_loop import Told, losses, make, same
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.checkpoint import Checkpoints, read_state
@@ -190,8 +190,8 @@ def test_the_step_after_names_the_first_weight(tmp_path):
 
 
 def test_a_bundle_of_no_numbers_is_refused_and_the_one_before_stays(tmp_path):
-    learner = build_learner("engine-tiny", ["engine-words"], FACTS)
-    options = {"tokenizer": None, "facts": FACTS, "model_spec": {"name": "engine-tiny"}, "objectives_specs": []}
+    learner = build_learner("engine-tiny", ["engine-words"], DATA_SPEC)
+    options = {"tokenizer": None, "data_spec": DATA_SPEC, "model_spec": {"name": "engine-tiny"}, "objectives_specs": []}
     save_bundle(tmp_path / "model", learner, **options)
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
     with torch.no_grad():
@@ -216,7 +216,7 @@ def test_buffers_may_be_infinite_but_no_nan():
 @pytest.mark.parametrize("decay", [math.nan, -0.1, 1.5, math.inf])
 def test_an_average_by_no_share_is_refused(decay):
     with pytest.raises(RecipeError):
-        Ema(TinyModel(FACTS), SimpleNamespace(decay=decay, warmup=False))
+        Ema(TinyModel(DATA_SPEC), SimpleNamespace(decay=decay, warmup=False))
 
 
 def test_a_rate_that_is_no_number_is_refused(tmp_path):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.engine.parts import FACTS, FakeData
+from tests.engine.parts import DATA_SPEC, FakeData
 from vlcli.engine.learner import Part, build_learner, follow
 from vlcli.errors import ComponentError, RecipeError
 
@@ -21,7 +21,7 @@ def test_an_entry_is_taken_apart():
 
 
 def test_total_is_the_weighted_sum_of_means():
-    learner = build_learner("engine-tiny", [{"name": "engine-words", "weight": 2}, "engine-contrast"], FACTS)
+    learner = build_learner("engine-tiny", [{"name": "engine-words", "weight": 2}, "engine-contrast"], DATA_SPEC)
     result = learner(batch())
     means = {name: float(mean.value()) for name, mean in result.losses.items()}
     assert set(means) == {"engine-words", "engine-contrast"}
@@ -30,14 +30,14 @@ def test_total_is_the_weighted_sum_of_means():
 
 
 def test_readers_run_after_what_they_read_whatever_the_order():
-    learner = build_learner("engine-tiny", ["engine-reader", {"name": "engine-words", "as": "w"}], FACTS)
+    learner = build_learner("engine-tiny", ["engine-reader", {"name": "engine-words", "as": "w"}], DATA_SPEC)
     assert learner.order == ["w", "engine-reader"]
     assert learner(batch()).total.isfinite()
 
 
 def test_an_inactive_objective_that_is_read_runs_without_weight():
     words = {"name": "engine-words", "from_epoch": 5}
-    learner = build_learner("engine-tiny", [words, "engine-reader"], FACTS)
+    learner = build_learner("engine-tiny", [words, "engine-reader"], DATA_SPEC)
     result = learner(batch(), epoch=0)
     assert result.total.item() == pytest.approx(float(result.losses["engine-reader"].value()), rel=1e-6)
     assert learner(batch(), epoch=5).total > result.total
@@ -54,25 +54,25 @@ def test_an_inactive_objective_that_is_read_runs_without_weight():
 )
 def test_faults_of_a_recipe_are_told(objectives, text):
     with pytest.raises(RecipeError) as caught:
-        build_learner("engine-tiny", objectives, FACTS)
+        build_learner("engine-tiny", objectives, DATA_SPEC)
     assert text in str(caught.value)
 
 
 def test_an_unknown_component_is_told():
     with pytest.raises(ComponentError):
-        build_learner("engine-tinny", ["engine-words"], FACTS)
+        build_learner("engine-tinny", ["engine-words"], DATA_SPEC)
 
 
 def test_weights_come_from_the_seed_and_heads_do_not_depend_on_their_order():
-    first = build_learner("engine-tiny", ["engine-words", "engine-contrast"], FACTS, seed=4).state_dict()
-    other = build_learner("engine-tiny", ["engine-contrast", "engine-words"], FACTS, seed=4).state_dict()
+    first = build_learner("engine-tiny", ["engine-words", "engine-contrast"], DATA_SPEC, seed=4).state_dict()
+    other = build_learner("engine-tiny", ["engine-contrast", "engine-words"], DATA_SPEC, seed=4).state_dict()
     assert all(torch.equal(first[name], other[name]) for name in first)
-    changed = build_learner("engine-tiny", ["engine-words", "engine-contrast"], FACTS, seed=5).state_dict()
+    changed = build_learner("engine-tiny", ["engine-words", "engine-contrast"], DATA_SPEC, seed=5).state_dict()
     assert not torch.equal(first["model.words.weight"], changed["model.words.weight"])
 
 
 def test_the_teacher_follows_and_is_not_trained():
-    learner = build_learner("engine-tiny", ["engine-queue"], FACTS).train()
+    learner = build_learner("engine-tiny", ["engine-queue"], DATA_SPEC).train()
     before = learner.teacher.words.weight.clone()
     with torch.no_grad():
         learner.model.words.weight.add_(1.0)
@@ -91,7 +91,7 @@ def test_following_keeps_the_share_it_is_told():
 
 
 def test_queues_move_after_the_step_only_in_training():
-    learner = build_learner("engine-tiny", ["engine-queue"], FACTS)
+    learner = build_learner("engine-tiny", ["engine-queue"], DATA_SPEC)
     learner.train()(batch())
     learner.close_step()
     assert int(learner.objectives["engine-queue"].place) == 6
@@ -101,5 +101,5 @@ def test_queues_move_after_the_step_only_in_training():
 
 
 def test_predictions_come_from_those_that_predict():
-    learner = build_learner("engine-tiny", ["engine-words", "engine-contrast"], FACTS).eval()
+    learner = build_learner("engine-tiny", ["engine-words", "engine-contrast"], DATA_SPEC).eval()
     assert set(learner.predict(learner.step(batch()))) == {"engine-words"}

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from tests.engine.parts import FACTS, Block, FakeData, config
+from tests.engine.parts import DATA_SPEC, Block, FakeData, config
 from vlcli.engine import checkpoint, processes
 from vlcli.engine.checkpoint import Checkpoints
 from vlcli.engine.evaluation import TaskRunner, mean_losses
@@ -49,7 +49,7 @@ class Told(Silent):
 
 
 def make(folder, data=None, objectives=ALL, *, progress=None, evaluate=None, model=None, **options):
-    learner = build_learner(model or {"name": "engine-tiny", "dropout": 0.2}, objectives, FACTS, seed=1)
+    learner = build_learner(model or {"name": "engine-tiny", "dropout": 0.2}, objectives, DATA_SPEC, seed=1)
     trackers = [JsonLines(folder)]
     given = {"seed": 3, "device": "cpu", "trackers": trackers, "progress": progress}
     score = None if evaluate is None else lambda autocast, epoch: evaluate(learner, autocast, epoch)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.parts import FACTS
+from tests.engine.parts import DATA_SPEC
 from vlcli.engine.ema import Ema
 from vlcli.engine.learner import build_learner
 from vlcli.engine.optim import BertAdam, build_optimizer, freeze, parameter_groups
@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 
 
 def learner():
-    return build_learner("engine-tiny", ["engine-words", "engine-queue"], FACTS)
+    return build_learner("engine-tiny", ["engine-words", "engine-queue"], DATA_SPEC)
 
 
 def by_name(groups):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from tests.engine.parts import FACTS, FakeData, config
+from tests.engine.parts import DATA_SPEC, FakeData, config
 from vlcli.engine import processes
 from vlcli.engine.learner import build_learner
 from vlcli.engine.loop import Score, Trainer
@@ -41,7 +41,7 @@ class Killing(FakeData):
 
 def train(folder: Path, objectives: str = "all", kill: int = -1, dropout: float = 0.0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    learner = build_learner({"name": "engine-tiny", "dropout": dropout}, OBJECTIVES[objectives], FACTS, seed=1)
+    learner = build_learner({"name": "engine-tiny", "dropout": dropout}, OBJECTIVES[objectives], DATA_SPEC, seed=1)
     # 22 examples: the last batch of an epoch holds 6, so that processes do not always hold equal rows.
     data = FakeData(22) if kill < 0 else Killing(kill)
     options = {"batch_size": 7 if kill < 0 else 8, "steps": 6, "save_every": 2}

@@ -71,8 +71,8 @@ def test_deit_small_by_the_same_counter():
 
 
 def test_a_real_model_is_left_as_it_was_and_ties_count_once():
-    facts = DataSpec(vocab_size=50, region_dim=8, regions=3, text_length=5)
-    model = LXMERT(facts, hidden=8, heads=2, text_layers=1, image_layers=1, cross_layers=1)
+    data_spec = DataSpec(vocab_size=50, region_dim=8, regions=3, text_length=5)
+    model = LXMERT(data_spec, hidden=8, heads=2, text_layers=1, image_layers=1, cross_layers=1)
     model.language.layers[0].feed_forward.inner = model.objects.layers[0].feed_forward.inner
     before = {name: value.clone() for name, value in model.state_dict().items()}
     found = counted(model.train())
@@ -90,9 +90,9 @@ def test_every_head_gives_its_outputs(name, lxmert):
 
 
 def test_fake_batches_feed_every_need():
-    facts = DataSpec(regions=4, region_dim=6, text_length=7)
+    data_spec = DataSpec(regions=4, region_dim=6, text_length=7)
     needs = InputSpec(text=True, regions=True, pixels=True, concepts=True, boxes=True, size=(32, 48))
-    view = fake_batch(needs, facts, rows=2, images=3).clean
+    view = fake_batch(needs, data_spec, rows=2, images=3).clean
     assert view.image_rows.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert view.images.pixels.images.shape == (6, 3, 32, 48)
     assert view.images.pixels.boxes.shape == (6, 4, 4)

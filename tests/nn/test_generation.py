@@ -16,7 +16,7 @@ from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Layout
 from vlcli.nn.generation import Generation, Recomputed, generate
 from vlcli.nn.generation.rules import Rules, narrowed
 
-FACTS = DataSpec(vocab_size=7, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4)
+DATA_SPEC = DataSpec(vocab_size=7, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4)
 SPOKEN = (1, 3, 5, 6)
 
 
@@ -35,7 +35,7 @@ class Said:
 class Table:
     """Scores by hand: each word depends on the picture, the place and the two words before."""
 
-    facts = FACTS
+    data_spec = DATA_SPEC
 
     def __init__(self, pictures: int, seed: int) -> None:
         rng = torch.Generator().manual_seed(seed)
@@ -59,7 +59,7 @@ def pictures(rows: int) -> EncoderOutput:
 
 def chance(model: Table, row: int, words: tuple[int, ...]) -> float:
     """Log probability of a sentence, word by word."""
-    total, said = 0.0, (0, FACTS.cls_id)
+    total, said = 0.0, (0, DATA_SPEC.cls_id)
     for place, word in enumerate(words):
         total += float(model.table[row, place, said[-2], said[-1]].log_softmax(-1)[word])
         said = (*said, word)
@@ -68,7 +68,7 @@ def chance(model: Table, row: int, words: tuple[int, ...]) -> float:
 
 def sentences(longest: int, shortest: int = 0) -> list[tuple[int, ...]]:
     """Every sentence: it ends once, or is as long as it may be."""
-    inner = [word for word in SPOKEN if word != FACTS.sep_id]
+    inner = [word for word in SPOKEN if word != DATA_SPEC.sep_id]
     ended = [(*w, 3) for n in range(shortest, longest) for w in itertools.product(inner, repeat=n)]
     return ended + list(itertools.product(inner, repeat=longest))
 
@@ -97,8 +97,8 @@ def by_hand(model: Table, row: int, beams: int, longest: int, penalty: float) ->
     finished: list[tuple[float, tuple[int, ...]]] = []
     for length in range(1, longest + 1):
         grown = sorted(((chance(model, row, (*w, x)), (*w, x)) for _, w in open_ for x in SPOKEN), reverse=True)[:beams]
-        finished += [(s + penalty * length, w) for s, w in grown if w[-1] == FACTS.sep_id or length == longest]
-        open_ = [(s, w) for s, w in grown if w[-1] != FACTS.sep_id]
+        finished += [(s + penalty * length, w) for s, w in grown if w[-1] == DATA_SPEC.sep_id or length == longest]
+        open_ = [(s, w) for s, w in grown if w[-1] != DATA_SPEC.sep_id]
         if not open_:
             break
     score, words = max(finished)
@@ -124,9 +124,9 @@ def test_greedy_takes_the_likeliest_word() -> None:
 
 def test_pictures_that_are_done_cost_nothing_more() -> None:
     model = Table(6, 3)
-    model.table[:5, 1:, ..., FACTS.sep_id] += 50  # all but the last end at once
-    model.table[..., 0, :, :, FACTS.sep_id] -= 50
-    model.table[5, ..., FACTS.sep_id] -= 50
+    model.table[:5, 1:, ..., DATA_SPEC.sep_id] += 50  # all but the last end at once
+    model.table[..., 0, :, :, DATA_SPEC.sep_id] -= 50
+    model.table[5, ..., DATA_SPEC.sep_id] -= 50
     generate(model, pictures(6), Generation(beams=2, max_length=8))
     assert model.steps <= 6 + 6 * 2 + 6 * 2
 
@@ -136,11 +136,11 @@ def test_no_run_of_words_comes_twice() -> None:
     rng = torch.Generator().manual_seed(0)
     words = torch.randint(5, 9, (40, 9), generator=rng)
     scores = torch.randn(40, 30, generator=rng)
-    facts = replace(FACTS, vocab_size=30)
+    data_spec = replace(DATA_SPEC, vocab_size=30)
     for size in (1, 2, 3):
-        ours = Rules(facts, Generation(no_repeat_ngram=size), scores.device)(scores, words)
+        ours = Rules(data_spec, Generation(no_repeat_ngram=size), scores.device)(scores, words)
         theirs = processors.NoRepeatNGramLogitsProcessor(size)(words, scores.clone())
-        theirs[:, [facts.pad_id, facts.cls_id, facts.mask_id]] = -torch.inf
+        theirs[:, [data_spec.pad_id, data_spec.cls_id, data_spec.mask_id]] = -torch.inf
         assert torch.equal(ours, theirs)
 
 
@@ -171,11 +171,11 @@ def test_samples_follow_the_probabilities_and_carry_their_gradient() -> None:
     model.table = model.table.detach()
     for row in range(2):
         likely = max(SPOKEN, key=lambda word, row=row: chance(model, row, (word,)))
-        allowed = model.table[row, 0, 0, FACTS.cls_id][list(SPOKEN)].softmax(-1)[SPOKEN.index(likely)]
+        allowed = model.table[row, 0, 0, DATA_SPEC.cls_id][list(SPOKEN)].softmax(-1)[SPOKEN.index(likely)]
         share = float((found.ids[row, :, 0] == likely).float().mean())
         assert share == pytest.approx(float(allowed), abs=0.04)
     assert not found.ids[~found.mask].any()  # padding is id 0 here
-    after_end = (found.ids == FACTS.sep_id).long().cumsum(-1) - (found.ids == FACTS.sep_id).long()
+    after_end = (found.ids == DATA_SPEC.sep_id).long().cumsum(-1) - (found.ids == DATA_SPEC.sep_id).long()
     assert not (after_end.bool() & found.mask).any()
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from vlcli import registry
 from vlcli.nn import DataSpec, init_scale
 
-FACTS = DataSpec(vocab_size=40, text_length=8, regions=4, region_dim=12, region_classes=5, region_attributes=4)
+DATA_SPEC = DataSpec(vocab_size=40, text_length=8, regions=4, region_dim=12, region_classes=5, region_attributes=4)
 DEEP = {"heads": 12, "layers": 1}
 PUBLISHED = {
     "lxmert": {"hidden": 768, "heads": 12, "text_layers": 1, "image_layers": 1, "cross_layers": 1},
@@ -25,7 +25,7 @@ NARROW = {"lxmert": "hidden", "vilbert": "hidden", "uniter": "hidden", "vl-bert"
 
 def made(name, **options):
     torch.manual_seed(3)
-    return registry.build("models", {"name": name, **PUBLISHED[name], **options}, FACTS)
+    return registry.build("models", {"name": name, **PUBLISHED[name], **options}, DATA_SPEC)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

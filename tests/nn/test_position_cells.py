@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from cells import FACTS, TINY, VARIANTS, difference, make_batch, models, outputs, summed, tiny
+from cells import DATA_SPEC, TINY, VARIANTS, difference, make_batch, models, outputs, summed, tiny
 from torch import nn
 
 from vlcli import registry
@@ -160,8 +160,8 @@ class Stranger(Model):
     slots: ClassVar = {"position": Slot.of("position", ["tokens", "pairs"], ["cell"])}
     keeps: ClassVar = ("tokens", "pairs")
 
-    def __init__(self, facts, *, position: PositionSpec | list[PositionSpec] | None = None) -> None:
-        super().__init__(facts)
+    def __init__(self, data_spec, *, position: PositionSpec | list[PositionSpec] | None = None) -> None:
+        super().__init__(data_spec)
         tokens, pairs = build_positions(position, SHAPE, self.slots["position"])
         if "tokens" in self.keeps:
             self.tokens = tokens
@@ -173,7 +173,7 @@ def stranger(monkeypatch: pytest.MonkeyPatch, choice: Any, **changes: Any) -> Mo
     made = type("Stranger", (Stranger,), {**changes, "__module__": __name__})
     monkeypatch.setattr(sys.modules["vlcli.registry.entries"], "_session", {})
     registry.register("models", "stranger", made)
-    return build_model({"name": "stranger", "position": choice}, FACTS)
+    return build_model({"name": "stranger", "position": choice}, DATA_SPEC)
 
 
 @pytest.mark.parametrize(("keeps", "choice"), [(("tokens",), "irpe"), (("pairs",), ["irpe", "cpvt"])])
@@ -195,8 +195,8 @@ def test_a_strangers_slot_refuses_what_it_does_not_take(monkeypatch):
 
 
 def test_a_strangers_model_cannot_ignore_its_parameter(monkeypatch):
-    def init(self, facts, *, position: PositionSpec | None = None) -> None:
-        Model.__init__(self, facts)
+    def init(self, data_spec, *, position: PositionSpec | None = None) -> None:
+        Model.__init__(self, data_spec)
 
     with pytest.raises(ComponentError, match="does not use what its slot 'position' was given"):
         stranger(monkeypatch, "irpe", __init__=init)

@@ -200,11 +200,11 @@ class SingleStream(Model):
     capabilities = frozenset({"fuse"})
     fuse_takes = "embeddings"
 
-    def __init__(self, facts: DataSpec):
-        super().__init__(facts)
+    def __init__(self, data_spec: DataSpec):
+        super().__init__(data_spec)
         shape = AttentionShape(16, 2, layers=2)
-        self.text = TextEmbeddings(facts, 16, build_positions("learned", shape, WORDS)[0], dropout=0.0)
-        self.image = nn.Linear(facts.region_dim, 16)
+        self.text = TextEmbeddings(data_spec, 16, build_positions("learned", shape, WORDS)[0], dropout=0.0)
+        self.image = nn.Linear(data_spec.region_dim, 16)
         self.stack = Stack.of(2, shape)
         self.apply(initialise)
 

@@ -15,19 +15,19 @@ from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.answers import AnswerTable, decode, encode
 from vlcli.objectives.blanking import blank, seen
 
-FACTS = replace(SMALL, answers=("cat", "dog", "no", "yes"))
+DATA_SPEC = replace(SMALL, answers=("cat", "dog", "no", "yes"))
 LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 
 
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    return registry.build("models", LXMERT, FACTS).eval()
+    return registry.build("models", LXMERT, DATA_SPEC).eval()
 
 
 def make(model, name: str, **options):
     torch.manual_seed(1)
-    return registry.build("objectives", {"name": name, **options}, model, FACTS).eval()
+    return registry.build("objectives", {"name": name, **options}, model, DATA_SPEC).eval()
 
 
 def with_targets(batch: Batch, **targets) -> Batch:
@@ -146,8 +146,8 @@ def test_sampled_answers_follow_the_scores_and_the_seed(model):
 
 def test_answer_rows_move_by_string(model):
     old = make(model, "answering").state_dict()
-    facts = replace(FACTS, answers=("yes", "zebra", "cat"))
-    new = registry.build("objectives", "answering", model, facts)
+    data_spec = replace(DATA_SPEC, answers=("yes", "zebra", "cat"))
+    new = registry.build("objectives", "answering", model, data_spec)
     report: list[str] = []
     moved = new.adapt(dict(old), report)
     name = next(n for n in moved if n.endswith("weight") and moved[n].shape[0] == 3)

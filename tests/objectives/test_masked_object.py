@@ -115,12 +115,12 @@ def test_features_alone_need_no_labels(model):
 
 
 def test_a_store_without_labels_is_named_before_training(model):
-    facts = replace(SMALL, region_attributes=0)
+    data_spec = replace(SMALL, region_attributes=0)
     with pytest.raises(ComponentError, match="nothing to predict") as caught:
-        MaskedObject(model, facts, targets=("label", "attribute", "feature"))
+        MaskedObject(model, data_spec, targets=("label", "attribute", "feature"))
     assert "attribute" in str(caught.value)
-    assert set(MaskedObject(model, facts).decoders) == {"label", "feature"}
-    assert set(MaskedObject(model, facts, targets=("label", "feature")).decoders) == {"label", "feature"}
+    assert set(MaskedObject(model, data_spec).decoders) == {"label", "feature"}
+    assert set(MaskedObject(model, data_spec, targets=("label", "feature")).decoders) == {"label", "feature"}
 
 
 def test_the_three_objectives_share_one_forward(model):

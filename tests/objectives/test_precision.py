@@ -17,7 +17,7 @@ from vlcli.engine.learner import build_learner
 from vlcli.nn.attention import AttentionShape
 from vlcli.nn.positions import LearnedPosition
 
-FACTS = replace(SMALL, answers=("cat", "dog", "no", "yes"))
+DATA_SPEC = replace(SMALL, answers=("cat", "dog", "no", "yes"))
 LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 ANSWERS = [{"cat": 1.0}, {"dog": 0.3, "no": 0.9}, {"yes": 0.6}]
 
@@ -27,7 +27,7 @@ ANSWERS = [{"cat": 1.0}, {"dog": 0.3, "no": 0.9}, {"yes": 0.6}]
     {"name": "hard-matching", "negatives": 1, "candidates": 2}, {"name": "classification", "classes": 2},
 ], ids=str)  # fmt: skip
 def test_logits_and_losses_keep_float64(objective: dict[str, Any]) -> None:
-    learner = build_learner(LXMERT, [objective], FACTS, seed=1).double().eval()
+    learner = build_learner(LXMERT, [objective], DATA_SPEC, seed=1).double().eval()
     given = make_batch()
     given.clean.images.regions.features = given.clean.images.regions.features.double()
     given.clean.images.regions.boxes = given.clean.images.regions.boxes.double()

@@ -30,18 +30,18 @@ torch.set_num_threads(1)
 VOCABULARY = "a red blue small circle square is left right of above to the two dogs on table unbelievably"
 WORDS = VOCABULARY.split()
 TOKENIZER = Tokenizer.train(WORDS[:-1], 70)
-FACTS = DataSpec(text_length=20, **TOKENIZER.facts())
+DATA_SPEC = DataSpec(text_length=20, **TOKENIZER.data_spec_fields())
 SIZES = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
 texts = st.lists(st.sampled_from([*WORDS, "square,"]), min_size=1, max_size=10).map(" ".join)
 
 
-def model(facts=FACTS):
+def model(data_spec=DATA_SPEC):
     torch.manual_seed(0)
-    return LXMERT(facts, **SIZES)
+    return LXMERT(data_spec, **SIZES)
 
 
 def masker(**options):
-    made = registry.build("objectives", {"name": "mlm", **options}, model(), FACTS).corruption()
+    made = registry.build("objectives", {"name": "mlm", **options}, model(), DATA_SPEC).corruption()
     made.ready(TOKENIZER, 20)
     return made
 
@@ -122,15 +122,17 @@ def test_other_objectives_mask_by_role_too():
         options = {"name": name, "roles": ["place"], "probability": 0.15}
         sizes = {"hidden": 24, "heads": 2, "layers": 2, "intermediate": 32}
         kind = {"name": "dimbert", **sizes} if made else {"name": "lxmert", **SIZES}
-        facts = DataSpec(text_length=20, regions=4, region_dim=6, region_classes=3, **TOKENIZER.facts())
-        corruption = registry.build("objectives", options, registry.build("models", kind, facts), facts).corruption()
+        data_spec = DataSpec(text_length=20, regions=4, region_dim=6, region_classes=3, **TOKENIZER.data_spec_fields())
+        corruption = registry.build(
+            "objectives", options, registry.build("models", kind, data_spec), data_spec
+        ).corruption()
         corruption.ready(TOKENIZER, 20)
         assert hidden(corruption, text) == ["left"]
 
 
 def swap(text, seed=0, foils=1.0, rewrites=("turned-relation", "other-attribute"), other="two dogs"):
     options = {"name": "matching", "probability": 1.0, "foils": foils, "rewrites": list(rewrites)}
-    objective = registry.build("objectives", options, model(), FACTS)
+    objective = registry.build("objectives", options, model(), DATA_SPEC)
     corruption = objective.corruption()
     corruption.ready(TOKENIZER, 20)
     one, donor = sample(text), sample(other)
@@ -195,7 +197,7 @@ def objective_model():
 )
 def test_wrong_options_are_refused(wrong):
     with pytest.raises(ComponentError):
-        registry.build("objectives", {"name": "mlm", **wrong}, model(), FACTS)
+        registry.build("objectives", {"name": "mlm", **wrong}, model(), DATA_SPEC)
 
 
 class Said(Reader):
@@ -210,15 +212,15 @@ class Said(Reader):
 
 
 def test_what_is_drawn_depends_on_no_worker_and_no_resume(tmp_path):
-    words = registry.build("objectives", {"name": "mlm", "roles": ["place"], "phrase": True}, model(), FACTS)
+    words = registry.build("objectives", {"name": "mlm", "roles": ["place"], "phrase": True}, model(), DATA_SPEC)
     rewrites = ["other-attribute", "swapped-names", {"name": "turned-relation", "opposites": [("on", "off")]}]
-    match = registry.build("objectives", {"name": "matching", "foils": 0.7, "rewrites": rewrites}, model(), FACTS)
+    match = registry.build("objectives", {"name": "matching", "foils": 0.7, "rewrites": rewrites}, model(), DATA_SPEC)
 
     data = Pipeline(
         [Said(tmp_path)],
         needs=InputSpec(text=True),
         tokenizer=TOKENIZER,
-        facts=FACTS,
+        data_spec=DATA_SPEC,
         corruptions=[words.corruption(), match.corruption()],
         seed=4,
     )

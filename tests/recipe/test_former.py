@@ -6,8 +6,9 @@ import importlib
 
 import pytest
 
+import vlcli
 from vlcli import nn, objectives, tasks
-from vlcli.registry import contract
+from vlcli.registry import contract, schema
 
 CLASSES = {
     "vlcli.nn": {
@@ -61,6 +62,41 @@ def test_hooks_of_a_model_under_former_names_serve():
     assert model.supports_partial_output
     assert (model.output_hidden_states, model.init_from) == ((1,), {"a.": ("b.",)})
     assert contract.fault("models", Old) == ""
+
+
+def test_a_model_and_an_objective_that_call_their_data_spec_facts():
+    class Old(nn.Model):
+        """A model written before."""
+
+        dim = 4
+
+        def __init__(self, facts, *, width: int = 4):
+            super().__init__(facts)
+            self.rows = facts.vocab_size
+
+        def input_spec(self):
+            return nn.InputSpec(text=True)
+
+    class OldLoss(objectives.Objective):
+        """An objective written before, which names its arguments."""
+
+        def __init__(self, model, facts, *, scale: float = 1.0):
+            super().__init__(model=model, facts=facts)
+            self.facts = facts
+
+        def forward(self, step, others):
+            return None
+
+    assert list(schema.parameters(Old)) == ["width"]
+    spec = nn.DataSpec(vocab_size=7)
+    model = Old(spec)
+    with pytest.warns(FutureWarning, match=r"Old\.facts is called Old\.data_spec now") as warned:
+        assert model.facts is spec
+    assert warned[0].filename == __file__
+    with pytest.warns(FutureWarning, match=r"\(facts=\) is called data_spec= now"):
+        assert OldLoss(model, spec).facts is spec
+    with pytest.warns(FutureWarning, match="data_spec= now"):
+        assert vlcli.model("lxmert", facts=spec, hidden=8, heads=2).data_spec is spec
 
 
 def test_hooks_of_objectives_and_tasks_too():

@@ -202,9 +202,9 @@ class LabelReader(Objective):
 
     requires = frozenset({"fuse"})
 
-    def __init__(self, model, facts):
-        super().__init__(model, facts)
-        self.head = nn.Linear(model.dim, len(facts.answers))
+    def __init__(self, model, data_spec):
+        super().__init__(model, data_spec)
+        self.head = nn.Linear(model.dim, len(data_spec.answers))
 
     @classmethod
     def labels(cls, spec, readers):

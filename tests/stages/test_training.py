@@ -76,14 +76,17 @@ def test_stages_build_on_one_another(world, tmp_path):
     second = pretrain.run(context(world, tmp_path, "b", again, ["a"]))
     assert second.facts["load"]["left_over"] == ["objectives.matching.head.bias", "objectives.matching.head.weight"]
     assert second.metrics["loss"] > 0
-    assert read_bundle(tmp_path / "b").tokenizer.facts() == read_bundle(tmp_path / "a").tokenizer.facts()
+    assert (
+        read_bundle(tmp_path / "b").tokenizer.data_spec_fields()
+        == read_bundle(tmp_path / "a").tokenizer.data_spec_fields()
+    )
     average.run(context(world, tmp_path, "mean", Average(kind="average", **{"from": "a"}, last=2), ["a"]))
     tuned = finetuning(world, **{"from": "mean"}, validation={**PAIRS, "split": "dev"}, optimizer={"lr": 1e-5})
     third = finetune.run(context(world, tmp_path, "c", tuned, ["mean"]))
     assert 0 <= third.metrics["accuracy"] <= 1
     bundle = load_bundle(tmp_path / "c")
     assert bundle.task_spec == {"name": "nlvr2"}
-    assert bundle.facts.region_dim == 12
+    assert bundle.data_spec.region_dim == 12
     report = json.loads((tmp_path / "c" / "model" / "load_report.json").read_text())
     assert report["sources"] == [str(tmp_path / "mean")]
     assert read_log(tmp_path / "c" / "log.jsonl")[-1]["step"] == 2

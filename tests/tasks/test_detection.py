@@ -67,8 +67,8 @@ class Oracle(Model):
 
     capabilities = frozenset({"image", "boxes", "detect"})
 
-    def __init__(self, facts: DataSpec, *, off: float = 0.0, short: int = 0, long: int = 0) -> None:
-        super().__init__(facts)
+    def __init__(self, data_spec: DataSpec, *, off: float = 0.0, short: int = 0, long: int = 0) -> None:
+        super().__init__(data_spec)
         self.off, self.short, self.long = off, short, long
         self.weight = torch.nn.Parameter(torch.zeros(1))
 
@@ -104,10 +104,10 @@ def oracle(monkeypatch):
     component("models", "oracle")(Oracle)
 
 
-def evaluate(task, readers, options, facts=None):
-    facts = facts or DataSpec(region_classes=2, class_names=("dog", "car"), class_ids=(18, 3))
-    learner = build_learner({"name": "oracle", **options}, task.objectives(), facts).eval()
-    data = Pipeline(readers, needs=learner.model.input_spec(), facts=facts)
+def evaluate(task, readers, options, data_spec=None):
+    data_spec = data_spec or DataSpec(region_classes=2, class_names=("dog", "car"), class_ids=(18, 3))
+    learner = build_learner({"name": "oracle", **options}, task.objectives(), data_spec).eval()
+    data = Pipeline(readers, needs=learner.model.input_spec(), data_spec=data_spec)
     return task.evaluate(TaskRunner(learner, data, batch_size=3)), learner, data
 
 
@@ -130,9 +130,9 @@ def test_boxes_that_are_off_lose_the_high_thresholds(world, oracle):
 
 
 def test_classes_are_matched_by_name_whatever_their_order(world, oracle):
-    facts = DataSpec(region_classes=3, class_names=("bird", "dog", "car"))
+    data_spec = DataSpec(region_classes=3, class_names=("bird", "dog", "car"))
     task = Detection(min_score=0.5)
-    result, _, _ = evaluate(task, [reader(world)], {}, facts)
+    result, _, _ = evaluate(task, [reader(world)], {}, data_spec)
     # The oracle repeats the file's numbers 0 and 1, which this model calls bird and dog: birds are not in the file.
     assert [row["categories"] for row in result.predictions] == [[None, 18], [18]]
 
@@ -148,8 +148,8 @@ def test_pictures_without_boxes_count_where_the_file_is_complete(world, oracle):
 
 
 def test_pictures_keep_their_proportions_and_boxes_their_place(world, oracle):
-    facts = DataSpec(region_classes=2)
-    data = Pipeline([reader(world)], needs=InputSpec(pixels=True, boxes=True, short=45, long=100), facts=facts)
+    data_spec = DataSpec(region_classes=2)
+    data = Pipeline([reader(world)], needs=InputSpec(pixels=True, boxes=True, short=45, long=100), data_spec=data_spec)
     pixels = data.batch([0, 1]).clean.images.pixels
     assert pixels.images.shape == (2, 3, 81, 60)
     assert [int(rows.any(1).sum()) for rows in pixels.mask] == [45, 81]

@@ -21,7 +21,7 @@ from vlcli.nn.saliency import choose_layer, word_layers, word_maps
 from vlcli.tasks.grounding import Grounding, read_detections
 from vlcli.tasks.heat import box_heat, heat_map, hottest, overlaps
 
-FACTS = DataSpec(vocab_size=20, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6, regions=3, region_dim=6)
+DATA_SPEC = DataSpec(vocab_size=20, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6, regions=3, region_dim=6)
 ALBEF = {"name": "albef", "hidden": 16, "heads": 2, "image_layers": 1, "text_layers": 1, "cross_layers": 3}
 PIXELS = {**ALBEF, "image_size": 24, "patch": 8, "dropout": 0.0, "init_std": 0.3, "cross_position": "ace-rpe"}
 LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 2}
@@ -59,7 +59,7 @@ class Given:
 
 
 def runner(spec: dict[str, Any], given: Batch) -> TaskRunner:
-    learner: TrainingModule = build_learner(spec, [{"name": "matching"}], FACTS, seed=2)
+    learner: TrainingModule = build_learner(spec, [{"name": "matching"}], DATA_SPEC, seed=2)
     boxes = {
         "p": BoxList(np.array([[40, 20, 80, 40], [0, 0, 40, 20], [3.7, 4.2, 70.9, 39.9]], np.float32)),
         "q": BoxList(np.array([[0, 0, 10, 10]], np.float32)),
@@ -96,7 +96,7 @@ def test_maps_are_those_of_a_backward_pass() -> None:
 def test_maps_of_the_class_token_by_the_contrast() -> None:
     """ALBEF's ``itc``: every example as if it were alone, though two share a picture."""
     given = batch(True)
-    learner = build_learner({**PIXELS, "image_layers": 5}, [{"name": "contrast"}], FACTS, seed=2)
+    learner = build_learner({**PIXELS, "image_layers": 5}, [{"name": "contrast"}], DATA_SPEC, seed=2)
     run = TaskRunner(learner, Given([], given))
     with evaluating(learner), torch.no_grad():
         found, layout = Grounding(objective="contrast", of="image").maps(run, given)

@@ -77,9 +77,9 @@ def test_a_batchs_seed() -> None:
 
 def make(root: Path, **options: object) -> tuple:
     reader = registry.build("datasets", "imagenet", root)
-    facts = DataSpec(answers=ImageClassification().labels([reader]))
-    learner = build_learner(DEIT, [{"name": "image-classification", **options}], facts)
-    data = Pipeline([reader], needs=learner.model.input_spec(), facts=facts)
+    data_spec = DataSpec(answers=ImageClassification().labels([reader]))
+    learner = build_learner(DEIT, [{"name": "image-classification", **options}], data_spec)
+    data = Pipeline([reader], needs=learner.model.input_spec(), data_spec=data_spec)
     return learner, data
 
 

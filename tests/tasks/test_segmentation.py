@@ -28,7 +28,7 @@ from vlcli.tasks.segmentation import Segmentation as Task
 from vlcli.tasks.segmentation import windows
 
 torch.set_num_threads(1)
-FACTS = DataSpec(answers=("wall", "building", "sky", "floor"), text_length=8, vocab_size=30)
+DATA_SPEC = DataSpec(answers=("wall", "building", "sky", "floor"), text_length=8, vocab_size=30)
 
 
 def world(root: Path, sizes=((40, 52), (52, 40), (48, 48))) -> Path:
@@ -114,12 +114,12 @@ def test_upernet_is_transformers_with_its_weights():
         if value.is_floating_point():
             torch.nn.init.uniform_(value, 0.2, 0.6) if value.dim() == 1 else torch.nn.init.normal_(value, std=0.2)
     model = VLMo(
-        FACTS, hidden=16, layers=5, heads=2, intermediate=32, fused_layers=0, image_size=64, drop_path=0.0
+        DATA_SPEC, hidden=16, layers=5, heads=2, intermediate=32, fused_layers=0, image_size=64, drop_path=0.0
     ).eval()
     with torch.no_grad():
         model.types.weight.zero_()
     model.load_state_dict(model.adapt(dict(theirs.beit.state_dict()), []), strict=False)
-    ours = Segmentation(model, FACTS, head="upernet", layers=[1, 2, 3, 4], auxiliary_width=8).eval()
+    ours = Segmentation(model, DATA_SPEC, head="upernet", layers=[1, 2, 3, 4], auxiliary_width=8).eval()
     _copy(ours, theirs)
     pixels = torch.rand(2, 3, 64, 64)
     images = Images(["a", "b"], pixels=Pixels(pixels, torch.full((2, 2), 64)))
@@ -159,13 +159,13 @@ def images(side=32, count=2):
 @pytest.mark.parametrize(
     ("model", "strides"),
     [
-        (lambda: DeiT(FACTS, hidden=16, layers=4, heads=2, image_size=32, patch=8, classes=0), (4, 8, 16, 32)),
+        (lambda: DeiT(DATA_SPEC, hidden=16, layers=4, heads=2, image_size=32, patch=8, classes=0), (4, 8, 16, 32)),
         (
-            lambda: Swin(FACTS, hidden=8, layers=[1, 1, 1], heads=[1, 1, 2], image_size=32, window=4, classes=0),
+            lambda: Swin(DATA_SPEC, hidden=8, layers=[1, 1, 1], heads=[1, 1, 2], image_size=32, window=4, classes=0),
             (4, 8, 16),
         ),
-        (lambda: RegionClassifier(FACTS, arch="tiny-conv", image_size=(32, 32)), (2, 4, 8)),
-        (lambda: RegionClassifier(FACTS, arch="resnet18", image_size=(64, 64)), (4, 8, 16, 32)),
+        (lambda: RegionClassifier(DATA_SPEC, arch="tiny-conv", image_size=(32, 32)), (2, 4, 8)),
+        (lambda: RegionClassifier(DATA_SPEC, arch="resnet18", image_size=(64, 64)), (4, 8, 16, 32)),
     ],
 )
 def test_maps_of_any_model(model, strides):
@@ -180,16 +180,16 @@ def test_maps_of_any_model(model, strides):
 
 
 def test_a_swin_classifies_as_before():
-    made = Swin(FACTS, hidden=8, layers=[1, 1], heads=[1, 2], image_size=32, window=4, classes=3).eval()
+    made = Swin(DATA_SPEC, hidden=8, layers=[1, 1], heads=[1, 2], image_size=32, window=4, classes=3).eval()
     found = images()
     torch.testing.assert_close(made(found.pixels.images), made.encode_image(found).extra["logits"])
 
 
 def test_a_model_without_a_grid_is_refused():
     with pytest.raises(ComponentError, match="neither a pyramid"):
-        Maps(VLMo(FACTS, image="features", hidden=16, layers=1, heads=2, fused_layers=0), None, levels=False)
+        Maps(VLMo(DATA_SPEC, image="features", hidden=16, layers=1, heads=2, fused_layers=0), None, levels=False)
     with pytest.raises(ComponentError, match="cannot be read"):
-        Maps(DeiT(FACTS, hidden=16, layers=2, heads=2, image_size=32, classes=0), [1, 3], levels=False)
+        Maps(DeiT(DATA_SPEC, hidden=16, layers=2, heads=2, image_size=32, classes=0), [1, 3], levels=False)
 
 
 class Painter:
@@ -231,8 +231,8 @@ def test_windows_are_mmsegmentation_s():
 
 
 def test_the_loss_leaves_out_what_has_no_class():
-    model = DeiT(FACTS, hidden=16, layers=4, heads=2, image_size=32, patch=8, classes=0).eval()
-    objective = Segmentation(model, FACTS, head="light", dropout=0.0).eval()
+    model = DeiT(DATA_SPEC, hidden=16, layers=4, heads=2, image_size=32, patch=8, classes=0).eval()
+    objective = Segmentation(model, DATA_SPEC, head="light", dropout=0.0).eval()
     found = images()
     found.pixels.label_map = torch.randint(0, 5, (2, 32, 32))
     from vlcli.nn import Batch, ForwardPasses, View

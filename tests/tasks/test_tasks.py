@@ -28,7 +28,7 @@ class Runner:
 
     def __init__(self, learner, batches):
         self.learner, self.model, self.given = learner.eval(), learner.model, batches
-        self.progress, self.facts, self.data = Silent(), learner.model.facts, SimpleNamespace(readers=[])
+        self.progress, self.data_spec, self.data = Silent(), learner.model.data_spec, SimpleNamespace(readers=[])
 
     def batches(self):
         return iter(self.given)
@@ -128,8 +128,8 @@ def squares(count: int, seed: int) -> Batch:
 
 def test_a_region_classifier_learns_class_and_attribute():
     torch.manual_seed(0)
-    facts = replace(SMALL, region_classes=2, region_attributes=2)
-    learner = build_learner({"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], facts)
+    data_spec = replace(SMALL, region_classes=2, region_attributes=2)
+    learner = build_learner({"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], data_spec)
     optimizer = torch.optim.AdamW(learner.parameters(), 2e-3)
     for number in range(25):
         optimizer.zero_grad()
@@ -144,8 +144,8 @@ def test_a_region_classifier_learns_class_and_attribute():
 
 
 def test_padding_boxes_change_nothing():
-    facts = replace(SMALL, region_classes=2, region_attributes=2)
-    learner = build_learner({"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], facts).eval()
+    data_spec = replace(SMALL, region_classes=2, region_attributes=2)
+    learner = build_learner({"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], data_spec).eval()
     batch = squares(2, 0)
     before = learner.step(batch).image()
     assert before.hidden[0, 2].abs().sum() == 0

@@ -48,10 +48,10 @@ def test_a_threshold_of_a_hundredth_has_room_for_its_anchors():
 
 
 def test_models_that_choose_rows_by_value_are_counted_in_earnest():
-    facts, spec = DataSpec(regions=7), {"name": "region-classifier", "arch": "tiny-conv"}
-    model = registry.build("models", spec, facts)
-    pictures = fake_images(model.input_spec(), facts)
-    counted = count_model(model, facts=facts)["macs"]["image"]
+    data_spec, spec = DataSpec(regions=7), {"name": "region-classifier", "arch": "tiny-conv"}
+    model = registry.build("models", spec, data_spec)
+    pictures = fake_images(model.input_spec(), data_spec)
+    counted = count_model(model, data_spec=data_spec)["macs"]["image"]
     assert counted == macs_of(lambda: model.eval().requires_grad_(False).encode_image(pictures))[0] > 0
     assert all(not parameter.is_meta for parameter in model.parameters())
 

@@ -46,7 +46,7 @@ class Assembly:
         data: training data.
         validation: held-out data, or None.
         tokenizer: or None where the model reads no text.
-        facts: sizes and answers.
+        data_spec: sizes and answers.
         task: of a fine-tuning, or None.
         task_spec: the recipe's words on it.
         model_spec: what builds the model.
@@ -60,7 +60,7 @@ class Assembly:
     data: Pipeline
     validation: Pipeline | None
     tokenizer: Any
-    facts: DataSpec
+    data_spec: DataSpec
     task: Task | None
     task_spec: Spec | None
     model_spec: Spec
@@ -115,8 +115,8 @@ def assemble(context: StageContext) -> Assembly:
     validation = arrange(open_readers(plan.config.validation, context.root))
     tokenizer = make_tokenizer(context, resolved.text, plan.bundle) if needs.text else None
     stores = open_stores(_feature_files(context, plan), needs) if needs.regions or needs.concepts else Stores()
-    facts = gather_facts(plan, readers, tokenizer, stores)
-    learner = build_learner(resolved.model or {}, resolved.objectives, facts, seed=context.seed)
+    data_spec = gather_data_spec(plan, readers, tokenizer, stores)
+    learner = build_learner(resolved.model or {}, resolved.objectives, data_spec, seed=context.seed)
     require_stores(stores, needs, context.name)
     for objective in learner.objectives.values():
         objective.setup(readers, tokenizer, context.folder if processes.rank() == 0 else None)
@@ -124,14 +124,14 @@ def assemble(context: StageContext) -> Assembly:
     loads = _loads(plan.task, needs, learner)
     transform = transform_of(resolved, needs)
     made = make_transform(transform, needs)
-    make = _pipelines(learner, Shared(tokenizer, stores, facts, plan.config.missing, context.seed, made))
+    make = _pipelines(learner, Shared(tokenizer, stores, data_spec, plan.config.missing, context.seed, made))
     order = {"repeats": plan.config.repeats, "curriculum": plan.config.curriculum}
     return Assembly(
         learner=learner,
         data=make(readers, training=True, needs=loads[0], **order),
         validation=make(validation, plan.task is None, needs=loads[1]) if validation else None,
         tokenizer=tokenizer,
-        facts=facts,
+        data_spec=data_spec,
         task=plan.task,
         task_spec=resolved.task,
         model_spec=resolved.model or {},
@@ -179,8 +179,8 @@ def _refuse_gaps(context: StageContext, resolved: ResolvedStage) -> None:
 
 def model_needs(plan: TrainingPlan) -> InputSpec:
     """What the model must be fed, asked before its data are there: of one without memory."""
-    facts = plan.bundle.facts if plan.bundle else DataSpec()
-    model: Model = without_memory(lambda: build_model(plan.resolved.model or {}, facts))
+    data_spec = plan.bundle.data_spec if plan.bundle else DataSpec()
+    model: Model = without_memory(lambda: build_model(plan.resolved.model or {}, data_spec))
     return model.input_spec()
 
 
@@ -228,26 +228,27 @@ def _feature_files(context: StageContext, plan: TrainingPlan) -> list[Path]:
     return context.feature_files(list(plan.config.features) or named)
 
 
-def gather_facts(plan: TrainingPlan, readers: list[Reader], tokenizer: Any, stores: Stores) -> DataSpec:
+def gather_data_spec(plan: TrainingPlan, readers: list[Reader], tokenizer: Any, stores: Stores) -> DataSpec:
     """The sizes that the data decide; what they leave open comes from the source, else from :class:`DataSpec`."""
     store = stores.regions
-    facts = replace(plan.bundle.facts if plan.bundle else DataSpec(), text_length=plan.resolved.text.length)
+    data_spec = replace(plan.bundle.data_spec if plan.bundle else DataSpec(), text_length=plan.resolved.text.length)
     if tokenizer is not None:
-        facts = replace(facts, **tokenizer.facts())
+        data_spec = replace(data_spec, **tokenizer.data_spec_fields())
     if store is not None:
-        facts = replace(facts, regions=store.max_regions, region_dim=store.dim)
-        facts = replace(facts, region_classes=_labels(store, "class"), region_attributes=_labels(store, "attribute"))
+        data_spec = replace(data_spec, regions=store.max_regions, region_dim=store.dim)
+        data_spec = replace(data_spec, region_classes=_labels(store, "class"))
+        data_spec = replace(data_spec, region_attributes=_labels(store, "attribute"))
     elif any(reader.class_names() for reader in readers):
-        facts = replace(facts, **_box_facts(readers))
+        data_spec = replace(data_spec, **_box_labels(readers))
     if stores.concepts is not None:
-        facts = replace(facts, concepts=stores.words)
-    if tokenizer is not None and facts.concepts:
-        facts = replace(facts, concept_pieces=tuple(map(tokenizer.pieces, facts.concepts)))
+        data_spec = replace(data_spec, concepts=stores.words)
+    if tokenizer is not None and data_spec.concepts:
+        data_spec = replace(data_spec, concept_pieces=tuple(map(tokenizer.pieces, data_spec.concepts)))
     labels = _answers(plan, [reader for reader in readers if not reader.augments])
     for reader in readers:
         if reader.augments:
-            keep_answered(reader, labels or facts.answers)
-    return replace(facts, answers=labels) if labels else facts
+            keep_answered(reader, labels or data_spec.answers)
+    return replace(data_spec, answers=labels) if labels else data_spec
 
 
 def _answers(plan: TrainingPlan, readers: list[Reader]) -> tuple[str, ...]:
@@ -258,7 +259,7 @@ def _answers(plan: TrainingPlan, readers: list[Reader]) -> tuple[str, ...]:
     return found
 
 
-def _box_facts(readers: list[Reader]) -> dict[str, Any]:
+def _box_labels(readers: list[Reader]) -> dict[str, Any]:
     """Names and numbers of the classes and attributes of given boxes.
 
     Raises:
@@ -335,7 +336,7 @@ class Shared:
     Attributes:
         tokenizer: of the model's texts; None where the model reads none.
         stores: of regions and concepts.
-        facts: sizes that come from the data.
+        data_spec: sizes that come from the data.
         missing: whether an example without its features is an error or is left out.
         seed: of the stage.
         transform: of pixels, or None.
@@ -343,7 +344,7 @@ class Shared:
 
     tokenizer: Any
     stores: Stores
-    facts: DataSpec
+    data_spec: DataSpec
     missing: Literal["error", "drop"]
     seed: int
     transform: Transform | None
@@ -351,7 +352,7 @@ class Shared:
 
 def _pipelines(learner: TrainingModule, shared: Shared) -> Callable[..., Pipeline]:
     """A function that makes the data of some readers, corrupted as the objectives ask or, for validation, as read."""
-    corruptions = [found for name in learner.objectives for found in corruptions_of(learner, name, shared.facts)]
+    corruptions = [found for name in learner.objectives for found in corruptions_of(learner, name, shared.data_spec)]
 
     def make(readers: list[Reader], corrupted: bool = True, **options: Any) -> Pipeline:
         chosen = corruptions if corrupted else []
@@ -361,7 +362,7 @@ def _pipelines(learner: TrainingModule, shared: Shared) -> Callable[..., Pipelin
             corruptions=chosen,
             store=shared.stores.regions,
             concepts=shared.stores.concepts,
-            facts=shared.facts,
+            data_spec=shared.data_spec,
             missing=shared.missing,
             seed=shared.seed,
             transform=shared.transform,
@@ -371,14 +372,14 @@ def _pipelines(learner: TrainingModule, shared: Shared) -> Callable[..., Pipelin
     return make
 
 
-def corruptions_of(learner: TrainingModule, name: str, facts: DataSpec) -> list[Corruption]:
+def corruptions_of(learner: TrainingModule, name: str, data_spec: DataSpec) -> list[Corruption]:
     """How an objective changes samples, in each stretch of epochs with options of its own."""
     part, objective = learner.parts[name], learner.objectives[name]
     found: list[Corruption] = []
     for start, end, own in part.options.phases():
         if own:
             with torch.random.fork_rng():  # heads that are made and thrown away must not move what is drawn later
-                objective = registry.objectives.build({**part.spec, **own}, learner.model, facts)
+                objective = registry.objectives.build({**part.spec, **own}, learner.model, data_spec)
         corruption = objective.corruption()
         if corruption is not None:
             corruption.from_epoch, corruption.until_epoch = start, end

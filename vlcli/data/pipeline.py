@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
+from vlcli import former
 from vlcli.data.collate import Item, collate
 from vlcli.data.corruption import CorruptionStep
 from vlcli.data.curriculum import Curriculum, CurriculumLimits
@@ -43,13 +44,13 @@ class Pipeline(Dataset[Sample]):
         readers: data sets; each one's ``weight`` is its passes in an epoch.
         needs: what the model is fed.
         tokenizer: for models that read text.
-        facts: sizes the model is built with; the store must agree.
+        data_spec: sizes the model is built with; the store must agree.
         store: region features.
         corruptions: of the objectives, in their order.
         seed: the run's seed.
         missing: what to do with examples whose image has no features (or no file, or a damaged one): ``error`` or
             ``drop``.
-        length: longest text in pieces; None: ``facts.text_length``.
+        length: longest text in pieces; None: ``data_spec.text_length``.
         concepts: visual concepts.
         transform: how pictures, with their boxes, label maps and sentences, become pixels; None squashes them.
         training: whether the transform is the one for training, drawn anew for each example and epoch.
@@ -61,13 +62,14 @@ class Pipeline(Dataset[Sample]):
         DataError: an image is missing, the store does not fit, or nothing is left.
     """
 
+    @former.keywords(facts="data_spec")
     def __init__(
         self,
         readers: Sequence[Reader],
         *,
         needs: InputSpec,
         tokenizer: Tokenizer | None = None,
-        facts: DataSpec | None = None,
+        data_spec: DataSpec | None = None,
         store: FeatureStore | None = None,
         corruptions: Sequence[Corruption] = (),
         seed: int = 0,
@@ -82,10 +84,10 @@ class Pipeline(Dataset[Sample]):
     ) -> None:
         self.needs, self.seed, self.multiple, self.missing = needs, seed, multiple, missing
         self.unreadable: dict[str, str] = {}
-        length = length or (facts.text_length if facts is not None else None)
+        length = length or (data_spec.text_length if data_spec is not None else None)
         self.pad_id = tokenizer.ids["pad"] if tokenizer is not None else 0
         self.corruption = CorruptionStep(corruptions, tokenizer, length, seed)
-        check_sources(needs, tokenizer, store, concepts, facts)
+        check_sources(needs, tokenizer, store, concepts, data_spec)
         images = Images(list(readers), needs, store, concepts, transform)
         augments = training and transform is not None and needs.pixels
         sentences = Sentences(tokenizer, needs.text, length)

@@ -39,7 +39,11 @@ class LazyImage(ImageSample):
 
 
 def check_sources(
-    needs: InputSpec, tokenizer: Any, store: FeatureStore | None, concepts: ConceptSource | None, facts: DataSpec | None
+    needs: InputSpec,
+    tokenizer: Any,
+    store: FeatureStore | None,
+    concepts: ConceptSource | None,
+    data_spec: DataSpec | None,
 ) -> None:
     """Refuse sources that lack what a model reads, or do not fit the sizes it was built with.
 
@@ -50,32 +54,32 @@ def check_sources(
         raise DataError("The model reads text, and there is no vocabulary.", hint="set text.vocabulary")
     if needs.concepts and concepts is None:
         raise DataError("The model reads visual concepts, and there are none.", hint="extract them: vlcli extract")
-    _check_words(needs, concepts, facts)
+    _check_words(needs, concepts, data_spec)
     if not needs.regions:
         return
     if store is None:
         hint = "add an extract stage, or name a store: features=FILE"
         raise DataError("The model reads region features, and there is no store of them.", hint=hint)
-    if facts is not None and len(store) and store.dim != facts.region_dim:
+    if data_spec is not None and len(store) and store.dim != data_spec.region_dim:
         raise DataError(
             "The features are not as wide as the model takes them.",
             where=store.where,
             got=f"{store.dim} numbers a region",
-            expected=f"{facts.region_dim}, as the model was built",
+            expected=f"{data_spec.region_dim}, as the model was built",
             hint="extract with the extractor the model was trained on, or train a new model",
         )
 
 
-def _check_words(needs: InputSpec, concepts: ConceptSource | None, facts: DataSpec | None) -> None:
+def _check_words(needs: InputSpec, concepts: ConceptSource | None, data_spec: DataSpec | None) -> None:
     """Concept ids must stand for the words that the model was built with."""
     words = tuple(getattr(concepts, "words", ())) if needs.concepts else ()
-    if facts is not None and words and facts.concepts and words != facts.concepts:
-        different = next((f"{a!r} for {b!r}" for a, b in zip(words, facts.concepts, strict=False) if a != b), "")
+    if data_spec is not None and words and data_spec.concepts and words != data_spec.concepts:
+        different = next((f"{a!r} for {b!r}" for a, b in zip(words, data_spec.concepts, strict=False) if a != b), "")
         raise DataError(
             "The concepts are numbered in another way than the model knows them.",
             where="the store of concepts",
             got=f"{len(words)} words; {different}",
-            expected=f"{len(facts.concepts)} words, as the model was built",
+            expected=f"{len(data_spec.concepts)} words, as the model was built",
             hint="extract with the concept model that the training used",
         )
 

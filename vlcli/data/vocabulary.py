@@ -11,6 +11,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
+from vlcli import former
 from vlcli.data.files import parse_json
 from vlcli.data.preparation import PREPARATIONS, preparation
 from vlcli.data.sample import TextSample
@@ -119,8 +120,10 @@ class Tokenizer:
         write_text(folder / "tokenizer_config.json", json.dumps(config, indent=1) + "\n")
         write_text(folder / "tokenizer.json", self.engine.to_str(pretty=False))
 
-    def facts(self) -> dict[str, int]:
-        """The fields of ``vlcli.nn.model.DataSpec`` that it decides."""
+    facts = former.Attribute("data_spec_fields")
+
+    def data_spec_fields(self) -> dict[str, int]:
+        """Size of the vocabulary and ids of special pieces, as fields of ``vlcli.nn.model.DataSpec``."""
         return {"vocab_size": len(self), **{f"{name}_id": number for name, number in self.ids.items()}}
 
     def encode(self, raw: str, key: str = "", length: int | None = None) -> TextSample:

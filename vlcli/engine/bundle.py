@@ -1,6 +1,6 @@
 """The artifact of a training stage: weights, what builds the model again, and the tokenizer.
 
-    model/  config.json          components, facts, text options, versions; size and checksum of the weights
+    model/  config.json          components, data spec, text options, versions; size and checksum of the weights
             model.safetensors    model.* and objectives.NAME.* (weights and buffers)
             vocab/               tokenizer files, where the model reads text
             load_report.json     what the weights started from, where they did
@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
+from vlcli import former
 from vlcli.engine.checkpoint import Checkpoints, read_state
 from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, refuse_not_finite, save_tensors
@@ -43,7 +44,7 @@ class Bundle:
     Attributes:
         learner: model and objectives in evaluation mode; None where only the config was asked for.
         tokenizer: a ``vlcli.data.vocabulary.Tokenizer``, or None where the model reads no text.
-        facts: sizes and answers.
+        data_spec: sizes and answers.
         task_spec: the task it was fine-tuned on, or None.
         model_spec: what builds the model.
         objectives_specs: the recipe's entries.
@@ -55,7 +56,7 @@ class Bundle:
 
     learner: TrainingModule | None
     tokenizer: Any
-    facts: DataSpec
+    data_spec: DataSpec
     task_spec: Spec | None
     model_spec: Spec
     objectives_specs: list[Spec]
@@ -64,6 +65,8 @@ class Bundle:
     info: dict[str, Any] = field(default_factory=dict)
     transform_spec: Spec | None = None
 
+    facts = former.Attribute("data_spec")
+
     @property
     def model(self) -> Model:
         """The model alone."""
@@ -71,12 +74,13 @@ class Bundle:
         return self.learner.model
 
 
+@former.keywords(facts="data_spec")
 def save_bundle(
     folder: Path,
     learner: TrainingModule,
     *,
     tokenizer: Any,
-    facts: DataSpec,
+    data_spec: DataSpec,
     model_spec: Spec,
     objectives_specs: list[Spec],
     task_spec: Spec | None = None,
@@ -101,7 +105,7 @@ def save_bundle(
         "model": model_spec,
         "objectives": objectives_specs,
         "task": task_spec,
-        "facts": asdict(facts),
+        "facts": asdict(data_spec),
         "text": dict(text_options or {}),
         "transform": transform_spec,
         "info": dict(info or {}),
@@ -131,7 +135,7 @@ def load_bundle(folder: str | Path, device: str = "cpu") -> Bundle:
         ComponentError: a component it needs is not installed.
     """
     bundle = read_bundle(folder)
-    learner = build_learner(bundle.model_spec, bundle.objectives_specs, bundle.facts)
+    learner = build_learner(bundle.model_spec, bundle.objectives_specs, bundle.data_spec)
     state = read_weights(bundle.folder)
     own = {n: v for n, v in learner.state_dict(keep_vars=True).items() if n.startswith("teacher.")}
     teacher = {n: state.get(n.replace("teacher.", "model.", 1), v.detach()) for n, v in own.items()}
@@ -189,22 +193,22 @@ class _Config(BaseModel):
 
 
 _MOST = 10**8
-"""The largest size or id among the facts: a table of so many rows fits no memory."""
+"""The largest size or id in a data spec: a table of so many rows fits no memory."""
 
 
-def _checked(facts: dict[str, Any]) -> dict[str, Any]:
-    """``facts``, whose types and sizes a model can be built of.
+def _checked(sizes: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a data spec, whose types and sizes a model can be built of.
 
     Raises:
         TypeError: one is not.
     """
     for item in fields(DataSpec):
-        value = facts.get(item.name, item.default)
+        value = sizes.get(item.name, item.default)
         kind = str if item.name in ("answers", "class_names", "attribute_names", "concepts") else int
         wrong = [one for one in _leaves(value) if not isinstance(one, kind) or not _in_range(one)]
         if wrong or isinstance(value, list | tuple) is not (item.default == ()):
             raise TypeError(f"facts.{item.name}: {shown(wrong[0] if wrong else value)}")
-    return facts
+    return sizes
 
 
 def _in_range(value: str | int) -> bool:
@@ -289,13 +293,13 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
     known = {item.name for item in fields(DataSpec)}
-    facts = {name: value for name, value in config["facts"].items() if name in known}
-    facts |= {item.name: tuple(facts.get(item.name, ())) for item in fields(DataSpec) if item.default == ()}
+    sizes = {name: value for name, value in config["facts"].items() if name in known}
+    sizes |= {item.name: tuple(sizes.get(item.name, ())) for item in fields(DataSpec) if item.default == ()}
     text, convert = config["text"], present if config.get("version", 0) < VERSION else (lambda _, value: value)
     return Bundle(
         learner=None,
         tokenizer=_tokenizer(path, text),
-        facts=DataSpec(**_checked(facts)),
+        data_spec=DataSpec(**_checked(sizes)),
         task_spec=convert("tasks", config["task"]),
         model_spec=convert("models", config["model"]),
         objectives_specs=convert("objectives", config["objectives"]),

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from vlcli import former
 from vlcli.detection.extraction import Share
 from vlcli.engine.learner import TrainingModule
 from vlcli.engine.processes import seed_step
@@ -58,15 +59,17 @@ class TaskRunner:
         self.progress: Progress = progress or Silent()
         self.autocast, self.label = autocast, label
 
+    facts = former.Attribute("data_spec")
+
     @property
     def model(self) -> Model:
         """The model."""
         return self.learner.model
 
     @property
-    def facts(self) -> DataSpec:
+    def data_spec(self) -> DataSpec:
         """Sizes and answers."""
-        return self.learner.model.facts
+        return self.learner.model.data_spec
 
     def batches(self, data: Any = None) -> Iterator[Batch]:
         """Every batch in order (or those of other data), on the model's device."""

@@ -221,7 +221,7 @@ class TrainingModule(nn.Module):
         return {name: Mean(*values[row].unbind()) for row, name in enumerate(means)}
 
 
-def build_learner(model: Any, objectives: list[Any], facts: DataSpec, *, seed: int = 0) -> TrainingModule:
+def build_learner(model: Any, objectives: list[Any], data_spec: DataSpec, *, seed: int = 0) -> TrainingModule:
     """A learner from the recipe's words, its weights drawn from ``seed``.
 
     Raises:
@@ -232,13 +232,13 @@ def build_learner(model: Any, objectives: list[Any], facts: DataSpec, *, seed: i
     _check_names(parts)
     check_capabilities(registry.models.load(as_spec(model)["name"]), parts)
     torch.manual_seed(seed)
-    made = build_model(model, facts)
+    made = build_model(model, data_spec)
     check_capabilities(made, parts)
     check_inputs(made, parts)
     heads: dict[str, Objective] = {}
     for part in parts:
         torch.manual_seed(seed ^ zlib.crc32(part.name.encode()))  # heads do not depend on one another's order
-        heads[part.name] = registry.objectives.build(part.spec, made, facts)
+        heads[part.name] = registry.objectives.build(part.spec, made, data_spec)
     return TrainingModule(made, heads, parts)
 
 

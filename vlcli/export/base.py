@@ -16,14 +16,14 @@ class Trained(Protocol):
     Attributes:
         learner: model and objectives (``.model``, ``.objectives`` by name), in evaluation mode.
         tokenizer: or None where the model reads no text.
-        facts: sizes and answers.
+        data_spec: sizes and answers.
         folder: where it lies.
         text_options: how sentences are prepared, cut and ended.
     """
 
     learner: Any
     tokenizer: Any
-    facts: DataSpec
+    data_spec: DataSpec
     folder: Path
     text_options: dict[str, Any]
 

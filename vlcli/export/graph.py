@@ -32,12 +32,12 @@ class Form:
 
     Attributes:
         needs: what the model reads.
-        facts: its sizes.
+        data_spec: its sizes.
         pictures: pictures an example.
     """
 
     needs: InputSpec
-    facts: DataSpec
+    data_spec: DataSpec
     pictures: int
 
     def names(self) -> list[str]:
@@ -56,16 +56,16 @@ class Form:
         """Random inputs of a size, the last half of the examples padded."""
         rng = torch.Generator().manual_seed(seed)
         text_mask, region_mask = _padded(batch, words), _padded(batch, regions)
-        width, (height, side) = self.facts.region_dim, self.needs.size or (224, 224)
+        width, (height, side) = self.data_spec.region_dim, self.needs.size or (224, 224)
         low = torch.rand(batch, self.pictures, regions, 2, generator=rng) * 0.5
         made = {
-            "ids": torch.randint(0, self.facts.vocab_size, (batch, words), generator=rng),
+            "ids": torch.randint(0, self.data_spec.vocab_size, (batch, words), generator=rng),
             "text_mask": text_mask,
             "features": torch.rand(batch, self.pictures, regions, width, generator=rng),
             "boxes": torch.cat([low, low + 0.4], -1),
             "region_mask": region_mask[:, None].repeat(1, self.pictures, 1),
         }
-        made["ids"][:, 0] = self.facts.cls_id
+        made["ids"][:, 0] = self.data_spec.cls_id
         if self.needs.pixels:
             made["pixels"] = torch.randn(batch, self.pictures, 3, height, side, generator=rng)
         return tuple(made[name] for name in self.names())
@@ -86,7 +86,7 @@ class Graph(nn.Module):
         super().__init__()
         self.model = trained.model
         self.objective = choose_objective(trained, objective)
-        self.form = Form(self.model.input_spec(), trained.facts, getattr(self.objective, "images", 1))
+        self.form = Form(self.model.input_spec(), trained.data_spec, getattr(self.objective, "images", 1))
         if "fuse" not in self.model.capabilities or not self.form.needs.text:
             raise ComponentError(
                 "Only models of a sentence and pictures are written as a graph.",
@@ -101,8 +101,8 @@ class Graph(nn.Module):
         return self.objective.predict(ForwardPasses(self.model, batch, training=False))["logits"]
 
     def _batch(self, given: dict[str, Tensor]) -> Batch:
-        ids, facts = given["ids"], self.form.facts
-        special = (ids == facts.cls_id) | (ids == facts.sep_id)
+        ids, data_spec = given["ids"], self.form.data_spec
+        special = (ids == data_spec.cls_id) | (ids == data_spec.sep_id)
         text = Text(ids, given["text_mask"], special, torch.full_like(ids, -1))
         images = Images([], _regions(given), _pixels(given))
         rows = torch.arange(ids.shape[0], device=ids.device)

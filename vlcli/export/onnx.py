@@ -73,12 +73,12 @@ class Onnx(Exporter):
 def write(graph: Graph, path: Path, opset: int) -> None:
     """Export ``graph`` with named axes that may change."""
     sizes = {"batch": torch.export.Dim("batch"), "regions": torch.export.Dim("regions")}
-    sizes["words"] = torch.export.Dim("words", max=graph.form.facts.text_length)
+    sizes["words"] = torch.export.Dim("words", max=graph.form.data_spec.text_length)
     axes = [{dim: sizes[name] for dim, name in row.items()} for row in graph.form.axes()]
     with _quiet(), torch.no_grad():
         torch.onnx.export(
             graph,
-            graph.form.example(3, min(7, graph.form.facts.text_length), 5),
+            graph.form.example(3, min(7, graph.form.data_spec.text_length), 5),
             str(path),
             input_names=graph.form.names(),
             output_names=["logits"],
@@ -99,7 +99,7 @@ def compare(graph: Graph, path: Path) -> float:
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     worst = 0.0
     for seed, (batch, words, regions) in enumerate(TRIALS):
-        inputs = graph.form.example(batch, min(words, graph.form.facts.text_length), regions, seed)
+        inputs = graph.form.example(batch, min(words, graph.form.data_spec.text_length), regions, seed)
         with torch.no_grad():
             wanted = graph(*inputs)
         found = run(session, graph.form, inputs)
@@ -116,17 +116,17 @@ def run(session: Any, form: Form, inputs: tuple[Tensor, ...]) -> Tensor:
 
 def describe(graph: Graph, trained: Trained, folder: Path) -> str:
     """Write what the inputs and outputs mean; returns the file's name."""
-    needs, facts = graph.form.needs, graph.form.facts
+    needs, data_spec = graph.form.needs, graph.form.data_spec
     text = {
         "inputs": {name: INPUTS[name] for name in graph.form.names()},
         "outputs": {"logits": "(batch, classes) float32"},
         "pictures": graph.form.pictures,
-        "text_length": facts.text_length,
-        "region_dim": facts.region_dim if needs.regions else None,
+        "text_length": data_spec.text_length,
+        "region_dim": data_spec.region_dim if needs.regions else None,
         "pixels": {"size": needs.size, "mean": needs.mean, "std": needs.std} if needs.pixels else None,
         "text": trained.text_options,
-        "ids": {"pad": facts.pad_id, "cls": facts.cls_id, "sep": facts.sep_id},
-        "answers": list(facts.answers),
+        "ids": {"pad": data_spec.pad_id, "cls": data_spec.cls_id, "sep": data_spec.sep_id},
+        "answers": list(data_spec.answers),
         "model": str(getattr(trained.model, "spec_in_recipe", "")),
     }
     write_json(folder / SIGNATURE, text)

@@ -17,14 +17,16 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from vlcli import former
 from vlcli.nn.fake import fake_images, fake_text
 from vlcli.nn.model import DataSpec, InputSpec, Model
 
 
+@former.keywords(facts="data_spec")
 def count_model(
     model: Model,
     needs: InputSpec | None = None,
-    facts: DataSpec | None = None,
+    data_spec: DataSpec | None = None,
     objectives: Mapping[str, nn.Module] | None = None,
     images: int = 1,
 ) -> dict[str, Any]:
@@ -33,7 +35,7 @@ def count_model(
     Args:
         model: on any device; one made under ``torch.device("meta")`` costs nothing.
         needs: what it is fed; its own by default.
-        facts: lengths and sizes; its own by default.
+        data_spec: lengths and sizes; its own by default.
         objectives: by name, whose heads count too.
         images: pictures an example (two for NLVR2).
 
@@ -48,13 +50,14 @@ def count_model(
     encoder = backbone - sum(parts.get(name, 0) for name in model.readouts)
     for name, head in heads.items():
         parts[f"objectives.{name}"] = _fresh(head, seen)
-    macs = model_macs(model, needs or model.input_spec(), facts or model.facts, images)
+    macs = model_macs(model, needs or model.input_spec(), data_spec or model.data_spec, images)
     macs.update({f"objectives.{name}": head_macs(head) for name, head in heads.items()})
     macs["total"] = sum(macs.values())
     return {"parts": parts, "encoder": encoder, "backbone": backbone, "total": sum(parts.values()), "macs": macs}
 
 
-def model_macs(model: Model, needs: InputSpec, facts: DataSpec, images: int = 1) -> dict[str, int]:
+@former.keywords(facts="data_spec")
+def model_macs(model: Model, needs: InputSpec, data_spec: DataSpec, images: int = 1) -> dict[str, int]:
     """Multiply-accumulates of one example's way through the model: a sentence of full length and its pictures.
 
     ``text`` and ``image`` are the encoders, or the embeddings where the model fuses these.
@@ -63,14 +66,14 @@ def model_macs(model: Model, needs: InputSpec, facts: DataSpec, images: int = 1)
     training, trained = light.training, [parameter for parameter in light.parameters() if parameter.requires_grad]
     light.eval().requires_grad_(False)  # torch's counter fails on views of parameters that want gradients
     try:
-        return _passes(light, needs, facts, images, "meta")
+        return _passes(light, needs, data_spec, images, "meta")
     except NotImplementedError as error:  # what a pass does next depends on values, e.g. a row for each real box
         if "meta" not in str(error):  # the model's own: it lacks a method
             raise
         earnest = copy.deepcopy(light).to_empty(device="cpu")
         for tensor in [*earnest.parameters(), *earnest.buffers()]:
             tensor.zero_()
-        return _passes(earnest, needs, facts, images, "cpu")
+        return _passes(earnest, needs, data_spec, images, "cpu")
     finally:
         light.train(training)
         for parameter in trained:
@@ -92,24 +95,24 @@ def macs_of(run: Callable[[], Any]) -> tuple[int, Any]:
     return counter.get_total_flops() // 2, made
 
 
-def _passes(model: Model, needs: InputSpec, facts: DataSpec, images: int, device: str) -> dict[str, int]:
+def _passes(model: Model, needs: InputSpec, data_spec: DataSpec, images: int, device: str) -> dict[str, int]:
     embeds = model.fuse_takes == "embeddings" and "fuse" in model.capabilities
     macs: dict[str, int] = {}
     text = image = None
     if needs.text:
-        sentence = fake_text(facts, device=device)
+        sentence = fake_text(data_spec, device=device)
         read = model.embed_text if embeds else model.encode_text
         macs["text"], text = macs_of(lambda: read(sentence))
     if needs.regions or needs.pixels:
         look = model.embed_image if embeds else model.encode_image
-        picture = fake_images(needs, facts, device=device)
+        picture = fake_images(needs, data_spec, device=device)
         one, image = macs_of(lambda: look(picture))
         macs["image"] = one * images
     if text is not None and image is not None and "fuse" in model.capabilities:
         one, fused = macs_of(lambda: model.fuse(text, image))
         macs["fuse"] = one * images
         if "decode" in model.capabilities:
-            word = fake_text(replace(facts, text_length=1), device=device)
+            word = fake_text(replace(data_spec, text_length=1), device=device)
             macs["decode"] = macs_of(lambda: model.next_words(model.decode(word, fused.text)))[0]
     if type(model).word_scores is not Model.word_scores:  # a word head of the model's own, asked once
         macs["word"] = macs_of(lambda: model.word_scores(torch.zeros(1, model.dim, device=device)))[0]

@@ -16,7 +16,7 @@ class TextEmbeddings(nn.Module):
     """BERT's: word + segment + position, normalised.
 
     Args:
-        facts: vocabulary size and padding.
+        data_spec: vocabulary size and padding.
         dim: width of the tokens.
         positions: token encodings, applied to the sum before the norm.
         segments: rows of the segment table; 0 for none.
@@ -28,7 +28,7 @@ class TextEmbeddings(nn.Module):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         dim: int,
         positions: Iterable[nn.Module] = (),
         *,
@@ -38,8 +38,8 @@ class TextEmbeddings(nn.Module):
         frozen_padding: bool = False,
     ) -> None:
         super().__init__()
-        padding = facts.pad_id if frozen_padding else None
-        self.words = nn.Embedding(facts.vocab_size, dim, padding_idx=padding)
+        padding = data_spec.pad_id if frozen_padding else None
+        self.words = nn.Embedding(data_spec.vocab_size, dim, padding_idx=padding)
         self.segments = nn.Embedding(segments, dim, padding_idx=0 if frozen_padding else None) if segments else None
         self.positions = nn.ModuleList(positions)
         self.norm = nn.LayerNorm(dim, eps=eps)

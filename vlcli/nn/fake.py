@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from vlcli import former
 from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
 from vlcli.nn.model import DataSpec, InputSpec
 
@@ -11,11 +12,11 @@ DEFAULT_SIZE = (224, 224)
 """Height and width where a model takes any."""
 
 
-def fake_text(facts: DataSpec, rows: int = 1, device: torch.device | str = "cpu") -> Text:
+def fake_text(data_spec: DataSpec, rows: int = 1, device: torch.device | str = "cpu") -> Text:
     """Sentences of the full length: a class token, unknown pieces, a separator."""
-    length = facts.text_length
-    ids = torch.full((rows, length), facts.unk_id, device=device)
-    ids[:, 0], ids[:, -1] = facts.cls_id, facts.sep_id
+    length = data_spec.text_length
+    ids = torch.full((rows, length), data_spec.unk_id, device=device)
+    ids[:, 0], ids[:, -1] = data_spec.cls_id, data_spec.sep_id
     places = torch.arange(length, device=device).expand(rows, length)
     special = (places == 0) | (places == length - 1)
     real = torch.ones(rows, length, dtype=torch.bool, device=device)
@@ -23,23 +24,23 @@ def fake_text(facts: DataSpec, rows: int = 1, device: torch.device | str = "cpu"
     return Text(ids, real, special, (places - 1).masked_fill(special, -1), keys=keys, raw=["" for _ in keys])
 
 
-def fake_images(needs: InputSpec, facts: DataSpec, rows: int = 1, device: torch.device | str = "cpu") -> Images:
+def fake_images(needs: InputSpec, data_spec: DataSpec, rows: int = 1, device: torch.device | str = "cpu") -> Images:
     """Pictures in every form that ``needs`` asks for."""
-    regions = fake_regions(facts, rows, device, needs.grid) if needs.regions else None
-    pixels = _pixels(needs, facts, rows, device) if needs.pixels else None
+    regions = fake_regions(data_spec, rows, device, needs.grid) if needs.regions else None
+    pixels = _pixels(needs, data_spec, rows, device) if needs.pixels else None
     concepts = _concepts(rows, device) if needs.concepts else None
     return Images([f"image-{row}" for row in range(rows)], regions, pixels, concepts)
 
 
 def fake_regions(
-    facts: DataSpec, rows: int = 1, device: torch.device | str = "cpu", grid: tuple[int, int] | None = None
+    data_spec: DataSpec, rows: int = 1, device: torch.device | str = "cpu", grid: tuple[int, int] | None = None
 ) -> Regions:
     """Regions that each cover the whole picture, or the cells of ``grid`` (rows, columns); every label is known."""
-    count = facts.regions if grid is None else grid[0] * grid[1]
+    count = data_spec.regions if grid is None else grid[0] * grid[1]
     flat = torch.zeros(rows, count, dtype=torch.long, device=device)
     sure = torch.ones(rows, count, device=device)
     return Regions(
-        torch.zeros(rows, count, facts.region_dim, device=device),
+        torch.zeros(rows, count, data_spec.region_dim, device=device),
         _whole(rows, count, device) if grid is None else _cells(grid, device).expand(rows, count, 4),
         sure.bool(),
         torch.full((rows, 2), DEFAULT_SIZE[0], device=device),
@@ -50,13 +51,14 @@ def fake_regions(
     )
 
 
+@former.keywords(facts="data_spec")
 def fake_batch(
-    needs: InputSpec, facts: DataSpec, rows: int = 2, images: int = 1, device: torch.device | str = "cpu"
+    needs: InputSpec, data_spec: DataSpec, rows: int = 2, images: int = 1, device: torch.device | str = "cpu"
 ) -> Batch:
     """``rows`` examples of one sentence and ``images`` pictures each, as the clean view."""
     order = torch.arange(rows, device=device)
-    text = fake_text(facts, rows, device) if needs.text else None
-    seen = fake_images(needs, facts, rows * images, device)
+    text = fake_text(data_spec, rows, device) if needs.text else None
+    seen = fake_images(needs, data_spec, rows * images, device)
     pictures = torch.arange(rows * images, device=device).reshape(rows, images)
     view = View(text, seen, order, pictures, aligned=images == 1)
     return Batch({"clean": view}, {}, [str(row) for row in range(rows)], order)
@@ -73,14 +75,14 @@ def _cells(grid: tuple[int, int], device: torch.device | str) -> torch.Tensor:
     return torch.stack([x, y, x + 1 / grid[1], y + 1 / grid[0]], -1).flatten(0, 1)
 
 
-def _pixels(needs: InputSpec, facts: DataSpec, rows: int, device: torch.device | str) -> Pixels:
+def _pixels(needs: InputSpec, data_spec: DataSpec, rows: int, device: torch.device | str) -> Pixels:
     height, width = needs.size or DEFAULT_SIZE
     images = torch.zeros(rows, 3, height, width, device=device)
     sizes = torch.tensor([[height, width]], device=device).expand(rows, 2)
     if not needs.boxes:
         return Pixels(images, sizes)
-    flat = torch.zeros(rows, facts.regions, dtype=torch.long, device=device)
-    return Pixels(images, sizes, None, _whole(rows, facts.regions, device), flat == 0, flat, flat)
+    flat = torch.zeros(rows, data_spec.regions, dtype=torch.long, device=device)
+    return Pixels(images, sizes, None, _whole(rows, data_spec.regions, device), flat == 0, flat, flat)
 
 
 def _concepts(rows: int, device: torch.device | str, count: int = 20) -> Concepts:

@@ -62,7 +62,7 @@ class Model(nn.Module):
     capabilities before anything is loaded; every other method raises NotImplementedError.
 
     Args:
-        facts: sizes that come from the data.
+        data_spec: sizes that come from the data.
     """
 
     paper: ClassVar[str] = ""
@@ -94,13 +94,16 @@ class Model(nn.Module):
     init_std: float = PUBLISHED_STD
     """Standard deviation of initial weights, heads included; BERT's 0.02 suits hidden sizes near 768."""
 
+    facts = former.Attribute("data_spec")
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         former.take_over(cls, FORMER_HOOKS)
 
-    def __init__(self, facts: DataSpec) -> None:
+    @former.keywords(facts="data_spec")
+    def __init__(self, data_spec: DataSpec) -> None:
         super().__init__()
-        self.facts = facts
+        self.data_spec = data_spec
 
     @property
     def dim(self) -> int:
@@ -251,7 +254,7 @@ class Model(nn.Module):
         Called once per piece and beam. ``cache`` itself is not changed.
 
         Args:
-            ids: (P,) the class token (``facts.cls_id``) at first, then the piece chosen last.
+            ids: (P,) the class token (``data_spec.cls_id``) at first, then the piece chosen last.
             cache: from :meth:`start` or the previous call.
 
         Returns:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from vlcli import registry
+from vlcli import former, registry
 from vlcli.errors import ComponentError
 from vlcli.nn.position import PairwisePosition, PositionKind, Slot, TokenPosition
 from vlcli.registry import Spec, as_spec
@@ -45,19 +45,20 @@ class _Built:
 _building: ContextVar[_Built | None] = ContextVar("_building", default=None)
 
 
-def build_model(spec: Spec | str, facts: DataSpec) -> Model:
+@former.keywords(facts="data_spec")
+def build_model(spec: Spec | str, data_spec: DataSpec) -> Model:
     """The model a recipe names, checked to hold every position encoding that it was given.
 
     Args:
         spec: a registered name, or a mapping with ``name`` and parameters.
-        facts: sizes that come from the data.
+        data_spec: sizes that come from the data.
 
     Raises:
         ComponentError: the name or a parameter is wrong, a slot has no use for its encoding, or the model does not keep
             an encoding or an attention that it was given.
     """
     with _recorded() as built:
-        model: Model = registry.models.build(spec, facts)
+        model: Model = registry.models.build(spec, data_spec)
     kept = set(model.modules())
     for slot, encoding in built.encodings:
         if encoding not in kept:

@@ -30,7 +30,7 @@ class AnswerGeneration(Objective):
 
     Args:
         model: fuses question and picture, and has a decoder that speaks of them.
-        facts: padding, and what begins and ends an answer.
+        data_spec: padding, and what begins and ends an answer.
         distill: share of the momentum copy's words in the right ones.
         ramp: steps over which that share rises from 0.
         momentum: what the copy keeps of itself a step.
@@ -44,7 +44,7 @@ class AnswerGeneration(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         distill: float = 0.4,
         ramp: int = 0,
@@ -52,12 +52,12 @@ class AnswerGeneration(Objective):
         alone: float = 0.5,
         view: str = "clean",
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         if alone <= 0:
             raise ComponentError("A weight is above 0.", where="answer-generation.alone", got=str(alone))
         self.distill = checked_share(distill, "answer-generation")
         self.teacher_momentum = momentum if distill > 0 else None
-        self.ramp, self.alone, self.view, self.facts = ramp, alone, view, facts
+        self.ramp, self.alone, self.view, self.data_spec = ramp, alone, view, data_spec
         self.tokenizer: Any = None
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
@@ -96,7 +96,7 @@ class AnswerGeneration(Objective):
         ]
         device = step.view(self.view).text_rows.device
         said = [self._encoded(answer) for answer in [answer for _, answer, _ in found] or [""]]
-        text = collate_texts(said, self.facts.pad_id).to(device)
+        text = collate_texts(said, self.data_spec.pad_id).to(device)
         owner = torch.tensor([place for place, _, _ in found], dtype=torch.long, device=device)
         return text, owner, torch.tensor([weight for *_, weight in found], dtype=torch.float64).to(device)
 
@@ -105,7 +105,7 @@ class AnswerGeneration(Objective):
         if self.tokenizer is not None:
             made: TextSample = self.tokenizer.encode_answer(answer)
             return made
-        return TextSample(answer, answer, [self.facts.cls_id, self.facts.sep_id], [True, True], [-1, -1])
+        return TextSample(answer, answer, [self.data_spec.cls_id, self.data_spec.sep_id], [True, True], [-1, -1])
 
     def _scores(self, step: ForwardPasses, text: Text, owner: Tensor, places: Tensor) -> Tensor:
         hidden = step.model.decode(text, step.fused(self.view).text.select(owner))  # (A, T, D)

@@ -31,7 +31,7 @@ class Answering(Objective):
 
     Args:
         model: the model it trains.
-        facts: ``answers`` is the table.
+        data_spec: ``answers`` is the table.
         loss: which loss.
         sample: with ``ce``: draw the answer (pre-training) instead of taking the best.
         head: a head of ``vlcli.nn.heads``; None takes the model's own for the role ``answer``.
@@ -48,7 +48,7 @@ class Answering(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         loss: Literal["bce", "ce"] = "bce",
         sample: bool = False,
@@ -57,8 +57,8 @@ class Answering(Objective):
         view: str = "clean",
         source_answers: str | None = None,
     ) -> None:
-        super().__init__(model, facts)
-        if not facts.answers:
+        super().__init__(model, data_spec)
+        if not data_spec.answers:
             raise ComponentError(
                 "There is no answer to choose from.",
                 where="objective answering",
@@ -66,8 +66,8 @@ class Answering(Objective):
                 hint="check `min_count` of the task against the size of the data",
             )
         self.loss, self.sample, self.only, self.view = loss, sample, only, view
-        self.head = build_head(model, "answer", self.dim, len(facts.answers), head)
-        self.table = AnswerTable(facts.answers)
+        self.head = build_head(model, "answer", self.dim, len(data_spec.answers), head)
+        self.table = AnswerTable(data_spec.answers)
         self.source_answers = source_answers
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:

@@ -68,7 +68,7 @@ class Objective(nn.Module):
 
     Args:
         model: the model it will train.
-        facts: sizes that come from the data.
+        data_spec: sizes that come from the data.
     """
 
     paper: ClassVar[str] = ""
@@ -98,7 +98,8 @@ class Objective(nn.Module):
         super().__init_subclass__(**options)
         former.take_over(cls, {"study": "setup", "inherits": "init_from"})
 
-    def __init__(self, model: Model, facts: DataSpec) -> None:
+    @former.keywords(facts="data_spec")
+    def __init__(self, model: Model, data_spec: DataSpec) -> None:
         super().__init__()
         self.dim = model.dim
 

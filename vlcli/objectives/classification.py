@@ -26,7 +26,7 @@ class Classification(Objective):
 
     Args:
         model: the model it trains.
-        facts: ``answers`` are the label strings.
+        data_spec: ``answers`` are the label strings.
         classes: number of labels; None takes the strings of the data.
         images: pictures an example has (two for NLVR2), whose vectors are put side by side.
         head: a head of ``vlcli.nn.heads``; None takes the model's own (role ``pair`` for two pictures, else ``label``).
@@ -42,7 +42,7 @@ class Classification(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         classes: int | None = None,
         images: int = 1,
@@ -51,8 +51,8 @@ class Classification(Objective):
         view: str = "clean",
         smoothing: float = 0.0,
     ) -> None:
-        super().__init__(model, facts)
-        self.names, self.count = facts.answers, classes or len(facts.answers)
+        super().__init__(model, data_spec)
+        self.names, self.count = data_spec.answers, classes or len(data_spec.answers)
         if not self.count:
             raise ComponentError(
                 "The number of labels is not known.",
@@ -63,7 +63,7 @@ class Classification(Objective):
         self.only, self.view, self.smoothing = only, view, smoothing
         parts = 1 if model.many_images else images
         self.head = build_head(model, "pair" if images == 2 else "label", self.dim * parts, self.count, head)
-        self.table = AnswerTable(() if self.numbered else facts.answers)
+        self.table = AnswerTable(() if self.numbered else data_spec.answers)
 
     def logits(self, step: ForwardPasses) -> Tensor:
         """(B, C)."""

@@ -77,7 +77,7 @@ class Contrast(Objective):
 
     Args:
         model: gives the vectors.
-        facts: not used.
+        data_spec: not used.
         width: of the shared space; None: the model's own.
         bias: whether the projections have one (ALBEF).
         temperature: to begin with; the scale is log(1 / temperature).
@@ -97,7 +97,7 @@ class Contrast(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         width: int | None = None,
         bias: bool = False,
@@ -109,7 +109,7 @@ class Contrast(Objective):
         as_released: bool = False,
         view: str = "clean",
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         if temperature <= 0:
             raise ComponentError("A temperature must be above 0.", where="contrast.temperature", got=str(temperature))
         self.positives, self.as_released, self.view, self.largest = positives, as_released, view, largest

@@ -27,7 +27,7 @@ class ContrastMatching(Objective):
 
     Args:
         model: fuses the pairs.
-        facts: not used.
+        data_spec: not used.
         pool: where negatives come from.
         same: whether other captions of one picture are negatives, as in the released codes of VLMo and ALBEF.
         sampler: ``softmax``: drawn; ``best``: the highest score.
@@ -42,7 +42,7 @@ class ContrastMatching(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         pool: Literal["all", "own"] = "all",
         same: Literal["excluded", "allowed"] = "excluded",
@@ -50,7 +50,7 @@ class ContrastMatching(Objective):
         head: str | None = None,
         view: str = "clean",
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         self.pool, self.same, self.sampler, self.view = pool, same, sampler, view
         self.head = build_head(model, "matching", self.dim, 2, head)
 

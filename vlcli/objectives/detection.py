@@ -18,15 +18,15 @@ class Detection(Objective):
 
     Args:
         model: a model that detects.
-        facts: not needed.
+        data_spec: not needed.
         view: the view whose pictures are searched.
     """
 
     paper = "Ren et al. 2015, Faster R-CNN"
     requires = frozenset({"detect"})
 
-    def __init__(self, model: Model, facts: DataSpec, *, view: str = "clean") -> None:
-        super().__init__(model, facts)
+    def __init__(self, model: Model, data_spec: DataSpec, *, view: str = "clean") -> None:
+        super().__init__(model, data_spec)
         self.view = view
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:

@@ -23,7 +23,7 @@ class DistilledClassification(MomentumHeads, Classification):
 
     Args:
         model: the model it trains.
-        facts: ``answers`` are the label strings.
+        data_spec: ``answers`` are the label strings.
         classes: number of labels; None takes the strings of the data.
         images: pictures an example has (two for NLVR2).
         head: a head of ``vlcli.nn.heads``; None takes the model's own (role ``pair`` for two pictures, else ``label``).
@@ -40,7 +40,7 @@ class DistilledClassification(MomentumHeads, Classification):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         classes: int | None = None,
         images: int = 1,
@@ -51,7 +51,7 @@ class DistilledClassification(MomentumHeads, Classification):
         ramp: int = 0,
         momentum: float = 0.995,
     ) -> None:
-        super().__init__(model, facts, classes=classes, images=images, head=head, only=only, view=view)
+        super().__init__(model, data_spec, classes=classes, images=images, head=head, only=only, view=view)
         self.distill = checked_share(distill, "distilled-classification")
         self.teacher_momentum, self.ramp = momentum, ramp
         self.head_copy = momentum_copy(self.head)

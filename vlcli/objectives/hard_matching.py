@@ -24,7 +24,7 @@ class HardMatching(Objective):
 
     Args:
         model: the model it trains.
-        facts: not needed.
+        data_spec: not needed.
         negatives: wrong pictures a sentence and wrong sentences a picture.
         candidates: how many are looked at to find them.
         head: a head of ``vlcli.nn.heads``; None takes the model's own for the role ``matching``.
@@ -39,14 +39,14 @@ class HardMatching(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         negatives: int = 1,
         candidates: int = 4,
         head: str | None = None,
         view: str = "clean",
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         self.negatives, self.candidates, self.view = negatives, max(candidates, negatives), view
         self.head = build_head(model, "matching", self.dim, 2, head)
 

@@ -30,7 +30,7 @@ class ImageClassification(Objective):
 
     Args:
         model: the model it trains.
-        facts: ``answers`` are the label strings.
+        data_spec: ``answers`` are the label strings.
         classes: number of labels; None takes the strings of the data.
         head: a head of ``vlcli.nn.heads``, for a model without a classifier; None takes the model's usual.
         smoothing: share of the target that is spread over all classes.
@@ -47,7 +47,7 @@ class ImageClassification(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         classes: int | None = None,
         head: str | None = None,
@@ -58,11 +58,11 @@ class ImageClassification(Objective):
         switch: float = 0.5,
         view: str = "clean",
     ) -> None:
-        super().__init__(model, facts)
-        self.count = classes or len(facts.answers) or model.own_classes
+        super().__init__(model, data_spec)
+        self.count = classes or len(data_spec.answers) or model.own_classes
         _check_rows(model, self.count)
         self.head = None if model.own_classes else build_head(model, "label", self.dim, self.count, head)
-        self.table = AnswerTable(() if classes is not None else facts.answers)
+        self.table = AnswerTable(() if classes is not None else data_spec.answers)
         self.smoothing, self.view = smoothing, view
         self.mixing = Mixing(mixup, cutmix, mix_probability, switch)
 

@@ -37,7 +37,7 @@ class ImageQA(Answering):
 
     Args:
         model: gives the width and the head.
-        facts: ``answers`` is the table.
+        data_spec: ``answers`` is the table.
         answers: file of the answer table under the data root; None: ``lxmert/all_ans.json`` where it is there, else a
             table made of the training questions.
         answer_sets: only the table's answers that belong to one of these data sets (``vqa``, ``gqa``, ``visual7w``).
@@ -56,7 +56,7 @@ class ImageQA(Answering):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         answers: str | None = None,
         answer_sets: list[str] | None = None,
@@ -67,9 +67,9 @@ class ImageQA(Answering):
         source_answers: str | None = None,
     ) -> None:
         super().__init__(
-            model, facts, loss="ce", sample=True, head=head, only=only, view=view, source_answers=source_answers
+            model, data_spec, loss="ce", sample=True, head=head, only=only, view=view, source_answers=source_answers
         )
-        self.rows = AnswerList(facts.answers)
+        self.rows = AnswerList(data_spec.answers)
 
     @classmethod
     def labels(cls, spec: Mapping[str, Any], readers: Sequence[Any]) -> tuple[str, ...]:

@@ -194,12 +194,12 @@ def shades(pixels: Tensor, needs: InputSpec) -> Tensor:
     return (pixels.float() * std + mean).clamp(0, 1)
 
 
-def build_target(model: Model, facts: DataSpec, kind: Kind, options: dict[str, Any]) -> Target:
+def build_target(model: Model, data_spec: DataSpec, kind: Kind, options: dict[str, Any]) -> Target:
     """The target of a recipe's words.
 
     Args:
         model: gives grid and input.
-        facts: width of stored features.
+        data_spec: width of stored features.
         kind: ``auto``: tokens where a tokenizer is named, features where a backbone is named or the model reads
             stored ones, else normalised pixels.
         options: ``tokenizer``, ``codes``, ``backbone``, ``backbone_weights``.
@@ -220,7 +220,7 @@ def build_target(model: Model, facts: DataSpec, kind: Kind, options: dict[str, A
         return TokenTarget(grid, needs, options["tokenizer"], options["codes"])
     if kind == "features":
         if needs.regions:
-            return StoredTarget(facts.region_dim)
+            return StoredTarget(data_spec.region_dim)
         return FeatureTarget(grid, needs, options["backbone"] or "resnet50", options["backbone_weights"])
     if needs.size is None:
         raise ComponentError("The model has no fixed input, so its patches have no pixels.", where="masked-image")

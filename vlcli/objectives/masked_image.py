@@ -32,7 +32,7 @@ class MaskedImage(Objective):
 
     Args:
         model: encodes the pictures, and shows the embedding for hidden patches.
-        facts: width of stored features.
+        data_spec: width of stored features.
         target: ``pixels`` as the model is fed them, ``normalised-pixels`` (each patch by itself), ``tokens`` of a
             tokenizer, ``features`` of a backbone or of the store; ``auto``: tokens where a tokenizer is named, features
             where a backbone is named or the model reads stored ones, else normalised pixels.
@@ -56,7 +56,7 @@ class MaskedImage(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         target: Kind = "auto",
         loss: Loss = "auto",
@@ -71,11 +71,11 @@ class MaskedImage(Objective):
         backbone_weights: str | None = None,
         view: str = "masked-image",
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         if on == "fused" and "fuse" not in model.capabilities:
             raise ComponentError("The model fuses nothing.", where="masked-image.on", got=type(model).__name__)
         options = {"tokenizer": tokenizer, "codes": codes, "backbone": backbone, "backbone_weights": backbone_weights}
-        self.target, self.on, self.view = build_target(model, facts, target, options), on, view
+        self.target, self.on, self.view = build_target(model, data_spec, target, options), on, view
         self.masks = PatchMasks(mask, ratio, smallest, unit)
         assert model.grid is not None, "build_target refuses a model without a grid"
         self.grid = model.grid

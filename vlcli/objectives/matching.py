@@ -171,7 +171,7 @@ class Matching(Objective):
 
     Args:
         model: gives the width and the head.
-        facts: not used.
+        data_spec: not used.
         probability: of replacing the sentence by one that is not the picture's.
         foils: share of the replaced that are near misses of their own sentence (see :class:`SwapSentence`) instead of
             another picture's sentence.
@@ -190,7 +190,7 @@ class Matching(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         probability: float = 0.5,
         foils: float = 0.0,
@@ -198,7 +198,7 @@ class Matching(Objective):
         head: str | None = None,
         rewrites: list[RewriteSpec] = [],  # noqa: B006 (a schema's default)
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         self.view, self.rewrites = view, _names(rewrites)
         built = [registry.rewrites.build(spec) for spec in rewrites]
         self._corruption = SwapSentence(probability, foils, view, built)

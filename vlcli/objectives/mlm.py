@@ -26,7 +26,7 @@ class MaskWords(Corruption):
     """Hides pieces of the sentence and marks what they were.
 
     Args:
-        facts: the mask's id and the vocabulary's size.
+        data_spec: the mask's id and the vocabulary's size.
         probability: of hiding a piece, or the share of pieces to hide.
         shares: of the hidden that become the mask and that become a random piece; the rest stay as they are.
         whole_word: hide all pieces of a word or none.
@@ -42,7 +42,7 @@ class MaskWords(Corruption):
 
     def __init__(
         self,
-        facts: DataSpec,
+        data_spec: DataSpec,
         probability: float,
         shares: tuple[float, float],
         *,
@@ -55,7 +55,7 @@ class MaskWords(Corruption):
         picker: RolePicker | None = None,
     ) -> None:
         self.name, self.view = "mlm", view
-        self.mask_id, self.vocab_size = facts.mask_id, facts.vocab_size
+        self.mask_id, self.vocab_size = data_spec.mask_id, data_spec.vocab_size
         self.probability, self.shares = probability, shares
         self.whole_word, self.rule, self.limit, self.end = whole_word, rule, limit, end
         self.padded, self.picker = padded, picker
@@ -126,7 +126,7 @@ class MaskedLanguageModelling(Objective):
 
     Args:
         model: gives width, word table and head.
-        facts: vocabulary.
+        data_spec: vocabulary.
         probability: of hiding a piece.
         mask_share: of the hidden that become [MASK].
         random_share: of the hidden that become a random piece of the whole vocabulary; the rest stay.
@@ -160,7 +160,7 @@ class MaskedLanguageModelling(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         probability: float = 0.15,
         mask_share: float = 0.8,
@@ -177,14 +177,14 @@ class MaskedLanguageModelling(Objective):
         role_share: float = 1.0,
         phrase: bool = False,
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         self._check(model, probability, mask_share, random_share, on)
         self.on, self.view, self.fuses = on, view, "fuse" in model.capabilities
         self.text_alone = on == "text"
         options: dict[str, Any] = {"whole_word": whole_word, "rule": rule, "limit": limit, "view": view}
         options |= {"end": mask_end, "padded": padded, "picker": role_picker(roles, role_share, phrase)}
-        self._corruption = MaskWords(facts, probability, (mask_share, random_share), **options)
-        self.head = build_head(model, "mlm", self.dim, facts.vocab_size, head)
+        self._corruption = MaskWords(data_spec, probability, (mask_share, random_share), **options)
+        self.head = build_head(model, "mlm", self.dim, data_spec.vocab_size, head)
 
     @staticmethod
     def _check(model: Model, probability: float, mask_share: float, random_share: float, on: str) -> None:

@@ -28,7 +28,7 @@ class MomentumContrast(MomentumHeads):
 
     Args:
         model: gives the vectors.
-        facts: not used.
+        data_spec: not used.
         width: of the shared space.
         temperature: to begin with; learned, and with ``clamp`` kept in [0.001, 0.5].
         clamp: whether it is.
@@ -53,7 +53,7 @@ class MomentumContrast(MomentumHeads):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         width: int = 256,
         temperature: float = 0.07,
@@ -65,7 +65,7 @@ class MomentumContrast(MomentumHeads):
         same: Literal["own", "image", "shared"] = "own",
         view: str = "clean",
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         if queue < 1 or same not in ("own", "image", "shared"):
             got = f"queue {queue}, same {same!r}"
             raise ComponentError("These numbers cannot be.", where="objective momentum-contrast", got=got)

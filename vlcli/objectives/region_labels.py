@@ -21,7 +21,7 @@ class RegionLabels(Objective):
 
     Args:
         model: a model that encodes the boxes of a picture.
-        facts: ``region_classes`` and ``region_attributes``.
+        data_spec: ``region_classes`` and ``region_attributes``.
         attributes: how much the attribute loss counts beside the class loss; 0 leaves the head out.
         view: the view whose boxes are classified.
     """
@@ -29,8 +29,8 @@ class RegionLabels(Objective):
     paper = "Anderson et al. 2018 (Bottom-Up and Top-Down Attention), section 3.1"
     requires = frozenset({"boxes"})
 
-    def __init__(self, model: Model, facts: DataSpec, *, attributes: float = 1.0, view: str = "clean") -> None:
-        super().__init__(model, facts)
+    def __init__(self, model: Model, data_spec: DataSpec, *, attributes: float = 1.0, view: str = "clean") -> None:
+        super().__init__(model, data_spec)
         if not model.describes_boxes:
             raise ComponentError(
                 "The model does not describe each given box by a state of its own.",
@@ -40,8 +40,8 @@ class RegionLabels(Objective):
                 hint="train a detector with the objective `detection`",
             )
         self.attributes, self.view = attributes, view
-        self.class_head = nn.Linear(self.dim, facts.region_classes)
-        self.attribute_head = nn.Linear(self.dim, facts.region_attributes) if attributes else None
+        self.class_head = nn.Linear(self.dim, data_spec.region_classes)
+        self.attribute_head = nn.Linear(self.dim, data_spec.region_attributes) if attributes else None
         self.apply(partial(initialise, std=model.init_std))
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:

@@ -26,7 +26,7 @@ class RegionSelection(Objective):
 
     Args:
         model: fuses words and regions.
-        facts: not used.
+        data_spec: not used.
         loss: ``bce``: every region by itself, the mean over regions (VL-BERT, DiMBERT); ``softmax``: over the regions
             of a picture, where one is right (UNITER).
         overlap: see above.
@@ -41,14 +41,14 @@ class RegionSelection(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         loss: Literal["bce", "softmax"] = "bce",
         overlap: float = 0.5,
         view: str = "clean",
         head: str | None = None,
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         self.loss, self.overlap, self.view = loss, overlap, view
         self.head = build_head(model, "region", self.dim, 1, head)
 

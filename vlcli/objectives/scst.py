@@ -33,7 +33,7 @@ class SelfCritical(Objective):
 
     Args:
         model: draws the captions.
-        facts: special ids.
+        data_spec: special ids.
         baseline: the reward of the greedy caption, made without dropout (``greedy``), or the mean reward of the
             picture's other samples (``samples``).
         samples: captions drawn of each picture; ``samples`` as baseline needs two or more.
@@ -48,7 +48,7 @@ class SelfCritical(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         baseline: Literal["greedy", "samples"] = "greedy",
         samples: int = 1,
@@ -56,14 +56,14 @@ class SelfCritical(Objective):
         temperature: float = 1.0,
         end: bool = True,
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         if baseline == "samples" and samples < 2:
             expected = "samples: 2 or more"
             raise ComponentError(
                 "A mean of other samples needs some.", where="scst", got=str(samples), expected=expected
             )
-        self.baseline, self.end, self.sep_id = baseline, end, facts.sep_id
-        self.choosing = Generation("greedy", max_length=max_length, bad_words=(facts.unk_id,))
+        self.baseline, self.end, self.sep_id = baseline, end, data_spec.sep_id
+        self.choosing = Generation("greedy", max_length=max_length, bad_words=(data_spec.unk_id,))
         self.drawing = replace(self.choosing, decoding="sample", samples=samples, temperature=temperature)
         self.reward: CiderReward | None = None
         self.tokenizer: Any = None

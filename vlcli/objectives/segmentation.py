@@ -26,7 +26,7 @@ class Segmentation(Objective):
 
     Args:
         model: gives the states of its layers, or a pyramid of maps.
-        facts: ``answers`` are the names of the classes.
+        data_spec: ``answers`` are the names of the classes.
         head: ``light``: one linear layer a patch; ``upernet``: context and pyramid, with an auxiliary head.
         width: channels inside UPerNet's head; None: the model's own (512 in its paper).
         layers: layers to read, 1-based; None: the last, for UPerNet four, evenly. BEiT's are 4, 6, 8, 12 of 12.
@@ -44,7 +44,7 @@ class Segmentation(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         head: Literal["light", "upernet"] = "light",
         width: int | None = None,
@@ -56,8 +56,8 @@ class Segmentation(Objective):
         zero_is_void: bool = True,
         view: str = "clean",
     ) -> None:
-        super().__init__(model, facts)
-        self.count = classes or len(facts.answers)
+        super().__init__(model, data_spec)
+        self.count = classes or len(data_spec.answers)
         if not self.count:
             raise ComponentError("The number of classes is not known.", where="segmentation", expected="`classes: N`")
         self.zero_is_void, self.view, self.weight = zero_is_void, view, auxiliary if head == "upernet" else 0.0

@@ -30,7 +30,7 @@ class TextAssignment(Objective):
 
     Args:
         model: fuses a sentence with two pictures in one sequence.
-        facts: not used.
+        data_spec: not used.
         neither: how often neither picture is the sentence's.
         width: of the vectors.
         temperature: of their likeness.
@@ -45,7 +45,7 @@ class TextAssignment(Objective):
     def __init__(
         self,
         model: Model,
-        facts: DataSpec,
+        data_spec: DataSpec,
         *,
         neither: float = 1 / 3,
         width: int = 256,
@@ -53,7 +53,7 @@ class TextAssignment(Objective):
         head: str | None = None,
         view: str = "clean",
     ) -> None:
-        super().__init__(model, facts)
+        super().__init__(model, data_spec)
         if not model.many_images:
             raise ComponentError(
                 "Text assignment needs a model that looks at two pictures in one chain.",

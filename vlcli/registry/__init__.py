@@ -6,7 +6,7 @@
     registry.load("models", "lxmert")                             # the class; ComponentError where it cannot be had
     registry.check("positions", {"name": "irpe", "ratio": "x"})   # every fault of a recipe's choice
     registry.build("objectives", {"name": "mlm", "probability": 0.2}, model, spec)
-    registry.models.build("lxmert", facts)                        # the same, typed: a Model
+    registry.models.build("lxmert", data_spec)                    # the same, typed: a Model
 
 A component is a class or function. Its positional parameters are what the toolkit hands it at run time; its
 keyword-only parameters, typed and defaulted, are what a recipe may set: they are its schema. The first line of its

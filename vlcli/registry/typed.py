@@ -1,4 +1,4 @@
-"""The components of one kind, typed by the kind's base class: ``registry.models.build(spec, facts)`` is a ``Model``."""
+"""The components of one kind, typed by its base class: ``registry.models.build(spec, data_spec)`` is a ``Model``."""
 
 from __future__ import annotations
 

@@ -57,12 +57,12 @@ def smoke_test(context: StageContext) -> list[Problem]:
         model = registry.models.load(resolved.model["name"])  # type: ignore[index]
         check_capabilities(model, [Part.of(entry) for entry in resolved.objectives])
         reader = _real_reader(context, resolved)
-        facts = _facts(context, resolved, reader)
-        learner = _on_meta(context, resolved, facts)
+        data_spec = _data_spec(context, resolved, reader)
+        learner = _on_meta(context, resolved, data_spec)
         _refuse_wordless(learner, reader)
         refuse_other_grid(context.recipe.stages, _stores_of(context), learner.model.input_spec().grid)
         if sum(p.numel() for p in learner.parameters()) <= LARGEST:
-            _step(context, resolved, facts, reader)
+            _step(context, resolved, data_spec, reader)
     except RecipeError as error:
         return [replace(problem, key=_inside(place, problem.key)) for problem in error.problems]
     except VlcliError as error:
@@ -113,20 +113,20 @@ def _resolved(context: StageContext) -> ResolvedStage:
     return found
 
 
-def _facts(context: StageContext, resolved: ResolvedStage, reader: Reader | None) -> DataSpec:
+def _data_spec(context: StageContext, resolved: ResolvedStage, reader: Reader | None) -> DataSpec:
     """Small sizes; text as long as the recipe says; the labels of the data where they are there."""
     config = context.config
     assert isinstance(config, Training)
     task: Task | None = resolved.built_task
     known = _labels(config, task, reader)
     answers = ((tuple(reader.label_names()) if reader is not None else ()) or ANSWERS) if known is None else known
-    facts = DataSpec(
+    data_spec = DataSpec(
         text_length=resolved.text.length, regions=REGIONS, region_dim=16, region_classes=5, region_attributes=4
     )
-    facts = replace(facts, concepts=("red", "circle", "left"))
+    data_spec = replace(data_spec, concepts=("red", "circle", "left"))
     chosen = task is not None or any(_chooses(registry.objectives.load(spec["name"])) for spec in resolved.objectives)
-    of_words: dict[str, Any] = _tokenizer().facts()
-    return replace(facts, answers=answers if chosen else (), **of_words)
+    of_words: dict[str, Any] = _tokenizer().data_spec_fields()
+    return replace(data_spec, answers=answers if chosen else (), **of_words)
 
 
 def _chooses(objective: type[Objective]) -> bool:
@@ -162,20 +162,20 @@ def _tokenizer() -> Tokenizer:
     return Tokenizer.train(SENTENCES, 100)
 
 
-def _on_meta(context: StageContext, resolved: ResolvedStage, facts: DataSpec) -> TrainingModule:
+def _on_meta(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec) -> TrainingModule:
     config = context.config
     assert isinstance(config, Training)
-    learner = without_memory(lambda: build_learner(resolved.model or {}, resolved.objectives, facts))
+    learner = without_memory(lambda: build_learner(resolved.model or {}, resolved.objectives, data_spec))
     freeze(learner, config.trainable, config.frozen)
     parameter_groups(learner, config.optimizer)
     return learner
 
 
-def _step(context: StageContext, resolved: ResolvedStage, facts: DataSpec, real: Reader | None) -> None:
+def _step(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec, real: Reader | None) -> None:
     """Forward and backward of one small batch."""
     from vlcli.data.pipeline import Pipeline
 
-    learner = build_learner(resolved.model or {}, resolved.objectives, facts)
+    learner = build_learner(resolved.model or {}, resolved.objectives, data_spec)
     needs = model_reads = learner.model.input_spec()
     if resolved.built_task is not None:
         needs = resolved.built_task.input_spec(needs, True)
@@ -183,15 +183,15 @@ def _step(context: StageContext, resolved: ResolvedStage, facts: DataSpec, real:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
-        examples = _examples(real, facts, pictures)
+        examples = _examples(real, data_spec, pictures)
         reader = _Invented(root, examples, needs.grid)
-        store = _store(root, reader, facts) if needs.regions or needs.concepts else None
+        store = _store(root, reader, data_spec) if needs.regions or needs.concepts else None
         _pictures(reader) if needs.pixels else None
         data = Pipeline(
             [reader],
             needs=needs,
             tokenizer=_tokenizer() if needs.text else None,
-            facts=facts,
+            data_spec=data_spec,
             store=store,
             concepts=ConceptStore(store.paths) if store is not None and needs.concepts else None,
             corruptions=[corruption for corruption in made if corruption is not None],
@@ -263,7 +263,7 @@ class _Invented(Reader):
         return ["red", "blue", "green", "other"]
 
 
-def _examples(reader: Reader | None, facts: DataSpec, pictures: int = 1) -> list[Example]:
+def _examples(reader: Reader | None, data_spec: DataSpec, pictures: int = 1) -> list[Example]:
     """The first examples of the stage's own data where they are there, else invented ones; pictures are invented."""
     real = [] if reader is None else reader.examples()[:EXAMPLES]
     numbers = itertools.count()
@@ -275,7 +275,7 @@ def _examples(reader: Reader | None, facts: DataSpec, pictures: int = 1) -> list
                 str(i),
                 SENTENCES[i],
                 [f"p{next(numbers)}" for _ in range(pictures)],
-                targets={REFERENCES: [SENTENCES[i]], **(targets if facts.answers else {})},
+                targets={REFERENCES: [SENTENCES[i]], **(targets if data_spec.answers else {})},
             )
             for i in range(EXAMPLES)
         ]
@@ -297,17 +297,17 @@ def _real_reader(context: StageContext, resolved: ResolvedStage) -> Reader | Non
     return None
 
 
-def _store(root: Path, reader: Reader, facts: DataSpec) -> FeatureStore:
+def _store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureStore:
     """A feature store of the invented pictures."""
     path, draw = root / "features.h5", np.random.default_rng(0)
     with FeatureWriter(path) as writer:
         for name, boxes in reader.boxes().items():
             ids = (np.arange(len(boxes.boxes)) % REGIONS).astype(np.int32)
-            record = Record(name, draw.random((len(ids), facts.region_dim), np.float32), boxes.boxes, (32, 32))
+            record = Record(name, draw.random((len(ids), data_spec.region_dim), np.float32), boxes.boxes, (32, 32))
             record.classes, record.attributes = ids, ids
             record.class_scores = record.attribute_scores = np.ones(len(ids), np.float32)
             writer.append(record)
-    with FeatureWriter(path, {WORDS: list(facts.concepts)}, set=CONCEPTS) as writer:
+    with FeatureWriter(path, {WORDS: list(data_spec.concepts)}, set=CONCEPTS) as writer:
         for name in reader.boxes():
             writer.append(concept_record(name, np.arange(REGIONS), np.full(REGIONS, 0.5), (32, 32)))
     return FeatureStore.open([path])

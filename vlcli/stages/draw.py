@@ -98,7 +98,7 @@ class StageScene:
         resolved = self.resolved(bundle)
         made: Task | None = resolved.built_task
         if made is not None and bundle is not None:
-            made.attach(bundle.facts)
+            made.attach(bundle.data_spec)
         return made
 
     def readers(self, bundle: Bundle | None = None) -> list[Reader]:

@@ -178,7 +178,7 @@ def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task:
         readers,
         needs=needs,
         tokenizer=bundle.tokenizer,
-        facts=bundle.facts,
+        data_spec=bundle.data_spec,
         store=stores.regions,
         concepts=stores.concepts,
         transform=make_transform(resolve_with(context, bundle).transform, needs),

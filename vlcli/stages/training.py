@@ -113,7 +113,7 @@ def _write_model(context: StageContext, parts: Assembly, loop: Trainer, outcome:
         context.folder / MODEL,
         parts.learner,
         tokenizer=parts.tokenizer,
-        facts=parts.facts,
+        data_spec=parts.data_spec,
         model_spec=parts.model_spec,
         objectives_specs=parts.objectives_specs,
         task_spec=parts.task_spec,

@@ -50,9 +50,9 @@ class Answering(Task):
         """The answers of the training questions that are worth a row."""
         raise NotImplementedError(f"{type(self).__name__} makes no table")
 
-    def attach(self, facts: DataSpec) -> None:
+    def attach(self, data_spec: DataSpec) -> None:
         """The answer table the model was trained on."""
-        self.answers = facts.answers
+        self.answers = data_spec.answers
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction`` (the answer), ``score`` (its logit), and what the data say of the question."""

@@ -40,7 +40,7 @@ class Runner(Protocol):
         ...
 
     @property
-    def facts(self) -> DataSpec:
+    def data_spec(self) -> DataSpec:
         """Sizes and answers that come from the data."""
         ...
 
@@ -182,11 +182,11 @@ class Task:
         """
         return spec
 
-    def attach(self, facts: DataSpec) -> None:
+    def attach(self, data_spec: DataSpec) -> None:
         """Receive the sizes and answers that the model was trained with; called once, before anything is decoded.
 
         Args:
-            facts: of the trained model.
+            data_spec: of the trained model.
         """
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
@@ -244,7 +244,7 @@ class Task:
         Returns:
             Metrics and predictions.
         """
-        self.attach(runner.facts)
+        self.attach(runner.data_spec)
         predictions: list[dict[str, Any]] = []
         tokenizer = getattr(runner.data, "tokenizer", None)
         for batch in runner.batches():

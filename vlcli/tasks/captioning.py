@@ -102,9 +102,9 @@ class Captioning(Task):
         """One example a caption or a picture; either knows all the picture's captions."""
         return [_referring(reader, by_picture=self.train_on == "pictures") for reader in readers]
 
-    def attach(self, facts: DataSpec) -> None:
+    def attach(self, data_spec: DataSpec) -> None:
         """Which id stands for words outside the vocabulary."""
-        self.unk_id = facts.unk_id
+        self.unk_id = data_spec.unk_id
 
     def generation(self, tokenizer: Any) -> Generation:
         """The settings, with the ids that are never said."""

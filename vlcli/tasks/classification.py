@@ -64,9 +64,9 @@ class Classification(Task):
         given = (example.targets.get("label") for reader in readers for example in reader.examples())
         return tuple(sorted({str(label) for label in given if label is not None}, key=_order))
 
-    def attach(self, facts: DataSpec) -> None:
+    def attach(self, data_spec: DataSpec) -> None:
         """The label strings the model was trained on."""
-        self.names = facts.answers
+        self.names = data_spec.answers
 
     def evaluate(self, runner: Runner) -> Result:
         """The usual loop, with the words that the data number."""

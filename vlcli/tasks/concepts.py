@@ -94,9 +94,9 @@ class Concepts(Task):
         pictures = Counter(word for texts in captions for word in {w for text in texts for w in tokens(text)})
         return tuple(sorted(words, key=lambda word: -pictures[word]))
 
-    def attach(self, facts: DataSpec) -> None:
+    def attach(self, data_spec: DataSpec) -> None:
         """The vocabulary the model was trained on."""
-        self.words = facts.answers
+        self.words = data_spec.answers
         self.number = {word: place for place, word in enumerate(self.words)}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ class Concepts(Task):
 
     def evaluate(self, runner: Runner) -> Result:
         """As usual, and mean average precision over the words; the first pictures are kept for the sheet."""
-        self.attach(runner.facts)
+        self.attach(runner.data_spec)
         predictions: list[dict[str, Any]] = []
         logits = []
         for batch in runner.batches():

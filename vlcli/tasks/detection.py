@@ -70,9 +70,9 @@ class Detection(Task):
         """COCO instances."""
         return {"name": "coco-instances"}
 
-    def attach(self, facts: DataSpec) -> None:
+    def attach(self, data_spec: DataSpec) -> None:
         """The names of the classes the model numbers."""
-        self.names = tuple(facts.class_names)
+        self.names = tuple(data_spec.class_names)
 
     def evaluate(self, runner: Runner) -> Result:
         """Detect in every picture and score against the data sets' own annotations."""

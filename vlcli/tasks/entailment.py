@@ -46,7 +46,7 @@ class Entailment(Classification):
         """None: the labels are numbers whose names are known."""
         return ()
 
-    def attach(self, facts: DataSpec) -> None:
+    def attach(self, data_spec: DataSpec) -> None:
         """The names of the three classes."""
         self.names = LABELS
 

@@ -60,9 +60,9 @@ class GenerativeVQA(VQA):
         """Saying the answers that people gave, softened by a momentum copy."""
         return [{"name": "answer-generation"}]
 
-    def attach(self, facts: DataSpec) -> None:
+    def attach(self, data_spec: DataSpec) -> None:
         """The answer list the model was trained with."""
-        super().attach(facts)
+        super().attach(data_spec)
         if self.decoding == "rank" and not self.answers:
             raise ComponentError(
                 "There is no answer to choose from.",

@@ -75,9 +75,9 @@ class Segmentation(Task):
         """The classes' names."""
         return next((tuple(names) for reader in readers if (names := reader.label_names())), ())
 
-    def attach(self, facts: Any) -> None:
+    def attach(self, data_spec: Any) -> None:
         """The classes that the model knows."""
-        self.names = list(facts.answers)
+        self.names = list(data_spec.answers)
 
     def input_spec(self, spec: InputSpec, training: bool) -> InputSpec:
         """Label maps to train on; pictures in their own proportions to be scored."""
@@ -92,7 +92,7 @@ class Segmentation(Task):
         Raises:
             DataError: a picture has no label map.
         """
-        self.attach(runner.facts)
+        self.attach(runner.data_spec)
         maps: dict[str, Path] = {}
         for reader in runner.data.readers:
             maps.update(reader.label_maps())

@@ -69,7 +69,7 @@ def count(
     plan = planning.make(resolved, planning.RunOptions(output))
     made = _build(plan, name, answers, heads)
     objectives = dict(made.learner.objectives.items())
-    found = count_model(made.learner.model, facts=made.facts, objectives=objectives, images=made.images)
+    found = count_model(made.learner.model, data_spec=made.data_spec, objectives=objectives, images=made.images)
     counted = {"stage": name, "model": made.model, "images": made.images, **found}
     return (
         counted if stage else {**counted, "stages": {other: _sums(plan, other, answers, heads) for other in training}}
@@ -91,7 +91,7 @@ class _Built:
 
     learner: TrainingModule
     model: Spec
-    facts: DataSpec
+    data_spec: DataSpec
     images: int
 
 
@@ -104,10 +104,10 @@ def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> _Built
         raise UsageError("The stage names no model.", where=f"stages.{name}.model")
     entries = [dict(one) for one in resolved.objectives] if heads else []
     artifact = next((step.artifact for step in steps if step.name == name), None)
-    facts = _facts(resolved.text, artifact, answers, _usual_answers(task, entries))
+    data_spec = _data_spec(resolved.text, artifact, answers, _usual_answers(task, entries))
     with torch.device("meta"):
-        learner = build_learner(model, entries, facts)
-    return _Built(learner, model, facts, max((int(entry.get("images", 1)) for entry in entries), default=1))
+        learner = build_learner(model, entries, data_spec)
+    return _Built(learner, model, data_spec, max((int(entry.get("images", 1)) for entry in entries), default=1))
 
 
 def _sums(plan: Planned, name: str, answers: int | None, heads: bool) -> dict[str, Any]:
@@ -133,15 +133,15 @@ def _usual_answers(task: Task | None, objectives: list[Spec]) -> int:
     return max((load("objectives", entry["name"]).usual_answers for entry in objectives), default=0)
 
 
-def _facts(text: TextOptions, artifact: Path | None, answers: int | None, usual: int) -> DataSpec:
+def _data_spec(text: TextOptions, artifact: Path | None, answers: int | None, usual: int) -> DataSpec:
     if artifact is not None and find_bundle(artifact) is not None:
-        facts = read_bundle(artifact).facts
+        data_spec = read_bundle(artifact).data_spec
         usual = 0
     else:
-        facts = DataSpec(text_length=text.length)
+        data_spec = DataSpec(text_length=text.length)
         if isinstance(text.vocabulary, TrainVocabulary):
-            facts = replace(facts, vocab_size=text.vocabulary.size)
+            data_spec = replace(data_spec, vocab_size=text.vocabulary.size)
         elif size := VOCABULARIES.get(text.vocabulary.rsplit("/", 1)[-1]):
-            facts = replace(facts, vocab_size=size)
+            data_spec = replace(data_spec, vocab_size=size)
     rows = answers or usual
-    return replace(facts, answers=tuple(f"answer {i}" for i in range(rows))) if rows else facts
+    return replace(data_spec, answers=tuple(f"answer {i}" for i in range(rows))) if rows else data_spec

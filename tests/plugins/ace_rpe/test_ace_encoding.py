@@ -214,11 +214,11 @@ def test_one_sequence_of_both_modalities() -> None:
 @pytest.mark.parametrize("options", [{}, {"mode": "bias"}, {"shared": True, "sides": ["query", "key"]}])
 def test_on_lxmert_s_cross_attention(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    facts = DataSpec(vocab_size=50, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6, regions=4, region_dim=8)
+    data_spec = DataSpec(vocab_size=50, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6, regions=4, region_dim=8)
     sizes = {"hidden": 16, "heads": 4, "text_layers": 1, "image_layers": 1, "cross_layers": 2, "dropout": 0.0}
     spec = {"name": "lxmert", **sizes, "cross_position": {"name": "ace-rpe", "groups": 4, **options}}
-    model = registry.build("models", spec, facts)
-    batch = fake_batch(model.input_spec(), facts)
+    model = registry.build("models", spec, data_spec)
+    batch = fake_batch(model.input_spec(), data_spec)
     batch.clean.images.regions.boxes = torch.rand(2, 4, 4)
     batch.clean.images.regions.features = torch.randn(2, 4, 8)
     fused = ForwardPasses(model, batch).fused()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from vlcli_ace_rpe.alignment import hinge, never_rests, soft_maximum
 
-from tests.plugins.albef.reference import FACTS, MODEL, batch
+from tests.plugins.albef.reference import DATA_SPEC, MODEL, batch
 from vlcli.engine.learner import build_learner
 
 
@@ -50,7 +50,7 @@ def test_as_printed_the_hinge_never_rests_with_the_paper_s_queue() -> None:
 def loss_of(**options: Any) -> tuple[float, torch.Tensor]:
     torch.manual_seed(0)
     objectives = [{"name": "anchor-alignment", "width": 12, "queue": 24, **options}, {"name": "contrast-matching"}]
-    learner = build_learner(MODEL, objectives, FACTS, seed=3).double().train()
+    learner = build_learner(MODEL, objectives, DATA_SPEC, seed=3).double().train()
     result = learner(batch())
     mean = result.losses["anchor-alignment"]
     learner.objectives["anchor-alignment"](learner.step(batch()), {})

@@ -14,7 +14,7 @@ from vlcli.engine.learner import build_learner
 from vlcli.nn import AttentionContext, AttentionMask, DataSpec, ForwardPasses
 from vlcli.nn.fake import fake_batch
 
-FACTS = DataSpec(vocab_size=50, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6)
+DATA_SPEC = DataSpec(vocab_size=50, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6)
 VLMO = {
     "name": "vlmo", "hidden": 16, "heads": 4, "layers": 3, "fused_layers": 2, "image_size": 48, "drop_path": 0.0,
     "length": 8, "init_std": 0.2,
@@ -26,7 +26,7 @@ ALBEF = {
 
 
 def fed(model: Any, rows: int = 3) -> Any:
-    batch = fake_batch(model.input_spec(), FACTS, rows)
+    batch = fake_batch(model.input_spec(), DATA_SPEC, rows)
     torch.manual_seed(3)
     batch.clean.images.pixels.images = torch.randn(rows, 3, 48, 48)
     batch.clean.text.ids = torch.randint(5, 50, (rows, 6))
@@ -38,8 +38,8 @@ def fed(model: Any, rows: int = 3) -> Any:
 @pytest.mark.parametrize("options", [{}, {"mode": "bias"}])
 def test_vlmo_measures_where_its_fused_layers_begin(options: dict[str, Any]) -> None:
     position = {"name": "ace-rpe", "groups": 4, "init_std": 0.5, **options}
-    learner = build_learner({**VLMO, "fused_position": position}, [{"name": "mlm"}], FACTS).eval()
-    plain = build_learner(VLMO, [{"name": "mlm"}], FACTS).eval()
+    learner = build_learner({**VLMO, "fused_position": position}, [{"name": "mlm"}], DATA_SPEC).eval()
+    plain = build_learner(VLMO, [{"name": "mlm"}], DATA_SPEC).eval()
     same = {n: v for n, v in learner.model.state_dict().items() if "fused_position" not in n}
     plain.model.load_state_dict(same)
     batch, seen = fed(learner.model), list[torch.Tensor]()
@@ -67,7 +67,7 @@ def test_vlmo_measures_where_its_fused_layers_begin(options: dict[str, Any]) -> 
 
 
 def test_layers_are_counted_from_the_first_fused_one() -> None:
-    model = registry.build("models", {**VLMO, "fused_position": {"name": "ace-rpe", "groups": 4}}, FACTS)
+    model = registry.build("models", {**VLMO, "fused_position": {"name": "ace-rpe", "groups": 4}}, DATA_SPEC)
     inner = model.stack.fused_position
     later = Later(inner, 1)
     layout = model.embed_image(fed(model).clean.images).layout
@@ -82,7 +82,7 @@ def test_layers_are_counted_from_the_first_fused_one() -> None:
 def test_vlmo_trains_with_it() -> None:
     spec = {**VLMO, "fused_position": {"name": "ace-rpe", "groups": 4}, "drop_path": 0.2}
     objectives = [{"name": "contrast", "width": 8}, {"name": "contrast-matching"}]
-    learner = build_learner(spec, objectives, FACTS).train()
+    learner = build_learner(spec, objectives, DATA_SPEC).train()
     optimizer = torch.optim.AdamW(learner.parameters(), 1e-3)
     before = learner.model.stack.fused_position.embeddings["key"].clone()
     for _ in range(2):
@@ -98,7 +98,7 @@ def test_vlmo_trains_with_it() -> None:
 def test_both_modalities_ask(mode: str) -> None:
     sides = {"cross_position": {"name": "ace-rpe", "groups": 4, "mode": mode, "init_std": 0.5}}
     within = {"joint_text_position": "learned", "joint_image_position": ["learned"]}
-    model = registry.build("models", {**ALBEF, "bidirectional": True, **sides, **within}, FACTS).eval()
+    model = registry.build("models", {**ALBEF, "bidirectional": True, **sides, **within}, DATA_SPEC).eval()
     batch = fed(model)
     step = ForwardPasses(model, batch)
     fused = step.fused()
@@ -127,7 +127,7 @@ def test_both_modalities_ask(mode: str) -> None:
 def test_masked_patches_are_guessed_by_either_encoder(on: str) -> None:
     objective = {"name": "masked-image", "target": "pixels", "loss": "l1", "mask": "random", "ratio": 0.6, "on": on}
     spec = {**ALBEF, "bidirectional": on == "fused", "cross_position": {"name": "ace-rpe", "groups": 4}}
-    learner = build_learner(spec, [objective], FACTS).train()
+    learner = build_learner(spec, [objective], DATA_SPEC).train()
     batch = fed(learner.model)
     result = learner(batch)
     result.total.backward()

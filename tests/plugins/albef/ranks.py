@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from tests.plugins.albef.reference import FACTS, MODEL, view
+from tests.plugins.albef.reference import DATA_SPEC, MODEL, view
 from vlcli.engine import processes
 from vlcli.engine.learner import build_learner
 from vlcli.engine.weights import save_tensors
@@ -35,7 +35,7 @@ def batch(number: int, rank: int, world: int) -> Batch:
 def trained(rank: int, world: int) -> dict[str, torch.Tensor]:
     """Weights and queues after a few steps on batches that do not divide the queue."""
     torch.manual_seed(0)
-    learner = build_learner(MODEL, OBJECTIVES, FACTS, seed=3).double().train()
+    learner = build_learner(MODEL, OBJECTIVES, DATA_SPEC, seed=3).double().train()
     optimiser = torch.optim.SGD([p for p in learner.parameters() if p.requires_grad], 0.05)
     for number in range(STEPS):
         optimiser.zero_grad()

@@ -18,7 +18,7 @@ from vlcli.engine.weights import WeightLoader
 from vlcli.nn import Batch, DataSpec, Images, Pixels, Text, View
 from vlcli.objectives.mlm import MARK
 
-FACTS = DataSpec(vocab_size=41, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6)
+DATA_SPEC = DataSpec(vocab_size=41, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=6)
 MODEL = {
     "name": "albef", "hidden": 24, "heads": 4, "intermediate": 48, "image_layers": 2, "text_layers": 2,
     "cross_layers": 2, "image_size": 48, "length": 16, "dropout": 0.0,
@@ -82,12 +82,12 @@ def loaded(
     model: dict[str, Any],
     objectives: list[dict[str, Any]],
     state: Mapping[str, Tensor] | None = None,
-    facts: DataSpec = FACTS,
+    data_spec: DataSpec = DATA_SPEC,
     *,
     bert: bool = False,
 ) -> TrainingModule:
     """A learner in double precision that has read such a file the way a stage reads it."""
-    learner = build_learner(model, objectives, facts).double()
+    learner = build_learner(model, objectives, data_spec).double()
     loader = WeightLoader(learner)
     loader.add(dict(state or released(learner, bert=bert)), "a released file", ours=False)
     report = loader.finish()

@@ -19,9 +19,9 @@ OBJECTIVES = [{"name": "distilled-mlm"}, {"name": "momentum-contrast", "queue": 
 
 
 def counted(**spec: Any) -> dict[str, Any]:
-    facts = DataSpec(text_length=WORDS)
+    data_spec = DataSpec(text_length=WORDS)
     with torch.device("meta"):
-        learner = build_learner({"name": "albef", **spec}, OBJECTIVES, facts)
+        learner = build_learner({"name": "albef", **spec}, OBJECTIVES, data_spec)
     return count_model(learner.model, objectives=dict(learner.objectives.items()))
 
 
@@ -63,9 +63,9 @@ def test_multiply_accumulates(size: int, patches: int) -> None:
 
 
 def test_a_decoder_is_counted_for_one_word() -> None:
-    facts = DataSpec(text_length=WORDS)
+    data_spec = DataSpec(text_length=WORDS)
     with torch.device("meta"):
-        learner = build_learner({"name": "albef", "decoder_layers": 6}, [{"name": "answer-generation"}], facts)
+        learner = build_learner({"name": "albef", "decoder_layers": 6}, [{"name": "answer-generation"}], data_spec)
     found = count_model(learner.model)
     assert found["parts"]["decoder"] == 6 * (LAYER + CROSSING) + EMBEDDINGS + WIDTH**2 + 3 * WIDTH + 30522
     word = 6 * (12 * WIDTH**2 + 2 * WIDTH + 2 * WIDTH**2 * (1 + WORDS) + 2 * WORDS * WIDTH)

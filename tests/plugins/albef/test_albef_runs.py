@@ -71,7 +71,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_answers_are_ranked_and_said(run: Path) -> None:
-    answers = load_bundle(run / "vqa").facts.answers
+    answers = load_bundle(run / "vqa").data_spec.answers
     for stage, ranked in (("vqa-test", True), ("vqa-said", False)):
         rows = [json.loads(line) for line in (run / stage / "predictions.jsonl").read_text().splitlines()]
         assert rows

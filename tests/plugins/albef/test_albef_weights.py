@@ -12,7 +12,7 @@ from timm.models.deit import VisionTransformerDistilled
 from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from tests.plugins.albef.reference import FACTS, IDS, MODEL, batch, close, released, uniform, value
+from tests.plugins.albef.reference import DATA_SPEC, IDS, MODEL, batch, close, released, uniform, value
 from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.engine.weights import LoadReport, WeightLoader
 from vlcli.errors import ComponentError, DataError
@@ -26,13 +26,13 @@ PRETRAINING: list[dict[str, Any]] = [
 
 def pretrained() -> dict[str, Tensor]:
     """A file of ALBEF's pre-training, momentum copies included."""
-    return released(build_learner(MODEL, PRETRAINING, FACTS).double())
+    return released(build_learner(MODEL, PRETRAINING, DATA_SPEC).double())
 
 
 def filled(
     model: dict[str, Any], objectives: list[dict[str, Any]], state: dict[str, Tensor], allow: list[str] | None = None
 ) -> tuple[TrainingModule, LoadReport]:
-    learner = build_learner({**MODEL, **model}, objectives, FACTS).double()
+    learner = build_learner({**MODEL, **model}, objectives, DATA_SPEC).double()
     loader = WeightLoader(learner, allow or [])
     loader.add(state, "weights", ours=False)
     return learner, loader.finish()
@@ -103,13 +103,13 @@ def test_a_decoder_starts_as_the_cross_encoder() -> None:
 def test_our_own_checkpoint_gives_decoder_and_second_picture_too() -> None:
     source, _ = filled({}, PRETRAINING, pretrained())
     state = {n: v.detach().clone() for n, v in source.state_dict().items() if not n.startswith("teacher.")}
-    answering = build_learner({**MODEL, "decoder_layers": 2}, [{"name": "answer-generation"}], FACTS).double()
+    answering = build_learner({**MODEL, "decoder_layers": 2}, [{"name": "answer-generation"}], DATA_SPEC).double()
     loader = WeightLoader(answering)
     loader.add(state, "a stage", ours=True)
     loader.finish()
     close(answering.model.decoder.head.bias, state["objectives.distilled-mlm.head.bias"])
     close(answering.model.decoder.layers[0].itself.norm.weight, state["model.cross.text.0.itself.norm.weight"])
-    pairs = build_learner({**MODEL, "images": 2}, [{"name": "distilled-classification", "classes": 2}], FACTS)
+    pairs = build_learner({**MODEL, "images": 2}, [{"name": "distilled-classification", "classes": 2}], DATA_SPEC)
     loader = WeightLoader(pairs.double())
     loader.add(state, "a stage", ours=True)
     loader.finish()
@@ -180,10 +180,10 @@ def test_transformers_bert_reads_as_it_did() -> None:
 
 
 def test_albef_s_own_refuses_what_it_has_not() -> None:
-    own = build_learner({"name": "albef", "as_albef": True, "hidden": 16, "heads": 2, "image_size": 32}, [], FACTS)
+    own = build_learner({"name": "albef", "as_albef": True, "hidden": 16, "heads": 2, "image_size": 32}, [], DATA_SPEC)
     assert len(own.model.image.layers) == 12
     with pytest.raises(ComponentError, match="ALBEF's own"):
-        build_learner({**MODEL, "as_albef": True, "cross_position": "ace-rpe"}, [], FACTS)
+        build_learner({**MODEL, "as_albef": True, "cross_position": "ace-rpe"}, [], DATA_SPEC)
 
 
 def test_text_assignment_keeps_its_projection_beside_a_head_of_its_own() -> None:

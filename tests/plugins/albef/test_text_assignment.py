@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.plugins.albef.reference import FACTS, IDS, MODEL, batch, gradients, loaded
+from tests.plugins.albef.reference import DATA_SPEC, IDS, MODEL, batch, gradients, loaded
 from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.errors import ComponentError
 
@@ -18,7 +18,7 @@ LOSS, NORM = 1.3624670141380184, 5.684233288692704
 def drawing(neither: float = 1 / 3, rows: int = 3) -> tuple[TrainingModule, torch.Tensor]:
     torch.manual_seed(0)
     learner = build_learner(
-        {**WITH_TWO, "init_std": 0.02}, [{"name": "text-assignment", "width": 8, "neither": neither}], FACTS
+        {**WITH_TWO, "init_std": 0.02}, [{"name": "text-assignment", "width": 8, "neither": neither}], DATA_SPEC
     ).double()
     return learner.eval(), torch.randn(rows, 3, 48, 48, dtype=torch.float64)
 
@@ -91,4 +91,4 @@ def test_small_batches() -> None:
 
 def test_a_model_of_one_picture_is_refused() -> None:
     with pytest.raises(ComponentError, match="two pictures"):
-        build_learner(MODEL, [{"name": "text-assignment"}], FACTS)
+        build_learner(MODEL, [{"name": "text-assignment"}], DATA_SPEC)

@@ -134,9 +134,9 @@ def batch_of(features, mask, words):
 
 
 def test_objective_counts_words_of_the_vocabulary_and_pictures_with_instances():
-    facts = DataSpec(region_dim=8, answers=("red", "dog"))
-    model = NoisyOr(facts, dropout=0.0)
-    objective = Concepts(model, facts)
+    data_spec = DataSpec(region_dim=8, answers=("red", "dog"))
+    model = NoisyOr(data_spec, dropout=0.0)
+    objective = Concepts(model, data_spec)
     mask = torch.tensor([[True, True, False], [False, False, False]])
     batch = batch_of(torch.randn(2, 3, 8), mask, [["red", "unheard"], ["dog"]])
     outcome = objective(ForwardPasses(model, batch), {})

@@ -105,7 +105,7 @@ def test_words_are_learnt_from_captions_and_scored_beside_the_baseline(world, tm
 
 def test_words_are_ordered_by_how_many_training_pictures_have_them(world):
     root, inputs, looks, _ = world
-    words = load_bundle(inputs["learn"]).facts.answers
+    words = load_bundle(inputs["learn"]).data_spec.answers
     kept = {row.images[0] for row in Captions(root, file="captions.json", take="first:40").examples()}
     counts = [sum(word in looks[name] for name in kept) for word in words]
     assert sorted(words) == sorted(COLOURS)
@@ -146,11 +146,11 @@ def test_reader_joins_concepts_to_regions(world, concepts, tmp_path, merged):
         assert [len(found) for found in sort_files(files)] == [1, 1]
     needs = InputSpec(regions=True, concepts=True)
     stores = open_stores(files, needs)
-    facts = DataSpec(region_dim=3, concepts=stores.words)
+    data_spec = DataSpec(region_dim=3, concepts=stores.words)
     data = Pipeline(
         [Captions(root, file="captions.json", captions="first")],
         needs=needs,
-        facts=facts,
+        data_spec=data_spec,
         store=stores.regions,
         concepts=stores.concepts,
     )
@@ -172,7 +172,7 @@ def test_other_words_than_the_model_knows_are_refused(world, concepts):
     readers = [Captions(root, file="captions.json")]
     wrong = DataSpec(concepts=tuple(reversed(source.words)))
     with pytest.raises(DataError, match="numbered in another way"):
-        Pipeline(readers, needs=InputSpec(concepts=True), facts=wrong, concepts=source)
+        Pipeline(readers, needs=InputSpec(concepts=True), data_spec=wrong, concepts=source)
 
 
 def test_stores_of_different_vocabularies_do_not_join(tmp_path):
@@ -231,7 +231,7 @@ def test_what_a_user_gets_wrong_is_named(world, tmp_path):
         finetune.run(context(tmp_path / "c", root, inputs, kind="finetune", **config))
     config["task"] = {"name": "concepts", "vocabulary": "words.txt"}
     finetune.run(context(tmp_path / "c", root, inputs, kind="finetune", **config))
-    assert load_bundle(tmp_path / "c").facts.answers == ("red", "unheard")
+    assert load_bundle(tmp_path / "c").data_spec.answers == ("red", "unheard")
 
 
 def test_the_objective_stands_on_other_models(world, tmp_path):

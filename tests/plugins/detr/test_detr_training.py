@@ -164,9 +164,9 @@ def test_the_model_is_held_to_its_pictures():
 
 
 def test_classes_have_the_rows_of_cocos_ids():
-    facts = DataSpec(region_classes=80, class_ids=COCO_IDS)
+    data_spec = DataSpec(region_classes=80, class_ids=COCO_IDS)
     torch.manual_seed(0)
-    model = DETR(facts, **SMALL, queries=3).eval()
+    model = DETR(data_spec, **SMALL, queries=3).eval()
     assert model.class_embed.out_features == COCO_ROWS + 1
     with torch.no_grad():
         model.class_embed.bias.zero_()
@@ -174,7 +174,7 @@ def test_classes_have_the_rows_of_cocos_ids():
         model.class_embed.bias[[88, 12]] = torch.tensor([9.0, 30.0])  # a teddy bear; an id that means nothing
     found = model.detect(pictures([[0], [1]]))
     assert (found.labels == COCO_IDS.index(88)).all()
-    narrow = DETR(facts, **SMALL, queries=3, classes=None).eval()
+    narrow = DETR(data_spec, **SMALL, queries=3, classes=None).eval()
     report: list[str] = []
     state = narrow.adapt(model.state_dict(), report)
     assert state["class_embed.bias"].shape == (81,)

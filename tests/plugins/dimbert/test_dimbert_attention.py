@@ -222,8 +222,8 @@ def test_parameters_that_it_adds():
 
 def test_parameters_of_vlps_layout():
     options = {"attention": "standard", "regions": "vlp", "segments": "modes", "position_ids": "running", "concepts": 0}
-    facts = DataSpec(vocab_size=28996, region_classes=1601)
-    assert weigh(on_meta(lambda: DiMBERT(facts, **options))) == 115_939_396
+    data_spec = DataSpec(vocab_size=28996, region_classes=1601)
+    assert weigh(on_meta(lambda: DiMBERT(data_spec, **options))) == 115_939_396
 
 
 def test_further_sets_start_as_copies_where_asked():

@@ -120,7 +120,7 @@ def test_grounding_shows_the_last_layer_s_weights(world: dict[str, Path], tmp_pa
     assert " ".join(spoken).startswith(batch.clean.text.raw[0].lower().split()[0])
     assert [word for word, kind in own.words if kind == "concept"] == ["starlight", "red", "blue"]
     # [CLS] regions [SEP] concepts [SEP] words: a concept of several pieces is summed, the rest lies where it is
-    pieces = len(bundle.facts.concept_pieces[3])
+    pieces = len(bundle.data_spec.concept_pieces[3])
     assert pieces > 1
     first = 1 + regions + 1
     torch.testing.assert_close(own.named[:, len(spoken)], weights[1 : 1 + regions, first : first + pieces].sum(1))

@@ -285,7 +285,7 @@ def test_class_columns_with_and_without_background():
 
 def test_counting_and_depths():
     model = DiMBERT(WORDY, **SIZES)
-    counted = count_model(model, facts=WORDY)
+    counted = count_model(model, data_spec=WORDY)
     assert counted["macs"]["fuse"] > 0
     assert counted["macs"]["word"] == 16 * 16 + 16 * 97
     depth = {name: model.layer_of(name) for name, _ in model.named_parameters()}

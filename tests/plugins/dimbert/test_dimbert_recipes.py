@@ -56,8 +56,8 @@ def test_the_published_hyperparameters():
 
 
 def _model():
-    facts = DataSpec(vocab_size=30, region_dim=8, region_classes=5)
-    return registry.build("models", {"name": "dimbert", "hidden": 16, "heads": 2, "layers": 1}, facts), facts
+    data_spec = DataSpec(vocab_size=30, region_dim=8, region_classes=5)
+    return registry.build("models", {"name": "dimbert", "hidden": 16, "heads": 2, "layers": 1}, data_spec), data_spec
 
 
 def parameters(name: str) -> int:
@@ -122,9 +122,9 @@ def test_every_row_of_tables_4_7_and_8_has_its_column_of_referring_expressions()
 def test_language_weights_fill_all_but_what_the_recipe_allows(name):
     resolved = load(f"dimbert/{name}")
     sizes = {"hidden": 16, "heads": 2}
-    facts = DataSpec(vocab_size=40, region_dim=8, region_classes=5)
+    data_spec = DataSpec(vocab_size=40, region_dim=8, region_classes=5)
     torch.manual_seed(0)
-    model = registry.build("models", {**resolved.recipe.model, **sizes}, facts)
+    model = registry.build("models", {**resolved.recipe.model, **sizes}, data_spec)
     shape = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 64}
     theirs = BertForPreTraining(BertConfig(vocab_size=40, num_hidden_layers=12, **shape)).state_dict()
     filled = model.adapt(dict(theirs), [])

@@ -133,7 +133,7 @@ def test_terms_of_a_trained_model_are_drawn(tmp_path):
     spec["position"] = {"name": "irpe", "ratio": 1.5}
     learner = build_learner(spec, [], DataSpec(), seed=0)
     save_bundle(
-        tmp_path / "trained/model", learner, tokenizer=None, facts=DataSpec(), model_spec=spec, objectives_specs=[]
+        tmp_path / "trained/model", learner, tokenizer=None, data_spec=DataSpec(), model_spec=spec, objectives_specs=[]
     )
     (tmp_path / "data/images").mkdir(parents=True)
     for number in range(2):

@@ -300,9 +300,9 @@ def test_objects_of_lxmert_take_it_by_recipe_line() -> None:
 
     spec = {"name": "irpe", "method": "product", "sides": ["query", "key", "value"]}
     sizes = {"hidden": 24, "heads": 3, "text_layers": 1, "image_layers": 2, "cross_layers": 1}
-    facts = DataSpec(vocab_size=200, region_dim=8, regions=5)
-    model = registry.build("models", {"name": "lxmert", **sizes, "image_position": ["box", spec]}, facts)
-    images = fake_batch(model.input_spec(), facts).clean.images
+    data_spec = DataSpec(vocab_size=200, region_dim=8, regions=5)
+    model = registry.build("models", {"name": "lxmert", **sizes, "image_position": ["box", spec]}, data_spec)
+    images = fake_batch(model.input_spec(), data_spec).clean.images
     assert images is not None
     model.encode_image(images).hidden.square().sum().backward()
     tables = {name: p for name, p in model.named_parameters() if "lookup_table" in name}

@@ -18,11 +18,11 @@ from vlcli.errors import DataError
 from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.image_qa import ImageQA
 
-FACTS = replace(SMALL, answers=("cat", "dog", "no", "2"))
+DATA_SPEC = replace(SMALL, answers=("cat", "dog", "no", "2"))
 
 
 def image_qa(**options: Any) -> tuple[Any, ImageQA]:
-    learner = build_learner(LXMERT, ["mlm", "matching", {"name": "image-qa", **options}], FACTS)
+    learner = build_learner(LXMERT, ["mlm", "matching", {"name": "image-qa", **options}], DATA_SPEC)
     return learner.eval(), learner.objectives["image-qa"]
 
 
@@ -136,7 +136,7 @@ def test_a_table_as_long_as_the_head_is_wide_leaves_inner_layers_alone() -> None
 def test_a_table_of_other_weights_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "table.json", ["a", "b", "c"])
     options = {"source_answers": str(tmp_path / "table.json")}
-    learner = build_learner(LXMERT, [{"name": "answering", **options}], FACTS)
+    learner = build_learner(LXMERT, [{"name": "answering", **options}], DATA_SPEC)
     state = {name: value for name, value in learner.state_dict().items() if "utf8" not in name}
     with pytest.raises(DataError, match="not those of this answer table"):
         WeightLoader(learner).add(state, "weights", ours=True)

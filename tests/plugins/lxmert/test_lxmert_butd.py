@@ -52,10 +52,10 @@ def test_attention_and_product_are_those_of_the_paper():
 @pytest.mark.parametrize("encoder", ["lstm", "bert"])
 def test_it_learns_to_answer(encoder):
     torch.manual_seed(0)
-    facts = replace(SMALL, answers=("yes", "no", "2"))
+    data_spec = replace(SMALL, answers=("yes", "no", "2"))
     spec = {"name": "butd", "encoder": encoder, "dropout": 0.0, "init_std": 0.1, **SIZES}
-    learner = build_learner(spec, ["answering"], facts).train()
-    batch = make_batch(facts, rows=3)
+    learner = build_learner(spec, ["answering"], data_spec).train()
+    batch = make_batch(data_spec, rows=3)
     batch.targets["answers"] = [{"yes": 1.0}, {"no": 0.9, "2": 0.3}, {"2": 1.0}]
     optimizer = torch.optim.AdamW(learner.parameters(), lr=3e-2)
     losses = []

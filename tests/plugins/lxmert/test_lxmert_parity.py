@@ -21,28 +21,28 @@ def one_thread():
     torch.manual_seed(0)
 
 
-def theirs_of(facts=SMALL):
+def theirs_of(data_spec=SMALL):
     config = transformers.LxmertConfig(
-        vocab_size=facts.vocab_size,
+        vocab_size=data_spec.vocab_size,
         hidden_size=24,
         num_attention_heads=4,
         intermediate_size=40,
         l_layers=3,
         r_layers=2,
         x_layers=2,
-        visual_feat_dim=facts.region_dim,
-        num_object_labels=facts.region_classes,
-        num_attr_labels=facts.region_attributes,
+        visual_feat_dim=data_spec.region_dim,
+        num_object_labels=data_spec.region_classes,
+        num_attr_labels=data_spec.region_attributes,
         num_qa_labels=7,
         task_qa=False,
     )
     return transformers.LxmertForPreTraining(config).eval()
 
 
-def ours_of(facts=SMALL, **options):
-    model = LXMERT(facts, **SIZES, **options)
-    objectives = {name: registry.build("objectives", name, model, facts) for name in ("mlm", "matching")}
-    objectives["masked-object"] = MaskedObject(model, facts, factor=6.67)
+def ours_of(data_spec=SMALL, **options):
+    model = LXMERT(data_spec, **SIZES, **options)
+    objectives = {name: registry.build("objectives", name, model, data_spec) for name in ("mlm", "matching")}
+    objectives["masked-object"] = MaskedObject(model, data_spec, factor=6.67)
     for module in [model, *objectives.values()]:
         for parameter in module.parameters():
             torch.nn.init.normal_(parameter, std=0.3)

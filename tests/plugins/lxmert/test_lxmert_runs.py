@@ -71,7 +71,7 @@ def test_the_answer_head_moves_by_string(run):
     report = json.loads((run / "vqa" / "model" / "load_report.json").read_text())
     assert any("answer rows" in line for line in report["reshaped"])
     before, after = load_bundle(run / "pretrain"), load_bundle(run / "vqa")
-    assert set(after.facts.answers) <= set(before.facts.answers)
+    assert set(after.data_spec.answers) <= set(before.data_spec.answers)
     assert not [name for name in report["new"] if name.startswith("objectives.answering.head")]
 
 
@@ -80,7 +80,7 @@ def test_a_question_in_three_lines(run):
     picture = next(iter(read_pictures(run)))
     found = model.answers("how many circles are there", picture, best=3)
     assert len(found) == 3
-    assert all(answer in model.facts.answers and 0 <= score <= 1 for answer, score in found)
+    assert all(answer in model.data_spec.answers and 0 <= score <= 1 for answer, score in found)
     assert found[0][0] == model.predict("how many circles are there", picture)["prediction"]
     words = [
         "ask",
@@ -109,7 +109,7 @@ def test_weights_leave_for_transformers_and_come_back_through_an_import(run, tmp
     recipe = tmp_path / "lxmert-move.yaml"
     model = read_bundle(run / "vqa").model_spec
     table = tmp_path / "answers.json"
-    table.write_text(json.dumps(list(read_bundle(run / "vqa").facts.answers)))
+    table.write_text(json.dumps(list(read_bundle(run / "vqa").data_spec.answers)))
     recipe.write_text(
         json.dumps(
             {

@@ -26,7 +26,7 @@ transformers = pytest.importorskip("transformers")
 SIZES = {"hidden": 24, "heads": 4, "intermediate": 40, "text_layers": 3, "image_layers": 2, "cross_layers": 2}
 MODEL = {"name": "lxmert", **SIZES}
 ANSWERS = ("yes", "no", "2", "red", "blue")
-FACTS = replace(SMALL, answers=ANSWERS)
+DATA_SPEC = replace(SMALL, answers=ANSWERS)
 PRETRAINING = ["mlm", "matching", "masked-object"]
 PAIR = {"name": "classification", "classes": 2, "images": 2}
 
@@ -37,8 +37,8 @@ def one_thread():
     torch.manual_seed(0)
 
 
-def learner_of(objectives, model=MODEL, facts=FACTS, seed=0):
-    return build_learner(model, objectives, facts, seed=seed).eval()
+def learner_of(objectives, model=MODEL, data_spec=DATA_SPEC, seed=0):
+    return build_learner(model, objectives, data_spec, seed=seed).eval()
 
 
 def randomised(objectives, seed=5, model=MODEL):
@@ -108,16 +108,16 @@ def test_fine_tuned_checkpoints_of_the_release(tmp_path, objectives, wrapper):
 def port(objectives=PRETRAINING, **more):
     flags = {"task_qa": False, **more}
     return transformers.LxmertConfig(
-        vocab_size=FACTS.vocab_size,
+        vocab_size=DATA_SPEC.vocab_size,
         hidden_size=24,
         num_attention_heads=4,
         intermediate_size=40,
         l_layers=3,
         r_layers=2,
         x_layers=2,
-        visual_feat_dim=FACTS.region_dim,
-        num_object_labels=FACTS.region_classes,
-        num_attr_labels=FACTS.region_attributes,
+        visual_feat_dim=DATA_SPEC.region_dim,
+        num_object_labels=DATA_SPEC.region_classes,
+        num_attr_labels=DATA_SPEC.region_attributes,
         num_qa_labels=len(ANSWERS),
         **flags,
     )
@@ -153,7 +153,7 @@ def test_folders_of_transformers(tmp_path, name, safe):
     objectives = {"LxmertModel": ["matching"], "LxmertForPreTraining": [*PRETRAINING, "answering"]}
     learner = learner_of(objectives.get(name, ["answering"]), seed=1)
     report = load_sources(learner, [tmp_path], [])
-    batch = make_batch(FACTS, rows=3)
+    batch = make_batch(DATA_SPEC, rows=3)
     with torch.no_grad():
         fused = ForwardPasses(learner.model, batch).fused()
     backbone = theirs if name == "LxmertModel" else theirs.lxmert
@@ -208,7 +208,7 @@ ALL_BUT_LANGUAGE = r"^model\.(?!text\.|language\.)"
 @pytest.mark.parametrize("name", ["BertModel", "BertForPreTraining"])
 def test_bert_fills_the_language_encoder_by_name(tmp_path, name):
     config = transformers.BertConfig(
-        vocab_size=FACTS.vocab_size,
+        vocab_size=DATA_SPEC.vocab_size,
         hidden_size=24,
         num_attention_heads=4,
         intermediate_size=40,
@@ -221,7 +221,7 @@ def test_bert_fills_the_language_encoder_by_name(tmp_path, name):
         load_sources(learner_of(["mlm"]), [tmp_path], [])
     report = load_sources(learner, [tmp_path], [ALL_BUT_LANGUAGE])
     backbone = bert if name == "BertModel" else bert.bert
-    batch = make_batch(FACTS, rows=3)
+    batch = make_batch(DATA_SPEC, rows=3)
     text = batch.clean.text
     kept = backbone(text.ids, text.mask.float(), output_hidden_states=True).hidden_states[3]
     real = text.mask
@@ -238,14 +238,18 @@ def test_bert_fills_the_language_encoder_by_name(tmp_path, name):
 
 def test_bert_fills_butd_by_name(tmp_path):
     config = transformers.BertConfig(
-        vocab_size=FACTS.vocab_size, hidden_size=24, num_attention_heads=4, intermediate_size=96, num_hidden_layers=2
+        vocab_size=DATA_SPEC.vocab_size,
+        hidden_size=24,
+        num_attention_heads=4,
+        intermediate_size=96,
+        num_hidden_layers=2,
     )
     bert = drawn(transformers.BertModel(config))
     bert.save_pretrained(tmp_path)
     sizes = {"hidden": 10, "text_hidden": 24, "text_heads": 4, "text_layers": 2}
     learner = learner_of(["answering"], {"name": "butd", "encoder": "bert", **sizes})
     load_sources(learner, [tmp_path], [ALL_BUT_LANGUAGE])
-    text = make_batch(FACTS, rows=3).clean.text
+    text = make_batch(DATA_SPEC, rows=3).clean.text
     wanted = bert(text.ids, text.mask.float()).pooler_output
     torch.testing.assert_close(learner.model.encode_text(text).pooled, wanted, atol=1e-5, rtol=1e-5)
 
@@ -253,11 +257,11 @@ def test_bert_fills_butd_by_name(tmp_path):
 def bundle(tmp_path, objectives, model=MODEL):
     """A trained-looking bundle with a tokenizer of its own."""
     tokenizer = Tokenizer.train(["a red circle is here", "two blue squares", "there is no star"], 80)
-    facts = replace(FACTS, **tokenizer.facts())
-    learner = build_learner(model, objectives, facts)
+    data_spec = replace(DATA_SPEC, **tokenizer.data_spec_fields())
+    learner = build_learner(model, objectives, data_spec)
     for parameter in learner.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
-    parts = {"tokenizer": tokenizer, "facts": facts, "model_spec": model, "objectives_specs": objectives}
+    parts = {"tokenizer": tokenizer, "data_spec": data_spec, "model_spec": model, "objectives_specs": objectives}
     save_bundle(tmp_path / "model", learner, **parts)
     return load_bundle(tmp_path / "model")
 
@@ -277,12 +281,12 @@ def test_exported_folders_load_in_transformers(tmp_path, objectives, name):
     folder = tmp_path / made.files["model"]
     assert made.metrics["max_difference"] < 1e-5
     assert json.loads((folder / "config.json").read_text())["architectures"] == [name]
-    assert transformers.AutoTokenizer.from_pretrained(folder)("a red circle").input_ids[0] == trained.facts.cls_id
+    assert transformers.AutoTokenizer.from_pretrained(folder)("a red circle").input_ids[0] == trained.data_spec.cls_id
     theirs, loading = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
     assert not loading["missing_keys"]
     assert not loading["unexpected_keys"]
-    batch = make_batch(trained.facts, rows=3)
-    batch.clean.text.ids.clamp_(max=trained.facts.vocab_size - 1)
+    batch = make_batch(trained.data_spec, rows=3)
+    batch.clean.text.ids.clamp_(max=trained.data_spec.vocab_size - 1)
     with torch.no_grad():
         fused, found = ForwardPasses(trained.model, batch).fused(), streams(theirs.eval(), batch)
     if name == "LxmertModel":
@@ -301,7 +305,7 @@ def test_exported_folders_load_in_transformers(tmp_path, objectives, name):
 def test_an_exported_folder_comes_back(tmp_path):
     trained = bundle(tmp_path, PRETRAINING)
     registry.build("exporters", "transformers").export(trained, tmp_path / "out", Silent())
-    learner = build_learner(MODEL, PRETRAINING, trained.facts, seed=7).eval()
+    learner = build_learner(MODEL, PRETRAINING, trained.data_spec, seed=7).eval()
     report = load_sources(learner, [tmp_path / "out" / "model"], [])
     same(learner, trained.learner)
     assert not report.new

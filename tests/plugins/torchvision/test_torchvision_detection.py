@@ -41,7 +41,7 @@ TINY = {
     "rpn_samples": 32,
     "samples": 16,
 }
-FACTS = DataSpec(region_classes=4, region_attributes=10, class_names=("circle", "square", "triangle", "star"))
+DATA_SPEC = DataSpec(region_classes=4, region_attributes=10, class_names=("circle", "square", "triangle", "star"))
 
 
 @pytest.fixture(autouse=True)
@@ -56,14 +56,14 @@ def world(tmp_path_factory):
     return root
 
 
-def tiny(facts=FACTS, **options):
+def tiny(data_spec=DATA_SPEC, **options):
     torch.manual_seed(0)
     parameters = {key: value for key, value in {**TINY, **options}.items() if key != "name"}
-    return FasterRCNN(facts, **parameters)
+    return FasterRCNN(data_spec, **parameters)
 
 
 def batch_of(root, count=3, **options):
-    data = Pipeline([CocoInstances(root, limit=count, **options)], needs=tiny().input_spec(), facts=FACTS)
+    data = Pipeline([CocoInstances(root, limit=count, **options)], needs=tiny().input_spec(), data_spec=DATA_SPEC)
     return data.batch(range(count)).clean.images
 
 
@@ -73,9 +73,9 @@ def theirs_and_ours(resolution=7):
     sizes = {"min_size": 96, "max_size": 160, "rpn_post_nms_top_n_train": 40, "rpn_post_nms_top_n_test": 20}
     sizes |= {"rpn_pre_nms_top_n_train": 40, "rpn_pre_nms_top_n_test": 20, "box_batch_size_per_image": 32}
     theirs = TheirFasterRCNN(backbone, 5, rpn_batch_size_per_image=64, box_score_thresh=0.05, **sizes)
-    facts = DataSpec(region_classes=4, region_attributes=0)
+    data_spec = DataSpec(region_classes=4, region_attributes=0)
     options = {"proposals": 20, "rpn_samples": 64, "samples": 32, "short": 96, "long": 160}
-    ours = FasterRCNN(facts, backbone="resnet18", **options)
+    ours = FasterRCNN(data_spec, backbone="resnet18", **options)
     ours.network.load_state_dict(theirs.state_dict())
     return theirs, ours
 
@@ -135,8 +135,8 @@ def test_the_attribute_asked_for_is_that_of_the_object_a_box_shows():
 
 
 def test_pictures_of_different_sizes_and_without_objects():
-    facts = DataSpec(region_classes=2, region_attributes=3)
-    model = tiny(facts)
+    data_spec = DataSpec(region_classes=2, region_attributes=3)
+    model = tiny(data_spec)
     mask = torch.zeros(2, 64, 80, dtype=torch.bool)
     mask[0, :40, :80] = mask[1, :64, :48] = True
     nothing = torch.zeros(2, 1, dtype=torch.bool)
@@ -160,9 +160,9 @@ def test_losses_of_held_out_data_leave_the_mode_as_it_was(world):
 
 
 def test_region_labels_train_on_its_box_features_too(world):
-    facts = DataSpec(region_classes=4, region_attributes=10)
-    learner = build_learner(TINY, ["region-labels"], facts)
-    data = Pipeline([CocoInstances(world, limit=2)], needs=learner.model.input_spec(), facts=facts)
+    data_spec = DataSpec(region_classes=4, region_attributes=10)
+    learner = build_learner(TINY, ["region-labels"], data_spec)
+    data = Pipeline([CocoInstances(world, limit=2)], needs=learner.model.input_spec(), data_spec=data_spec)
     result = learner(data.batch([0, 1]))
     result.total.backward()
     assert learner.model.network.roi_heads.box_head.cells.weight.grad.abs().sum() > 0
@@ -252,7 +252,7 @@ def test_boxes_are_detected_only_where_the_data_are_what_it_was_trained_on(tmp_p
     assert extractor.preparation.boxes == "given-or-grid"
     extractor.attach(Labels())
     assert "grid" in extractor.notes()[1]
-    extractor.attach(Labels(FACTS.class_names, (1, 2, 3, 4)))
+    extractor.attach(Labels(DATA_SPEC.class_names, (1, 2, 3, 4)))
     assert extractor.preparation.boxes == "none"
 
 

@@ -11,7 +11,7 @@ from vlcli_vlmo import VLMo
 
 from vlcli.nn import DataSpec, Images, Pixels, Text
 
-FACTS = DataSpec(vocab_size=37, pad_id=0, cls_id=2, sep_id=3, mask_id=4, unk_id=1, text_length=6)
+DATA_SPEC = DataSpec(vocab_size=37, pad_id=0, cls_id=2, sep_id=3, mask_id=4, unk_id=1, text_length=6)
 TINY: dict[str, Any] = {
     "hidden": 24, "layers": 3, "heads": 4, "fused_layers": 1, "image_size": 48, "patch": 16, "length": 8,
     "drop_path": 0.0, "packed": False,

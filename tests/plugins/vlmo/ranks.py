@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from vlcli_vlmo.weights import to_released
 
-from tests.plugins.vlmo.golden import FACTS, TINY, images, value
+from tests.plugins.vlmo.golden import DATA_SPEC, TINY, images, value
 from vlcli.engine import processes
 from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.engine.weights import save_tensors
@@ -26,7 +26,7 @@ def learner(as_released: bool) -> TrainingModule:
         {"name": "contrast-matching"},
     ]
     made = build_learner(
-        {"name": "vlmo", **TINY, "packed": True}, objectives[1:2] if as_released else objectives, FACTS
+        {"name": "vlmo", **TINY, "packed": True}, objectives[1:2] if as_released else objectives, DATA_SPEC
     )
     made.double()
     named = {k: value(k, tuple(v.shape)) for k, v in to_released(made.state_dict()).items() if v.is_floating_point()}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from vlcli_vlmo import VLMo
 
-from tests.plugins.vlmo.golden import FACTS, TINY, fill, images, text, value
+from tests.plugins.vlmo.golden import DATA_SPEC, TINY, fill, images, text, value
 from vlcli.nn import Layout
 
 
@@ -22,7 +22,7 @@ def golden(shared: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def model() -> VLMo:
-    return fill(VLMo(FACTS, **TINY)).eval()
+    return fill(VLMo(DATA_SPEC, **TINY)).eval()
 
 
 def close(ours: Tensor, theirs: Any, tolerance: float = 1e-9) -> None:
@@ -101,7 +101,7 @@ def test_text_may_be_shorter_than_the_longest(model: VLMo) -> None:
 
 @pytest.mark.parametrize("side", [5])
 def test_the_table_at_another_resolution(golden: Any, side: int) -> None:
-    model = VLMo(FACTS, **{**TINY, "image_size": 16 * side})
+    model = VLMo(DATA_SPEC, **{**TINY, "image_size": 16 * side})
     report: list[str] = []
     name = "relative_position_bias_table"
     made = model.adapt({name: value(name, (46, 12))}, report)["stack.position.table"]

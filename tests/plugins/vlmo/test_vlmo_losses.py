@@ -10,7 +10,7 @@ import pytest
 import torch
 from vlcli_vlmo.weights import released_name, to_released
 
-from tests.plugins.vlmo.golden import FACTS, TINY, images, text, value
+from tests.plugins.vlmo.golden import DATA_SPEC, TINY, images, text, value
 from vlcli.engine.learner import TrainingModule, build_learner
 from vlcli.nn import Batch, View
 from vlcli.objectives.mlm import MARK
@@ -28,7 +28,7 @@ def golden(shared: Path) -> Any:
 
 
 def filled(packed: bool) -> TrainingModule:
-    learner = build_learner({"name": "vlmo", **TINY, "packed": packed}, OBJECTIVES, FACTS).double()
+    learner = build_learner({"name": "vlmo", **TINY, "packed": packed}, OBJECTIVES, DATA_SPEC).double()
     theirs = to_released(dict(learner.state_dict().items()))
     named = {k: value(k, tuple(v.shape)) for k, v in theirs.items() if v.is_floating_point()}
     adapted = learner.model.adapt(named, [])

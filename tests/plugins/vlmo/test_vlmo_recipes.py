@@ -149,7 +149,7 @@ def passed(giver: Any, taker: Any, allowed: list[str]) -> Any:
 
 def words_alone(learner: Any) -> Any:
     """A batch of sentences without pictures, two words hidden in each."""
-    text = make_text(replace(learner.model.facts, cls_id=2, sep_id=3, mask_id=4), 3, 9)
+    text = make_text(replace(learner.model.data_spec, cls_id=2, sep_id=3, mask_id=4), 3, 9)
     marks = {MARK: torch.where(torch.arange(9)[None] < 3, text.ids, -1)}
     rows = torch.arange(3)
     view = View(text, None, rows, rows[:, None][:, :0])

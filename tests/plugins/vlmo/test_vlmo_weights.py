@@ -9,7 +9,7 @@ import pytest
 import torch
 from vlcli_vlmo import VLMo, to_released
 
-from tests.plugins.vlmo.golden import FACTS, TINY, images
+from tests.plugins.vlmo.golden import DATA_SPEC, TINY, images
 from vlcli.nn import DataSpec
 from vlcli.nn.count import count_model
 
@@ -35,7 +35,7 @@ def test_keys_and_shapes_of_a_released_encoder(shared: Path) -> None:
 
 @pytest.mark.parametrize("positions", ["relative", "absolute"])
 def test_released_names_there_and_back(positions: Any) -> None:
-    one, other = (VLMo(FACTS, **TINY, position_type=positions) for _ in range(2))
+    one, other = (VLMo(DATA_SPEC, **TINY, position_type=positions) for _ in range(2))
     report: list[str] = []
     released = {f"module.{name}": value for name, value in to_released(one.state_dict()).items()}
     released["module.relative_position_index"] = torch.zeros(10, 10)
@@ -45,7 +45,7 @@ def test_released_names_there_and_back(positions: Any) -> None:
 
 
 def test_a_third_type_row_and_shorter_text() -> None:
-    one, other = VLMo(FACTS, **TINY), VLMo(DataSpec(vocab_size=37, text_length=4), **TINY, images=2)
+    one, other = VLMo(DATA_SPEC, **TINY), VLMo(DataSpec(vocab_size=37, text_length=4), **TINY, images=2)
     report: list[str] = []
     other.load_state_dict(other.adapt(dict(one.state_dict()), report))
     assert torch.equal(other.types.weight[2], one.types.weight[1])
@@ -53,7 +53,7 @@ def test_a_third_type_row_and_shorter_text() -> None:
 
 
 def beit_like(**options: Any) -> VLMo:
-    model = VLMo(FACTS, **{**TINY, "fused_layers": 0}, **options).eval()
+    model = VLMo(DATA_SPEC, **{**TINY, "fused_layers": 0}, **options).eval()
     with torch.no_grad():
         model.types.weight.zero_()
     return model
@@ -125,7 +125,7 @@ def test_an_image_alone_is_timm_s_vit() -> None:
 
 
 def test_a_standard_transformer_has_one_feed_forward_for_all_tokens() -> None:
-    model = VLMo(FACTS, **{**TINY, "fused_layers": 0}, mixture=False).eval()
+    model = VLMo(DATA_SPEC, **{**TINY, "fused_layers": 0}, mixture=False).eval()
     assert {name.split(".")[5] for name, _ in model.named_parameters() if ".experts." in name} == {"image"}
     from tests.plugins.vlmo.golden import text
 
@@ -139,9 +139,9 @@ def test_a_standard_transformer_has_one_feed_forward_for_all_tokens() -> None:
 @pytest.mark.parametrize(("start", "source"), [("image", "image"), ("text", "text")])
 def test_experts_that_weights_lack_start_as_copies(start: Any, source: str) -> None:
     """Table 4, row 1: all experts are BEiT's; after the text stage the vision-language ones may be the text's."""
-    first, report = VLMo(FACTS, **{**TINY, "fused_layers": 0}), []
+    first, report = VLMo(DATA_SPEC, **{**TINY, "fused_layers": 0}), []
     state = {name: value for name, value in first.state_dict().items() if start == "text" or ".text." not in name}
-    model = VLMo(FACTS, **TINY, text_start="image", fused_start=start)
+    model = VLMo(DATA_SPEC, **TINY, text_start="image", fused_start=start)
     missing, _ = model.load_state_dict(model.adapt(state, report), strict=False)
     assert not [name for name in missing if "experts" in name]
     for name, value in model.state_dict().items():

@@ -19,7 +19,7 @@ def next_scores(model: Model, image: EncoderOutput, ids: Tensor) -> Tensor:
         image: P rows as ``fuse`` takes them.
         ids: words so far.
     """
-    whole = torch.cat([ids, ids.new_full((len(ids), 1), model.facts.mask_id)], 1)  # (P, T + 1)
+    whole = torch.cat([ids, ids.new_full((len(ids), 1), model.data_spec.mask_id)], 1)  # (P, T + 1)
     real = torch.ones_like(whole, dtype=torch.bool)
     special = torch.zeros_like(real)
     special[:, 0] = True
@@ -54,19 +54,19 @@ class Recomputed:
     """
 
     def __init__(self, model: Model) -> None:
-        self.model, self.facts = model, model.facts
+        self.model, self.data_spec = model, model.data_spec
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> _Seen:
         """Nothing said yet, or ``text``, whose rows are of one length."""
         empty = torch.zeros(len(image.hidden), 0, dtype=torch.long, device=image.hidden.device)
         if text is None:
             return _Seen(image, empty)
-        first = empty.new_full((len(empty), 1), self.facts.cls_id)
+        first = empty.new_full((len(empty), 1), self.data_spec.cls_id)
         said = text.ids[text.mask & ~text.special].unflatten(0, (len(text.ids), -1))
         return _Seen(image, torch.cat([first, said], 1))
 
     def step(self, ids: Tensor, cache: _Seen) -> tuple[Tensor, _Seen]:
         """The word chosen last joins the others, and all is computed again."""
-        begun = cache.ids.shape[1] and bool((ids == self.facts.cls_id).all())
+        begun = cache.ids.shape[1] and bool((ids == self.data_spec.cls_id).all())
         seen = cache if begun else _Seen(cache.image, torch.cat([cache.ids, ids[:, None]], 1))
         return next_scores(self.model, seen.image, seen.ids), seen

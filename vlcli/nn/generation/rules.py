@@ -13,14 +13,14 @@ class Rules:
     """What may not be said.
 
     Args:
-        facts: special ids.
+        data_spec: special ids.
         settings: lengths, repeats, forbidden ids.
         device: where scores are.
     """
 
-    def __init__(self, facts: DataSpec, settings: Generation, device: torch.device) -> None:
-        self.settings, self.end = settings, facts.sep_id
-        never = {facts.pad_id, facts.cls_id, facts.mask_id, *settings.bad_words} - {facts.sep_id}
+    def __init__(self, data_spec: DataSpec, settings: Generation, device: torch.device) -> None:
+        self.settings, self.end = settings, data_spec.sep_id
+        never = {data_spec.pad_id, data_spec.cls_id, data_spec.mask_id, *settings.bad_words} - {data_spec.sep_id}
         self.never = torch.tensor(sorted(never), device=device)
 
     def __call__(self, scores: Tensor, words: Tensor) -> Tensor:

@@ -76,18 +76,18 @@ def beam_search(model: Decoder, cache: Any, rows: int, settings: Generation, dev
     A picture whose open sentences cannot overtake its best one any more is left out of further steps, which changes no
     result: no word adds to a log probability.
     """
-    facts, rules = model.facts, Rules(model.facts, settings, device)
-    best = _Best(rows, settings.max_length, facts.pad_id, device)
+    data_spec, rules = model.data_spec, Rules(model.data_spec, settings, device)
+    best = _Best(rows, settings.max_length, data_spec.pad_id, device)
     active = torch.arange(rows, device=device)
     total = torch.zeros(rows, 1, device=device, dtype=_exact(device))
     words = torch.zeros(rows, 1, 0, dtype=torch.long, device=device)
-    last = torch.full((rows,), facts.cls_id, device=device)
+    last = torch.full((rows,), data_spec.cls_id, device=device)
     for length in range(1, settings.max_length + 1):
         scores, cache = model.step(last, cache)
         chances = rules(scores.float().log_softmax(-1), words.flatten(0, 1)).unflatten(0, total.shape)  # (A, k, V)
         kept = total.shape[1]
         total, words, parent = _best_words(total, chances, words, settings.beams)
-        ended = words[..., -1] == facts.sep_id
+        ended = words[..., -1] == data_spec.sep_id
         done = torch.ones_like(ended) if length == settings.max_length else ended
         best.offer(active, words, (total + settings.length_penalty * length).masked_fill(~done, -torch.inf))
         total = total.masked_fill(ended, -torch.inf)
@@ -120,8 +120,8 @@ def sample(
     generator: torch.Generator | None = None,
 ) -> Generated:
     """``samples`` sentences of every picture, drawn word by word, all side by side."""
-    facts, rules = model.facts, Rules(model.facts, settings, device)
-    scores, cache = model.step(torch.full((rows,), facts.cls_id, device=device), cache)
+    data_spec, rules = model.data_spec, Rules(model.data_spec, settings, device)
+    scores, cache = model.step(torch.full((rows,), data_spec.cls_id, device=device), cache)
     spread = torch.arange(rows, device=device).repeat_interleave(settings.samples)
     scores, cache = scores[spread], cache.select(spread, settings.samples)
     open_ = torch.ones(len(spread), dtype=torch.bool, device=device)
@@ -131,16 +131,16 @@ def sample(
         logs = narrowed(rules(scores.float(), words), settings).log_softmax(-1)  # (P, V)
         drawn = torch.multinomial(logs.detach().exp(), 1, generator=generator)  # (P, 1)
         chances.append(logs.gather(1, drawn)[:, 0].masked_fill(~open_, 0))
-        last = drawn[:, 0].masked_fill(~open_, facts.pad_id)
+        last = drawn[:, 0].masked_fill(~open_, data_spec.pad_id)
         words = torch.cat([words, last[:, None]], 1)
-        open_ = open_ & (last != facts.sep_id)
+        open_ = open_ & (last != data_spec.sep_id)
         if words.shape[1] == settings.max_length or not bool(open_.any()):
-            return _drawn(words, torch.stack(chances, 1), rows, facts)
+            return _drawn(words, torch.stack(chances, 1), rows, data_spec)
         scores, cache = model.step(last, cache)
 
 
-def _drawn(ids: Tensor, chances: Tensor, rows: int, facts: DataSpec) -> Generated:
-    end = (ids == facts.sep_id).long()
+def _drawn(ids: Tensor, chances: Tensor, rows: int, data_spec: DataSpec) -> Generated:
+    end = (ids == data_spec.sep_id).long()
     mask = end.cumsum(1) == end  # up to the first end, which counts
     by_picture = [tensor.unflatten(0, (rows, -1)) for tensor in (ids, mask, chances)]
     return Generated(by_picture[0], by_picture[1], by_picture[2].sum(-1), by_picture[2])

@@ -18,7 +18,7 @@ class Decoder(Protocol):
     Its caches have ``select(rows, per)``: the given rows, of which each ``per`` neighbours come of one picture.
     """
 
-    facts: DataSpec
+    data_spec: DataSpec
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> Any:
         """The cache before the first word."""
