@@ -25,8 +25,8 @@ from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.features import FeatureStore
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec
-from vlcli.nn.step import ForwardPasses
 
 
 class Training:

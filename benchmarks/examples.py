@@ -28,8 +28,8 @@ from vlcli.data.pipeline import Pipeline
 from vlcli.data.sample import PHASES, Sample, generator
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.features import FeatureStore, FeatureWriter, Record
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, InputSpec
-from vlcli.nn.step import ForwardPasses
 
 WORDS = ["red", "green", "blue", "circle", "square", "star", "left", "right", "of", "above", "a", "is", "the", "below"]
 SIZES = {"heads": 4, "text_layers": 2, "image_layers": 1, "cross_layers": 2, "dropout": 0.0, "init_std": 0.06}

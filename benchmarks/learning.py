@@ -1,4 +1,4 @@
-"""Does it learn? Models on questions about scenes of symbols, through vlcli's own pipeline, learner and loop.
+"""Does it learn? Models on questions about scenes of symbols, through vlcli's own pipeline and training loop.
 
     python benchmarks/learning.py --models lxmert plain-pre --tasks relation-2 count --seeds 3 --steps 3000
     python benchmarks/learning.py --models lxmert --set init_std=0.02 --lr 0.001 --first-seed 100
@@ -32,8 +32,8 @@ from symbols import TASKS, Symbols, Task, questions, write
 from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.vocabulary import Tokenizer
-from vlcli.engine.learner import TrainingModule, build_learner
-from vlcli.engine.loop import Trainer
+from vlcli.engine.trainer import Trainer
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.features import FeatureStore
 from vlcli.nn.model import DataSpec
 from vlcli.recipe.schema import Pretrain
@@ -106,21 +106,21 @@ class Learnt(Exception):  # noqa: N818  no error: what a run ends by
 def build(
     spec: dict[str, Any], task: Task, asked: list[Any], store: FeatureStore, seed: int
 ) -> tuple[TrainingModule, Any]:
-    """The learner, and what makes pipelines over questions."""
+    """The training module, and what makes pipelines over questions."""
     tokenizer = Tokenizer.train(sorted({one.text for one in asked}), 200)
     data_spec = DataSpec(
         text_length=16, regions=store.max_regions, region_dim=store.dim, **tokenizer.data_spec_fields()
     )
     objective = {"name": "classification", "classes": task.answers, "images": task.scenes}
-    learner = build_learner(spec, [objective], data_spec, seed=seed)
+    module = build_training_module(spec, [objective], data_spec, seed=seed)
 
     def pipeline(listed: list[Any], prefix: str) -> Pipeline:
-        needs = learner.model.input_spec()
+        needs = module.model.input_spec()
         return Pipeline(
             [Symbols(listed, prefix)], needs=needs, tokenizer=tokenizer, data_spec=data_spec, store=store, seed=seed
         )
 
-    return learner, pipeline
+    return module, pipeline
 
 
 def run(spec: dict[str, Any], name: str, seed: int, given: argparse.Namespace) -> tuple[Curve, float]:
@@ -135,12 +135,12 @@ def run(spec: dict[str, Any], name: str, seed: int, given: argparse.Namespace) -
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scenes.h5"
         write(path, asked, spec.get("image") == "features", seed)
-        learner, pipeline = build(spec, task, asked["t"], FeatureStore(path), seed)
-        loop = Trainer(learner, pipeline(asked["t"], "t"), options(given), Path(folder), seed=seed, device="cpu")
-        loop.trackers, loop._save_if = [curve], lambda *_, **__: None  # type: ignore[assignment, list-item]
+        module, pipeline = build(spec, task, asked["t"], FeatureStore(path), seed)
+        trainer = Trainer(module, pipeline(asked["t"], "t"), options(given), Path(folder), seed=seed, device="cpu")
+        trainer.trackers, trainer._save_if = [curve], lambda *_, **__: None  # type: ignore[assignment, list-item]
         with suppress(Learnt):
-            loop.run()
-        return curve, held_out(learner, pipeline(asked["h"], "h"))
+            trainer.run()
+        return curve, held_out(module, pipeline(asked["h"], "h"))
 
 
 def options(given: argparse.Namespace) -> Pretrain:
@@ -158,12 +158,12 @@ def options(given: argparse.Namespace) -> Pretrain:
 
 
 @torch.no_grad()
-def held_out(learner: TrainingModule, data: Pipeline) -> float:
+def held_out(module: TrainingModule, data: Pipeline) -> float:
     """Share of answers that are right."""
-    learner.eval()
+    module.eval()
     right = 0
     for batch in data.loader(200):
-        logits = learner.predict(learner.step(batch))["classification"]["logits"]
+        logits = module.predict(module.step(batch))["classification"]["logits"]
         right += int((logits.argmax(1) == torch.as_tensor(batch.targets["label"])).sum())
     return right / len(data)
 

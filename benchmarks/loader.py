@@ -21,8 +21,8 @@ from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.features import FeatureStore, FeatureWriter, Record
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec
-from vlcli.nn.step import ForwardPasses
 
 WORDS = [f"{first}{second}" for first in ("ba", "ko", "mi", "tu", "re") for second in ("lo", "na", "pe", "si", "ru")]
 OBJECTIVES = ("mlm", "masked-object", "matching")

@@ -29,7 +29,7 @@ from vlcli_lxmert import to_transformers
 from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.vocabulary import Tokenizer
-from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.features import FeatureStore, FeatureWriter, Record
 from vlcli.nn import Batch, DataSpec
 
@@ -56,7 +56,7 @@ def build(args: argparse.Namespace, data_spec: DataSpec) -> tuple[TrainingModule
     language, objects, cross = args.layers
     sizes = {"text_layers": language, "image_layers": objects, "cross_layers": cross, "dropout": 0.0}
     spec = {"name": "lxmert", "hidden": args.hidden, "heads": args.heads, "frozen_padding": True, **sizes}
-    learner = build_learner(spec, OBJECTIVES, data_spec)
+    module = build_training_module(spec, OBJECTIVES, data_spec)
     port = transformers.LxmertForPreTraining(
         transformers.LxmertConfig(
             hidden_size=args.hidden,
@@ -70,12 +70,12 @@ def build(args: argparse.Namespace, data_spec: DataSpec) -> tuple[TrainingModule
             attention_probs_dropout_prob=0.0,
         )
     )
-    port.load_state_dict(to_transformers(learner.state_dict()), strict=False)
-    return learner.train(), port.train()
+    port.load_state_dict(to_transformers(module.state_dict()), strict=False)
+    return module.train(), port.train()
 
 
 def make_data(
-    args: argparse.Namespace, folder: Path, learner: TrainingModule, data_spec: DataSpec, tokenizer: Tokenizer
+    args: argparse.Namespace, folder: Path, module: TrainingModule, data_spec: DataSpec, tokenizer: Tokenizer
 ) -> Pipeline:
     """The captions with a store of regions drawn for the pictures of as many steps as are taken."""
     wanted = args.batch * (args.steps + 1)
@@ -85,10 +85,10 @@ def make_data(
     with FeatureWriter(folder / "features.h5") as writer:
         for name in dict.fromkeys(name for example in reader.examples() for name in example.images):
             writer.append(_record(name, data_spec, draw))
-    corruptions = [made for o in learner.objectives.values() if (made := o.corruption()) is not None]  # type: ignore[operator]
+    corruptions = [made for o in module.objectives.values() if (made := o.corruption()) is not None]  # type: ignore[operator]
     return Pipeline(
         [reader],
-        needs=learner.model.input_spec(),
+        needs=module.model.input_spec(),
         tokenizer=tokenizer,
         data_spec=data_spec,
         store=FeatureStore.open([folder / "features.h5"]),
@@ -167,14 +167,14 @@ def step(run: Callable[[], Tensor], optimizer: torch.optim.Optimizer, clock: Clo
     return loss.item()
 
 
-def watch_parts(clock: Clock, learner: TrainingModule, port: nn.Module) -> None:
-    own = learner.model
+def watch_parts(clock: Clock, module: TrainingModule, port: nn.Module) -> None:
+    own = module.model
     for name in ("language", "objects", "cross"):
         clock.watch(getattr(own, name), f"vlcli {name}")
     for name in OBJECTIVES:
         named = name if isinstance(name, str) else name["name"]
         clock.watch(
-            learner.objectives[named].head if named != "masked-object" else learner.objectives[named].transform,
+            module.objectives[named].head if named != "masked-object" else module.objectives[named].transform,
             f"vlcli head of {named}",
         )
     clock.watch(port.lxmert.encoder, "transformers three encoders")
@@ -187,22 +187,22 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     tokenizer, data_spec, clock = Tokenizer.load(args.vocabulary), DataSpec(), Clock()
-    learner, port = build(args, data_spec)
-    watch_parts(clock, learner, port)
-    pairs = {"vlcli": learner, "transformers": port}
+    module, port = build(args, data_spec)
+    watch_parts(clock, module, port)
+    pairs = {"vlcli": module, "transformers": port}
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True) for name, model in pairs.items()}
     waits, walls = [], []
     with tempfile.TemporaryDirectory() as folder:
-        data = make_data(args, Path(folder), learner, data_spec, tokenizer)
+        data = make_data(args, Path(folder), module, data_spec, tokenizer)
         batches = iter(data.loader(args.batch, shuffle=True, workers=args.workers, drop_last=True))
         for number in range(args.steps + 1):
             begun = time.perf_counter()
             batch = next(batches)
             arrived = time.perf_counter()
-            ours = step(lambda b=batch: learner(b).total, optimizers["vlcli"], clock, "vlcli")
+            ours = step(lambda b=batch: module(b).total, optimizers["vlcli"], clock, "vlcli")
             waits.append(arrived - begun)
             walls.append(time.perf_counter() - begun)
-            learner.close_step()
+            module.close_step()
             feed = port_feed(batch)
             theirs = step(lambda f=feed: port(**f).loss, optimizers["transformers"], clock, "transformers")
             print(f"step {number}: loss {ours:.5f} / {theirs:.5f}", flush=True)

@@ -15,18 +15,18 @@ from pathlib import Path
 import torch
 
 from tests.engine.parts import DATA_SPEC, FakeData, config
-from vlcli.engine.learner import build_learner
-from vlcli.engine.loop import Trainer
+from vlcli.engine.trainer import Trainer
+from vlcli.engine.training_module import build_training_module
 
 OBJECTIVES = ["engine-words", "engine-contrast"]
 
 
-def learner(hidden: int):
-    return build_learner({"name": "engine-tiny", "hidden": hidden, "layers": 4}, OBJECTIVES, DATA_SPEC)
+def module(hidden: int):
+    return build_training_module({"name": "engine-tiny", "hidden": hidden, "layers": 4}, OBJECTIVES, DATA_SPEC)
 
 
 def bare(steps: int, hidden: int, data: FakeData) -> float:
-    model = learner(hidden).train()
+    model = module(hidden).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     batches = [batch for epoch in range(-(-steps // 4)) for batch in data.loader(64, shuffle=True, epoch=epoch)]
     begun = time.perf_counter()
@@ -42,10 +42,10 @@ def bare(steps: int, hidden: int, data: FakeData) -> float:
 def looped(steps: int, hidden: int, data: FakeData) -> float:
     with tempfile.TemporaryDirectory() as folder:
         options = config(batch_size=64, steps=steps, save_every=10**9, log_every=50)
-        loop = Trainer(learner(hidden), data, options, Path(folder), device="cpu")
-        loop._save_if = lambda _: None
+        trainer = Trainer(module(hidden), data, options, Path(folder), device="cpu")
+        trainer._save_if = lambda _: None
         begun = time.perf_counter()
-        loop.run()
+        trainer.run()
         return (time.perf_counter() - begun) / steps
 
 

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vlcli.data.vocabulary import Tokenizer
-from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.nn import Batch, DataSpec, EncoderOutput, Images, Pixels, Text, View
 from vlcli.nn.heads import HeadTransform
 from vlcli.objectives.mlm import MARK
@@ -79,18 +79,18 @@ def padded(text: Text) -> Text:
 
 
 class Released:
-    """The plan of passes of the released code, on the learner's own modules.
+    """The plan of passes of the released code, on the training module's own modules.
 
     Args:
-        learner: whose weights it uses.
+        module: whose weights it uses.
     """
 
-    def __init__(self, learner: TrainingModule) -> None:
-        self.model = learner.model
-        self.heads = learner.objectives
+    def __init__(self, module: TrainingModule) -> None:
+        self.model = module.model
+        self.heads = module.objectives
 
     def loss(self, batch: Batch) -> Tensor:
-        """The same total as the learner's."""
+        """The same total as the training module's."""
         clean, hidden = batch.clean, batch.views["corrupted"]
         images, text, masked = clean.images, padded(clean.text), padded(hidden.text)
         labels = F.pad(hidden.mask_labels[MARK], (0, LENGTH - hidden.mask_labels[MARK].shape[1]), value=-1)
@@ -151,7 +151,7 @@ def main() -> None:
     torch.manual_seed(0)
     tokenizer, data_spec = Tokenizer.load(args.vocabulary), DataSpec(text_length=LENGTH)
     spec = {"name": "vlmo", "size": args.size, "drop_path": 0.0}
-    twins = [build_learner(spec, OBJECTIVES, data_spec).train() for _ in range(2)]
+    twins = [build_training_module(spec, OBJECTIVES, data_spec).train() for _ in range(2)]
     twins[1].load_state_dict(twins[0].state_dict())
     twins[1].model.stack.packed = False
     released = Released(twins[1])

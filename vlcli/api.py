@@ -27,7 +27,7 @@ from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.data.transforms import Transform
 from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_bundle
 from vlcli.engine.evaluation import fingerprint
-from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.engine.weights import load_exactly, read_tensors
 from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore
@@ -37,7 +37,7 @@ from vlcli.nn.batch import Batch
 from vlcli.nn.model import DataSpec, EncoderOutput, FusionOutput, Model, Recorder, device_of
 from vlcli.nn.slots import build_model
 from vlcli.objectives.answering import Answering
-from vlcli.recipe.ledger import similar
+from vlcli.recipe.stage_record import similar
 from vlcli.tasks.base import Task
 from vlcli.tasks.generative_vqa import GenerativeVQA
 from vlcli.tools.search import Index, make_index
@@ -74,13 +74,14 @@ class Loaded:
     """
 
     facts = former.Attribute("data_spec")
+    learner = former.Attribute("module")
 
     def __init__(
         self, bundle: Bundle, features: FeatureStore | None = None, concepts: ConceptStore | None = None
     ) -> None:
-        assert bundle.learner is not None
+        assert bundle.module is not None
         self.concepts = concepts
-        self.learner: TrainingModule = bundle.learner
+        self.module: TrainingModule = bundle.module
         self.tokenizer, self.data_spec, self.folder = bundle.tokenizer, bundle.data_spec, bundle.folder
         self.features = features
         self.task: Task | None = None if bundle.task_spec is None else registry.tasks.build(bundle.task_spec)
@@ -93,12 +94,12 @@ class Loaded:
     @property
     def model(self) -> Model:
         """The network."""
-        return self.learner.model
+        return self.module.model
 
     @property
     def answerer(self) -> Answering | None:
         """The objective that owns an answer table, if any."""
-        return next((part for part in self.learner.objectives.values() if isinstance(part, Answering)), None)
+        return next((part for part in self.module.objectives.values() if isinstance(part, Answering)), None)
 
     @property
     def ranker(self) -> GenerativeVQA | None:
@@ -107,7 +108,7 @@ class Loaded:
 
     def to(self, device: str | torch.device) -> Self:
         """Move the weights."""
-        self.learner.to(device)
+        self.module.to(device)
         return self
 
     def tokens(self, text: str) -> list[str]:
@@ -121,7 +122,7 @@ class Loaded:
         items = [Sample(str(place), self._text(raw), [], {}) for place, raw in enumerate(texts)]
         batch = self._batch(items)
         with torch.no_grad():
-            return self.learner.step(batch).text().select(batch.clean.text_rows)
+            return self.module.step(batch).text().select(batch.clean.text_rows)
 
     def encode_image(self, image: Picture | Sequence[Picture]) -> EncoderOutput:
         """States of one picture, or of several: ``hidden`` (M, R, D), ``layout.valid`` (M, R)."""
@@ -129,18 +130,18 @@ class Loaded:
         items = [Sample(str(place), None, [self._image(one, place)], {}) for place, one in enumerate(pictures)]
         batch = self._batch(items)
         with torch.no_grad():
-            return self.learner.step(batch).image().select(batch.clean.image_rows[:, 0])
+            return self.module.step(batch).image().select(batch.clean.image_rows[:, 0])
 
     def fuse(self, text: str, image: Picture | Sequence[Picture]) -> FusionOutput:
         """A text with a picture, or with each of several: states of both sides and ``pooled``."""
         with torch.no_grad():
-            return self.learner.step(self._example(text, image)).fused()
+            return self.module.step(self._example(text, image)).fused()
 
     def attention(self, text: str, image: Picture | Sequence[Picture]) -> dict[str, NDArray[np.float32]]:
         """Attention probabilities by layer, e.g. ``cross.4.text_to_image``: (pictures, heads, queries, keys)."""
         record = Recorder()
         with torch.no_grad():
-            self.learner.step(self._example(text, image), record=record).fused()
+            self.module.step(self._example(text, image), record=record).fused()
         return {name: weights.float().cpu().numpy() for name, weights in record.attention.items()}
 
     def predict(
@@ -152,11 +153,11 @@ class Loaded:
         """
         text, image = (None, text) if image is None else (text, image)
         assert image is not None
-        step = self.learner.step(self._example(None if text is None else str(text), image))
+        step = self.module.step(self._example(None if text is None else str(text), image))
         with torch.no_grad():
             if self.task is not None:
-                return self.task.predictions(step, self.learner.predict, self.tokenizer)[0]
-            outputs = self.learner.predict(step)
+                return self.task.predictions(step, self.module.predict, self.tokenizer)[0]
+            outputs = self.module.predict(step)
         return {f"{name}/{key}": value[0].cpu() for name, found in outputs.items() for key, value in found.items()}
 
     def answers(self, question: str, image: Picture | Sequence[Picture], best: int = 5) -> list[tuple[str, float]]:
@@ -168,17 +169,17 @@ class Loaded:
         head = self.answerer
         if self.ranker is not None:
             with torch.no_grad():
-                step = self.learner.step(self._example(question, image))
+                step = self.module.step(self._example(question, image))
                 return self.ranker.ranked(step, self.tokenizer)[0][:best]
         if head is None:
             raise UsageError(
                 "This model has no answer table.",
                 where=str(self.folder),
-                got=", ".join(self.learner.objectives) or "no objective",
+                got=", ".join(self.module.objectives) or "no objective",
                 expected="a model fine-tuned on vqa or gqa, or pre-trained with image-qa",
             )
         with torch.no_grad():
-            logits = head.predict(self.learner.step(self._example(question, image)))["logits"][0].float()
+            logits = head.predict(self.module.step(self._example(question, image)))["logits"][0].float()
         chances = logits.sigmoid() if head.loss == "bce" else logits.softmax(-1)
         scores, places = chances.topk(min(best, len(chances)))
         return [
@@ -201,7 +202,7 @@ class Loaded:
     def _embed(self, samples: list[Sample], objective: str, side: Literal["text", "image"]) -> Tensor:
         batch = self._batch(samples)
         with torch.no_grad():
-            found = self.learner.embed(self.learner.step(batch), objective, side).float().cpu()
+            found = self.module.embed(self.module.step(batch), objective, side).float().cpu()
         view = batch.clean
         return found[(view.text_rows if side == "text" else view.image_rows[:, 0]).cpu()]
 
@@ -213,7 +214,7 @@ class Loaded:
             objective: what embeds.
             options: ``store``, ``batch_size``, ``workers``, ``progress`` of :func:`vlcli.tools.search.make_index`.
         """
-        key: dict[str, Any] = {"weights": fingerprint(self.learner, objective), "objective": objective}
+        key: dict[str, Any] = {"weights": fingerprint(self.module, objective), "objective": objective}
         key |= {"transform": self.transform_spec, "features": self.features.where if self.features else None}
 
         def read(path: Path) -> ImageSample:
@@ -342,9 +343,9 @@ def _load(path: Path, device: str) -> Bundle:
     if find_bundle(path) is not None or not (path / WEIGHTS).is_file():
         return load_bundle(path, device)
     bundle = read_bundle(path.parent.parent)
-    learner = build_learner(bundle.model_spec, bundle.objectives_specs, bundle.data_spec)
-    load_exactly(learner, read_tensors(path / WEIGHTS), str(path / WEIGHTS))
-    bundle.learner, bundle.folder = learner.to(device).eval(), path
+    module = build_training_module(bundle.model_spec, bundle.objectives_specs, bundle.data_spec)
+    load_exactly(module, read_tensors(path / WEIGHTS), str(path / WEIGHTS))
+    bundle.module, bundle.folder = module.to(device).eval(), path
     return bundle
 
 

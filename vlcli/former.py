@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -20,6 +24,13 @@ NN = {
 }
 OBJECTIVES = {"Outcome": "ObjectiveOutput"}
 DATA = {"Marks": "MaskLabels"}
+MODULES = {
+    "vlcli.engine.learner": "vlcli.engine.training_module",
+    "vlcli.engine.loop": "vlcli.engine.trainer",
+    "vlcli.nn.step": "vlcli.nn.forward_passes",
+    "vlcli.recipe.ledger": "vlcli.recipe.stage_record",
+}
+"""Modules by the names that earlier plugins import."""
 
 
 def getattr_of(
@@ -57,6 +68,24 @@ def take_over(cls: type, names: Mapping[str, str]) -> None:
         if former in vars(cls) and present not in vars(cls):
             warn(f"{cls.__name__}.{former}", f"{cls.__name__}.{present}")
             setattr(cls, present, vars(cls)[former])
+
+
+class FormerModules(MetaPathFinder, Loader):
+    """Finds the modules of :data:`MODULES` under their former names, each with a warning.
+
+    ``import vlcli`` puts it behind the finders of Python.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Called by Python for a module that no other finder knows."""
+        return ModuleSpec(fullname, self) if fullname in MODULES else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Called by Python once per former name: the present module takes the place of the empty one."""
+        warn(module.__name__, MODULES[module.__name__], stacklevel=3)
+        sys.modules[module.__name__] = importlib.import_module(MODULES[module.__name__])
 
 
 class Attribute:

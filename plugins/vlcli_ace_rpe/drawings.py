@@ -65,7 +65,7 @@ class Anchors(Drawing):
         made: list[Path] = []
         numbers: list[dict[str, Any]] = []
         chosen = range(min(self.count, runner.data.total))
-        with evaluating(runner.learner), scene.progress.task("draw", len(chosen), "ex") as bar:
+        with evaluating(runner.module), scene.progress.task("draw", len(chosen), "ex") as bar:
             for code in chosen:
                 batch = runner.data.batch([code]).to(scene.device)
                 cells, found = self._cells(bundle, runner, batch, album)

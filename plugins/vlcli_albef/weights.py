@@ -90,7 +90,7 @@ def _translate(name: str, table: Mapping[str, str]) -> str | None:
 
 
 def to_albef(state: Mapping[str, Tensor], text_layers: int) -> State:
-    """Our weights (of a model, or of a learner) by ALBEF's names; what has none is left out."""
+    """Our weights (of a model, or of a training module) by ALBEF's names; what has none is left out."""
     plain = {name.removeprefix("model."): value for name, value in state.items()}
     made: State = {}
     for name, value in plain.items():

@@ -82,7 +82,7 @@ class ConceptExtractor(Extractor):
         self._sha256 = file_sha256(self.loaded.folder / "model.safetensors")
 
     def _words(self, path: Path) -> tuple[str, ...]:
-        able = [part for part in self.loaded.learner.objectives.values() if hasattr(part, "words")]
+        able = [part for part in self.loaded.module.objectives.values() if hasattr(part, "words")]
         if not able:
             raise DataError(
                 "This model knows no concepts.", where=str(path), expected="a model trained with task: concepts"
@@ -111,8 +111,8 @@ class ConceptExtractor(Extractor):
         """The words of each picture."""
         samples = [Sample(item.id, None, [self._sample(item, place)], {}) for place, item in enumerate(batch)]
         made = collate([Item({"clean": sample}, 0) for sample in samples]).to(self.device)
-        step = self.loaded.learner.step(made)
-        found = next(out for out in self.loaded.learner.predict(step).values() if "instance" in out)
+        step = self.loaded.module.step(made)
+        found = next(out for out in self.loaded.module.predict(step).values() if "instance" in out)
         rows = made.clean.image_rows[:, 0]
         boxes = step.image().layout.boxes
         assert boxes is not None

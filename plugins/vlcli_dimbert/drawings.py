@@ -150,7 +150,7 @@ def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sen
     batch = runner.data.batch([code]).to(device)
     batch = batch if sentence else _speechless(batch)
     record = Recorder()
-    with evaluating(runner.learner), torch.no_grad():
+    with evaluating(runner.module), torch.no_grad():
         runner.step(batch, record=record).fused()
         boxes, words = _columns(model, bundle, batch)
     last = [weights for name, weights in record.attention.items() if name.startswith("fuse.")][-1]
@@ -297,7 +297,7 @@ class CaptionsSideBySide(Drawing):
             hint = "name one: task=captioning"
             raise UsageError("The model was trained on no task.", where=str(bundle.folder), hint=hint)
         runner = scene.runner(bundle, limit=self.count)
-        with evaluating(runner.learner), torch.no_grad():
+        with evaluating(runner.module), torch.no_grad():
             rows = [
                 row
                 for batch in runner.batches()

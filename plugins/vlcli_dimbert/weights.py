@@ -68,7 +68,7 @@ def our_name(name: str) -> str | None:
 
 
 def to_vlp(state: Mapping[str, Tensor]) -> State:
-    """Our weights (of a learner or of a model) by VLP's names, the tied decoder included; what has none is left out."""
+    """Our weights (of a training module or of a model) by VLP's names, tied decoder included; others are left out."""
     plain = {name.removeprefix("model."): value for name, value in state.items()}
     made = {theirs: value for name, value in plain.items() if (theirs := vlp_name(name)) is not None}
     if "words.weight" in plain:

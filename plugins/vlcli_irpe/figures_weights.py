@@ -58,7 +58,7 @@ class PositionTerms(Drawing):
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.pictures)
         batch = runner.data.batch(range(min(self.pictures, runner.data.total))).to(scene.device)
-        with evaluating(runner.learner), torch.no_grad(), recorded(runner.model) as terms:
+        with evaluating(runner.module), torch.no_grad(), recorded(runner.model) as terms:
             runner.step(batch).image()
         if not terms.added:
             what = "The model's attention has no encoding that adds to the scores."

@@ -47,10 +47,10 @@ class Transformers(Exporter):
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         """Write ``model/`` whole: beside, then renamed."""
         model = checked(trained.model)
-        objectives = dict(trained.learner.objectives.items())
+        objectives = dict(trained.module.objectives.items())
         kind = self.architecture if self.architecture != "auto" else _fits(objectives)
         final = folder / FOLDER
-        theirs, left = _filled(kind, model, trained.learner.state_dict(), objectives)
+        theirs, left = _filled(kind, model, trained.module.state_dict(), objectives)
         with new_folder(final) as beside:
             theirs.save_pretrained(beside)
             if trained.tokenizer is not None:

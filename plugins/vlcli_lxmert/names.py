@@ -105,7 +105,7 @@ def from_public(state: Mapping[str, Tensor], own: Iterable[str], report: list[st
 
 
 def to_airsplay(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our weights (of a model, or of a learner with ``model.`` and ``objectives.``) by the authors' names."""
+    """Our weights (of a model, or of a training module with ``model.`` and ``objectives.``) by the authors' names."""
     made = {}
     for key, value in state.items():
         theirs = airsplay_name(key.removeprefix("model."))

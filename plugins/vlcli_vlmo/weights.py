@@ -90,7 +90,7 @@ def _translate(name: str, table: Mapping[str, str]) -> str | None:
 
 
 def to_released(state: Mapping[str, Tensor]) -> State:
-    """Our weights (of a learner: ``model.`` and ``objectives.``) by the released names; what has none is left out."""
+    """Our weights (of a training module: ``model.`` and ``objectives.``) by the released names; others are left out."""
     plain = {name.removeprefix("model."): value for name, value in state.items()}
     made = {theirs: value for name, value in plain.items() if (theirs := released_name(name)) is not None}
     for name in plain:

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import vlcli
 from vlcli.cli import app
 from vlcli.errors import DataError
-from vlcli.recipe import ledger
-from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe import stage_record
+from vlcli.recipe.stage_record import StageRecord
 
 NLVR2 = [{"name": "classification", "classes": 2, "images": 2}]
 
@@ -24,12 +24,12 @@ NLVR2 = [{"name": "classification", "classes": 2, "images": 2}]
 def test_a_new_picture_is_answered_with_what_to_type(tmp_path, monkeypatch, stored):
     monkeypatch.chdir(tmp_path)
     make_store(tmp_path / "runs/tiny-lxmert/regions", ["a", "b"])
-    ledger.write(
+    stage_record.write(
         tmp_path / "runs/tiny-lxmert/regions", StageRecord("regions", "extract", "done", "k", recipe="tiny/lxmert")
     )
     stage = make_bundle(tmp_path / "runs/tiny-lxmert/nlvr2", {"name": "nlvr2"}, NLVR2)
     store = str(tmp_path / "runs/tiny-lxmert/regions")
-    ledger.write(stage, StageRecord("nlvr2", "finetune", "done", "key", features=[store]))
+    stage_record.write(stage, StageRecord("nlvr2", "finetune", "done", "key", features=[store]))
     Image.new("RGB", (8, 8)).save("new.png")
     words = ["ask", "tiny-lxmert/nlvr2", "a red wall", "new.png", "a"]
     ended = CliRunner().invoke(app, [*words, *(["--features", store] if stored else [])])
@@ -45,9 +45,9 @@ def learnt_from(folder, extractor, **config):
         "regions", "extract", "done", "k", recipe="tiny/lxmert", config={"extractor": extractor, **config}
     )
     make_store(folder / "runs/tiny-lxmert/regions", ["a", "b"])
-    ledger.write(folder / "runs/tiny-lxmert/regions", made)
+    stage_record.write(folder / "runs/tiny-lxmert/regions", made)
     stage = make_bundle(folder / "runs/tiny-lxmert/nlvr2", {"name": "nlvr2"}, NLVR2)
-    ledger.write(
+    stage_record.write(
         stage, StageRecord("nlvr2", "finetune", "done", "k", features=[str(folder / "runs/tiny-lxmert/regions")])
     )
 
@@ -79,8 +79,8 @@ def test_what_is_typed_extracts_a_new_picture(tmp_path, monkeypatch):
     recipe = {"name": "mine", "stages": {"regions": {"kind": "extract", "extractor": extractor}}}
     (tmp_path / "mine.yaml").write_text(json.dumps(recipe))
     learnt_from(tmp_path, extractor)
-    record = ledger.read(tmp_path / "runs/tiny-lxmert/regions")
-    ledger.write(tmp_path / "runs/tiny-lxmert/regions", replace(record, recipe="mine.yaml"))
+    record = stage_record.read(tmp_path / "runs/tiny-lxmert/regions")
+    stage_record.write(tmp_path / "runs/tiny-lxmert/regions", replace(record, recipe="mine.yaml"))
     ended = CliRunner().invoke(app, ["ask", "tiny-lxmert/nlvr2", "a red wall", "new.png", "new.png"])
     line = next(line for line in ended.stderr.splitlines() if "next: " in line).split("next: ")[1].split(", where")[0]
     words = shlex.split(line.replace("=FOLDER", f"={tmp_path}"))
@@ -106,7 +106,7 @@ def test_search_says_what_to_type_too(tmp_path, monkeypatch):
 def test_a_run_with_overrides_is_suggested(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     stage = make_bundle(tmp_path / "runs/ret-3cfb76cf/pre", {"name": "nlvr2"}, NLVR2)
-    ledger.write(stage, StageRecord("pre", "pretrain", "done", "k"))
+    stage_record.write(stage, StageRecord("pre", "pretrain", "done", "k"))
     for place in ("ret/pre", "runs/ret/pre"):
         with pytest.raises(DataError) as caught:
             vlcli.load(place)

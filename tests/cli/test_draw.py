@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from vlcli.cli import app
 from vlcli.data.readers.generic import JsonLines
-from vlcli.recipe import ledger
-from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe import stage_record
+from vlcli.recipe.stage_record import StageRecord
 from vlcli.report.sheet import GAP, Cell, contact_sheet
 
 NLVR2 = [{"name": "classification", "classes": 2, "images": 2}]
@@ -50,7 +50,7 @@ def made(tmp_path_factory) -> Path:
     stage = make_bundle(folder / "runs/small/nlvr2", {"name": "nlvr2"}, NLVR2)
     record = StageRecord("nlvr2", "finetune", "done", "key", root=str(folder / "data"), features=[str(store)])
     record.metrics = {"accuracy": 0.5}
-    ledger.write(stage, record)
+    stage_record.write(stage, record)
     return folder
 
 
@@ -172,7 +172,7 @@ def test_a_recipe_draws(desk):
 def test_a_curve_over_stages(desk):
     for number, score in ((9, 0.5), (25, 0.75), (49, 0.875)):
         record = StageRecord(f"b{number}", "evaluate", "done", "key", metrics={"accuracy": score})
-        ledger.write(desk.folder / f"runs/sweep/b{number}", record)
+        stage_record.write(desk.folder / f"runs/sweep/b{number}", record)
     sources = [word for number in (9, 25, 49) for word in ("--from", f"sweep/b{number}")]
     words = ("draw", "curve", "at={b9: 9, b25: 25, b49: 49}", "x=buckets", *sources, "--json")
     code, said = desk.vlcli(*words)
@@ -230,7 +230,7 @@ def test_a_sheet_puts_cells_in_rows():
 
 
 def test_the_stages_own_data_are_drawn(made, desk):
-    record = ledger.read(made / "runs/small/nlvr2")
+    record = stage_record.read(made / "runs/small/nlvr2")
     assert record is not None
     own = {"name": "jsonl", "file": "mine.jsonl", "images": "nlvr2/images"}
     names = sorted(path.stem for path in (made / "data/nlvr2/images").iterdir())[:2]
@@ -238,11 +238,11 @@ def test_the_stages_own_data_are_drawn(made, desk):
     (made / "data/mine.jsonl").write_text(json.dumps(row) + "\n")
     stage = make_bundle(made / "runs/small/own", {"name": "nlvr2"}, NLVR2)
     record.stage, record.config = "own", {"data": [own]}
-    ledger.write(stage, record)
+    stage_record.write(stage, record)
     code, out = desk.vlcli("draw", "predictions", "--from", "small/own", "--json")
     assert code == 0, out
     drawn = Path(json.loads(out)["files"][0]).parent
-    kept = ledger.read(drawn)
+    kept = stage_record.read(drawn)
     assert kept is not None
     assert [spec["name"] for spec in kept.config["data"]] == ["jsonl"]
 

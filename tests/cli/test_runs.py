@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from vlcli.recipe import artifacts, ledger
-from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe import artifacts, stage_record
+from vlcli.recipe.stage_record import StageRecord
 
 
 def stage(folder: Path, status: str = "done", **given) -> Path:
     folder.mkdir(parents=True)
     (folder / "features.h5").write_bytes(b"x" * 1000)
-    ledger.write(folder, StageRecord(folder.name, "extract", status, "key", **given))
+    stage_record.write(folder, StageRecord(folder.name, "extract", status, "key", **given))
     return folder
 
 
@@ -129,7 +129,7 @@ def test_files_of_records_without_sizes_are_known_to_be_cut(tmp_path, left, libv
     with h5py.File(store, "w", libver=libver) as file:
         file["features"] = np.ones((40, 8))
     for role, path in {"model": weights, "features": store}.items():
-        record = ledger.StageRecord("x", "x", "done", "key", files={role: role if role == "model" else path.name})
+        record = stage_record.StageRecord("x", "x", "done", "key", files={role: role if role == "model" else path.name})
         whole = path.stat().st_size
         assert artifacts.lost(tmp_path, record) == ""
         path.write_bytes(path.read_bytes()[:left])

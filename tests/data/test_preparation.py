@@ -95,7 +95,7 @@ def test_captions_without_an_end_are_refused(tmp_path: Path) -> None:
 def test_finished_stages_stay_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = {"kind": "pretrain", "data": ["coco-captions"], "objectives": ["mlm"], "text": {"length": 30}}
     dumps = []
-    monkeypatch.setattr("vlcli.recipe.ledger.digest", lambda content: dumps.append(content) or "key")
+    monkeypatch.setattr("vlcli.recipe.stage_record.digest", lambda content: dumps.append(content) or "key")
     for more in ({}, {"prepare": "albef-caption", "end": "none"}):
         own = {**stage, "text": {**stage["text"], **more}}
         stage_key(Recipe(name="r", model=LXMERT, stages={"a": STAGES["pretrain"](**own)}), "a", {}, (), [])

@@ -33,7 +33,7 @@ def test_the_picture_is_refused_where_the_code_is_another(tmp_path):
         source = PROJECT / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, tmp_path / name)
-    (tmp_path / "vlcli" / "errors.py").write_text("import vlcli.engine.loop\n" + read("vlcli/errors.py"))
+    (tmp_path / "vlcli" / "errors.py").write_text("import vlcli.engine.trainer\n" + read("vlcli/errors.py"))
     ended = run([sys.executable, "scripts/architecture.py", "--check"], tmp_path)
     assert ended.code == 1
     assert "architecture.py" in ended.err

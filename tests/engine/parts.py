@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from vlcli import registry
 from vlcli.nn.batch import Batch, Text, View
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.layout import Layout
 from vlcli.nn.model import DataSpec, EncoderOutput, InputSpec, Model
-from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 from vlcli.recipe.schema import Pretrain
 

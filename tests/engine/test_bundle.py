@@ -10,7 +10,7 @@ from tests.engine.parts import DATA_SPEC, FakeData, TinyModel
 from vlcli import load, registry
 from vlcli.engine.bundle import find_bundle, load_bundle, read_bundle, read_weights, save_bundle
 from vlcli.engine.checkpoint import Checkpoints, Position
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import WeightLoader, read_tensors, save_tensors
 from vlcli.errors import DataError, RecipeError, VlcliError
 from vlcli.stages.average import average
@@ -35,8 +35,8 @@ class Foreign(TinyModel):
 registry.register("models", "engine-foreign", Foreign)
 
 
-def learner(objectives=SPECS, seed=0, **model):
-    return build_learner({"name": "engine-tiny", **model}, objectives, DATA_SPEC, seed=seed)
+def module(objectives=SPECS, seed=0, **model):
+    return build_training_module({"name": "engine-tiny", **model}, objectives, DATA_SPEC, seed=seed)
 
 
 def save(folder, made, **given):
@@ -50,22 +50,22 @@ def save(folder, made, **given):
 
 
 def test_a_bundle_gives_the_same_outputs(tmp_path):
-    made = learner(seed=3).eval()
+    made = module(seed=3).eval()
     save(tmp_path / "model", made, task_spec={"name": "nlvr2"}, text_options={"length": 20}, info={"step": 7})
     bundle = load_bundle(tmp_path)
     batch = FakeData().batch(torch.arange(5))
-    mine, theirs = (one(batch).losses for one in (made, bundle.learner))
+    mine, theirs = (one(batch).losses for one in (made, bundle.module))
     assert mine["engine-words"].value() == theirs["engine-words"].value()
-    assert torch.equal(bundle.learner.objectives["bank"].queue, made.objectives["bank"].queue)
-    assert torch.equal(bundle.learner.teacher.words.weight, made.model.words.weight)
-    assert bundle.learner.parts["engine-words"].options.weight == 2.0
+    assert torch.equal(bundle.module.objectives["bank"].queue, made.objectives["bank"].queue)
+    assert torch.equal(bundle.module.teacher.words.weight, made.model.words.weight)
+    assert bundle.module.parts["engine-words"].options.weight == 2.0
     assert (bundle.task_spec, bundle.text_options, bundle.info["step"]) == ({"name": "nlvr2"}, {"length": 20}, 7)
     assert bundle.data_spec == DATA_SPEC
-    assert bundle.model is bundle.learner.model
+    assert bundle.model is bundle.module.model
 
 
 def test_its_file_holds_weights_once_and_no_momentum_copy(tmp_path):
-    save(tmp_path / "model", learner())
+    save(tmp_path / "model", module())
     names = set(load_file(tmp_path / "model" / "model.safetensors"))
     assert "objectives.bank.queue" in names
     assert not any(name.startswith("teacher.") for name in names)
@@ -74,8 +74,8 @@ def test_its_file_holds_weights_once_and_no_momentum_copy(tmp_path):
 
 
 def test_a_bundle_is_replaced_whole(tmp_path, monkeypatch):
-    save(tmp_path / "model", learner(seed=1))
-    save(tmp_path / "model", learner(seed=2))
+    save(tmp_path / "model", module(seed=1))
+    save(tmp_path / "model", module(seed=2))
     before = read_weights(tmp_path / "model")["model.words.weight"]
 
     def full(*_):
@@ -83,7 +83,7 @@ def test_a_bundle_is_replaced_whole(tmp_path, monkeypatch):
 
     monkeypatch.setattr("vlcli.engine.bundle.save_tensors", full)
     with pytest.raises(VlcliError, match="disk is full"):
-        save(tmp_path / "model", learner(seed=4))
+        save(tmp_path / "model", module(seed=4))
     assert torch.equal(read_weights(tmp_path / "model")["model.words.weight"], before)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
@@ -92,7 +92,7 @@ def test_what_is_no_bundle_is_told(tmp_path):
     assert find_bundle(tmp_path) is None
     with pytest.raises(DataError, match="no trained model"):
         load_bundle(tmp_path)
-    save(tmp_path / "model", learner())
+    save(tmp_path / "model", module())
     config = tmp_path / "model" / "config.json"
     value = json.loads(config.read_text())
     config.write_text(json.dumps({**value, "version": 99}))
@@ -116,7 +116,7 @@ def flip(path):
 
 def test_weights_that_changed_since_they_were_written_are_refused(tmp_path):
     folder = tmp_path / "model"
-    made = learner()
+    made = module()
     save(folder, made)
     assert read_weights(folder).keys() == {name for name in made.state_dict() if not name.startswith("teacher.")}
     flip(folder / "model.safetensors")
@@ -129,7 +129,7 @@ def test_weights_that_changed_since_they_were_written_are_refused(tmp_path):
 
 
 def test_a_changed_model_beside_whole_checkpoints_is_made_again_from_them(tmp_path):
-    made = learner()
+    made = module()
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     at = checkpoints.save(made, torch.optim.SGD([{"params": [], "names": []}]), None, Position(step=4))
     save(tmp_path / "model", made)
@@ -145,18 +145,18 @@ def test_a_changed_model_beside_whole_checkpoints_is_made_again_from_them(tmp_pa
 
 @pytest.mark.parametrize("files", [None, {}])
 def test_models_without_a_record_of_their_weights_load(tmp_path, files):
-    save(tmp_path, learner())
+    save(tmp_path, module())
     config = json.loads((tmp_path / "config.json").read_text())
     assert set(config["files"]) == {"model.safetensors"}
     config = {k: v for k, v in config.items() if k != "files"} | ({} if files is None else {"files": files})
     (tmp_path / "config.json").write_text(json.dumps(config))
     flip(tmp_path / "model.safetensors")
-    assert load_bundle(tmp_path).learner is not None
+    assert load_bundle(tmp_path).module is not None
 
 
 @pytest.mark.parametrize("files", [3, [1], {"model.safetensors": 3}, {"model.safetensors": {"bytes": "x"}}])
 def test_a_damaged_record_of_the_weights_is_told(tmp_path, files):
-    save(tmp_path, learner())
+    save(tmp_path, module())
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"files": files}))
     for read in (load_bundle, read_weights):
@@ -165,8 +165,8 @@ def test_a_damaged_record_of_the_weights_is_told(tmp_path, files):
 
 
 def test_loading_reports_matched_new_and_left_over():
-    source = learner(seed=1)
-    target = learner(["engine-words", "engine-contrast"], seed=2)
+    source = module(seed=1)
+    target = module(["engine-words", "engine-contrast"], seed=2)
     loader = WeightLoader(target)
     loader.add(source.state_dict(), "there", ours=True)
     report = loader.finish()
@@ -178,7 +178,7 @@ def test_loading_reports_matched_new_and_left_over():
 
 
 def test_an_incomplete_backbone_is_an_error_unless_allowed():
-    source, target = learner(layers=2), learner(layers=3)
+    source, target = module(layers=2), module(layers=3)
     loader = WeightLoader(target)
     loader.add(source.state_dict(), "there", ours=True)
     with pytest.raises(DataError, match="4 weights of the model") as caught:
@@ -193,22 +193,22 @@ def test_an_incomplete_backbone_is_an_error_unless_allowed():
 
 
 def test_a_backbone_weight_of_another_shape_is_an_error_and_a_head_is_told():
-    loader = WeightLoader(learner(hidden=8))
-    loader.add(learner().state_dict(), "there", ours=True)
+    loader = WeightLoader(module(hidden=8))
+    loader.add(module().state_dict(), "there", ours=True)
     with pytest.raises(DataError) as caught:
         loader.finish()
     assert "model.words.weight (30, 16) for (30, 8)" in caught.value.got
-    target = learner([{"name": "engine-queue", "as": "bank", "size": 5}])
+    target = module([{"name": "engine-queue", "as": "bank", "size": 5}])
     loader = WeightLoader(target)
-    loader.add(learner().state_dict(), "there", ours=True)
+    loader.add(module().state_dict(), "there", ours=True)
     assert loader.finish().mismatched == ["objectives.bank.queue (12, 16) for (5, 16)"]
 
 
 def test_foreign_names_and_sizes_go_through_the_model():
-    source = learner(["engine-words"])
+    source = module(["engine-words"])
     state = {f"encoder.{name}": value for name, value in source.model.state_dict().items()}
     state["encoder.words.weight"] = torch.cat([source.model.words.weight.detach(), torch.ones(3, 16)])
-    target = build_learner("engine-foreign", ["engine-words"], DATA_SPEC, seed=9)
+    target = build_training_module("engine-foreign", ["engine-words"], DATA_SPEC, seed=9)
     loader = WeightLoader(target)
     loader.add(state, "file.pth", ours=False)
     report = loader.finish()
@@ -217,7 +217,7 @@ def test_foreign_names_and_sizes_go_through_the_model():
 
 
 def test_the_momentum_copy_starts_from_what_was_loaded():
-    source, target = learner(seed=1), learner(seed=2)
+    source, target = module(seed=1), module(seed=2)
     loader = WeightLoader(target)
     loader.add({n: v for n, v in source.state_dict().items() if not n.startswith("teacher")}, "there", ours=True)
     loader.finish()

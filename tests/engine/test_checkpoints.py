@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from tests.engine.parts import DATA_SPEC, TinyModel, config
-from tests.engine.test_loop import Told, losses, make, same
+from tests.engine.test_trainer import Told, losses, make, same
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.checkpoint import Checkpoints, read_state
 from vlcli.engine.ema import Ema
-from vlcli.engine.learner import build_learner
-from vlcli.engine.loop import Score
+from vlcli.engine.trainer import Score
+from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import first_not_finite, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, RecipeError, VlcliError
 from vlcli.files import follow_mask, sweep
@@ -43,15 +43,15 @@ def scored(*values):
 @pytest.mark.parametrize("ema", [None, {"decay": 0.5}])
 def test_a_damaged_best_is_made_again_from_the_checkpoint_of_its_step(tmp_path, ema):
     told = Told()
-    loop = make(
+    trainer = make(
         tmp_path, progress=told, evaluate=scored(1, 5, 2), steps=6, save_every=2, evaluate_every=2, keep=9, ema=ema
     )
-    outcome = loop.run()
-    best = {name: value.clone() for name, value in loop.checkpoints.best(4).items()}  # not the file itself
+    outcome = trainer.run()
+    best = {name: value.clone() for name, value in trainer.checkpoints.best(4).items()}  # not the file itself
     flip(tmp_path / "checkpoints" / "best-00000004" / "model.safetensors")
     with pytest.raises(DataError, match="damaged"):
-        loop.checkpoints.best(4)
-    after, state = loop.chosen(outcome)
+        trainer.checkpoints.best(4)
+    after, state = trainer.chosen(outcome)
     assert (after.best, after.metrics) == (4, {"m": 5})
     assert same(best, state)
     assert "best-00000004 is damaged" in told.lines[0]
@@ -62,13 +62,13 @@ def test_a_damaged_best_is_made_again_from_the_checkpoint_of_its_step(tmp_path, 
 @pytest.mark.parametrize("harm", ["flip", "remove"])
 def test_a_damaged_best_whose_step_is_gone_gives_way_to_the_last_weights_and_their_score(tmp_path, harm):
     told = Told()
-    loop = make(tmp_path, progress=told, evaluate=scored(5, 1, 2, 3), steps=6, save_every=2, evaluate_every=2)
-    outcome = loop.run()
+    trainer = make(tmp_path, progress=told, evaluate=scored(5, 1, 2, 3), steps=6, save_every=2, evaluate_every=2)
+    outcome = trainer.run()
     file = tmp_path / "checkpoints" / "best-00000002" / "model.safetensors"
     {"flip": lambda: flip(file), "remove": file.unlink}[harm]()
-    after, state = loop.chosen(outcome)
+    after, state = trainer.chosen(outcome)
     assert (after.best, after.metrics) == (6, {"m": 3})
-    assert same(loop.learner.state_dict(), state)
+    assert same(trainer.module.state_dict(), state)
     assert "the last, stand in" in told.lines[1]
 
 
@@ -77,14 +77,14 @@ def test_damaged_checkpoints_never_prune_or_shadow_sound_ones(tmp_path):
     for path in (tmp_path / "checkpoints").glob("step-*"):
         flip(path / "model.safetensors")
     told = Told()
-    loop = make(tmp_path, progress=told, save_every=1, steps=3)
-    assert loop.at.step == 0
+    trainer = make(tmp_path, progress=told, save_every=1, steps=3)
+    assert trainer.at.step == 0
     assert [line.split(":")[0].split(" is damaged")[0] for line in told.lines[:2]] == [
         "checkpoint step-00000008",
         "checkpoint step-00000006",
     ]
     assert "best-00000008 of the run before is kept as left-best-00000008" in told.lines[2]
-    loop.run()
+    trainer.run()
     assert names(tmp_path) == [
         "damaged-step-00000006",
         "damaged-step-00000008",
@@ -109,9 +109,9 @@ def test_folders_of_other_names_are_left_alone(tmp_path, name):
     strange = tmp_path / "checkpoints" / name
     strange.mkdir()
     (strange / "state.json").write_text("{}")
-    loop = make(tmp_path, steps=8, save_every=2)
-    assert loop.at.step == 6
-    assert loop.run().steps == 8
+    trainer = make(tmp_path, steps=8, save_every=2)
+    assert trainer.at.step == 6
+    assert trainer.run().steps == 8
     assert strange.is_dir()
     assert Checkpoints(tmp_path / "checkpoints").lasting()[-1].name == "step-00000008"
 
@@ -150,26 +150,26 @@ def test_a_record_without_a_checksum_of_its_own_is_taken(tmp_path):
     assert make(tmp_path).at.step == 6
 
 
-def poison(loop, step, value=math.nan):
+def poison(trainer, step, value=math.nan):
     """Spoil one weight after the optimizer has made this step."""
-    after = loop._after
+    after = trainer._after
 
     def spoiled(ended):
-        if loop.at.step == step:
+        if trainer.at.step == step:
             with torch.no_grad():
-                loop.learner.model.blocks[1].dense.weight[0, 0] = value
+                trainer.module.model.blocks[1].dense.weight[0, 0] = value
         after(ended)
 
-    loop._after = spoiled
+    trainer._after = spoiled
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("evaluate", [None, losses])
 def test_weights_that_are_no_numbers_are_never_written(tmp_path, value, evaluate):
-    loop = make(tmp_path, save_every=2, evaluate=evaluate, evaluate_every=2)
-    poison(loop, 6, value)
+    trainer = make(tmp_path, save_every=2, evaluate=evaluate, evaluate_every=2)
+    poison(trainer, 6, value)
     with pytest.raises(VlcliError, match="not finite") as caught:
-        loop.run()
+        trainer.run()
     assert caught.value.exit_code == 1
     assert "step 6" in caught.value.where
     assert "model.blocks.1.dense.weight: 1 of 256" in caught.value.got
@@ -180,24 +180,24 @@ def test_weights_that_are_no_numbers_are_never_written(tmp_path, value, evaluate
 
 
 def test_the_step_after_names_the_first_weight(tmp_path):
-    loop = make(tmp_path, save_every=1)
-    poison(loop, 3)
-    loop.checkpoints.save = lambda *_: None
+    trainer = make(tmp_path, save_every=1)
+    poison(trainer, 3)
+    trainer.checkpoints.save = lambda *_: None
     with pytest.raises(VlcliError, match="loss is not finite") as caught:
-        loop.run()
+        trainer.run()
     assert caught.value.where == "step 4, epoch 2"
     assert "the first weight that is not finite is model.blocks.1.dense.weight" in caught.value.got
 
 
 def test_a_bundle_of_no_numbers_is_refused_and_the_one_before_stays(tmp_path):
-    learner = build_learner("engine-tiny", ["engine-words"], DATA_SPEC)
+    module = build_training_module("engine-tiny", ["engine-words"], DATA_SPEC)
     options = {"tokenizer": None, "data_spec": DATA_SPEC, "model_spec": {"name": "engine-tiny"}, "objectives_specs": []}
-    save_bundle(tmp_path / "model", learner, **options)
+    save_bundle(tmp_path / "model", module, **options)
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
     with torch.no_grad():
-        learner.model.words.weight[3] = math.nan
+        module.model.words.weight[3] = math.nan
     with pytest.raises(VlcliError, match="not finite") as caught:
-        save_bundle(tmp_path / "model", learner, **options)
+        save_bundle(tmp_path / "model", module, **options)
     assert "model.words.weight: 16 of 480" in caught.value.got
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -220,17 +220,17 @@ def test_an_average_by_no_share_is_refused(decay):
 
 
 def test_a_rate_that_is_no_number_is_refused(tmp_path):
-    loop = make(tmp_path)
-    loop.config = config().model_copy(update={"schedule": SimpleNamespace(name="linear", warmup=0, end=math.nan)})
+    trainer = make(tmp_path)
+    trainer.config = config().model_copy(update={"schedule": SimpleNamespace(name="linear", warmup=0, end=math.nan)})
     with pytest.raises((RecipeError, AttributeError)) as caught:
-        loop.run()
+        trainer.run()
     assert caught.type is RecipeError
 
 
 def test_a_score_that_is_no_number_is_never_the_best(tmp_path):
     told = Told()
-    loop = make(tmp_path, progress=told, evaluate=scored(math.nan, 2, math.nan), evaluate_every=2, steps=6)
-    assert loop.run().best == 4
+    trainer = make(tmp_path, progress=told, evaluate=scored(math.nan, 2, math.nan), evaluate_every=2, steps=6)
+    assert trainer.run().best == 4
     assert "step 2 is not a number" in told.lines[0]
 
 

@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 
 from tests.engine.parts import DATA_SPEC
 from vlcli.engine.ema import Ema
-from vlcli.engine.learner import build_learner
 from vlcli.engine.optim import BertAdam, build_optimizer, freeze, parameter_groups
 from vlcli.engine.schedule import factor
+from vlcli.engine.training_module import build_training_module
 from vlcli.errors import RecipeError
 from vlcli.recipe.schema import EmaOptions, OptimizerOptions, ScheduleOptions
 
 torch.set_num_threads(1)
 
 
-def learner():
-    return build_learner("engine-tiny", ["engine-words", "engine-queue"], DATA_SPEC)
+def module():
+    return build_training_module("engine-tiny", ["engine-words", "engine-queue"], DATA_SPEC)
 
 
 def by_name(groups):
@@ -40,7 +40,7 @@ def test_bert_adam_is_adam_without_correction_and_with_decay_on_all():
 
 def test_groups_decay_layers_and_proposals():
     options = OptimizerOptions(lr=1.0, weight_decay=0.1, layer_decay=0.5, groups=[{"match": "transform", "lr": 3}])
-    found = by_name(parameter_groups(learner(), options))
+    found = by_name(parameter_groups(module(), options))
     assert found["model.words.weight"] == (0.5 * 0.5**3, 0.0)  # the model's proposal, depth 0 of 2 layers
     assert found["model.blocks.0.dense.weight"] == (0.25, 0.1)
     assert found["model.blocks.1.dense.bias"] == (0.5, 0.0)
@@ -50,32 +50,32 @@ def test_groups_decay_layers_and_proposals():
 
 
 def test_tied_weights_are_trained_once():
-    names = [name for group in parameter_groups(learner(), OptimizerOptions()) for name in group["names"]]
+    names = [name for group in parameter_groups(module(), OptimizerOptions()) for name in group["names"]]
     assert len(names) == len(set(names))
     assert "objectives.engine-words.table" not in names
 
 
 def test_recipe_groups_win_over_proposals_and_may_set_decay():
     options = OptimizerOptions(lr=1.0, groups=[{"match": "words.weight", "lr": 2, "decay": 0.3}])
-    assert by_name(parameter_groups(learner(), options))["model.words.weight"] == (2.0, 0.3)
+    assert by_name(parameter_groups(module(), options))["model.words.weight"] == (2.0, 0.3)
 
 
 def test_bert_adam_decays_norms_and_biases_unless_told():
-    found = by_name(parameter_groups(learner(), OptimizerOptions(name="bert-adam")))
+    found = by_name(parameter_groups(module(), OptimizerOptions(name="bert-adam")))
     assert {decay for name, (_, decay) in found.items() if not name.startswith("model.words")} == {0.01}
-    told = by_name(parameter_groups(learner(), OptimizerOptions(name="bert-adam", no_decay=["bias$"])))
+    told = by_name(parameter_groups(module(), OptimizerOptions(name="bert-adam", no_decay=["bias$"])))
     assert told["model.blocks.0.dense.bias"][1] == 0.0
 
 
 def test_a_pattern_that_matches_nothing_and_a_broken_one_are_told():
     for pattern, text in (("no_such", "matches no parameter"), ("(", "regular expression")):
         with pytest.raises(RecipeError, match="1 problem") as caught:
-            parameter_groups(learner(), OptimizerOptions(groups=[{"match": pattern}]))
+            parameter_groups(module(), OptimizerOptions(groups=[{"match": pattern}]))
         assert text in str(caught.value)
 
 
 def test_freezing_counts_and_refuses_to_train_nothing():
-    made = learner()
+    made = module()
     counts = freeze(made, [r"^model\.blocks", "^objectives"], [r"blocks\.0"])
     trained = {name for name, p in made.named_parameters() if p.requires_grad}
     assert trained == {n for n, _ in made.named_parameters() if n.startswith(("model.blocks.1", "objectives"))}
@@ -87,7 +87,7 @@ def test_freezing_counts_and_refuses_to_train_nothing():
 
 @pytest.mark.parametrize("name", ["adamw", "adam", "sgd", "bert-adam"])
 def test_every_optimizer_lowers_a_loss(name):
-    made = learner()
+    made = module()
     optimizer = build_optimizer(made, OptimizerOptions(name=name, lr=1e-2))
     before = made.model.words.weight.square().mean()
     for _ in range(5):
@@ -129,7 +129,7 @@ def test_the_schedule_of_bert_adam_is_the_published_one():
 
 
 def test_the_average_follows_with_a_warm_up_and_steps_aside():
-    made = learner()
+    made = module()
     ema, start = Ema(made, EmaOptions(decay=0.9)), made.model.words.weight.detach().clone()
     with torch.no_grad():
         made.model.words.weight.add_(11.0)

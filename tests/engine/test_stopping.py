@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from tests.engine.parts import FakeData
-from tests.engine.test_loop import lines, losses, make, same
+from tests.engine.test_trainer import lines, losses, make, same
 from vlcli import stopping
 from vlcli.engine.checkpoint import Checkpoints, read_state
-from vlcli.engine.loop import Score
+from vlcli.engine.trainer import Score
 
 torch.set_num_threads(1)
 
@@ -48,8 +48,8 @@ class Asking(FakeData):
 
 
 def finish(folder, **more):
-    loop = make(folder, evaluate=losses, **{**COMMON, **more})
-    return loop, loop.run()
+    trainer = make(folder, evaluate=losses, **{**COMMON, **more})
+    return trainer, trainer.run()
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def whole(tmp_path):
 @pytest.mark.parametrize(("at", "step"), [(0, 0), (1, 1), (2, 1), (4, 3)])
 def test_a_signal_while_data_load_leaves_a_checkpoint_of_the_last_whole_step(tmp_path, whole, number, at, step):
     (tmp_path / "cut").mkdir()
-    loop = make(tmp_path / "cut", Asking(at, number), evaluate=losses, **COMMON)
+    trainer = make(tmp_path / "cut", Asking(at, number), evaluate=losses, **COMMON)
     with pytest.raises(stopping.Stopped) as caught, stopping.listening():
-        loop.run()
+        trainer.run()
     assert caught.value.code == 128 + number
     found = Checkpoints(tmp_path / "cut" / "checkpoints").complete()
     assert [read_state(path).step for path in found] == ([step] if step else [])
@@ -76,11 +76,11 @@ def test_an_evaluation_broken_off_is_made_again(tmp_path, whole, call):
     (tmp_path / "cut").mkdir()
     calls = iter(range(1, 9))
 
-    def evaluate(learner, autocast, epoch):
+    def evaluate(module, autocast, epoch):
         if next(calls) == call:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(20)
-        return losses(learner, autocast, epoch)
+        return losses(module, autocast, epoch)
 
     begun = time.monotonic()
     with pytest.raises(stopping.Stopped), stopping.listening():
@@ -95,7 +95,7 @@ def test_an_evaluation_broken_off_is_made_again(tmp_path, whole, call):
 def _resumes(tmp_path, whole):
     """Weights, log, best and averages of the resumed run are those of the undisturbed one."""
     (first, ended), (second, again) = whole, finish(tmp_path / "cut")
-    assert same(first.learner.state_dict(), second.learner.state_dict())
+    assert same(first.module.state_dict(), second.module.state_dict())
     assert same(first.ema.shadow, second.ema.shadow)
     assert lines(tmp_path / "whole") == lines(tmp_path / "cut")
     assert (ended.best, ended.metrics) == (again.best, again.metrics)
@@ -115,7 +115,7 @@ def test_what_a_signal_had_written_is_not_averaged(tmp_path):
 
 
 def test_a_checkpoint_by_signal_of_a_step_that_is_due_anyhow_counts_among_the_lasting_ones(tmp_path):
-    def evaluate(learner, autocast, epoch):
+    def evaluate(module, autocast, epoch):
         if not (tmp_path / "checkpoints").is_dir():
             os.kill(os.getpid(), signal.SIGTERM)
         return Score({"m": 1.0}, 1.0)

@@ -11,9 +11,9 @@ import torch
 
 from tests.engine.parts import DATA_SPEC, FakeData, config
 from vlcli.engine import processes
-from vlcli.engine.learner import build_learner
-from vlcli.engine.loop import Score, Trainer
 from vlcli.engine.trackers import JsonLines
+from vlcli.engine.trainer import Score, Trainer
+from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import save_tensors
 
 torch.set_num_threads(1)
@@ -41,7 +41,9 @@ class Killing(FakeData):
 
 def train(folder: Path, objectives: str = "all", kill: int = -1, dropout: float = 0.0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    learner = build_learner({"name": "engine-tiny", "dropout": dropout}, OBJECTIVES[objectives], DATA_SPEC, seed=1)
+    module = build_training_module(
+        {"name": "engine-tiny", "dropout": dropout}, OBJECTIVES[objectives], DATA_SPEC, seed=1
+    )
     # 22 examples: the last batch of an epoch holds 6, so that processes do not always hold equal rows.
     data = FakeData(22) if kill < 0 else Killing(kill)
     options = {"batch_size": 7 if kill < 0 else 8, "steps": 6, "save_every": 2}
@@ -49,11 +51,13 @@ def train(folder: Path, objectives: str = "all", kill: int = -1, dropout: float 
     options["optimizer"] = {"name": "sgd", "lr": 0.05} if kill < 0 else {"lr": 1e-2}
     evaluate = (lambda *_: Score({"m": 1.0}, 1.0)) if kill < 0 else None
     trackers = [JsonLines(folder)]
-    loop = Trainer(learner, data, config(**options), folder, seed=3, device="cpu", trackers=trackers, evaluate=evaluate)
-    outcome = loop.run()
+    trainer = Trainer(
+        module, data, config(**options), folder, seed=3, device="cpu", trackers=trackers, evaluate=evaluate
+    )
+    outcome = trainer.run()
     assert outcome.best == (3 if kill < 0 else -1)
     if processes.rank() == 0:
-        save_tensors(folder / "final.safetensors", learner.state_dict())
+        save_tensors(folder / "final.safetensors", module.state_dict())
 
 
 def gather(folder: Path) -> None:

@@ -11,7 +11,7 @@ from tiny_batches import SMALL, make_batch
 from vlcli import registry
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Batch, View
-from vlcli.nn.step import ForwardPasses
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.objectives.answers import AnswerTable, decode, encode
 from vlcli.objectives.blanking import blank, seen
 

@@ -9,7 +9,7 @@ from tiny_batches import SMALL, make_text
 from vlcli_deit import DeiT
 from vlcli_vlmo import VLMo
 
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import WeightLoader
 from vlcli.errors import ComponentError, DataError, RecipeError
 from vlcli.nn import Batch, ForwardPasses, Images, Pixels, Regions, View
@@ -90,8 +90,10 @@ def test_only_hidden_patches_are_replaced_and_the_clean_pass_is_untouched():
     assert step.view().images.hidden is None
 
 
-def test_the_whole_learner_trains_and_predicts():
-    made = build_learner({"name": "vlmo", **TINY, "init_std": 0.14}, [{"name": "masked-image", "ratio": 0.5}], SMALL)
+def test_the_whole_module_trains_and_predicts():
+    made = build_training_module(
+        {"name": "vlmo", **TINY, "init_std": 0.14}, [{"name": "masked-image", "ratio": 0.5}], SMALL
+    )
     same, losses = batch(), []
     optimizer = torch.optim.Adam(made.parameters(), 1e-2)
     for _ in range(40):
@@ -206,7 +208,7 @@ def test_beit_as_transformers_has_it(tmp_path):
         torch.nn.init.normal_(parameter, std=0.3)
     vae_file(tmp_path / "vae.safetensors")
     objective = {"name": "masked-image", "tokenizer": str(tmp_path / "vae.safetensors"), "codes": 50}
-    ours = build_learner({"name": "vlmo", **TINY}, [objective], SMALL).eval()
+    ours = build_training_module({"name": "vlmo", **TINY}, [objective], SMALL).eval()
     with torch.no_grad():
         ours.model.types.weight.zero_()
     loader = WeightLoader(ours, ["text", "types", "pooler", "idle_positions", "experts.text"])
@@ -234,7 +236,7 @@ def test_what_does_not_fit_is_refused(options):
 
 def test_a_model_that_cannot_hide_patches_is_refused():
     with pytest.raises(RecipeError, match="hide"):
-        build_learner({"name": "swin", "hidden": 8, "layers": [1], "heads": [1]}, ["masked-image"], SMALL)
+        build_training_module({"name": "swin", "hidden": 8, "layers": [1], "heads": [1]}, ["masked-image"], SMALL)
 
 
 def test_no_tokenizer(tmp_path):

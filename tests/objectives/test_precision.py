@@ -13,7 +13,7 @@ from tiny_batches import SMALL, make_batch
 
 from tests.tasks.test_image_classification import folder_of_classes, make
 from vlcli.engine.evaluation import TaskRunner
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.nn.attention import AttentionShape
 from vlcli.nn.positions import LearnedPosition
 
@@ -27,24 +27,24 @@ ANSWERS = [{"cat": 1.0}, {"dog": 0.3, "no": 0.9}, {"yes": 0.6}]
     {"name": "hard-matching", "negatives": 1, "candidates": 2}, {"name": "classification", "classes": 2},
 ], ids=str)  # fmt: skip
 def test_logits_and_losses_keep_float64(objective: dict[str, Any]) -> None:
-    learner = build_learner(LXMERT, [objective], DATA_SPEC, seed=1).double().eval()
+    module = build_training_module(LXMERT, [objective], DATA_SPEC, seed=1).double().eval()
     given = make_batch()
     given.clean.images.regions.features = given.clean.images.regions.features.double()
     given.clean.images.regions.boxes = given.clean.images.regions.boxes.double()
     given = replace(given, targets={"answers": ANSWERS, "label": torch.tensor([0, 1, 1])})
-    (mean,) = learner(given).losses.values()
+    (mean,) = module(given).losses.values()
     assert mean.total.dtype == torch.float64
     assert mean.total.item() != float(mean.total.float())
-    predicted = TaskRunner(learner, None).predict(learner.step(given))
+    predicted = TaskRunner(module, None).predict(module.step(given))
     assert {value.dtype for found in predicted.values() for value in found.values()} <= {torch.float64}
 
 
 def test_image_classification_keeps_float64(tmp_path: Path) -> None:
     folder_of_classes(tmp_path)
-    learner, data = make(tmp_path)
+    module, data = make(tmp_path)
     batch = data.batch(range(12))
     batch.clean.images.pixels.images = batch.clean.images.pixels.images.double()
-    (mean,) = learner.double().eval()(batch).losses.values()
+    (mean,) = module.double().eval()(batch).losses.values()
     assert mean.total.dtype == torch.float64
     assert mean.total.item() != float(mean.total.float())
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 
 import vlcli
-from vlcli import nn, objectives, tasks
+from vlcli import former, nn, objectives, tasks
 from vlcli.registry import contract, schema
 
 CLASSES = {
@@ -19,25 +21,38 @@ CLASSES = {
         "Step": "ForwardPasses",
     },
     "vlcli.nn.model": {"Facts": "DataSpec"},
-    "vlcli.nn.step": {"Step": "ForwardPasses"},
+    "vlcli.nn.forward_passes": {"Step": "ForwardPasses"},
     "vlcli.objectives": {"Outcome": "ObjectiveOutput"},
     "vlcli.data": {"Marks": "MaskLabels"},
 }
 
 
 @pytest.mark.parametrize(
-    ("module", "former", "present"), [(m, a, b) for m, pairs in CLASSES.items() for a, b in pairs.items()]
+    ("module", "old", "present"), [(m, a, b) for m, pairs in CLASSES.items() for a, b in pairs.items()]
 )
-def test_a_former_class_name_is_the_present_class(module, former, present):
+def test_a_former_class_name_is_the_present_class(module, old, present):
     found = importlib.import_module(module)
-    with pytest.warns(FutureWarning, match=f"{former} is called {module}.{present} now"):
-        old = getattr(found, former)
-    assert old is getattr(found, present)
+    with pytest.warns(FutureWarning, match=f"{old} is called {module}.{present} now"):
+        given = getattr(found, old)
+    assert given is getattr(found, present)
 
 
 def test_a_name_that_never_was_is_an_error():
     with pytest.raises(AttributeError, match="no attribute 'Factoids'"):
         nn.Factoids  # noqa: B018
+
+
+@pytest.mark.parametrize(("old", "present"), former.MODULES.items())
+def test_a_former_module_is_the_present_one(old, present):
+    code = f"import warnings; warnings.simplefilter('always'); import {old} as old, {present} as present\n"
+    made = subprocess.run(
+        [sys.executable, "-c", code + "assert old is present; assert present.__spec__.name == present.__name__"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert f"<string>:1: FutureWarning: {old} is called {present} now" in made.stderr
 
 
 def test_hooks_of_a_model_under_former_names_serve():

@@ -14,7 +14,7 @@ from vlcli.registry import public
 PLUGIN = """
 from vlcli.nn.attention import StandardAttention
 from vlcli.nn import Model
-from vlcli.engine.loop import Trainer as Hidden
+from vlcli.engine.trainer import Trainer as Hidden
 from vlcli.objectives.mlm import MARK
 import vlcli.runner
 from vlcli.registry import component
@@ -31,7 +31,7 @@ class Stranger(Exporter):
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
     file = tmp_path / "stranger.py"
-    file.write_text(PLUGIN.replace("from vlcli.engine.loop import Trainer as Hidden\n", ""))
+    file.write_text(PLUGIN.replace("from vlcli.engine.trainer import Trainer as Hidden\n", ""))
     return file
 
 
@@ -40,10 +40,16 @@ def test_private_names_are_found_with_their_public_ones(tmp_path: Path) -> None:
     file.write_text(PLUGIN)
     assert [(one.line, one.name, one.public) for one in public.private_imports(file)] == [
         (2, "vlcli.nn.attention.StandardAttention", "vlcli.nn.StandardAttention"),
-        (4, "vlcli.engine.loop.Trainer", ""),
+        (4, "vlcli.engine.trainer.Trainer", ""),
         (5, "vlcli.objectives.mlm.MARK", "vlcli.objectives.MASKED_WORDS"),
         (6, "vlcli.runner", ""),
     ]
+
+
+def test_a_module_that_was_renamed_has_the_same_public_names(tmp_path: Path) -> None:
+    file = tmp_path / "plugin.py"
+    file.write_text("from vlcli.nn.step import ForwardPasses\n")
+    assert [one.public for one in public.private_imports(file)] == ["vlcli.nn.ForwardPasses"]
 
 
 def test_a_file_that_cannot_be_parsed_has_none(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from vlcli import registry
 from vlcli.engine.bundle import load_bundle, read_bundle
 from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec
-from vlcli.recipe import keys, ledger
+from vlcli.recipe import keys, stage_record
 from vlcli.recipe.load import from_mapping
 from vlcli.recipe.validate import shallow
 from vlcli.registry import renames
@@ -79,8 +79,8 @@ def test_a_trained_model_of_an_earlier_version_is_read(name):
 
 @pytest.mark.parametrize("name", [name for name in BUNDLES if (FORMER / name / "model.safetensors").is_file()])
 def test_its_weights_fill_the_model(name):
-    learner = load_bundle(FORMER / name).learner
-    assert sum(parameter.numel() for parameter in learner.model.parameters()) > 100
+    module = load_bundle(FORMER / name).module
+    assert sum(parameter.numel() for parameter in module.model.parameters()) > 100
 
 
 def test_the_width_of_an_earlier_detr_is_not_mistaken_for_its_feed_forward():
@@ -91,12 +91,12 @@ def test_the_width_of_an_earlier_detr_is_not_mistaken_for_its_feed_forward():
 
 def test_a_stage_record_of_an_earlier_version_is_converted_once(tmp_path):
     shutil.copy(FORMER / "stage.json", tmp_path)
-    record = ledger.read(tmp_path)
+    record = stage_record.read(tmp_path)
     assert record.config["model"] == {"name": "detr", "hidden": 16, "intermediate": 32, "position": ["detr-sine"]}
     assert record.config["objectives"] == [{"name": "scst", "max_length": 4, "weight": 2.0}]
     assert record.config["task"] == {"name": "captioning", "decoding": "sample", "max_length": 5}
-    ledger.write(tmp_path, record)
-    assert ledger.read(tmp_path).config == record.config
+    stage_record.write(tmp_path, record)
+    assert stage_record.read(tmp_path).config == record.config
 
 
 def test_the_task_of_an_earlier_model_is_known_to_recipes(tmp_path):

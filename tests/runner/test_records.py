@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.runner.fakes import Told, actions, go, planned
-from vlcli.recipe import ledger
 from vlcli.recipe import plan as planning
+from vlcli.recipe import stage_record
 from vlcli.recipe.load import load
 from vlcli.recipe.plan import RunOptions
 
@@ -92,9 +92,9 @@ def test_litter_of_kills_is_swept(world):
         (folder / name).mkdir()
     (folder / ".recipe.yaml.4194999-1").write_text("half")
     (folder / ".recipe.yaml.4194999-1").touch()
-    record = ledger.read(folder / "regions")
+    record = stage_record.read(folder / "regions")
     record.status = "running"
-    ledger.write(folder / "regions", record)
+    stage_record.write(folder / "regions", record)
     go()
     assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".recipe")) == []
     assert sorted(path.name for path in (folder / "regions").iterdir()) == [

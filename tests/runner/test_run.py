@@ -12,8 +12,8 @@ import pytest
 
 from tests.runner.fakes import Told, _importer, actions, go, planned
 from vlcli.errors import RecipeError, UsageError, VlcliError
-from vlcli.recipe import ledger
 from vlcli.recipe import plan as planning
+from vlcli.recipe import stage_record
 from vlcli.recipe.load import load
 from vlcli.recipe.plan import RunOptions
 from vlcli.runner.run import _keep_recipe, run_recipe
@@ -22,7 +22,7 @@ from vlcli.runner.run import _keep_recipe, run_recipe
 def test_everything_runs_then_everything_is_skipped(world):
     first = go()
     assert set(actions(first).values()) == {"run"}
-    record = ledger.read(world / "runs" / "mine" / "tune")
+    record = stage_record.read(world / "runs" / "mine" / "tune")
     assert record.status == "done"
     assert record.seed == 9595
     assert set(record.inputs) == {"pretrain", "regions"}
@@ -59,7 +59,7 @@ def test_an_override_goes_to_a_folder_of_its_own_and_reuses_what_stays(world):
 
 def test_an_edited_recipe_overwrites_nothing_finished(world):
     go()
-    before = ledger.read(world / "runs/mine/tune")
+    before = stage_record.read(world / "runs/mine/tune")
     file = world / "mine.yaml"
     file.write_text(file.read_text().replace("task: fake-task}\n  test", "task: fake-task, epochs: 9}\n  test"))
     folder, plan = planned()
@@ -68,7 +68,7 @@ def test_an_edited_recipe_overwrites_nothing_finished(world):
     assert plan["pretrain"] == "reuse"
     assert actions(outcomes := go())["tune"] == "run"
     assert outcomes["tune"].why == "changed: epochs"
-    assert ledger.read(world / "runs/mine/tune") == before
+    assert stage_record.read(world / "runs/mine/tune") == before
 
 
 def test_changed_data_is_noticed_by_all_that_build_on_it(world):
@@ -124,7 +124,7 @@ def test_a_failure_stops_only_what_builds_on_it(world, monkeypatch):
         "scratch-test": "done",
     }
     assert isinstance(outcomes["pretrain"].error, VlcliError)
-    assert ledger.read(world / "runs/mine/pretrain").status == "failed"
+    assert stage_record.read(world / "runs/mine/pretrain").status == "failed"
     monkeypatch.delenv("FAKE_FAIL")
     after = go()
     assert actions(after)["pretrain"] == "resume"
@@ -144,7 +144,7 @@ def test_force_makes_anew_and_loses_nothing_on_failure(world, monkeypatch):
     monkeypatch.setenv("FAKE_FAIL", "tune")
     failed = go(only="tune", force=True)
     assert failed["tune"].status == "failed"
-    assert ledger.read(world / "runs/mine/tune.old-1").status == "done"
+    assert stage_record.read(world / "runs/mine/tune.old-1").status == "done"
     monkeypatch.delenv("FAKE_FAIL")
     assert go(only="tune", force=True)["tune"].action == "run"
 
@@ -205,7 +205,7 @@ def test_unknown_components_and_roots(world):
 
 def test_two_runs_do_not_share_a_stage(world):
     folder = world / "runs" / "mine" / "regions"
-    with ledger.locked(folder):
+    with stage_record.locked(folder):
         outcome = go(until="regions")["regions"]
     assert outcome.status == "failed"
     assert "Another vlcli" in str(outcome.error)

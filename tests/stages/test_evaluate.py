@@ -117,7 +117,7 @@ def test_a_backbone_can_be_exported_alone(run, tmp_path):
     made = {"name": "safetensors", "objectives": False}
     export.run(context(tmp_path / "out", run["root"], inputs(run), kind="export", format=made, **{"from": "nlvr2"}))
     loaded = vlcli.load(tmp_path / "out")
-    assert not loaded.learner.objectives
+    assert not loaded.module.objectives
     assert loaded.task is None
 
 

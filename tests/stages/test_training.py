@@ -124,7 +124,7 @@ def test_no_stage_takes_weights_that_changed(world, tmp_path):
     export.run(context(world, tmp_path, "half", Export(kind="export", format=HALF, **{"from": "mean"}), ["mean"]))
     for place in ("a", "mean", "half"):
         file = tmp_path / place / "model/model.safetensors"
-        assert load_bundle(tmp_path / place).learner is not None
+        assert load_bundle(tmp_path / place).module is not None
         data = bytearray(file.read_bytes())
         data[-3] ^= 8
         file.write_bytes(data)
@@ -141,7 +141,7 @@ def test_no_stage_takes_weights_that_changed(world, tmp_path):
 
 
 def test_an_average_does_not_hang_on_the_machine_s_speed(world, tmp_path, monkeypatch):
-    monkeypatch.setattr("vlcli.engine.loop.SAVE_SECONDS", -1.0)  # as if every step took long
+    monkeypatch.setattr("vlcli.engine.trainer.SAVE_SECONDS", -1.0)  # as if every step took long
     pretrain.run(context(world, tmp_path, "a", pretraining(world, epochs=3, keep=3)))
     result = average.run(context(world, tmp_path, "mean", Average(kind="average", **{"from": "a"}), ["a"]))
     assert result.facts["steps"] == [3, 6, 9]  # the ends of epochs

@@ -19,7 +19,7 @@ from vlcli.data.reader import Reader, Truth
 from vlcli.data.readers.coco import CocoInstances
 from vlcli.data.sample import Example
 from vlcli.engine.evaluation import TaskRunner
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.errors import DataError
 from vlcli.images.boxes import read_boxes
 from vlcli.metrics.detection import average_precision
@@ -106,9 +106,9 @@ def oracle(monkeypatch):
 
 def evaluate(task, readers, options, data_spec=None):
     data_spec = data_spec or DataSpec(region_classes=2, class_names=("dog", "car"), class_ids=(18, 3))
-    learner = build_learner({"name": "oracle", **options}, task.objectives(), data_spec).eval()
-    data = Pipeline(readers, needs=learner.model.input_spec(), data_spec=data_spec)
-    return task.evaluate(TaskRunner(learner, data, batch_size=3)), learner, data
+    module = build_training_module({"name": "oracle", **options}, task.objectives(), data_spec).eval()
+    data = Pipeline(readers, needs=module.model.input_spec(), data_spec=data_spec)
+    return task.evaluate(TaskRunner(module, data, batch_size=3)), module, data
 
 
 def test_what_is_found_is_scored_and_written_in_the_files_own_ids(world, oracle, tmp_path):
@@ -160,12 +160,12 @@ def test_pictures_keep_their_proportions_and_boxes_their_place(world, oracle):
 
 
 def test_the_objective_trains_on_the_models_own_losses(world, oracle):
-    _, learner, data = evaluate(Detection(), [reader(world)], {})
-    result = learner.train()(data.batch([0, 1]))
+    _, module, data = evaluate(Detection(), [reader(world)], {})
+    result = module.train()(data.batch([0, 1]))
     result.total.backward()
     assert list(result.losses) == ["detection"]
     assert result.losses["detection"].count == 3
-    assert learner.model.weight.grad.abs() > 0
+    assert module.model.weight.grad.abs() > 0
 
 
 def test_equal_to_pycocotools_summary_on_real_detections(shared):

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from vlcli.engine.evaluation import TaskRunner, evaluating
-from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.images.boxes import BoxList
 from vlcli.nn import Batch, DataSpec, Images, Layout, Pixels, Recorder, Regions, Text, View
@@ -59,22 +59,22 @@ class Given:
 
 
 def runner(spec: dict[str, Any], given: Batch) -> TaskRunner:
-    learner: TrainingModule = build_learner(spec, [{"name": "matching"}], DATA_SPEC, seed=2)
+    module: TrainingModule = build_training_module(spec, [{"name": "matching"}], DATA_SPEC, seed=2)
     boxes = {
         "p": BoxList(np.array([[40, 20, 80, 40], [0, 0, 40, 20], [3.7, 4.2, 70.9, 39.9]], np.float32)),
         "q": BoxList(np.array([[0, 0, 10, 10]], np.float32)),
     }
     reader = SimpleNamespace(boxes=lambda: boxes, root=Path())
-    return TaskRunner(learner, Given([reader], given))
+    return TaskRunner(module, Given([reader], given))
 
 
-def by_hand(learner: TrainingModule, given: Batch, layer: int) -> torch.Tensor:
+def by_hand(module: TrainingModule, given: Batch, layer: int) -> torch.Tensor:
     """ALBEF's way: keep the gradient of one layer's probabilities, multiply, average heads, then all tokens."""
     record = Recorder(gradients=True)
-    step = TaskRunner(learner, SimpleNamespace()).step(given, record)
+    step = TaskRunner(module, SimpleNamespace()).step(given, record)
     with torch.enable_grad():
-        learner.zero_grad()
-        learner.predict(step)["matching"]["logits"][:, 1].sum().backward()
+        module.zero_grad()
+        module.predict(step)["matching"]["logits"][:, 1].sum().backward()
     weights = record.attention[f"cross.{layer}.text_to_image"]
     mask = given.clean.text.mask[:, None, :, None]
     maps = weights.detach() * mask * weights.grad.clamp(min=0) * mask
@@ -84,9 +84,9 @@ def by_hand(learner: TrainingModule, given: Batch, layer: int) -> torch.Tensor:
 def test_maps_are_those_of_a_backward_pass() -> None:
     given, task = batch(True), Grounding(by="point")
     run = runner(PIXELS, given)
-    with evaluating(run.learner), torch.no_grad():
+    with evaluating(run.module), torch.no_grad():
         found, layout = task.maps(run, given)
-        wanted = by_hand(run.learner, given, 1)  # the middle one of three
+        wanted = by_hand(run.module, given, 1)  # the middle one of three
     tokens = given.clean.text.mask.sum(1)
     torch.testing.assert_close(found[:, 1:], wanted * 6 / tokens[:, None], rtol=1e-5, atol=1e-9)
     assert float(found.abs().sum()) > 0
@@ -96,15 +96,15 @@ def test_maps_are_those_of_a_backward_pass() -> None:
 def test_maps_of_the_class_token_by_the_contrast() -> None:
     """ALBEF's ``itc``: every example as if it were alone, though two share a picture."""
     given = batch(True)
-    learner = build_learner({**PIXELS, "image_layers": 5}, [{"name": "contrast"}], DATA_SPEC, seed=2)
-    run = TaskRunner(learner, Given([], given))
-    with evaluating(learner), torch.no_grad():
+    module = build_training_module({**PIXELS, "image_layers": 5}, [{"name": "contrast"}], DATA_SPEC, seed=2)
+    run = TaskRunner(module, Given([], given))
+    with evaluating(module), torch.no_grad():
         found, layout = Grounding(objective="contrast", of="image").maps(run, given)
         last, _ = Grounding(objective="contrast", of="image", layer="image.4", head=1).maps(run, given)
     for example in range(3):
         record = Recorder(gradients=True)
         step = run.step(given, record)
-        vectors = learner.predict(step)["contrast"]
+        vectors = module.predict(step)["contrast"]
         (vectors["text_embedding"] * vectors["image_embedding"])[example].sum().backward()
         picture = int(given.clean.image_rows[example, 0])
         for values, number, heads in ((found, 3, slice(None)), (last, 4, slice(1, 2))):  # 3: three quarters of five
@@ -115,14 +115,14 @@ def test_maps_of_the_class_token_by_the_contrast() -> None:
     assert float(found[:, 1:].abs().sum()) > 0
     assert layout.grid == (3, 3)
     assert len(Grounding(objective="contrast", of="image", by="point").evaluate(run).predictions) == 3
-    with evaluating(learner), pytest.raises(UsageError, match="No such attention"):
+    with evaluating(module), pytest.raises(UsageError, match="No such attention"):
         Grounding(objective="contrast", of="image", layer="cross.*").maps(run, given)
 
 
 def test_layers_heads_and_words_by_option() -> None:
     given = batch(True)
     run = runner(PIXELS, given)
-    with evaluating(run.learner):
+    with evaluating(run.module):
         every = [Grounding(head=head, layer="cross.2.*").maps(run, given)[0] for head in (None, 0, 1)]
         torch.testing.assert_close(every[0], (every[1] + every[2]) / 2)
         fewer = Grounding(specials=False, layer="cross.2.*").maps(run, given)[0]
@@ -137,7 +137,7 @@ def test_layers_heads_and_words_by_option() -> None:
 def test_words_look_at_regions_of_a_model_with_two_streams() -> None:
     given, task = batch(False), Grounding(by="point")
     run = runner(LXMERT, given)
-    with evaluating(run.learner), torch.no_grad():
+    with evaluating(run.module), torch.no_grad():
         result = task.evaluate(run)
     assert len(result.predictions) == 3
     assert result.metrics["chance"] == pytest.approx((0.25 + 0.25 + 0.64) / 3)
@@ -187,7 +187,7 @@ def test_maps_of_grids_and_of_regions() -> None:
 def test_the_best_box_and_what_chance_would_reach() -> None:
     given = batch(True)
     run = runner(PIXELS, given)
-    with evaluating(run.learner), torch.no_grad():
+    with evaluating(run.module), torch.no_grad():
         result = Grounding().evaluate(run)
         maps, layout = Grounding().maps(run, given)
     for number, row in enumerate(result.predictions):

@@ -14,7 +14,7 @@ from timm.loss import LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
 
 from vlcli import registry
 from vlcli.data.pipeline import Pipeline
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Batch
 from vlcli.nn.blocks import DropPath
@@ -78,67 +78,67 @@ def test_a_batchs_seed() -> None:
 def make(root: Path, **options: object) -> tuple:
     reader = registry.build("datasets", "imagenet", root)
     data_spec = DataSpec(answers=ImageClassification().labels([reader]))
-    learner = build_learner(DEIT, [{"name": "image-classification", **options}], data_spec)
-    data = Pipeline([reader], needs=learner.model.input_spec(), data_spec=data_spec)
-    return learner, data
+    module = build_training_module(DEIT, [{"name": "image-classification", **options}], data_spec)
+    data = Pipeline([reader], needs=module.model.input_spec(), data_spec=data_spec)
+    return module, data
 
 
 def test_losses_are_timms(tmp_path: Path) -> None:
     folder_of_classes(tmp_path)
-    learner, data = make(tmp_path, smoothing=0.1)
+    module, data = make(tmp_path, smoothing=0.1)
     batch = data.batch(range(12))
-    logits = learner.eval().predict(learner.step(batch))["image-classification"]["logits"]
-    for module in learner.modules():
-        if isinstance(module, DropPath):
-            module.rate = 0.0
+    logits = module.eval().predict(module.step(batch))["image-classification"]["logits"]
+    for part in module.modules():
+        if isinstance(part, DropPath):
+            part.rate = 0.0
     labels = batch.targets["label"]
-    smooth = learner.train()(batch).losses["image-classification"].value()
+    smooth = module.train()(batch).losses["image-classification"].value()
     assert smooth.item() == pytest.approx(LabelSmoothingCrossEntropy(0.1)(logits, labels).item(), abs=1e-6)
-    plain = learner.eval()(batch).losses["image-classification"].value()
+    plain = module.eval()(batch).losses["image-classification"].value()
     assert plain.item() == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), abs=1e-6)
 
 
 def test_a_mixed_step_is_timms(tmp_path: Path) -> None:
     folder_of_classes(tmp_path)
-    learner, data = make(tmp_path, smoothing=0.1, mixup=0.8, cutmix=1.0)
-    for module in learner.modules():
-        if isinstance(module, DropPath):
-            module.rate = 0.0
+    module, data = make(tmp_path, smoothing=0.1, mixup=0.8, cutmix=1.0)
+    for part in module.modules():
+        if isinstance(part, DropPath):
+            part.rate = 0.0
     for codes in (range(12), range(2, 8)):
         batch = data.batch(codes)
         np.random.seed(batch_seed(batch.seeds))
         images, labels = batch.clean.images.pixels.images.clone(), batch.targets["label"]
         pixels, soft = Mixup(0.8, 1.0, label_smoothing=0.1, num_classes=3)(images, labels)
-        wanted = SoftTargetCrossEntropy()(learner.model(pixels), soft).item()
-        result = learner.train()(data.batch(codes))
+        wanted = SoftTargetCrossEntropy()(module.model(pixels), soft).item()
+        result = module.train()(data.batch(codes))
         assert result.losses["image-classification"].value().item() == pytest.approx(wanted, abs=1e-5)
         assert not result.metrics  # accuracy on mixed pictures says nothing
-    assert learner.eval()(batch).metrics
+    assert module.eval()(batch).metrics
 
 
 def test_labels_may_be_distributions(tmp_path: Path) -> None:
     folder_of_classes(tmp_path)
-    learner, data = make(tmp_path)
+    module, data = make(tmp_path)
     batch = data.batch(range(4))
     soft = torch.rand(4, 3).softmax(-1)
     batch.targets["label"] = soft
-    found = learner.eval()(batch).losses["image-classification"].value()
-    wanted = SoftTargetCrossEntropy()(learner.model(batch.clean.images.pixels.images), soft)
+    found = module.eval()(batch).losses["image-classification"].value()
+    wanted = SoftTargetCrossEntropy()(module.model(batch.clean.images.pixels.images), soft)
     assert found.item() == pytest.approx(wanted.item(), abs=1e-6)
     batch.targets["label"] = soft[:, :2]
     with pytest.raises(DataError, match="number of classes"):
-        learner(batch)
+        module(batch)
 
 
 def test_a_classifier_of_other_classes_is_refused(tmp_path: Path) -> None:
     folder_of_classes(tmp_path)
     with pytest.raises(ComponentError, match="another number"):
-        build_learner({**DEIT, "classes": 5}, ["image-classification"], DataSpec(answers=("a", "b")))
+        build_training_module({**DEIT, "classes": 5}, ["image-classification"], DataSpec(answers=("a", "b")))
 
 
 def test_stochastic_depth_is_timms() -> None:
     model = registry.build("models", {**DEIT, "layers": 12, "drop_path": 0.1}, DataSpec(answers=("a", "b")))
-    rates = [module.rate for module in model.modules() if isinstance(module, DropPath)]
+    rates = [part.rate for part in model.modules() if isinstance(part, DropPath)]
     assert rates[::2] == rates[1::2] == pytest.approx(calculate_drop_path_rates(0.1, 12))
     torch.manual_seed(0)
     dropped = DropPath(0.25).train()(torch.ones(4000, 2, 3))

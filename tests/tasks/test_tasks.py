@@ -14,7 +14,7 @@ import torch
 from tiny_batches import SMALL, make_batch
 
 from vlcli import registry
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Batch, Images, Pixels, View
 from vlcli.progress import Silent
@@ -24,21 +24,21 @@ LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_l
 
 
 class Runner:
-    """Batches from a list, predictions from a learner."""
+    """Batches from a list, predictions from a training module."""
 
-    def __init__(self, learner, batches):
-        self.learner, self.model, self.given = learner.eval(), learner.model, batches
-        self.progress, self.data_spec, self.data = Silent(), learner.model.data_spec, SimpleNamespace(readers=[])
+    def __init__(self, module, batches):
+        self.module, self.model, self.given = module.eval(), module.model, batches
+        self.progress, self.data_spec, self.data = Silent(), module.model.data_spec, SimpleNamespace(readers=[])
 
     def batches(self):
         return iter(self.given)
 
     def step(self, batch, record=None):
-        return self.learner.step(batch, record=record)
+        return self.module.step(batch, record=record)
 
     def predict(self, step, only=None):
         with torch.no_grad():
-            return self.learner.predict(step)
+            return self.module.predict(step)
 
 
 def test_vqa_scores_by_the_official_rule_and_submits(tmp_path):
@@ -129,14 +129,14 @@ def squares(count: int, seed: int) -> Batch:
 def test_a_region_classifier_learns_class_and_attribute():
     torch.manual_seed(0)
     data_spec = replace(SMALL, region_classes=2, region_attributes=2)
-    learner = build_learner({"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], data_spec)
-    optimizer = torch.optim.AdamW(learner.parameters(), 2e-3)
+    module = build_training_module({"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], data_spec)
+    optimizer = torch.optim.AdamW(module.parameters(), 2e-3)
     for number in range(25):
         optimizer.zero_grad()
-        learner(squares(16, number)).total.backward()
+        module(squares(16, number)).total.backward()
         optimizer.step()
     held_out = squares(16, 1000)
-    result = registry.build("tasks", "region-labels").evaluate(Runner(learner, [held_out]))
+    result = registry.build("tasks", "region-labels").evaluate(Runner(module, [held_out]))
     assert result.metrics["class_accuracy"] > 0.9
     assert result.metrics["attribute_accuracy"] > 0.9
     assert sum(row["class_boxes"] for row in result.predictions) == int(held_out.clean.images.pixels.box_mask.sum())
@@ -145,17 +145,19 @@ def test_a_region_classifier_learns_class_and_attribute():
 
 def test_padding_boxes_change_nothing():
     data_spec = replace(SMALL, region_classes=2, region_attributes=2)
-    learner = build_learner({"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], data_spec).eval()
+    module = build_training_module(
+        {"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], data_spec
+    ).eval()
     batch = squares(2, 0)
-    before = learner.step(batch).image()
+    before = module.step(batch).image()
     assert before.hidden[0, 2].abs().sum() == 0
     batch.clean.images.pixels.boxes[0, 2] = 0.7
-    torch.testing.assert_close(before.hidden, learner.step(batch).image().hidden)
+    torch.testing.assert_close(before.hidden, module.step(batch).image().hidden)
 
 
 def test_boxes_without_labels_are_refused():
-    learner = build_learner({"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], SMALL)
+    module = build_training_module({"name": "region-classifier", "image_size": [32, 32]}, ["region-labels"], SMALL)
     batch = squares(1, 0)
     batch.clean.images.pixels.classes = None
     with pytest.raises(DataError, match="without labelled boxes"):
-        learner(batch)
+        module(batch)

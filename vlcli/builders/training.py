@@ -1,4 +1,4 @@
-"""From a training stage's config and inputs to a learner and its data."""
+"""From a training stage's config and inputs to a training module and its data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vlcli.data.sample import Corruption
 from vlcli.data.transforms import Transform
 from vlcli.engine import processes
 from vlcli.engine.bundle import Bundle, find_bundle, read_bundle, read_weights, verified
-from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.engine.weights import LoadReport, WeightLoader
 from vlcli.errors import DataError, Problem, RecipeError
 from vlcli.features import FeatureStore
@@ -42,7 +42,7 @@ class Assembly:
     """Everything a training stage needs.
 
     Attributes:
-        learner: model and objectives, loaded.
+        module: model and objectives, loaded.
         data: training data.
         validation: held-out data, or None.
         tokenizer: or None where the model reads no text.
@@ -56,7 +56,7 @@ class Assembly:
         report: what the weights came from; None: from scratch.
     """
 
-    learner: TrainingModule
+    module: TrainingModule
     data: Pipeline
     validation: Pipeline | None
     tokenizer: Any
@@ -116,18 +116,18 @@ def assemble(context: StageContext) -> Assembly:
     tokenizer = make_tokenizer(context, resolved.text, plan.bundle) if needs.text else None
     stores = open_stores(_feature_files(context, plan), needs) if needs.regions or needs.concepts else Stores()
     data_spec = gather_data_spec(plan, readers, tokenizer, stores)
-    learner = build_learner(resolved.model or {}, resolved.objectives, data_spec, seed=context.seed)
+    module = build_training_module(resolved.model or {}, resolved.objectives, data_spec, seed=context.seed)
     require_stores(stores, needs, context.name)
-    for objective in learner.objectives.values():
+    for objective in module.objectives.values():
         objective.setup(readers, tokenizer, context.folder if processes.rank() == 0 else None)
-    report = load_sources(learner, plan.sources, plan.config.allow_unmatched)
-    loads = _loads(plan.task, needs, learner)
+    report = load_sources(module, plan.sources, plan.config.allow_unmatched)
+    loads = _loads(plan.task, needs, module)
     transform = transform_of(resolved, needs)
     made = make_transform(transform, needs)
-    make = _pipelines(learner, Shared(tokenizer, stores, data_spec, plan.config.missing, context.seed, made))
+    make = _pipelines(module, Shared(tokenizer, stores, data_spec, plan.config.missing, context.seed, made))
     order = {"repeats": plan.config.repeats, "curriculum": plan.config.curriculum}
     return Assembly(
-        learner=learner,
+        module=module,
         data=make(readers, training=True, needs=loads[0], **order),
         validation=make(validation, plan.task is None, needs=loads[1]) if validation else None,
         tokenizer=tokenizer,
@@ -184,11 +184,11 @@ def model_needs(plan: TrainingPlan) -> InputSpec:
     return model.input_spec()
 
 
-def _loads(task: Task | None, needs: InputSpec, learner: TrainingModule) -> list[InputSpec]:
+def _loads(task: Task | None, needs: InputSpec, module: TrainingModule) -> list[InputSpec]:
     """What is loaded in training, and in validation."""
     if task is not None:
         return [task.input_spec(needs, training) for training in (True, False)]
-    if all(objective.text_alone for objective in learner.objectives.values()):
+    if all(objective.text_alone for objective in module.objectives.values()):
         needs = replace(needs, regions=False, grid=None, concepts=False, pixels=False)
     return [needs, needs]
 
@@ -298,15 +298,15 @@ def _labels(store: FeatureStore, what: str) -> int:
     return max(int(max(tops, default=-1)) + 1, len(told))
 
 
-def load_sources(learner: TrainingModule, sources: list[Path], allow_unmatched: list[str]) -> LoadReport | None:
-    """Fill the learner from bundles, checkpoints of other tools, or folders that hold one; None where none is named.
+def load_sources(module: TrainingModule, sources: list[Path], allow_unmatched: list[str]) -> LoadReport | None:
+    """Fill the module from bundles, checkpoints of other tools, or folders that hold one; None where none is named.
 
     Raises:
         DataError: there are no weights, or the backbone is not complete.
     """
     if not sources:
         return None
-    loader = WeightLoader(learner, allow_unmatched)
+    loader = WeightLoader(module, allow_unmatched)
     for path in sources:
         folder = find_bundle(path)
         if folder is not None:
@@ -350,9 +350,9 @@ class Shared:
     transform: Transform | None
 
 
-def _pipelines(learner: TrainingModule, shared: Shared) -> Callable[..., Pipeline]:
+def _pipelines(module: TrainingModule, shared: Shared) -> Callable[..., Pipeline]:
     """A function that makes the data of some readers, corrupted as the objectives ask or, for validation, as read."""
-    corruptions = [found for name in learner.objectives for found in corruptions_of(learner, name, shared.data_spec)]
+    corruptions = [found for name in module.objectives for found in corruptions_of(module, name, shared.data_spec)]
 
     def make(readers: list[Reader], corrupted: bool = True, **options: Any) -> Pipeline:
         chosen = corruptions if corrupted else []
@@ -372,14 +372,14 @@ def _pipelines(learner: TrainingModule, shared: Shared) -> Callable[..., Pipelin
     return make
 
 
-def corruptions_of(learner: TrainingModule, name: str, data_spec: DataSpec) -> list[Corruption]:
+def corruptions_of(module: TrainingModule, name: str, data_spec: DataSpec) -> list[Corruption]:
     """How an objective changes samples, in each stretch of epochs with options of its own."""
-    part, objective = learner.parts[name], learner.objectives[name]
+    part, objective = module.parts[name], module.objectives[name]
     found: list[Corruption] = []
     for start, end, own in part.options.phases():
         if own:
             with torch.random.fork_rng():  # heads that are made and thrown away must not move what is drawn later
-                objective = registry.objectives.build({**part.spec, **own}, learner.model, data_spec)
+                objective = registry.objectives.build({**part.spec, **own}, module.model, data_spec)
         corruption = objective.corruption()
         if corruption is not None:
             corruption.from_epoch, corruption.until_epoch = start, end
@@ -387,14 +387,14 @@ def corruptions_of(learner: TrainingModule, name: str, data_spec: DataSpec) -> l
     return found
 
 
-def check_task(task: Task | None, learner: TrainingModule, stage: str) -> None:
+def check_task(task: Task | None, module: TrainingModule, stage: str) -> None:
     """Refuse a task that asks for what the model cannot do.
 
     Raises:
         RecipeError: what it lacks.
     """
-    lacking = sorted(task.requires - learner.model.capabilities) if task is not None else []
+    lacking = sorted(task.requires - module.model.capabilities) if task is not None else []
     if lacking:
-        can = ", ".join(sorted(learner.model.capabilities)) or "nothing"
+        can = ", ".join(sorted(module.model.capabilities)) or "nothing"
         what = f"the task needs a model that can: {', '.join(lacking)}"
-        raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{type(learner.model).__name__} can: {can}")])
+        raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{type(module.model).__name__} can: {can}")])

@@ -62,24 +62,24 @@ def draw(
 def _draw(
     name: str, overrides: list[str], request: Order, sources: list[str], root: Path | None, out: Path | None
 ) -> None:
-    from vlcli.cli import console, telling
+    from vlcli.cli import console, render
     from vlcli.runner.run import run_recipe
 
     folders = {source: _find(source, request.output) for source in sources}
     resolved = _resolved(name, overrides, folders, root)
     options = plan_options(replace(request, folder=request.output / "draw"))
     if request.dry_run:
-        raise typer.Exit(telling.tell_plan(resolved, options, request))
+        raise typer.Exit(render.render_plan(resolved, options, request))
     shown = console.progress(request.verbose, request.quiet)
     outcomes = run_recipe(resolved, options, shown)
     files = _copied(outcomes[0], out, request.force)
     if request.json_:
-        telling.tell_outcomes(resolved, outcomes, request, files=[str(file) for file in files])
+        render.render_outcomes(resolved, outcomes, request, files=[str(file) for file in files])
     else:
-        telling.tell_failures(outcomes, request)
+        render.render_failures(outcomes, request)
         for file in files:
             console.out(str(file))
-    if code := telling.exit_code(outcomes):
+    if code := render.exit_code(outcomes):
         raise typer.Exit(code)
 
 
@@ -90,22 +90,22 @@ def _find(source: str, output: Path) -> Path:
         DataError: neither is there.
     """
     from vlcli.errors import DataError
-    from vlcli.recipe import ledger
+    from vlcli.recipe import stage_record
 
     for path in (Path(source).expanduser(), output / source):
         if path.exists():
             return path.absolute()
     expected = f"a folder, or RECIPE/STAGE under {output}/"
-    hint = ledger.similar(output, source) or "make it: vlcli run RECIPE"
+    hint = stage_record.similar(output, source) or "make it: vlcli run RECIPE"
     raise DataError("There is nothing to draw here.", got=source, expected=expected, hint=hint)
 
 
 def _resolved(name: str, overrides: list[str], folders: dict[str, Path], root: Path | None) -> Any:
     """A recipe of one draw stage; its data root, data and features are those of the first source that has any."""
-    from vlcli.recipe import ledger
+    from vlcli.recipe import stage_record
     from vlcli.recipe.load import from_mapping, slug
 
-    records = [ledger.read(path) or ledger.read(path.parent) for path in folders.values()]
+    records = [stage_record.read(path) or stage_record.read(path.parent) for path in folders.values()]
     known = [record for record in records if record is not None]
     roots = [root] if root else [Path(record.root) for record in known if record.root]
     features = next((record.features for record in known if record.features), [])
@@ -119,7 +119,7 @@ def _resolved(name: str, overrides: list[str], folders: dict[str, Path], root: P
     value = {"name": "draw", "root": str(roots[0]) if roots else ".", "stages": {"draw": stage}}
     changed = from_mapping("draw", value, [_placed(word, name) for word in overrides])
     made = changed.stages["draw"]
-    label = f"{slug(name)}-{ledger.digest([changed.recipe.root, made.model_dump(mode='json')])[:8]}"
+    label = f"{slug(name)}-{stage_record.digest([changed.recipe.root, made.model_dump(mode='json')])[:8]}"
     changed.recipe = changed.recipe.model_copy(update={"stages": {label: made}})
     return changed
 
@@ -150,10 +150,10 @@ def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
     Raises:
         UsageError: other pictures lie there under these names, and nothing says that they may go.
     """
-    from vlcli.recipe import ledger
+    from vlcli.recipe import stage_record
     from vlcli.report.keeping import refuse_others
 
-    record = ledger.read(outcome.folder) if outcome.error is None else None
+    record = stage_record.read(outcome.folder) if outcome.error is None else None
     files = [outcome.folder / name for name in record.files.values()] if record else []
     if out is None:
         return files

@@ -67,7 +67,7 @@ def _evaluate_task(
     root: Path | None,
 ) -> None:
     from vlcli import registry
-    from vlcli.cli import console, telling
+    from vlcli.cli import console, render
     from vlcli.errors import UsageError
 
     if len(names) > 1:
@@ -79,7 +79,7 @@ def _evaluate_task(
     value = task_recipe(names[0], folder, split, root)
     resolved = _resolved(entry.name, value, overrides)
     place = request.output / "eval"
-    carry_out(resolved, replace(request, kind=None, only=None, folder=place), telling, console)
+    carry_out(resolved, replace(request, kind=None, only=None, folder=place), render, console)
 
 
 def newest(task: str, output: Path) -> Path:
@@ -92,11 +92,11 @@ def newest(task: str, output: Path) -> Path:
         DataError: there is none (with the command that makes one).
     """
     from vlcli.errors import DataError
-    from vlcli.recipe import ledger
+    from vlcli.recipe import stage_record
 
     found = [
         (folder, record)
-        for folder, record in ledger.finished_stages(output)
+        for folder, record in stage_record.finished_stages(output)
         if record.kind == "finetune" and (record.config.get("task") or {}).get("name") == task
     ]
     if found:
@@ -121,11 +121,11 @@ def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | Non
         DataError: the checkpoint is not there.
     """
     from vlcli.errors import DataError
-    from vlcli.recipe import ledger
+    from vlcli.recipe import stage_record
 
     if not checkpoint.exists():
         raise DataError("The checkpoint is not there.", where=str(checkpoint), expected="a stage's or model's folder")
-    record = ledger.read(checkpoint) or ledger.read(checkpoint.parent)
+    record = stage_record.read(checkpoint) or stage_record.read(checkpoint.parent)
     stage: dict[str, Any] = {"kind": "evaluate", "from": [str(checkpoint)], "task": {"name": task}}
     if split is not None:
         stage["split"] = split
@@ -137,12 +137,14 @@ def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | Non
 
 def _resolved(task: str, value: dict[str, Any], overrides: list[str]) -> Any:
     """The recipe with its overrides, its stage named after the task and what decides the result."""
-    from vlcli.recipe import ledger
+    from vlcli.recipe import stage_record
     from vlcli.recipe.load import from_mapping, slug
 
     changed = from_mapping("eval", value, overrides)
     stage = changed.stages["evaluate"]
-    name = f"{slug(task)}-{ledger.digest([changed.recipe.root, stage.model_dump(mode='json', exclude={'fit'})])[:8]}"
+    name = (
+        f"{slug(task)}-{stage_record.digest([changed.recipe.root, stage.model_dump(mode='json', exclude={'fit'})])[:8]}"
+    )
     recipe = changed.recipe.model_copy(update={"stages": {name: stage}})
     changed.recipe = recipe
     return changed

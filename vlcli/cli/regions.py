@@ -36,12 +36,12 @@ def refuse_unknown(loaded: Any, pictures: list[str], verb: str, folder: str = "F
 
 def _extraction(model: Path, verb: str, folder: str) -> str:
     """The command that makes such regions of new pictures: the extraction that the model learnt from, of a folder."""
-    from vlcli.recipe import ledger
+    from vlcli.recipe import stage_record
 
-    record = ledger.read(model) or ledger.read(model.parent)
+    record = stage_record.read(model) or stage_record.read(model.parent)
     stores = [Path(store) for store in (record.features if record else [])]
     stores = [store.parent if store.is_file() or store.suffix == ".h5" else store for store in stores]
-    made = next(((store, found) for store in stores if (found := ledger.read(store))), None)
+    made = next(((store, found) for store in stores if (found := stage_record.read(store))), None)
     recipe, stage = (_recipe_of(made[0], made[1].recipe), made[1].stage) if made else ("RECIPE", "STAGE")
     root, data = f"stages.{stage}.root={folder}", f"'stages.{stage}.data={{name: folder, images: .}}'"
     word, boxes = _boxes(stage, made[1].config.get("extractor", {})) if made else ("", "")

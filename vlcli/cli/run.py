@@ -88,21 +88,21 @@ def run_kind(kind: str, recipe: str, words: list[str] | None, request: Order) ->
 
 def run_one(reference: str, overrides: list[str], request: Order, verb: str | None = None) -> None:
     """Run (or plan) one recipe and tell how it went."""
-    from vlcli.cli import console, telling
+    from vlcli.cli import console, render
 
     resolved = resolve(reference, overrides, request, verb)
-    carry_out(resolved, request, telling, console)
+    carry_out(resolved, request, render, console)
 
 
-def carry_out(resolved: Any, request: Order, telling: Any, console: Any) -> None:
+def carry_out(resolved: Any, request: Order, render: Any, console: Any) -> None:
     """Plan or run a resolved recipe, print, and leave with the exit code."""
     if request.dry_run:
-        code = telling.tell_plan(resolved, plan_options(request), request)
+        code = render.render_plan(resolved, plan_options(request), request)
     else:
         from vlcli.runner.run import run_recipe
 
         shown = console.progress(request.verbose, request.quiet, request.worker)
         outcomes = run_recipe(resolved, plan_options(request), shown)
-        code = telling.tell_outcomes(resolved, outcomes, request)
+        code = render.render_outcomes(resolved, outcomes, request)
     if code:
         raise typer.Exit(code)

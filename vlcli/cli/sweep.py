@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from vlcli.cli import console, telling
+from vlcli.cli import console, render
 from vlcli.cli.request import Order, plan_options, resolve
 from vlcli.errors import UsageError
 from vlcli.recipe.resolved import Resolved
@@ -35,7 +35,7 @@ def sweep(names: list[str], overrides: list[str], request: Order, seeds: int) ->
             outcomes, failed = _run(one, request)
             code = code or failed
             _collect(runs, labelled(base.recipe.table, outcomes), base.name if len(names) > 1 else "")
-            documents.append({"recipe": base.name, "seed": seed, "stages": [telling.outcome_row(o) for o in outcomes]})
+            documents.append({"recipe": base.name, "seed": seed, "stages": [render.outcome_row(o) for o in outcomes]})
     if not request.dry_run:
         _tell(runs, patterns, request, documents, seeds)
     if code:
@@ -51,11 +51,11 @@ def _seeded(base: Resolved, name: str, overrides: list[str], request: Order, see
 
 def _run(resolved: Resolved, request: Order) -> tuple[list[StageOutcome], int]:
     if request.dry_run:
-        return [], telling.tell_plan(resolved, plan_options(request), request)
+        return [], render.render_plan(resolved, plan_options(request), request)
     outcomes = run_recipe(resolved, plan_options(request), console.progress(request.verbose, request.quiet))
-    code = telling.exit_code(outcomes)
+    code = render.exit_code(outcomes)
     if code:
-        telling.tell_failures(outcomes, request)
+        render.render_failures(outcomes, request)
     return outcomes, code
 
 

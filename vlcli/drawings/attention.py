@@ -66,7 +66,7 @@ class Attention(Drawing):
         runner = scene.runner(bundle, limit=self.count)
         album = Album(runner.data)
         made: list[Path] = []
-        with evaluating(runner.learner), torch.no_grad(), scene.progress.task("draw", self.count, "ex") as bar:
+        with evaluating(runner.module), torch.no_grad(), scene.progress.task("draw", self.count, "ex") as bar:
             for code in range(min(self.count, runner.data.total)):
                 batch = runner.data.batch([code]).to(scene.device)
                 seen = self._look(runner, batch)

@@ -17,7 +17,7 @@ from vlcli.engine.evaluation import TaskRunner
 from vlcli.features import FeatureStore
 from vlcli.files import write_bytes, write_text
 from vlcli.progress import Progress
-from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe.stage_record import StageRecord
 from vlcli.tasks.base import Task
 
 PLOTS = "pip install 'vlcli[plots]'"

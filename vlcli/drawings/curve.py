@@ -8,7 +8,7 @@ from typing import Any
 
 from vlcli.drawings.base import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
 from vlcli.errors import DataError, UsageError
-from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe.stage_record import StageRecord
 
 Points = list[tuple[float, float]]
 

@@ -63,7 +63,7 @@ class GradCam(Drawing):
         album = Album(runner.data)
         made: list[Path] = []
         chosen = range(min(self.count, runner.data.total))
-        with evaluating(runner.learner), scene.progress.task("draw", len(chosen), "ex") as bar:
+        with evaluating(runner.module), scene.progress.task("draw", len(chosen), "ex") as bar:
             for code in chosen:
                 batch = runner.data.batch([code]).to(scene.device)
                 panels, layout = self._panels(runner, bundle, batch)

@@ -51,7 +51,7 @@ class Predictions(Drawing):
             hint = "name one: task=NAME (vlcli ls tasks)"
             raise UsageError("The model was trained on no task.", where=str(bundle.folder), hint=hint)
         runner = scene.runner(bundle, limit=self.count)
-        with evaluating(runner.learner), torch.no_grad():
+        with evaluating(runner.module), torch.no_grad():
             rows = task.evaluate(runner).predictions
         album = Album(runner.data)
         cells = [self._cell(example, row, album) for example, row in paired(runner.data, rows)[: self.count]]

@@ -1,4 +1,4 @@
-"""The training step and loop, optimizers, schedules, checkpoints, bundles, processes; built on accelerate."""
+"""The trainer, optimizers, schedules, checkpoints, bundles, processes; built on accelerate."""
 
 from __future__ import annotations
 

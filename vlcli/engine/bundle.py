@@ -21,7 +21,7 @@ from torch import Tensor
 
 from vlcli import former
 from vlcli.engine.checkpoint import Checkpoints, read_state
-from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.files import facts_of, new_folder, write_json
@@ -42,7 +42,7 @@ class Bundle:
     """A trained model, ready to use.
 
     Attributes:
-        learner: model and objectives in evaluation mode; None where only the config was asked for.
+        module: model and objectives in evaluation mode; None where only the config was asked for.
         tokenizer: a ``vlcli.data.vocabulary.Tokenizer``, or None where the model reads no text.
         data_spec: sizes and answers.
         task_spec: the task it was fine-tuned on, or None.
@@ -54,7 +54,7 @@ class Bundle:
         info: stage, step, metrics, version of vlcli.
     """
 
-    learner: TrainingModule | None
+    module: TrainingModule | None
     tokenizer: Any
     data_spec: DataSpec
     task_spec: Spec | None
@@ -66,18 +66,19 @@ class Bundle:
     transform_spec: Spec | None = None
 
     facts = former.Attribute("data_spec")
+    learner = former.Attribute("module")
 
     @property
     def model(self) -> Model:
         """The model alone."""
-        assert self.learner is not None, "only the config of this bundle was read"
-        return self.learner.model
+        assert self.module is not None, "only the config of this bundle was read"
+        return self.module.model
 
 
 @former.keywords(facts="data_spec")
 def save_bundle(
     folder: Path,
-    learner: TrainingModule,
+    module: TrainingModule,
     *,
     tokenizer: Any,
     data_spec: DataSpec,
@@ -90,13 +91,13 @@ def save_bundle(
     report: LoadReport | None = None,
     state: dict[str, Tensor] | None = None,
 ) -> None:
-    """Write a bundle as ``folder``, whole or not at all; ``state`` stands in for the learner's weights where given.
+    """Write a bundle as ``folder``, whole or not at all; ``state`` replaces the module's weights where given.
 
     Raises:
         VlcliError: weights are not finite, or the disk is full; a bundle that was there is intact.
     """
-    tensors = {n: v for n, v in (state or learner.state_dict()).items() if not n.startswith("teacher.")}
-    buffers = {name for name, _ in learner.named_buffers()}
+    tensors = {n: v for n, v in (state or module.state_dict()).items() if not n.startswith("teacher.")}
+    buffers = {name for name, _ in module.named_buffers()}
     refuse_not_finite(tensors, str(folder), buffers, "train again from an earlier checkpoint with a lower optimizer.lr")
     config = {
         "format": FORMAT,
@@ -135,12 +136,12 @@ def load_bundle(folder: str | Path, device: str = "cpu") -> Bundle:
         ComponentError: a component it needs is not installed.
     """
     bundle = read_bundle(folder)
-    learner = build_learner(bundle.model_spec, bundle.objectives_specs, bundle.data_spec)
+    module = build_training_module(bundle.model_spec, bundle.objectives_specs, bundle.data_spec)
     state = read_weights(bundle.folder)
-    own = {n: v for n, v in learner.state_dict(keep_vars=True).items() if n.startswith("teacher.")}
+    own = {n: v for n, v in module.state_dict(keep_vars=True).items() if n.startswith("teacher.")}
     teacher = {n: state.get(n.replace("teacher.", "model.", 1), v.detach()) for n, v in own.items()}
-    load_exactly(learner, state | teacher, str(bundle.folder / WEIGHTS))
-    bundle.learner = learner.to(device).eval()
+    load_exactly(module, state | teacher, str(bundle.folder / WEIGHTS))
+    bundle.module = module.to(device).eval()
     return bundle
 
 
@@ -297,7 +298,7 @@ def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
     sizes |= {item.name: tuple(sizes.get(item.name, ())) for item in fields(DataSpec) if item.default == ()}
     text, convert = config["text"], present if config.get("version", 0) < VERSION else (lambda _, value: value)
     return Bundle(
-        learner=None,
+        module=None,
         tokenizer=_tokenizer(path, text),
         data_spec=DataSpec(**_checked(sizes)),
         task_spec=convert("tasks", config["task"]),

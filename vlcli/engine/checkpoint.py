@@ -1,6 +1,6 @@
 """Checkpoints of a run under way: complete or absent, and everything a resume needs.
 
-    checkpoints/step-00001200/   model.safetensors       the learner: weights, frozen ones, buffers, momentum copy
+    checkpoints/step-00001200/   model.safetensors       the module: weights, frozen ones, buffers, momentum copy
                                  optimizer.safetensors   its moments, by "KEY:PARAMETER"
                                  optimizer.json          its numbers and groups
                                  ema.safetensors         averaged weights, where there are any
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from vlcli.engine.ema import Ema
-from vlcli.engine.learner import TrainingModule
+from vlcli.engine.training_module import TrainingModule
 from vlcli.engine.weights import load_exactly, read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, VlcliError
 from vlcli.files import facts_of, is_whole, new_folder, sweep, write_json
@@ -95,18 +95,18 @@ class Checkpoints:
         found = self.complete()
         return [path for path in found if path == found[-1] or not _is_passing(path)]
 
-    def save(self, learner: TrainingModule, optimizer: torch.optim.Optimizer, ema: Ema | None, at: Position) -> Path:
+    def save(self, module: TrainingModule, optimizer: torch.optim.Optimizer, ema: Ema | None, at: Position) -> Path:
         """Write a checkpoint and drop the oldest; see :meth:`lasting` for which count.
 
         Raises:
             VlcliError: weights are not finite, or the disk is full; older checkpoints are intact.
         """
         final = self.folder / f"step-{at.step:08d}"
-        self._refuse_not_finite(learner, at)
+        self._refuse_not_finite(module, at)
         if ema is not None:
             refuse_not_finite({f"average of {name}": v for name, v in ema.shadow.items()}, f"step {at.step}")
         with new_folder(final) as folder:
-            save_tensors(folder / WEIGHTS, learner.state_dict())
+            save_tensors(folder / WEIGHTS, module.state_dict())
             _save_optimizer(folder, optimizer)
             if ema is not None:
                 save_tensors(folder / AVERAGES, ema.shadow)
@@ -114,23 +114,23 @@ class Checkpoints:
         self._prune(at)
         return final
 
-    def save_best(self, learner: TrainingModule, at: Position) -> None:
-        """Keep the learner's weights as the best; the one before it goes with the next :meth:`save`.
+    def save_best(self, module: TrainingModule, at: Position) -> None:
+        """Keep the training module's weights as the best; the one before it goes with the next :meth:`save`.
 
         Raises:
             VlcliError: they are not finite, or the disk is full.
         """
-        self._refuse_not_finite(learner, at)
+        self._refuse_not_finite(module, at)
         with new_folder(self.folder / f"best-{at.best:08d}") as folder:
-            save_tensors(folder / WEIGHTS, learner.state_dict())
+            save_tensors(folder / WEIGHTS, module.state_dict())
             _save_state(folder, at)
 
-    def _refuse_not_finite(self, learner: TrainingModule, at: Position) -> None:
+    def _refuse_not_finite(self, module: TrainingModule, at: Position) -> None:
         kept = self.complete()
         hint = f"the last good checkpoint is {kept[-1]}; " if kept else "no checkpoint was written yet; "
         hint += "lower optimizer.lr, lengthen schedule.warmup or set clip"
-        buffers = {name for name, _ in learner.named_buffers()}
-        refuse_not_finite(learner.state_dict(), f"step {at.step}, epoch {at.epoch + 1}", buffers, hint)
+        buffers = {name for name, _ in module.named_buffers()}
+        refuse_not_finite(module.state_dict(), f"step {at.step}, epoch {at.epoch + 1}", buffers, hint)
 
     def best(self, step: int) -> dict[str, Tensor]:
         """The weights of :meth:`save_best` at ``step``.
@@ -157,7 +157,7 @@ class Checkpoints:
 
     def resume(
         self,
-        learner: TrainingModule,
+        module: TrainingModule,
         optimizer: torch.optim.Optimizer,
         ema: Ema | None,
         progress: Progress,
@@ -169,7 +169,7 @@ class Checkpoints:
         Damaged ones are passed over with a warning and moved aside.
 
         Args:
-            learner: to fill.
+            module: to fill.
             optimizer: to fill.
             ema: to fill, where there is one.
             progress: where to warn.
@@ -186,7 +186,7 @@ class Checkpoints:
             except DataError as error:
                 self.set_aside(path, error, progress, leads=leads)
                 continue
-            load_exactly(learner, read_tensors(path / WEIGHTS), str(path))
+            load_exactly(module, read_tensors(path / WEIGHTS), str(path))
             _load_optimizer(path, optimizer)
             if ema is not None:
                 ema.load(read_tensors(path / AVERAGES), int(at.extra.get("ema", 0)))

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from vlcli import former
 from vlcli.detection.extraction import Share
-from vlcli.engine.learner import TrainingModule
 from vlcli.engine.processes import seed_step
+from vlcli.engine.training_module import TrainingModule
 from vlcli.nn.batch import Batch
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, Model, Recorder, device_of
-from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.base import Mean, full_precision
 from vlcli.progress import Progress, Silent
 from vlcli.tasks.base import Task
@@ -29,7 +29,7 @@ class TaskRunner:
     """What a task's evaluation is given (``vlcli.tasks.base.Runner``).
 
     Args:
-        learner: model and objectives.
+        module: model and objectives.
         data: a ``vlcli.data.pipeline.Pipeline``.
         batch_size: examples a batch.
         workers: loader processes.
@@ -42,7 +42,7 @@ class TaskRunner:
 
     def __init__(
         self,
-        learner: TrainingModule,
+        module: TrainingModule,
         data: Any,
         *,
         batch_size: int = 64,
@@ -53,29 +53,30 @@ class TaskRunner:
         folder: Path | None = None,
         share: Share | None = None,
     ) -> None:
-        self.learner, self.data, self.folder = learner, data, folder
+        self.module, self.data, self.folder = module, data, folder
         self.share = share or Share()
         self.batch_size, self.workers = batch_size, workers
         self.progress: Progress = progress or Silent()
         self.autocast, self.label = autocast, label
 
     facts = former.Attribute("data_spec")
+    learner = former.Attribute("module")
 
     @property
     def model(self) -> Model:
         """The model."""
-        return self.learner.model
+        return self.module.model
 
     @property
     def data_spec(self) -> DataSpec:
         """Sizes and answers."""
-        return self.learner.model.data_spec
+        return self.module.model.data_spec
 
     def batches(self, data: Any = None) -> Iterator[Batch]:
         """Every batch in order (or those of other data), on the model's device."""
         data = self.data if data is None else data
         loader = data.loader(self.batch_size, shuffle=False, workers=self.workers)
-        device = device_of(self.learner.model)
+        device = device_of(self.module.model)
         with self.progress.task(self.label, getattr(data, "total", len(data)), "ex") as bar:
             for batch in loader:
                 yield batch.to(device)
@@ -83,32 +84,32 @@ class TaskRunner:
 
     def step(self, batch: Batch, record: Recorder | None = None) -> ForwardPasses:
         """Passes over one batch; without gradient unless ``record`` wants it."""
-        return _Passes(self.learner, batch, record, self.autocast)
+        return _Passes(self.module, batch, record, self.autocast)
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
         """``predict`` of every objective that has one, in float32 (float64 where the model computes in it)."""
         with _grad(step.record), self.autocast():
-            outputs = self.learner.predict(step, only)
+            outputs = self.module.predict(step, only)
         return {name: {key: full_precision(value) for key, value in found.items()} for name, found in outputs.items()}
 
     def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
         """Vectors of a batch's unique sentences or pictures, in float32."""
         with torch.no_grad(), self.autocast():
-            return self.learner.embed(step, objective, side).float()
+            return self.module.embed(step, objective, side).float()
 
     def identity(self, objective: str) -> dict[str, Any]:
         """The weights that make an objective's vectors, and the precision."""
-        kind = device_of(self.learner.model).type
+        kind = device_of(self.module.model).type
         with self.autocast():
             precision = str(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else "float32"
-        return {"weights": fingerprint(self.learner, objective), "objective": objective, "precision": precision}
+        return {"weights": fingerprint(self.module, objective), "objective": objective, "precision": precision}
 
 
 class _Passes(ForwardPasses):
     """A step whose passes are computed in the runner's precision, with gradient only where it is recorded."""
 
-    def __init__(self, learner: TrainingModule, batch: Batch, record: Recorder | None, autocast: Autocast) -> None:
-        super().__init__(learner.model, batch, training=False, teacher=learner.teacher, record=record)
+    def __init__(self, module: TrainingModule, batch: Batch, record: Recorder | None, autocast: Autocast) -> None:
+        super().__init__(module.model, batch, training=False, teacher=module.teacher, record=record)
         self._context = autocast
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
@@ -120,10 +121,10 @@ def _grad(record: Recorder | None) -> AbstractContextManager[Any]:
     return nullcontext() if record is not None and record.gradients else torch.no_grad()
 
 
-def fingerprint(learner: TrainingModule, objective: str) -> str:
+def fingerprint(module: TrainingModule, objective: str) -> str:
     """A digest of a model's weights and of the objective that embeds."""
     digest = hashlib.blake2b(digest_size=16)
-    for part in (learner.model, learner.embedder(objective)):
+    for part in (module.model, module.embedder(objective)):
         for name, value in sorted(part.state_dict().items()):
             plain = value.detach().cpu().contiguous().reshape(-1)
             digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
@@ -144,25 +145,25 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 def score_task(task: Task, runner: TaskRunner) -> dict[str, float]:
     """The task's metrics on the runner's data."""
-    with evaluating(runner.learner), torch.no_grad():
+    with evaluating(runner.module), torch.no_grad():
         return task.evaluate(runner).metrics
 
 
-def mean_losses(learner: TrainingModule, runner: TaskRunner, *, epoch: int, seed: int) -> dict[str, float]:
+def mean_losses(module: TrainingModule, runner: TaskRunner, *, epoch: int, seed: int) -> dict[str, float]:
     """Mean losses and metrics over the runner's data; ``loss`` is the weighted sum.
 
     Each mean is over all terms of the data, not over batches.
     """
     sums: dict[str, list[Tensor]] = {}
-    with evaluating(learner), torch.no_grad(), runner.autocast():
+    with evaluating(module), torch.no_grad(), runner.autocast():
         for number, batch in enumerate(runner.batches()):
             seed_step(seed, -1 & 0xFFFFFFFF, number)
-            result = learner(batch, epoch=epoch)
+            result = module(batch, epoch=epoch)
             _add(sums, result.losses.items())
             _add(sums, ((f"metric/{name}", mean) for name, mean in result.metrics.items()))
     means = {name: float(total / count) if count > 0 else 0.0 for name, (total, count) in sums.items()}
     losses = {name: value for name, value in means.items() if not name.startswith("metric/")}
-    found = {"loss": sum(learner.weight(name, epoch) * value for name, value in losses.items())}
+    found = {"loss": sum(module.weight(name, epoch) * value for name, value in losses.items())}
     found |= {f"loss/{name}": value for name, value in losses.items()}
     return found | {n.removeprefix("metric/"): v for n, v in means.items() if n.startswith("metric/")}
 

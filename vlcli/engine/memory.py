@@ -8,14 +8,14 @@ from vlcli.progress import Progress
 from vlcli.recipe.schema import Training
 
 
-def prepare_modules(learner: nn.Module, config: Training, progress: Progress) -> None:
+def prepare_modules(module: nn.Module, config: Training, progress: Progress) -> None:
     """Switch activation checkpointing and compilation on, where asked for."""
-    stacks = [module for module in learner.modules() if hasattr(module, "checkpointing")]
+    stacks = [part for part in module.modules() if hasattr(part, "checkpointing")]
     if config.checkpointing:
         for stack in stacks:
             stack.checkpointing = True  # type: ignore[assignment]
         if not stacks:
             progress.warn("this model has no layers that can be recomputed: checkpointing changes nothing")
     if config.compile:
-        for module in stacks or list(learner.children()):
-            module.compile(dynamic=True)
+        for part in stacks or list(module.children()):
+            part.compile(dynamic=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vlcli.engine.learner import TrainingModule
+from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import Problem, RecipeError
 from vlcli.recipe.patterns import Searcher
 from vlcli.recipe.schema import OptimizerOptions
@@ -70,12 +70,12 @@ class BertAdam(torch.optim.Optimizer):
         torch._foreach_add_(used, update, alpha=-group["lr"])
 
 
-def build_optimizer(learner: TrainingModule, options: OptimizerOptions) -> torch.optim.Optimizer:
-    """The optimizer over ``learner``'s trainable parameters.
+def build_optimizer(module: TrainingModule, options: OptimizerOptions) -> torch.optim.Optimizer:
+    """The optimizer over ``module``'s trainable parameters.
 
     Every group holds ``names`` (its parameters' names) and ``peak`` (its highest learning rate).
     """
-    groups = parameter_groups(learner, options)
+    groups = parameter_groups(module, options)
     if options.name == "bert-adam":
         eps = options.eps if "eps" in options.model_fields_set else 1e-6
         return BertAdam(groups, lr=options.lr, betas=options.betas, eps=eps)
@@ -86,7 +86,7 @@ def build_optimizer(learner: TrainingModule, options: OptimizerOptions) -> torch
     return kind(groups, lr=options.lr, betas=options.betas, eps=options.eps, fused=fused)
 
 
-def parameter_groups(learner: TrainingModule, options: OptimizerOptions) -> list[dict[str, Any]]:
+def parameter_groups(module: TrainingModule, options: OptimizerOptions) -> list[dict[str, Any]]:
     """Trainable parameters by (learning rate, decay), tied weights once.
 
     The recipe's ``groups`` go first, then what the model or one of its parts proposes (``parameter_groups``);
@@ -95,10 +95,10 @@ def parameter_groups(learner: TrainingModule, options: OptimizerOptions) -> list
     Raises:
         RecipeError: nothing is trainable, or a pattern of the recipe matches nothing.
     """
-    wanted, plain, proposals = _patterns(options), _no_decay(options), list(_proposals(learner))
-    layers, matched = _layer_factors(learner, options.layer_decay), set[int]()
+    wanted, plain, proposals = _patterns(options), _no_decay(options), list(_proposals(module))
+    layers, matched = _layer_factors(module, options.layer_decay), set[int]()
     found: dict[tuple[float, float], dict[str, Any]] = {}
-    for name, parameter in learner.named_parameters():
+    for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
         number, rate, decay = _choice(name, options, wanted, plain, proposals)
@@ -107,7 +107,7 @@ def parameter_groups(learner: TrainingModule, options: OptimizerOptions) -> list
         group = found.setdefault((peak, decay), {"lr": peak, "peak": peak, "weight_decay": decay})
         group.setdefault("params", []).append(parameter)
         group.setdefault("names", []).append(name)
-    _check_groups(found, wanted, learner)
+    _check_groups(found, wanted, module)
     return list(found.values())
 
 
@@ -144,24 +144,24 @@ def _patterns(options: OptimizerOptions) -> list[Searcher]:
     return [Searcher(group.match, f"optimizer.groups[{i}].match") for i, group in enumerate(options.groups)]
 
 
-def _proposals(learner: TrainingModule) -> Iterator[tuple[str, str, dict[str, float]]]:
-    for prefix, module in learner.named_modules():
-        if callable(getattr(module, "parameter_groups", None)) and not prefix.startswith("teacher"):
-            for pattern, change in module.parameter_groups():
+def _proposals(module: TrainingModule) -> Iterator[tuple[str, str, dict[str, float]]]:
+    for prefix, part in module.named_modules():
+        if callable(getattr(part, "parameter_groups", None)) and not prefix.startswith("teacher"):
+            for pattern, change in part.parameter_groups():
                 yield f"{prefix}." if prefix else "", pattern, change
 
 
-def _layer_factors(learner: TrainingModule, decay: float) -> Callable[[str], float]:
+def _layer_factors(module: TrainingModule, decay: float) -> Callable[[str], float]:
     if decay == 1.0:
         return lambda _: 1.0
-    names = [name for name, _ in learner.model.named_parameters()]
-    depths = {f"model.{name}": learner.model.layer_of(name) for name in names}
+    names = [name for name, _ in module.model.named_parameters()]
+    depths = {f"model.{name}": module.model.layer_of(name) for name in names}
     top = max((depth for depth in depths.values() if depth is not None), default=0) + 1
     return lambda name: 1.0 if (depth := depths.get(name)) is None else math.pow(decay, top - depth)
 
 
-def _check_groups(found: Any, wanted: list[Searcher], learner: nn.Module) -> None:
-    names = [name for name, _ in learner.named_parameters()]
+def _check_groups(found: Any, wanted: list[Searcher], module: nn.Module) -> None:
+    names = [name for name, _ in module.named_parameters()]
     problems = [
         Problem(f"optimizer.groups[{i}].match", "matches no parameter", got=p.pattern, expected=f"e.g. {names[0]}")
         for i, p in enumerate(wanted)
@@ -173,7 +173,7 @@ def _check_groups(found: Any, wanted: list[Searcher], learner: nn.Module) -> Non
         raise RecipeError(problems)
 
 
-def freeze(learner: TrainingModule, trainable: list[str] | None, frozen: list[str]) -> dict[str, int]:
+def freeze(module: TrainingModule, trainable: list[str] | None, frozen: list[str]) -> dict[str, int]:
     """Choose what is trained, by patterns searched in ``model.*`` and ``objectives.*`` names; ``frozen`` wins.
 
     Returns:
@@ -182,7 +182,7 @@ def freeze(learner: TrainingModule, trainable: list[str] | None, frozen: list[st
     open_patterns = [Searcher(p, "trainable") for p in trainable or []]
     shut_patterns = [Searcher(p, "frozen") for p in frozen]
     counts = {"trained": 0, "total": 0}
-    for name, parameter in learner.named_parameters():
+    for name, parameter in module.named_parameters():
         if name.startswith("teacher."):
             continue
         is_open = trainable is None or any(p.search(name) for p in open_patterns)

@@ -22,7 +22,7 @@ class Score:
 
 
 Evaluate = Callable[[Autocast, int], Score]
-"""Scores the learner as it is now, in a precision and for an epoch; called on rank 0 only."""
+"""Scores the training module as it is now, in a precision and for an epoch; called on rank 0 only."""
 
 
 @dataclass

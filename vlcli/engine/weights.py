@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vlcli.engine.learner import TrainingModule
+from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.files import usual_mode
 from vlcli.nn.attention import Attention
@@ -110,7 +110,7 @@ def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
 
 @dataclass
 class LoadReport:
-    """What a load did; names are the learner's.
+    """What a load did; names are the training module's.
 
     Attributes:
         sources: where the weights came from.
@@ -152,18 +152,18 @@ class LoadReport:
 
 
 class WeightLoader:
-    """Fills a learner from one or more sources and keeps the report.
+    """Fills a training module from one or more sources and keeps the report.
 
     Args:
-        learner: to be filled.
+        module: to be filled.
         allow_unmatched: patterns (searched) of backbone names that may stay new.
     """
 
-    def __init__(self, learner: TrainingModule, allow_unmatched: Iterable[str] = ()) -> None:
-        self.learner, self.allow = learner, list(allow_unmatched)
+    def __init__(self, module: TrainingModule, allow_unmatched: Iterable[str] = ()) -> None:
+        self.module, self.allow = module, list(allow_unmatched)
         self.report = LoadReport()
         self.copies: dict[str, Tensor] = {}
-        self.own = {n: v for n, v in learner.state_dict(keep_vars=True).items() if not n.startswith("teacher.")}
+        self.own = {n: v for n, v in module.state_dict(keep_vars=True).items() if not n.startswith("teacher.")}
 
     def add(self, state: dict[str, Tensor], source: str, *, ours: bool) -> None:
         """Take what fits of ``state``; later sources win where two hold one name.
@@ -188,9 +188,9 @@ class WeightLoader:
         shapes = {text.split(" ")[0]: text for text in self.report.mismatched}
         self.report.new = [n for n, v in self.own.items() if id(v) not in filled and n not in shapes]
         self._check_backbone({n: shapes.get(n, n) for n in [*shapes, *self.report.new] if n.startswith("model.")})
-        if self.learner.teacher is not None:
-            self.learner.teacher.load_state_dict(self.learner.model.state_dict())
-            self._fill_teacher(self.learner.teacher)
+        if self.module.teacher is not None:
+            self.module.teacher.load_state_dict(self.module.model.state_dict())
+            self._fill_teacher(self.module.teacher)
         return self.report
 
     def _fill_teacher(self, teacher: nn.Module) -> None:
@@ -212,22 +212,22 @@ class WeightLoader:
 
     def _inherited(self) -> None:
         """Attentions with several sets of projections may start those that no source holds from another set."""
-        for place, module in self.learner.named_modules():
-            if isinstance(module, Attention) and not place.startswith("teacher."):
+        for place, part in self.module.named_modules():
+            if isinstance(part, Attention) and not place.startswith("teacher."):
                 own = {n.removeprefix(f"{place}.") for n in self.report.matched if n.startswith(f"{place}.")}
-                made = module.inherit(own)
+                made = part.inherit(own)
                 self.report.matched += [f"{place}.{name}" for name in made]
                 self.report.reshaped += [f"{place}: {len(made)} tensors copied from its first set"] if made else []
 
     def _adapted(self, state: dict[str, Tensor], ours: bool) -> dict[str, Tensor]:
-        """Names as the learner has them, shapes as ``adapt`` makes them."""
+        """Names as the training module has them, shapes as ``adapt`` makes them."""
         if not ours:
             state = self._from_model(state)
         else:
             inner = {n.removeprefix("model."): v for n, v in state.items() if n.startswith("model.")}
             inner |= self._heads_taken(state)
             state = {n: v for n, v in state.items() if not n.startswith("model.")} | self._from_model(inner)
-        for name, objective in self.learner.objectives.items():
+        for name, objective in self.module.objectives.items():
             taken = self._taken(name, state)
             if taken:
                 inner = {own: state[n] for n, own in taken.items()}
@@ -239,7 +239,7 @@ class WeightLoader:
     def _heads_taken(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """Heads of objectives that parts of the model start from (``Model.init_from``)."""
         found: dict[str, Tensor] = {}
-        for part, givers in self.learner.model.init_from.items():
+        for part, givers in self.module.model.init_from.items():
             giver = next((g for g in givers if any(n.startswith(f"objectives.{g}") for n in state)), None)
             if giver is not None and not any(n.startswith(f"model.{part}") for n in state):
                 prefix = f"objectives.{giver}"
@@ -250,7 +250,7 @@ class WeightLoader:
         """What an objective takes of the checkpoint, and what it calls it: the first giver's, gaps filled by others."""
         first, *others = self._givers(name, state)
         found = {n: n.removeprefix(f"objectives.{first}.") for n in state if n.startswith(f"objectives.{first}.")}
-        wanted = set(self.learner.objectives[name].state_dict())
+        wanted = set(self.module.objectives[name].state_dict())
         for giver in others:
             lacking = wanted - set(found.values())
             found |= {n: own for own in lacking if (n := f"objectives.{giver}.{own}") in state}
@@ -259,13 +259,13 @@ class WeightLoader:
     def _givers(self, name: str, state: Iterable[str]) -> list[str]:
         """Whose parts of the checkpoint an objective takes: its own, then one of its kind, then its ancestors'."""
         held = {n.split(".")[1] for n in state if n.startswith("objectives.")}
-        kind = str(self.learner.parts[name].spec["name"])
-        others = [kind, *self.learner.objectives[name].init_from]
-        heirs = [n for n in others if n not in self.learner.objectives]
+        kind = str(self.module.parts[name].spec["name"])
+        others = [kind, *self.module.objectives[name].init_from]
+        heirs = [n for n in others if n not in self.module.objectives]
         return [n for n in dict.fromkeys([name, *heirs]) if n in held] or [name]
 
     def _from_model(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        adapted = self.learner.model.adapt(state, self.report.reshaped)
+        adapted = self.module.model.adapt(state, self.report.reshaped)
         apart = ("objectives.", "teacher.")
         return {n if n.startswith(apart) else f"model.{n}": v for n, v in adapted.items()}
 

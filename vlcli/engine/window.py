@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from vlcli.engine.learner import StepResult
+from vlcli.engine.training_module import StepResult
 from vlcli.objectives.base import Mean
 
 

@@ -14,14 +14,14 @@ class Trained(Protocol):
     """A trained model as exporters see it (``vlcli.engine.bundle.Bundle`` is one).
 
     Attributes:
-        learner: model and objectives (``.model``, ``.objectives`` by name), in evaluation mode.
+        module: model and objectives (``.model``, ``.objectives`` by name), in evaluation mode.
         tokenizer: or None where the model reads no text.
         data_spec: sizes and answers.
         folder: where it lies.
         text_options: how sentences are prepared, cut and ended.
     """
 
-    learner: Any
+    module: Any
     tokenizer: Any
     data_spec: DataSpec
     folder: Path

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError
 from vlcli.export.base import Trained
 from vlcli.nn.batch import Batch, Images, Pixels, Regions, Text, View
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, InputSpec
-from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.base import Objective
 
 INPUTS = {
@@ -117,7 +117,7 @@ def choose_objective(trained: Trained, name: str | None) -> Objective:
     Raises:
         ComponentError: none of that name, or none or several that predict.
     """
-    known: dict[str, Any] = dict(trained.learner.objectives.items())
+    known: dict[str, Any] = dict(trained.module.objectives.items())
     able = [key for key, part in known.items() if type(part).predict is not Objective.predict]
     if name is None and len(able) == 1:
         name = able[0]

@@ -2,21 +2,21 @@
 
 The public names, by module:
 
-    batch       Batch, View, Text, Images, Regions, Pixels, Concepts: what a model is fed
-    layout      Layout: where each token stands
-    mask        AttentionMask: who may look at whom
-    position    AttentionShape, TokenPosition, PairwisePosition: the seam of position encodings
-    positions   build_positions, and the encodings none, learned, sinusoid, box
-    attention   Attention (override ``project``), AttentionContext, StandardAttention
-    cache       KeyValueCache: incremental decoding
-    packing     Packing: batches without their padding
-    blocks      AttentionBlock, FeedForward, TransformerLayer, Stack, BlockStyle
-    fitting     fit_weights: weights of a checkpoint fitted to a model
-    embeddings  TextEmbeddings, FeatureEmbeddings, Pooler
-    heads       build_head, register_head
-    model       Model, DataSpec, InputSpec, EncoderOutput, FusionOutput, Recorder, initialise, init_scale
-    step        ForwardPasses: passes over a batch, computed once and shared
-    count       count_model: parameters and multiply-accumulates
+    batch           Batch, View, Text, Images, Regions, Pixels, Concepts: what a model is fed
+    layout          Layout: where each token stands
+    mask            AttentionMask: who may look at whom
+    position        AttentionShape, TokenPosition, PairwisePosition: the seam of position encodings
+    positions       build_positions, and the encodings none, learned, sinusoid, box
+    attention       Attention (override ``project``), AttentionContext, StandardAttention
+    cache           KeyValueCache: incremental decoding
+    packing         Packing: batches without their padding
+    blocks          AttentionBlock, FeedForward, TransformerLayer, Stack, BlockStyle
+    fitting         fit_weights: weights of a checkpoint fitted to a model
+    embeddings      TextEmbeddings, FeatureEmbeddings, Pooler
+    heads           build_head, register_head
+    model           Model, DataSpec, InputSpec, EncoderOutput, FusionOutput, Recorder, initialise, init_scale
+    forward_passes  ForwardPasses: passes over a batch, computed once and shared
+    count           count_model: parameters and multiply-accumulates
 """
 
 from vlcli import former
@@ -42,6 +42,7 @@ from vlcli.nn.count import model_macs
 from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, hide, text_layout
 from vlcli.nn.fake import fake_batch
 from vlcli.nn.fitting import fit_weights
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.heads import HeadTransform, TiedWordHead, build_head, register_head
 from vlcli.nn.layout import CONCEPT, IMAGE, SPECIAL, TEXT, Layout, Runs
 from vlcli.nn.mask import AttentionMask
@@ -77,7 +78,6 @@ from vlcli.nn.positions import (
     with_grid,
 )
 from vlcli.nn.slots import build_model
-from vlcli.nn.step import ForwardPasses
 from vlcli.nn.weights import WeightsReport, file_sha256, load_tensors, read_weights
 
 __all__ = [

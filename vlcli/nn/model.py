@@ -137,7 +137,7 @@ class Model(nn.Module):
         """Embed images before any layer; called where ``fuse_takes`` is ``embeddings``, once per view of a batch.
 
         Args:
-            images: M unique images in the forms that :meth:`needs` names.
+            images: M unique images in the forms that :meth:`input_spec` names.
 
         Returns:
             States (M, R, D) of regions or patches with their layout.
@@ -145,7 +145,7 @@ class Model(nn.Module):
         raise self._cannot("embed_image")
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
-        """Encode texts that see no image (capability ``text``); called once per view of a batch by ``Step.text``.
+        """Encode texts that see no image (capability ``text``); called by ``ForwardPasses.text`` once per view.
 
         Args:
             text: N unique texts of T word pieces.
@@ -157,21 +157,21 @@ class Model(nn.Module):
         raise self._cannot("encode_text")
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """Encode images that see no text (capability ``image``); called once per view of a batch by ``Step.image``.
+        """Encode images that see no text (capability ``image``); called by ``ForwardPasses.image`` once per view.
 
         Args:
-            images: M unique images in the forms that :meth:`needs` names.
+            images: M unique images in the forms that :meth:`input_spec` names.
             record: keeps the attention probabilities, if given.
 
         Returns:
-            States (M, R, D); ``pooled`` (M, D) if there is one vector per image; the ``layers`` that ``keep`` names.
+            States (M, R, D); ``pooled`` (M, D) if there is one vector per image; the ``layers`` that were asked for.
         """
         raise self._cannot("encode_image")
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         """Let text and image attend to each other (capability ``fuse``).
 
-        Called by ``Step.fused``, ``fuse_rows`` and decoding.
+        Called by ``ForwardPasses.fused``, ``fuse_rows`` and decoding.
 
         Args:
             text: P rows, encoded or embedded as ``fuse_takes`` says.

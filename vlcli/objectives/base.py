@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from vlcli import former
 from vlcli.data.sample import Corruption
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, Model
-from vlcli.nn.step import ForwardPasses
 
 
 @dataclass

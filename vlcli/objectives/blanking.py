@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from vlcli.nn.batch import Concepts, Images, Pixels, Regions, Text, View
-from vlcli.nn.step import ForwardPasses
+from vlcli.nn.forward_passes import ForwardPasses
 
 Only = Literal["both", "text", "images"]
 """What a model may see: ``text`` blanks the images, ``images`` blanks the text."""

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from vlcli.errors import DataError
 from vlcli.nn.batch import Images
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, Detections, Model
-from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 
 

@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import View
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.heads import build_head
 from vlcli.nn.model import DataSpec, Model
-from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.answers import AnswerTable
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.labels import class_ids

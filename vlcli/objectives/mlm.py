@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from vlcli.data.sample import Corruption, Donor, Sample, TextSample, copied
 from vlcli.errors import ComponentError
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.heads import build_head
 from vlcli.nn.model import DataSpec, Model
-from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.masked_roles import ROLE_OPTIONS, RolePicker, role_picker
 from vlcli.registry import RoleSpec

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.step import ForwardPasses
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.objectives.base import Objective
 
 COPY = "_copy"

@@ -12,10 +12,10 @@ from torchvision.ops import box_iou
 
 from vlcli.errors import DataError
 from vlcli.nn.batch import Batch
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.heads import build_head
 from vlcli.nn.layout import IMAGE
 from vlcli.nn.model import DataSpec, FusionOutput, Model
-from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
 

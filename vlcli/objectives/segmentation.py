@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Images
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, Model, initialise
 from vlcli.nn.segmentation import LightHead, Maps, PlainHead, UPerHead, resized
-from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
 VOID = 255

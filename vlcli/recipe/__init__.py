@@ -7,6 +7,6 @@
     planner, steps = make(resolved, RunOptions())                  # what a run would do with each stage, and why
 
 ``schema`` says what may be written; ``yaml`` reads it with lines; ``merge`` is ``extends``; ``overrides`` the command
-line; ``check`` and ``validate`` find faults; ``wiring`` knows who waits for whom; ``keys`` and ``ledger`` what is
+line; ``check`` and ``validate`` find faults; ``wiring`` knows who waits for whom; ``keys`` and ``stage_record`` what is
 unchanged; ``plan`` decides.
 """

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe.stage_record import StageRecord
 
 LIGHT = frozenset({"checkpoints", "log", "curve", "errors"})
 """Roles of files that no result hangs on: a stage is not made again for their sake."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.errors import DataError
-from vlcli.recipe.ledger import digest, finished
+from vlcli.recipe.stage_record import digest, finished
 
 _BLOCK = 4 * 2**20
 _ENDS_ONLY_OVER = 16 * 2**20

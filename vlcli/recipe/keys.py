@@ -11,7 +11,7 @@ from typing import Any
 
 from vlcli import registry
 from vlcli.errors import ComponentError
-from vlcli.recipe import ledger
+from vlcli.recipe import stage_record
 from vlcli.recipe.components import Use, of_recipe, of_stage, split_options, translated
 from vlcli.recipe.resolve import Kept, named_model, resolve
 from vlcli.recipe.schema import Draw, Evaluate, Extract, Finetune, Recipe, Stage, TextOptions, Training, TrainVocabulary
@@ -71,7 +71,7 @@ def stage_key(
     if stage.seeded:
         content["seed"] = seed_of(recipe, stage)
     content["packages"] = packages(recipe, name)
-    return ledger.digest(content)
+    return stage_record.digest(content)
 
 
 def plain(stage: Stage) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _as_it_was(kind: str, dump: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in dump.items() if v or k not in _LATER_OF_STAGES}
 
 
-def differs(record: ledger.StageRecord, recipe: Recipe, name: str) -> str:
+def differs(record: stage_record.StageRecord, recipe: Recipe, name: str) -> str:
     """What this recipe has otherwise than a finished stage of another key, in words."""
     stage = recipe.stages[name]
     before, now = _as_it_was(record.kind, dict(record.config)), plain(stage)

@@ -11,8 +11,8 @@ from pathlib import Path
 from time import time
 
 from vlcli.errors import VlcliError
-from vlcli.recipe import ledger, yaml
-from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe import stage_record, yaml
+from vlcli.recipe.stage_record import StageRecord
 
 HALF = re.compile(r"^\.(.+\.(tmp|old)-\d+(-\d+)?|.+\.\d+\.partial|.+\.part|(stage\.json|stage\.json\.copy)\.\d+)$")
 """Names under which files and folders of a stage are written before they are renamed."""
@@ -101,20 +101,22 @@ def remove(path: Path) -> None:
 def look(output: Path) -> list[Run]:
     """Every run's folder under ``output``, the one that changed last first."""
     folders = [path for path in output.iterdir() if path.is_dir()] if output.is_dir() else []
-    runs = [_look(path) for path in folders if (path / "recipe.yaml").is_file() or any(path.glob(f"*/{ledger.FILE}"))]
+    runs = [
+        _look(path) for path in folders if (path / "recipe.yaml").is_file() or any(path.glob(f"*/{stage_record.FILE}"))
+    ]
     return sorted(runs, key=lambda run: run.changed, reverse=True)
 
 
 def _look(folder: Path) -> Run:
     run = Run(folder)
     run.size, run.changed = _measure(folder)
-    held = {path.name[1:-5] for path in folder.glob(".*.lock") if ledger.is_held(folder / path.name[1:-5])}
+    held = {path.name[1:-5] for path in folder.glob(".*.lock") if stage_record.is_held(folder / path.name[1:-5])}
     for path in sorted(folder.iterdir()):
         aside = ASIDE.match(path.name)
         stage = aside[1] if aside else path.name
         if stage not in held:
             run.litter += _litter(path)
-        if path.is_dir() and not aside and (ledger.has_record(path) or stage in held):
+        if path.is_dir() and not aside and (stage_record.has_record(path) or stage in held):
             run.stages[stage] = "working" if stage in held else _status(path)
     run.stages = dict.fromkeys(_planned(folder), "not begun") | run.stages
     return run
@@ -130,7 +132,7 @@ def _planned(folder: Path) -> list[str]:
 
 
 def _status(folder: Path) -> str:
-    record = ledger.read(folder)
+    record = stage_record.read(folder)
     return record.status if record is not None else "damaged"
 
 
@@ -140,7 +142,7 @@ def _litter(path: Path) -> Iterator[Litter]:
     if found and _is_gone(int(found[1]), path):
         yield Litter(path, _measure(path)[0], "half written by a process that is gone")
     elif ASIDE.match(path.name) and path.is_dir():
-        record = ledger.read(path)
+        record = stage_record.read(path)
         state = "a part" if record is None or record.status != "done" else f"made {record.finished[:16]}Z"
         yield Litter(path, _measure(path)[0], f"moved aside for a new one ({state})")
     elif path.is_dir() and not path.name.startswith("."):

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Literal
 
 from vlcli.errors import UsageError, VlcliError
-from vlcli.recipe import artifacts, digests, keys, ledger, wiring
-from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe import artifacts, digests, keys, stage_record, wiring
 from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.schema import STAGES
+from vlcli.recipe.stage_record import StageRecord
 
 Action = Literal["run", "resume", "skip", "reuse", "blocked", "passed", "outside"]
 
@@ -130,7 +130,7 @@ class Planner:
     def elsewhere(self) -> dict[str, list[tuple[Path, StageRecord]]]:
         """Finished stages under the output folder, by key."""
         found: dict[str, list[tuple[Path, StageRecord]]] = {}
-        for folder, record in ledger.finished_stages(self.options.output):
+        for folder, record in stage_record.finished_stages(self.options.output):
             found.setdefault(record.key, []).append((folder, record))
         return found
 
@@ -164,7 +164,7 @@ class Planner:
     def _look(self, step: PlannedStage, before: dict[str, PlannedStage]) -> PlannedStage:
         """With the key known: what is on disk."""
         chosen = step.name in self.chosen
-        own = ledger.finished(step.folder)
+        own = stage_record.finished(step.folder)
         if own is not None and not self._forced(step.name):
             same = own[1].key == step.key
             changed = digests.changed(own[1].data) if same else ""
@@ -190,7 +190,7 @@ class Planner:
         if missing:
             passed = self.resolved.stages[step.name].if_missing == "skip"
             return _with(step, "passed" if passed else "blocked", missing)
-        record = ledger.read(step.folder)
+        record = stage_record.read(step.folder)
         if self._forced(step.name):
             return _with(step, "run", "forced")
         if step.lost:
@@ -203,8 +203,8 @@ class Planner:
     def _why(self, step: PlannedStage, record: StageRecord | None) -> str:
         if step.name in self.changed:
             return f"changed: {self.changed[step.name]}"
-        if record is None and ledger.has_record(step.folder):
-            return f"its {ledger.FILE} cannot be read"
+        if record is None and stage_record.has_record(step.folder):
+            return f"its {stage_record.FILE} cannot be read"
         return "changed" if step.conflict else "not made yet"
 
     def missing_data(self, name: str, artifacts: dict[str, Path]) -> str:
@@ -275,5 +275,5 @@ def _folder_names(resolved: Resolved) -> list[str]:
     """Folder names to try, in order."""
     dump = resolved.recipe.model_dump(by_alias=True, mode="json", exclude={"about", "paper", "jobs", "stages"})
     dump["stages"] = {name: keys.plain(stage) for name, stage in resolved.stages.items()}
-    hashed = [f"{resolved.name}-{ledger.digest([dump, n] if n else dump)[:8]}" for n in range(16)]
+    hashed = [f"{resolved.name}-{stage_record.digest([dump, n] if n else dump)[:8]}" for n in range(16)]
     return hashed if resolved.words else [resolved.name, *hashed]

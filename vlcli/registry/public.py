@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from vlcli import former
+
 PUBLIC = (
     "vlcli",
     "vlcli.commands",
@@ -82,7 +84,13 @@ def private_imports(file: Path) -> list[PrivateImport]:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return []
-    return [PrivateImport(str(file), line, name, _homes().get(name, "")) for line, name in _private(tree)]
+    return [PrivateImport(str(file), line, name, _homes().get(_present(name), "")) for line, name in _private(tree)]
+
+
+def _present(name: str) -> str:
+    """A dotted name in a module that was renamed, under the module's present name."""
+    module, _, last = name.rpartition(".")
+    return f"{former.MODULES.get(module, module)}.{last}"
 
 
 def warn_of_private_imports(module: str) -> None:

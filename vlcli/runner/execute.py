@@ -17,10 +17,10 @@ from pathlib import Path
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.errors import VlcliError
 from vlcli.progress import Progress
-from vlcli.recipe import artifacts, digests, keys, ledger, litter, wiring
-from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe import artifacts, digests, keys, litter, stage_record, wiring
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.schema import STAGES
+from vlcli.recipe.stage_record import StageRecord
 from vlcli.runner import ranks
 
 
@@ -105,7 +105,7 @@ def _disk_full(fault: Exception, folder: Path) -> Exception:
 
 def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], progress: Progress) -> StageRecord:
     """Run one stage in this process, its ``stage.json`` kept throughout."""
-    with ledger.locked(step.folder), _made_room(step, planner.options, progress) as (resume, replaces):
+    with stage_record.locked(step.folder), _made_room(step, planner.options, progress) as (resume, replaces):
         context = context_of(planner, step.name, states, progress)
         context.resume = resume
         record = _begin(planner, step, states, context, replaces)
@@ -122,7 +122,7 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
             raise
         _finish(record, result, time.monotonic() - started)
         record.sizes = artifacts.sizes(step.folder, record.files)
-        ledger.write(step.folder, record)
+        stage_record.write(step.folder, record)
         litter.sweep_replaced(step.folder, record)
         return record
 
@@ -134,12 +134,12 @@ def _made_room(step: PlannedStage, options: RunOptions, progress: Progress) -> I
     What a forced run replaces is removed once the new artifact stands; anything else stays as ``<stage>.old-N``.
     """
     litter.sweep_stage(step.folder)
-    old = ledger.read(step.folder)
+    old = stage_record.read(step.folder)
     same = old is not None and old.key == step.key and options.resume and not options.force
     if same and old is not None and (old.status != "done" or step.goes_on):
         yield True, old.replaces
         return
-    moved = ledger.aside(step.folder)
+    moved = stage_record.aside(step.folder)
     if moved is not None and (old is None or step.lost):
         progress.info(f"{step.name}: what was in the folder is kept as {moved.name}")
     step.folder.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def _begin(
         record.features = [str(path.absolute()) for path in context.feature_files(stage.features)]
     record.seed = context.seed if context.config.seeded else None
     record.versions, record.started = _versions(planner, step.name), _now()
-    ledger.write(step.folder, record)
+    stage_record.write(step.folder, record)
     return record
 
 
@@ -185,7 +185,7 @@ def _finish(record: StageRecord, result: StageResult, seconds: float) -> None:
 def _write_quietly(folder: Path, record: StageRecord) -> None:
     """On a full disk the failure itself must still be told."""
     try:
-        ledger.write(folder, record)
+        stage_record.write(folder, record)
     except (OSError, VlcliError):
         return
 
@@ -221,11 +221,11 @@ def _point_at(step: PlannedStage) -> None:
     assert step.artifact is not None
     assert step.record is not None
     record = StageRecord(**{**vars(step.record), "stage": step.name})
-    with ledger.locked(step.folder):
-        if ledger.read(step.folder) is not None:
-            ledger.aside(step.folder)
+    with stage_record.locked(step.folder):
+        if stage_record.read(step.folder) is not None:
+            stage_record.aside(step.folder)
         record.artifact = os.path.relpath(step.artifact, step.folder)
-        ledger.write(step.folder, record)
+        stage_record.write(step.folder, record)
 
 
 def _versions(planner: Planner, name: str) -> dict[str, str]:

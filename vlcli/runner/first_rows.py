@@ -16,7 +16,7 @@ from vlcli import registry
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, Problem, VlcliError
-from vlcli.recipe import ledger, wiring
+from vlcli.recipe import stage_record, wiring
 from vlcli.recipe.components import dotted, split_options
 from vlcli.recipe.plan import Planner
 from vlcli.recipe.schema import Evaluate, Extract, Stage, Training
@@ -89,7 +89,7 @@ class Preview:
         if made and made not in self.artifacts:
             return None
         root = wiring.root_folder(recipe, stage, self.artifacts)
-        key = ledger.digest([own, str(root)])
+        key = stage_record.digest([own, str(root)])
         if key not in self.peeks:
             self.peeks[key] = peek(own, root)
         return self.peeks[key]

@@ -14,9 +14,9 @@ from typing import Any
 
 from vlcli.errors import ComponentError, DataError, RecipeError, UsageError, VlcliError
 from vlcli.progress import Progress
-from vlcli.recipe import ledger
-from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe import stage_record
 from vlcli.recipe.plan import PlannedStage, Planner
+from vlcli.recipe.stage_record import StageRecord
 from vlcli.runner.execute import StageOutcome, settle
 
 _PATIENCE = 30.0
@@ -97,7 +97,7 @@ class _Children:
             code = child.wait()
         finally:
             self.alive.discard(child)
-        record = ledger.read(step.folder)
+        record = stage_record.read(step.folder)
         if code != 0 or record is None or record.status != "done":
             raise _failure(step, code, record, told)
         return record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vlcli.files import write_text
 from vlcli.progress import Progress, Silent
-from vlcli.recipe import ledger, litter
+from vlcli.recipe import litter, stage_record
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import RUN_COPY
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
@@ -55,10 +55,10 @@ def _tidy(planner: Planner, progress: Progress) -> bool:
     told = []
     for name in planner.graph:
         folder = planner.folder / name
-        if not ledger.has_record(folder) or ledger.is_held(folder):
+        if not stage_record.has_record(folder) or stage_record.is_held(folder):
             continue
-        told.append(ledger.heal(folder))
-        litter.sweep_replaced(folder, ledger.read(folder))
+        told.append(stage_record.heal(folder))
+        litter.sweep_replaced(folder, stage_record.read(folder))
     for line in filter(None, told):
         progress.warn(line)
     return any(told)

@@ -22,8 +22,8 @@ from vlcli.data.references import REFERENCES
 from vlcli.data.sample import Example
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.detection.extractor import grid_boxes
-from vlcli.engine.learner import Part, TrainingModule, build_learner, check_capabilities
 from vlcli.engine.optim import freeze, parameter_groups
+from vlcli.engine.training_module import Part, TrainingModule, build_training_module, check_capabilities
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.features import FeatureStore, FeatureWriter, Record
 from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore, concept_record
@@ -58,10 +58,10 @@ def smoke_test(context: StageContext) -> list[Problem]:
         check_capabilities(model, [Part.of(entry) for entry in resolved.objectives])
         reader = _real_reader(context, resolved)
         data_spec = _data_spec(context, resolved, reader)
-        learner = _on_meta(context, resolved, data_spec)
-        _refuse_wordless(learner, reader)
-        refuse_other_grid(context.recipe.stages, _stores_of(context), learner.model.input_spec().grid)
-        if sum(p.numel() for p in learner.parameters()) <= LARGEST:
+        module = _on_meta(context, resolved, data_spec)
+        _refuse_wordless(module, reader)
+        refuse_other_grid(context.recipe.stages, _stores_of(context), module.model.input_spec().grid)
+        if sum(p.numel() for p in module.parameters()) <= LARGEST:
             _step(context, resolved, data_spec, reader)
     except RecipeError as error:
         return [replace(problem, key=_inside(place, problem.key)) for problem in error.problems]
@@ -142,10 +142,10 @@ def _labels(config: Training, task: Task | None, reader: Reader | None) -> tuple
     return tuple(task.labels([reader]))
 
 
-def _refuse_wordless(learner: TrainingModule, reader: Reader | None) -> None:
+def _refuse_wordless(module: TrainingModule, reader: Reader | None) -> None:
     """Refuse data where an objective reads sentences and an example has none."""
-    asked = [objective.requires or {"text"} for objective in learner.objectives.values()]
-    reads = learner.model.input_spec().text and any(READ_WORDS & set(one) for one in asked)
+    asked = [objective.requires or {"text"} for objective in module.objectives.values()]
+    reads = module.model.input_spec().text and any(READ_WORDS & set(one) for one in asked)
     examples = [] if reader is None or not reads else reader.examples()
     lacking = [number for number, example in enumerate(examples) if example.text is None]
     if reader is not None and lacking:
@@ -165,21 +165,21 @@ def _tokenizer() -> Tokenizer:
 def _on_meta(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec) -> TrainingModule:
     config = context.config
     assert isinstance(config, Training)
-    learner = without_memory(lambda: build_learner(resolved.model or {}, resolved.objectives, data_spec))
-    freeze(learner, config.trainable, config.frozen)
-    parameter_groups(learner, config.optimizer)
-    return learner
+    module = without_memory(lambda: build_training_module(resolved.model or {}, resolved.objectives, data_spec))
+    freeze(module, config.trainable, config.frozen)
+    parameter_groups(module, config.optimizer)
+    return module
 
 
 def _step(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec, real: Reader | None) -> None:
     """Forward and backward of one small batch."""
     from vlcli.data.pipeline import Pipeline
 
-    learner = build_learner(resolved.model or {}, resolved.objectives, data_spec)
-    needs = model_reads = learner.model.input_spec()
+    module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)
+    needs = model_reads = module.model.input_spec()
     if resolved.built_task is not None:
         needs = resolved.built_task.input_spec(needs, True)
-    made = (objective.corruption() for objective in learner.objectives.values())
+    made = (objective.corruption() for objective in module.objectives.values())
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
@@ -201,24 +201,24 @@ def _step(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec, r
             missing="error",
         )
         batch = next(iter(data.loader(len(examples), shuffle=False)))
-        for objective in learner.objectives.values():
+        for objective in module.objectives.values():
             objective.setup([reader], data.tokenizer, None)
-    epoch = max(part.options.from_epoch for part in learner.parts.values())
-    total = learner.train()(batch, epoch=epoch).total
+    epoch = max(part.options.from_epoch for part in module.parts.values())
+    total = module.train()(batch, epoch=epoch).total
     if not total.requires_grad:
-        raise _idle(learner)
+        raise _idle(module)
     total.backward()
-    learner.close_step()
+    module.close_step()
 
 
-def _idle(learner: TrainingModule) -> RecipeError:
+def _idle(module: TrainingModule) -> RecipeError:
     """No objective found anything to do: the model would be saved as it was drawn."""
     return RecipeError(
         [
             Problem(
                 "objectives",
                 "the objectives have nothing to learn from these data with this model",
-                got=", ".join(learner.objectives),
+                got=", ".join(module.objectives),
                 expected="examples with what they read (sentences, pictures, labels), and parameters that are trained",
                 hint="vlcli show NAME tells what an objective reads, vlcli data stats RECIPE what the data have",
             )

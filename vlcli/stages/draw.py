@@ -18,10 +18,10 @@ from vlcli.engine.evaluation import TaskRunner
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore
-from vlcli.recipe import ledger
-from vlcli.recipe.ledger import StageRecord
+from vlcli.recipe import stage_record
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Draw
+from vlcli.recipe.stage_record import StageRecord
 from vlcli.stages.evaluate import assemble, open_runner, readers_of
 from vlcli.tasks.base import Task
 
@@ -82,7 +82,7 @@ class StageScene:
         Raises:
             DataError: one of them is no finished stage.
         """
-        found = {name: ledger.read(path) for name, path in self.sources.items()}
+        found = {name: stage_record.read(path) for name, path in self.sources.items()}
         for name, record in found.items():
             if record is None or record.status != "done":
                 what = "This is no finished stage."

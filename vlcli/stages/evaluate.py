@@ -192,10 +192,10 @@ def open_runner(context: StageContext, bundle: Bundle, data: Pipeline) -> TaskRu
     """The model and the data, in the stage's precision."""
     config = context.config
     assert isinstance(config, Reading)
-    assert bundle.learner is not None
+    assert bundle.module is not None
     device, half = device_of(bundle.model).type, HALVES.get(config.precision)
     return TaskRunner(
-        bundle.learner,
+        bundle.module,
         data,
         batch_size=config.batch_size,
         workers=config.workers,
@@ -208,7 +208,7 @@ def open_runner(context: StageContext, bundle: Bundle, data: Pipeline) -> TaskRu
 
 def evaluate(task: Task, runner: TaskRunner) -> Result:
     """The task's evaluation without gradient (a task that reads gradients turns them on for its own passes)."""
-    with evaluating(runner.learner), torch.no_grad():
+    with evaluating(runner.module), torch.no_grad():
         return task.evaluate(runner)
 
 

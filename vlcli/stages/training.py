@@ -12,9 +12,9 @@ from vlcli.builders.training import Assembly, assemble, check_task
 from vlcli.engine import processes
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.evaluation import Autocast, TaskRunner, mean_losses, score_task
-from vlcli.engine.loop import Evaluate, Score, Trainer, TrainingOutcome
 from vlcli.engine.optim import freeze
 from vlcli.engine.trackers import Tracker, read_log
+from vlcli.engine.trainer import Evaluate, Score, Trainer, TrainingOutcome
 from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
 from vlcli.progress import Progress, Silent
@@ -39,10 +39,10 @@ def run_training(context: StageContext) -> StageResult:
     threads = processes.use_threads(config.threads)
     processes.start(context.device, config.precision)  # joins the other processes before anything takes long
     parts = assemble(context)
-    check_task(parts.task, parts.learner, context.name)
+    check_task(parts.task, parts.module, context.name)
     counts = _tell_start(parts, config, progress)
-    loop = Trainer(
-        parts.learner,
+    trainer = Trainer(
+        parts.module,
         parts.data,
         config,
         context.folder,
@@ -53,9 +53,9 @@ def run_training(context: StageContext) -> StageResult:
         trackers=_trackers(context, config),
         resume=context.resume,
     )
-    outcome = loop.run()
+    outcome = trainer.run()
     if processes.rank() == 0:
-        outcome = _write_model(context, parts, loop, outcome)
+        outcome = _write_model(context, parts, trainer, outcome)
     processes.wait()
     return _result(context, parts, outcome, {**counts, "threads": threads, "processes": processes.world()})
 
@@ -64,7 +64,7 @@ def _tell_start(parts: Assembly, config: Training, progress: Progress) -> dict[s
     """Freeze what is not to be trained; say what was loaded and what is trained."""
     for line in parts.report.lines() if parts.report else ["weights drawn from the seed: training from scratch"]:
         progress.info(line)
-    counts = freeze(parts.learner, config.trainable, config.frozen)
+    counts = freeze(parts.module, config.trainable, config.frozen)
     progress.info(f"training {counts['trained']:,} of {counts['total']:,} parameters on {len(parts.data):,} examples")
     return counts
 
@@ -82,7 +82,7 @@ def _evaluator(parts: Assembly, config: Training, context: StageContext, progres
 
     def evaluate(autocast: Autocast, epoch: int) -> Score:
         runner = TaskRunner(
-            parts.learner,
+            parts.module,
             parts.validation,
             progress=progress,
             label="validate",
@@ -93,7 +93,7 @@ def _evaluator(parts: Assembly, config: Training, context: StageContext, progres
         if parts.task is not None:
             metrics = score_task(parts.task, runner)
             return Score(metrics, _value(parts.task.metric, metrics, epoch, progress))
-        metrics = mean_losses(parts.learner, runner, epoch=epoch, seed=context.seed)
+        metrics = mean_losses(parts.module, runner, epoch=epoch, seed=context.seed)
         return Score(metrics, -metrics["loss"])
 
     return evaluate
@@ -106,12 +106,12 @@ def _value(metric: str, metrics: dict[str, float], epoch: int, progress: Progres
     return metrics.get(metric, float(epoch))
 
 
-def _write_model(context: StageContext, parts: Assembly, loop: Trainer, outcome: TrainingOutcome) -> TrainingOutcome:
+def _write_model(context: StageContext, parts: Assembly, trainer: Trainer, outcome: TrainingOutcome) -> TrainingOutcome:
     """The bundle: best weights where anything was evaluated; averaged ones where they are kept."""
-    outcome, state = loop.chosen(outcome)
+    outcome, state = trainer.chosen(outcome)
     save_bundle(
         context.folder / MODEL,
-        parts.learner,
+        parts.module,
         tokenizer=parts.tokenizer,
         data_spec=parts.data_spec,
         model_spec=parts.model_spec,

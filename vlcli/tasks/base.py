@@ -13,8 +13,8 @@ from vlcli import former
 from vlcli.detection.extraction import Share
 from vlcli.features import FeatureStore
 from vlcli.nn.batch import Batch
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, InputSpec, Model, Recorder
-from vlcli.nn.step import ForwardPasses
 from vlcli.progress import Progress
 from vlcli.registry import Spec
 

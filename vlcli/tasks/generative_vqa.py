@@ -7,9 +7,9 @@ from typing import Any, Literal
 from vlcli.data.collate import collate_texts
 from vlcli.errors import ComponentError
 from vlcli.nn.batch import Text
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.generation import Generation, generate, rank
 from vlcli.nn.model import DataSpec, EncoderOutput
-from vlcli.nn.step import ForwardPasses
 from vlcli.registry import Spec
 from vlcli.tasks.base import Predict
 from vlcli.tasks.vqa import VQA

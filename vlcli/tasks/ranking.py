@@ -20,8 +20,8 @@ from torch import Tensor
 
 from vlcli.features.embeddings import EmbeddingStore, EmbeddingWriter
 from vlcli.nn.batch import Batch, Images, Text, View
+from vlcli.nn.forward_passes import ForwardPasses, Rows
 from vlcli.nn.model import EncoderOutput, Model, device_of
-from vlcli.nn.step import ForwardPasses, Rows
 from vlcli.tasks.base import Runner
 from vlcli.tasks.outputs import logits_of
 

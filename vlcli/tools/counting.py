@@ -10,7 +10,7 @@ import torch
 
 from vlcli.builders.resolve import resolve_stage
 from vlcli.engine.bundle import find_bundle, read_bundle
-from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.errors import ComponentError, UsageError
 from vlcli.nn.count import count_model
 from vlcli.nn.model import DataSpec
@@ -68,8 +68,8 @@ def count(
         )
     plan = planning.make(resolved, planning.RunOptions(output))
     made = _build(plan, name, answers, heads)
-    objectives = dict(made.learner.objectives.items())
-    found = count_model(made.learner.model, data_spec=made.data_spec, objectives=objectives, images=made.images)
+    objectives = dict(made.module.objectives.items())
+    found = count_model(made.module.model, data_spec=made.data_spec, objectives=objectives, images=made.images)
     counted = {"stage": name, "model": made.model, "images": made.images, **found}
     return (
         counted if stage else {**counted, "stages": {other: _sums(plan, other, answers, heads) for other in training}}
@@ -87,9 +87,9 @@ def _training(resolved: Resolved) -> list[str]:
 
 @dataclass
 class _Built:
-    """A stage's learner on the meta device, and what it was built from."""
+    """A stage's training module on the meta device, and what it was built from."""
 
-    learner: TrainingModule
+    module: TrainingModule
     model: Spec
     data_spec: DataSpec
     images: int
@@ -106,8 +106,8 @@ def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> _Built
     artifact = next((step.artifact for step in steps if step.name == name), None)
     data_spec = _data_spec(resolved.text, artifact, answers, _usual_answers(task, entries))
     with torch.device("meta"):
-        learner = build_learner(model, entries, data_spec)
-    return _Built(learner, model, data_spec, max((int(entry.get("images", 1)) for entry in entries), default=1))
+        module = build_training_module(model, entries, data_spec)
+    return _Built(module, model, data_spec, max((int(entry.get("images", 1)) for entry in entries), default=1))
 
 
 def _sums(plan: Planned, name: str, answers: int | None, heads: bool) -> dict[str, Any]:
@@ -117,8 +117,8 @@ def _sums(plan: Planned, name: str, answers: int | None, heads: bool) -> dict[st
     except ComponentError as error:
         return {"backbone": None, "total": None, "why": error.what}
     return {
-        "backbone": sum(parameter.numel() for parameter in made.learner.model.parameters()),
-        "total": sum(p.numel() for n, p in made.learner.named_parameters() if not _copied(n)),
+        "backbone": sum(parameter.numel() for parameter in made.module.model.parameters()),
+        "total": sum(p.numel() for n, p in made.module.named_parameters() if not _copied(n)),
     }
 
 

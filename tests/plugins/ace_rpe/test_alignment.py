@@ -11,7 +11,7 @@ import torch
 from vlcli_ace_rpe.alignment import hinge, never_rests, soft_maximum
 
 from tests.plugins.albef.reference import DATA_SPEC, MODEL, batch
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ def test_as_printed_the_hinge_never_rests_with_the_paper_s_queue() -> None:
 def loss_of(**options: Any) -> tuple[float, torch.Tensor]:
     torch.manual_seed(0)
     objectives = [{"name": "anchor-alignment", "width": 12, "queue": 24, **options}, {"name": "contrast-matching"}]
-    learner = build_learner(MODEL, objectives, DATA_SPEC, seed=3).double().train()
-    result = learner(batch())
+    module = build_training_module(MODEL, objectives, DATA_SPEC, seed=3).double().train()
+    result = module(batch())
     mean = result.losses["anchor-alignment"]
-    learner.objectives["anchor-alignment"](learner.step(batch()), {})
-    (grad,) = torch.autograd.grad(result.total, learner.model.patch.weight)
+    module.objectives["anchor-alignment"](module.step(batch()), {})
+    (grad,) = torch.autograd.grad(result.total, module.model.patch.weight)
     return float(mean.total / mean.count), grad
 
 

@@ -10,7 +10,7 @@ import torch
 from vlcli_vlmo.blocks import Later
 
 from vlcli import registry
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.nn import AttentionContext, AttentionMask, DataSpec, ForwardPasses
 from vlcli.nn.fake import fake_batch
 
@@ -38,16 +38,16 @@ def fed(model: Any, rows: int = 3) -> Any:
 @pytest.mark.parametrize("options", [{}, {"mode": "bias"}])
 def test_vlmo_measures_where_its_fused_layers_begin(options: dict[str, Any]) -> None:
     position = {"name": "ace-rpe", "groups": 4, "init_std": 0.5, **options}
-    learner = build_learner({**VLMO, "fused_position": position}, [{"name": "mlm"}], DATA_SPEC).eval()
-    plain = build_learner(VLMO, [{"name": "mlm"}], DATA_SPEC).eval()
-    same = {n: v for n, v in learner.model.state_dict().items() if "fused_position" not in n}
+    module = build_training_module({**VLMO, "fused_position": position}, [{"name": "mlm"}], DATA_SPEC).eval()
+    plain = build_training_module(VLMO, [{"name": "mlm"}], DATA_SPEC).eval()
+    same = {n: v for n, v in module.model.state_dict().items() if "fused_position" not in n}
     plain.model.load_state_dict(same)
-    batch, seen = fed(learner.model), list[torch.Tensor]()
-    encoding = learner.model.stack.fused_position
+    batch, seen = fed(module.model), list[torch.Tensor]()
+    encoding = module.model.stack.fused_position
     assert encoding.shape.layers == 2
     measured = encoding.prepare
     encoding.prepare = lambda x, *rest: seen.append(x) or measured(x, *rest)
-    fused, without = (ForwardPasses(one.model, batch).fused() for one in (learner, plain))
+    fused, without = (ForwardPasses(one.model, batch).fused() for one in (module, plain))
     entering = plain.model.stack
     words, patches = ForwardPasses(plain.model, batch)._fuse_inputs("clean", "clean")
     x = torch.cat([words.hidden + plain.model.types.weight[0], patches.hidden + plain.model.types.weight[1]], 1)
@@ -57,9 +57,9 @@ def test_vlmo_measures_where_its_fused_layers_begin(options: dict[str, Any]) -> 
     real = (words.layout + patches.layout).valid
     torch.testing.assert_close(seen[0][real], kept[real])
     assert not torch.allclose(fused.pooled, without.pooled)
-    pooled = ForwardPasses(learner.model, batch).fused(rows="pooled").pooled
+    pooled = ForwardPasses(module.model, batch).fused(rows="pooled").pooled
     torch.testing.assert_close(pooled, fused.pooled)
-    alone = [ForwardPasses(one.model, batch).text().pooled for one in (learner, plain)]
+    alone = [ForwardPasses(one.model, batch).text().pooled for one in (module, plain)]
     torch.testing.assert_close(*alone)  # a sentence alone has nothing to measure
     fused.pooled.square().sum().backward()
     grads = [p.grad for p in encoding.parameters()]
@@ -82,16 +82,16 @@ def test_layers_are_counted_from_the_first_fused_one() -> None:
 def test_vlmo_trains_with_it() -> None:
     spec = {**VLMO, "fused_position": {"name": "ace-rpe", "groups": 4}, "drop_path": 0.2}
     objectives = [{"name": "contrast", "width": 8}, {"name": "contrast-matching"}]
-    learner = build_learner(spec, objectives, DATA_SPEC).train()
-    optimizer = torch.optim.AdamW(learner.parameters(), 1e-3)
-    before = learner.model.stack.fused_position.embeddings["key"].clone()
+    module = build_training_module(spec, objectives, DATA_SPEC).train()
+    optimizer = torch.optim.AdamW(module.parameters(), 1e-3)
+    before = module.model.stack.fused_position.embeddings["key"].clone()
     for _ in range(2):
-        result = learner(fed(learner.model))
+        result = module(fed(module.model))
         optimizer.zero_grad()
         result.total.backward()
         optimizer.step()
     assert result.total.isfinite()
-    assert not torch.equal(before, learner.model.stack.fused_position.embeddings["key"])
+    assert not torch.equal(before, module.model.stack.fused_position.embeddings["key"])
 
 
 @pytest.mark.parametrize("mode", ["contextual", "bias"])
@@ -127,13 +127,13 @@ def test_both_modalities_ask(mode: str) -> None:
 def test_masked_patches_are_guessed_by_either_encoder(on: str) -> None:
     objective = {"name": "masked-image", "target": "pixels", "loss": "l1", "mask": "random", "ratio": 0.6, "on": on}
     spec = {**ALBEF, "bidirectional": on == "fused", "cross_position": {"name": "ace-rpe", "groups": 4}}
-    learner = build_learner(spec, [objective], DATA_SPEC).train()
-    batch = fed(learner.model)
-    result = learner(batch)
+    module = build_training_module(spec, [objective], DATA_SPEC).train()
+    batch = fed(module.model)
+    result = module(batch)
     result.total.backward()
-    assert learner.objectives["masked-image"].blank.grad.abs().sum() > 0
-    reached = learner.model.cross.image[0].other if on == "fused" else learner.model.image.layers[0]
+    assert module.objectives["masked-image"].blank.grad.abs().sum() > 0
+    reached = module.model.cross.image[0].other if on == "fused" else module.model.image.layers[0]
     assert all(part.grad is not None for part in reached.parameters())
-    clean, hidden = learner.step(batch).image().hidden, learner.step(batch)
-    learner.objectives["masked-image"].masked(hidden)
+    clean, hidden = module.step(batch).image().hidden, module.step(batch)
+    module.objectives["masked-image"].masked(hidden)
     assert not torch.allclose(clean, hidden.image("masked-image").hidden)

@@ -9,7 +9,7 @@ import torch
 
 from tests.plugins.albef.reference import DATA_SPEC, MODEL, view
 from vlcli.engine import processes
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import save_tensors
 from vlcli.nn import Batch
 
@@ -35,17 +35,17 @@ def batch(number: int, rank: int, world: int) -> Batch:
 def trained(rank: int, world: int) -> dict[str, torch.Tensor]:
     """Weights and queues after a few steps on batches that do not divide the queue."""
     torch.manual_seed(0)
-    learner = build_learner(MODEL, OBJECTIVES, DATA_SPEC, seed=3).double().train()
-    optimiser = torch.optim.SGD([p for p in learner.parameters() if p.requires_grad], 0.05)
+    module = build_training_module(MODEL, OBJECTIVES, DATA_SPEC, seed=3).double().train()
+    optimiser = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], 0.05)
     for number in range(STEPS):
         optimiser.zero_grad()
-        learner(batch(number, rank, world), index=number).total.backward()
-        for parameter in learner.parameters():
+        module(batch(number, rank, world), index=number).total.backward()
+        for parameter in module.parameters():
             if parameter.grad is not None:
                 parameter.grad = processes.summed(parameter.grad) / world
         optimiser.step()
-        learner.close_step()
-    return {name: value.detach().clone() for name, value in learner.state_dict().items()}
+        module.close_step()
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
 if __name__ == "__main__":

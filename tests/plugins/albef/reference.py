@@ -13,7 +13,7 @@ from torch import Tensor
 from vlcli_albef.weights import albef_name, to_albef
 
 from vlcli.data.sample import TextSample
-from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.engine.weights import WeightLoader
 from vlcli.nn import Batch, DataSpec, Images, Pixels, Text, View
 from vlcli.objectives.mlm import MARK
@@ -49,13 +49,13 @@ def value(key: str, shape: tuple[int, ...]) -> Tensor:
     return drawn / np.sqrt(np.prod(shape[1:])) if len(shape) >= 2 else 0.1 * drawn
 
 
-def released(learner: TrainingModule, *, bert: bool = True) -> dict[str, Tensor]:
-    """A file as ALBEF's code writes it for such a learner: with ``bert.`` in the text's names, or without (downstream).
+def released(module: TrainingModule, *, bert: bool = True) -> dict[str, Tensor]:
+    """A file as ALBEF's code writes it for such a module: with ``bert.`` in the text's names, or without (downstream).
 
     Keys and values of the cross-attentions of two pictures are one, named by the second's rule.
     """
-    own = {n: v for n, v in learner.state_dict().items() if not n.startswith("teacher.") and "_copy." not in n}
-    named = to_albef(own, len(learner.model.text.layers))
+    own = {n: v for n, v in module.state_dict().items() if not n.startswith("teacher.") and "_copy." not in n}
+    named = to_albef(own, len(module.model.text.layers))
     shapes = {
         name if bert else name.replace("text_encoder.bert.", "text_encoder."): tuple(v.shape)
         for name, v in named.items()
@@ -67,7 +67,7 @@ def released(learner: TrainingModule, *, bert: bool = True) -> dict[str, Tensor]
         if head in COPIED
     }
     made = {name: value(name, shape) for name, shape in shapes.items() if name != "queue_ptr"}
-    return {name: made[_twin(name) if learner.model.images > 1 else name] for name in made}
+    return {name: made[_twin(name) if module.model.images > 1 else name] for name in made}
 
 
 def _twin(name: str) -> str:
@@ -86,14 +86,14 @@ def loaded(
     *,
     bert: bool = False,
 ) -> TrainingModule:
-    """A learner in double precision that has read such a file the way a stage reads it."""
-    learner = build_learner(model, objectives, data_spec).double()
-    loader = WeightLoader(learner)
-    loader.add(dict(state or released(learner, bert=bert)), "a released file", ours=False)
+    """A training module in double precision that has read such a file the way a stage reads it."""
+    module = build_training_module(model, objectives, data_spec).double()
+    loader = WeightLoader(module)
+    loader.add(dict(state or released(module, bert=bert)), "a released file", ours=False)
     report = loader.finish()
     assert not report.mismatched
     assert not [name for name in report.new if name.startswith("model.")]
-    return learner
+    return module
 
 
 def view(ids: Tensor, pixels: Tensor, keys: list[str] | None = None, columns: int = 1) -> View:
@@ -145,11 +145,11 @@ class Numbered:
         return " ".join(str(number) for number in ids if number not in (0, 2, 3))
 
 
-def gradients(learner: TrainingModule) -> dict[str, float]:
+def gradients(module: TrainingModule) -> dict[str, float]:
     """Norms by ALBEF's names; what has no gradient counts 0."""
     squares: dict[str, float] = {}
-    depth = len(learner.model.text.layers)
-    for name, parameter in learner.named_parameters():
+    depth = len(module.model.text.layers)
+    for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
         plain = name.removeprefix("model.")

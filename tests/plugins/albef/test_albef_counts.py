@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.nn import DataSpec
 from vlcli.nn.count import count_model
 
@@ -21,8 +21,8 @@ OBJECTIVES = [{"name": "distilled-mlm"}, {"name": "momentum-contrast", "queue": 
 def counted(**spec: Any) -> dict[str, Any]:
     data_spec = DataSpec(text_length=WORDS)
     with torch.device("meta"):
-        learner = build_learner({"name": "albef", **spec}, OBJECTIVES, data_spec)
-    return count_model(learner.model, objectives=dict(learner.objectives.items()))
+        module = build_training_module({"name": "albef", **spec}, OBJECTIVES, data_spec)
+    return count_model(module.model, objectives=dict(module.objectives.items()))
 
 
 def test_albef_s_own_is_as_large_as_published() -> None:
@@ -65,8 +65,10 @@ def test_multiply_accumulates(size: int, patches: int) -> None:
 def test_a_decoder_is_counted_for_one_word() -> None:
     data_spec = DataSpec(text_length=WORDS)
     with torch.device("meta"):
-        learner = build_learner({"name": "albef", "decoder_layers": 6}, [{"name": "answer-generation"}], data_spec)
-    found = count_model(learner.model)
+        module = build_training_module(
+            {"name": "albef", "decoder_layers": 6}, [{"name": "answer-generation"}], data_spec
+        )
+    found = count_model(module.model)
     assert found["parts"]["decoder"] == 6 * (LAYER + CROSSING) + EMBEDDINGS + WIDTH**2 + 3 * WIDTH + 30522
     word = 6 * (12 * WIDTH**2 + 2 * WIDTH + 2 * WIDTH**2 * (1 + WORDS) + 2 * WORDS * WIDTH)
     assert found["macs"]["decode"] == word + WIDTH**2 + WIDTH * 30522

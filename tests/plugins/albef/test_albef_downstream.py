@@ -14,7 +14,7 @@ import torch
 
 from tests.plugins.albef.reference import MODEL, Numbered, batch, close, gradients, loaded, uniform
 from vlcli.data.collate import collate_texts
-from vlcli.engine.learner import TrainingModule
+from vlcli.engine.training_module import TrainingModule
 from vlcli.nn import Recorder, saliency
 from vlcli.nn.generation import Generation, generate, rank
 from vlcli.objectives.negatives import ids_of
@@ -52,39 +52,39 @@ NLVR = [[-0.06705033510929953, -0.1349263868960851], [-0.033174861066261184, -0.
         [-0.08389794954244181, -0.09258765040578604]]  # fmt: skip
 
 
-def stepped(learner: TrainingModule, given: Any, name: str, loss: float, norm: float) -> None:
+def stepped(module: TrainingModule, given: Any, name: str, loss: float, norm: float) -> None:
     """The loss, and the norm of all gradients."""
-    result = learner.train()(given)
+    result = module.train()(given)
     mean = result.losses[name]
     assert float(mean.total / mean.count) == pytest.approx(loss, abs=1e-9)
     result.total.backward()
-    assert float(np.sqrt(sum(n**2 for n in gradients(learner).values()))) == pytest.approx(norm, rel=1e-9)
-    learner.eval()
+    assert float(np.sqrt(sum(n**2 for n in gradients(module).values()))) == pytest.approx(norm, rel=1e-9)
+    module.eval()
 
 
 def test_retrieval_knows_who_belongs_together() -> None:
-    learner = loaded(MODEL, RETRIEVAL).train()
-    contrast = learner.objectives["momentum-contrast"]
+    module = loaded(MODEL, RETRIEVAL).train()
+    contrast = module.objectives["momentum-contrast"]
     contrast.image_ids[1] = ids_of(["7"], torch.tensor([0]))[0]
     contrast.filled.fill_(24)
-    result = learner(batch(keys=["5", "7", "5"]))
+    result = module(batch(keys=["5", "7", "5"]))
     found = {name: float(mean.total / mean.count) for name, mean in result.losses.items()}
     # Released, the shares of right answers are float32, which costs 4e-7.
     assert found["momentum-contrast"] == pytest.approx(17.83656121537046, abs=1e-6)
     assert found["momentum-contrast"] == pytest.approx(17.836560788870866, abs=1e-9)
     assert found["contrast-matching"] == pytest.approx(0.6613590218175387, abs=1e-9)
     result.total.backward()
-    norm = float(np.sqrt(sum(n**2 for n in gradients(learner).values())))
+    norm = float(np.sqrt(sum(n**2 for n in gradients(module).values())))
     assert norm == pytest.approx(227.2460404262079, rel=1e-7)
-    learner.close_step()
+    module.close_step()
     assert torch.equal(contrast.image_ids[:3], ids_of(["5", "7", "5"], torch.arange(3)))
 
 
 def test_matching_scores_and_grad_cam() -> None:
-    learner = loaded(MODEL, RETRIEVAL).eval()
+    module = loaded(MODEL, RETRIEVAL).eval()
     # The reference had taken one momentum step and no optimizer step: the model is as it was.
-    step = learner.step(batch(keys=["5", "7", "5"]), record=Recorder(gradients=True))
-    logits = learner.objectives["contrast-matching"].predict(step)["logits"]
+    step = module.step(batch(keys=["5", "7", "5"]), record=Recorder(gradients=True))
+    logits = module.objectives["contrast-matching"].predict(step)["logits"]
     close(logits, MATCH)
     maps = saliency.word_maps(step, logits[:, 1], layer="cross.1.*")
     counted = maps.maps * maps.words[..., None]
@@ -92,12 +92,12 @@ def test_matching_scores_and_grad_cam() -> None:
 
 
 def test_candidates_are_ranked_by_the_match_score() -> None:
-    learner = loaded(MODEL, RETRIEVAL).eval()
-    step = learner.step(batch())
-    vectors = learner.objectives["momentum-contrast"].predict(step)
+    module = loaded(MODEL, RETRIEVAL).eval()
+    step = module.step(batch())
+    vectors = module.objectives["momentum-contrast"].predict(step)
     near = (vectors["text_embedding"] @ vectors["image_embedding"].T).topk(2, 1).indices
     rows = torch.arange(3).repeat_interleave(2)
-    scores = learner.objectives["contrast-matching"].head(step.fuse_rows(rows, near.flatten()).pooled)[:, 1]
+    scores = module.objectives["contrast-matching"].head(step.fuse_rows(rows, near.flatten()).pooled)[:, 1]
     found = torch.full((3, 3), -100.0, dtype=torch.float64).scatter(1, near, scores.reshape(3, 2))
     close(found, BEST_TWO)
 
@@ -106,50 +106,50 @@ def test_candidates_are_ranked_by_the_match_score() -> None:
                                                      (0.4, 8.420114404813056, 14.603356231847382)])  # fmt: skip
 def test_answers_are_said_and_ranked(alpha: float, loss: float, norm: float) -> None:
     objectives = [{"name": "answer-generation", "distill": alpha}]
-    learner = loaded({**MODEL, "decoder_layers": 6}, objectives)
-    learner.objectives["answer-generation"].setup([], Numbered(), None)
+    module = loaded({**MODEL, "decoder_layers": 6}, objectives)
+    module.objectives["answer-generation"].setup([], Numbered(), None)
     people = [["6"] * 6 + ["10 11"] * 4, ["12"] * 10, None]
     given = batch(targets={"raw_answers": people, "answers": [None, None, {"6": 1.0}]})
-    stepped(learner, given, "answer-generation", loss, norm)
-    seen = learner.step(given).fused().text
+    stepped(module, given, "answer-generation", loss, norm)
+    seen = module.step(given).fused().text
     candidates = collate_texts([Numbered().encode(answer) for answer in CANDIDATES])
-    places, chances = rank(learner.model, seen, candidates, 3, block=4)
+    places, chances = rank(module.model, seen, candidates, 3, block=4)
     assert places.tolist() == RANKED
     close(chances, CHANCES)
-    whole = rank(learner.model, seen, candidates, 99)[0]
+    whole = rank(module.model, seen, candidates, 99)[0]
     assert whole.shape == (3, 5)
 
 
 @pytest.mark.parametrize(("alpha", "loss", "norm"), [(0.0, 1.0793417198457018, 0.7389991591197559),
                                                      (0.4, 1.0945919702975493, 0.5596820957720378)])  # fmt: skip
 def test_entailment(alpha: float, loss: float, norm: float) -> None:
-    learner = loaded(MODEL, [{"name": "distilled-classification", "classes": 3, "distill": alpha}])
+    module = loaded(MODEL, [{"name": "distilled-classification", "classes": 3, "distill": alpha}])
     given = batch(targets={"label": torch.tensor([2, 0, 1])})
-    stepped(learner, given, "distilled-classification", loss, norm)
-    close(learner.objectives["distilled-classification"].predict(learner.step(given))["logits"], VE)
+    stepped(module, given, "distilled-classification", loss, norm)
+    close(module.objectives["distilled-classification"].predict(module.step(given))["logits"], VE)
 
 
 @pytest.mark.parametrize(("alpha", "loss", "norm"), [(0.0, 0.670853109889999, 1.6196305045957133),
                                                      (0.4, 0.6775798582263178, 0.8469764160755816)])  # fmt: skip
 def test_two_pictures(alpha: float, loss: float, norm: float) -> None:
     model = {**MODEL, "text_layers": 6, "cross_layers": 6, "images": 2}
-    learner = loaded(model, [{"name": "distilled-classification", "classes": 2, "images": 2, "distill": alpha}])
+    module = loaded(model, [{"name": "distilled-classification", "classes": 2, "images": 2, "distill": alpha}])
     given = batch(second=uniform("input.image_1", (3, 3, 48, 48)), targets={"label": torch.tensor([1, 0, 1])})
-    stepped(learner, given, "distilled-classification", loss, norm)
-    close(learner.objectives["distilled-classification"].predict(learner.step(given))["logits"], NLVR)
+    stepped(module, given, "distilled-classification", loss, norm)
+    close(module.objectives["distilled-classification"].predict(module.step(given))["logits"], NLVR)
 
 
 def test_word_by_word_is_the_whole_at_once() -> None:
-    learner = loaded({**MODEL, "decoder_layers": 3}, [{"name": "answer-generation"}]).eval()
-    seen = learner.step(batch()).fused().text
+    module = loaded({**MODEL, "decoder_layers": 3}, [{"name": "answer-generation"}]).eval()
+    seen = module.step(batch()).fused().text
     said = torch.tensor([[2, 7, 8, 9], [2, 5, 5, 5], [2, 9, 1, 3]])
     text = collate_texts([Numbered().encode(" ".join(map(str, row[1:]))) for row in said.tolist()])
-    whole = learner.model.next_words(learner.model.decode(text, seen))
-    cache = learner.model.start(seen)
+    whole = module.model.next_words(module.model.decode(text, seen))
+    cache = module.model.start(seen)
     for place in range(said.shape[1]):
-        scores, cache = learner.model.step(said[:, place], cache)
+        scores, cache = module.model.step(said[:, place], cache)
         close(scores, whole[:, place].detach().numpy())
-    begun = learner.model.step(torch.full((3,), 2), learner.model.start(seen, text.select(torch.arange(3))))[0]
+    begun = module.model.step(torch.full((3,), 2), module.model.start(seen, text.select(torch.arange(3))))[0]
     close(begun, whole[:, 3].detach().numpy())
-    found = generate(learner.model, seen, Generation("beam", beams=2, max_length=4))
+    found = generate(module.model, seen, Generation("beam", beams=2, max_length=4))
     assert found.ids.shape[:2] == (3, 1)

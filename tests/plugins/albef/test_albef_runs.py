@@ -95,7 +95,7 @@ def test_what_passed_from_stage_to_stage(run: Path) -> None:
     report = json.loads((run / "vqa" / "model" / "load_report.json").read_text())
     assert any(line.startswith("decoder:") for line in report["reshaped"])
     assert not [name for name in report["new"] if name.startswith("model.")]
-    before, after = load_bundle(run / "pretrain").learner, load_bundle(run / "assignment").learner
+    before, after = load_bundle(run / "pretrain").module, load_bundle(run / "assignment").module
     assert torch.equal(
         before.objectives["momentum-contrast"].image.weight, after.objectives["text-assignment"].image.weight
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from tests.plugins.albef.reference import DATA_SPEC, IDS, MODEL, batch, close, released, uniform, value
-from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.engine.weights import LoadReport, WeightLoader
 from vlcli.errors import ComponentError, DataError
 
@@ -26,30 +26,30 @@ PRETRAINING: list[dict[str, Any]] = [
 
 def pretrained() -> dict[str, Tensor]:
     """A file of ALBEF's pre-training, momentum copies included."""
-    return released(build_learner(MODEL, PRETRAINING, DATA_SPEC).double())
+    return released(build_training_module(MODEL, PRETRAINING, DATA_SPEC).double())
 
 
 def filled(
     model: dict[str, Any], objectives: list[dict[str, Any]], state: dict[str, Tensor], allow: list[str] | None = None
 ) -> tuple[TrainingModule, LoadReport]:
-    learner = build_learner({**MODEL, **model}, objectives, DATA_SPEC).double()
-    loader = WeightLoader(learner, allow or [])
+    module = build_training_module({**MODEL, **model}, objectives, DATA_SPEC).double()
+    loader = WeightLoader(module, allow or [])
     loader.add(state, "weights", ours=False)
-    return learner, loader.finish()
+    return module, loader.finish()
 
 
 def test_a_file_goes_where_it_came_from() -> None:
     state = pretrained()
-    learner, report = filled({}, PRETRAINING, state)
+    module, report = filled({}, PRETRAINING, state)
     assert not report.mismatched
     assert not report.left_over
     assert set(report.new) == {
         f"objectives.momentum-contrast.{name}" for name in ("image_ids", "text_ids", "filled", "place")
     }
-    contrast = learner.objectives["momentum-contrast"]
+    contrast = module.objectives["momentum-contrast"]
     close(contrast.image_copy.weight, state["vision_proj_m.weight"])
-    close(learner.teacher.cls_token, state["visual_encoder_m.cls_token"])
-    close(learner.teacher.cross.text[0].other.attention.key.weight,
+    close(module.teacher.cls_token, state["visual_encoder_m.cls_token"])
+    close(module.teacher.cross.text[0].other.attention.key.weight,
           state["text_encoder_m.bert.encoder.layer.2.crossattention.self.key.weight"])  # fmt: skip
 
 
@@ -60,11 +60,11 @@ def test_heads_go_by_their_kind_whatever_a_recipe_calls_them() -> None:
         {**PRETRAINING[1], "as": "contrast"},
         {**PRETRAINING[2], "as": "matching"},
     ]
-    learner, report = filled({}, called, state)
+    module, report = filled({}, called, state)
     assert not report.left_over
-    close(learner.objectives["contrast"].text.weight, state["text_proj.weight"])
-    close(learner.objectives["matching"].head.bias, state["itm_head.bias"])
-    close(learner.objectives["words"].head_copy.transform.dense.bias,
+    close(module.objectives["contrast"].text.weight, state["text_proj.weight"])
+    close(module.objectives["matching"].head.bias, state["itm_head.bias"])
+    close(module.objectives["words"].head_copy.transform.dense.bias,
           state["text_encoder_m.cls.predictions.transform.dense.bias"])  # fmt: skip
 
 
@@ -78,20 +78,20 @@ def test_downstream_and_lavis_names(prefix: str) -> None:
 
 def test_every_cross_layer_serves_both_pictures() -> None:
     state = pretrained()
-    learner, report = filled({"images": 2}, [{"name": "text-assignment", "width": 12}], state)
-    for number, layer in enumerate(learner.model.cross.text):
+    module, report = filled({"images": 2}, [{"name": "text-assignment", "width": 12}], state)
+    for number, layer in enumerate(module.model.cross.text):
         stem = f"text_encoder.bert.encoder.layer.{2 + number // 2}."
         close(layer.other.attention.query.weight, state[f"{stem}crossattention.self.query.weight"])
         close(layer.feed_forward.inner.weight, state[f"{stem}intermediate.dense.weight"])
-    assert learner.model.cross.text[1].other.attention.key is learner.model.cross.text[0].other.attention.key
+    assert module.model.cross.text[1].other.attention.key is module.model.cross.text[0].other.attention.key
     assert "2 cross layers, each used for 2 pictures" in report.reshaped
-    close(learner.objectives["text-assignment"].image.weight, state["vision_proj.weight"])
+    close(module.objectives["text-assignment"].image.weight, state["vision_proj.weight"])
 
 
 def test_a_decoder_starts_as_the_cross_encoder() -> None:
     state = pretrained()
-    learner, _ = filled({"decoder_layers": 2}, [{"name": "answer-generation"}], state)
-    for model, copied in ((learner.model, ""), (learner.teacher, "_m")):
+    module, _ = filled({"decoder_layers": 2}, [{"name": "answer-generation"}], state)
+    for model, copied in ((module.model, ""), (module.teacher, "_m")):
         stem = f"text_encoder{copied}."
         decoder = model.decoder
         close(decoder.embed.words.weight, state[f"{stem}bert.embeddings.word_embeddings.weight"])
@@ -103,13 +103,17 @@ def test_a_decoder_starts_as_the_cross_encoder() -> None:
 def test_our_own_checkpoint_gives_decoder_and_second_picture_too() -> None:
     source, _ = filled({}, PRETRAINING, pretrained())
     state = {n: v.detach().clone() for n, v in source.state_dict().items() if not n.startswith("teacher.")}
-    answering = build_learner({**MODEL, "decoder_layers": 2}, [{"name": "answer-generation"}], DATA_SPEC).double()
+    answering = build_training_module(
+        {**MODEL, "decoder_layers": 2}, [{"name": "answer-generation"}], DATA_SPEC
+    ).double()
     loader = WeightLoader(answering)
     loader.add(state, "a stage", ours=True)
     loader.finish()
     close(answering.model.decoder.head.bias, state["objectives.distilled-mlm.head.bias"])
     close(answering.model.decoder.layers[0].itself.norm.weight, state["model.cross.text.0.itself.norm.weight"])
-    pairs = build_learner({**MODEL, "images": 2}, [{"name": "distilled-classification", "classes": 2}], DATA_SPEC)
+    pairs = build_training_module(
+        {**MODEL, "images": 2}, [{"name": "distilled-classification", "classes": 2}], DATA_SPEC
+    )
     loader = WeightLoader(pairs.double())
     loader.add(state, "a stage", ours=True)
     loader.finish()
@@ -118,8 +122,8 @@ def test_our_own_checkpoint_gives_decoder_and_second_picture_too() -> None:
 
 def test_places_of_another_resolution() -> None:
     state = pretrained()
-    learner, report = filled({"image_size": 80}, PRETRAINING, state)
-    for model, name in ((learner.model, "visual_encoder.pos_embed"), (learner.teacher, "visual_encoder_m.pos_embed")):
+    module, report = filled({"image_size": 80}, PRETRAINING, state)
+    for model, name in ((module.model, "visual_encoder.pos_embed"), (module.teacher, "visual_encoder_m.pos_embed")):
         front, cells = state[name][:, :1], state[name][:, 1:]
         grid = cells.reshape(1, 3, 3, -1).permute(0, 3, 1, 2)
         # ALBEF interpolates in the file's precision, float32.
@@ -139,9 +143,9 @@ def test_a_lacking_weight_is_an_error() -> None:
 def test_timm_s_vit_sees_as_it_did() -> None:
     vit = timm.models.VisionTransformer(img_size=48, embed_dim=24, depth=3, num_heads=4, num_classes=5).double().eval()
     allow, objectives = ["^model.(text|embed|cross)"], [{"name": "masked-image", "target": "pixels"}]
-    learner, report = filled({"image_layers": 3}, objectives, vit.state_dict(), allow)
+    module, report = filled({"image_layers": 3}, objectives, vit.state_dict(), allow)
     pixels = uniform("input.image_0", (3, 3, 48, 48))
-    close(learner.eval().step(batch()).image().hidden, vit.forward_features(pixels).detach().numpy())
+    close(module.eval().step(batch()).image().hidden, vit.forward_features(pixels).detach().numpy())
     assert not [name for name in report.left_over if name.startswith("model.")]
     first, told = filled({"image_layers": 2}, objectives, vit.state_dict(), allow)
     assert "image encoder: the first 2 of 3 layers are taken" in told.reshaped
@@ -153,8 +157,8 @@ def test_a_distilled_deit_loses_its_second_token() -> None:
     deit = VisionTransformerDistilled(img_size=48, embed_dim=24, depth=2, num_heads=4, num_classes=5).double()
     with torch.no_grad():
         deit.pos_embed.normal_()
-    learner, _ = filled({}, [{"name": "mlm"}], deit.state_dict(), ["^model.(text|embed|cross)"])
-    table = learner.model.positions[0].table.weight
+    module, _ = filled({}, [{"name": "mlm"}], deit.state_dict(), ["^model.(text|embed|cross)"])
+    table = module.model.positions[0].table.weight
     close(table[0], deit.pos_embed[0, 0].detach().numpy())
     close(table[1:], deit.pos_embed[0, 2:].detach().numpy())
 
@@ -165,12 +169,12 @@ def test_transformers_bert_reads_as_it_did() -> None:
     allow = ["^model.(image|patch|cls_token|positions)", r"^model.cross.text.\d.other"]
     torch.manual_seed(0)
     bert = BertModel(config).double().eval()
-    learner, _ = filled({}, [{"name": "mlm"}], bert.state_dict(), allow)
+    module, _ = filled({}, [{"name": "mlm"}], bert.state_dict(), allow)
     mask = (IDS != 0).long()
     states = bert(IDS, attention_mask=mask, output_hidden_states=True).hidden_states
-    close(learner.eval().step(batch()).text().hidden[mask.bool()], states[2][mask.bool()].detach().numpy())
+    close(module.eval().step(batch()).text().hidden[mask.bool()], states[2][mask.bool()].detach().numpy())
     upper = bert.state_dict()["encoder.layer.3.attention.self.query.weight"]
-    close(learner.model.cross.text[1].itself.attention.query.weight, upper)
+    close(module.model.cross.text[1].itself.attention.query.weight, upper)
     whole = BertForMaskedLM(config).double()
     other, report = filled({}, [{"name": "distilled-mlm"}], whole.state_dict(), allow)
     head = other.objectives["distilled-mlm"]
@@ -180,10 +184,12 @@ def test_transformers_bert_reads_as_it_did() -> None:
 
 
 def test_albef_s_own_refuses_what_it_has_not() -> None:
-    own = build_learner({"name": "albef", "as_albef": True, "hidden": 16, "heads": 2, "image_size": 32}, [], DATA_SPEC)
+    own = build_training_module(
+        {"name": "albef", "as_albef": True, "hidden": 16, "heads": 2, "image_size": 32}, [], DATA_SPEC
+    )
     assert len(own.model.image.layers) == 12
     with pytest.raises(ComponentError, match="ALBEF's own"):
-        build_learner({**MODEL, "as_albef": True, "cross_position": "ace-rpe"}, [], DATA_SPEC)
+        build_training_module({**MODEL, "as_albef": True, "cross_position": "ace-rpe"}, [], DATA_SPEC)
 
 
 def test_text_assignment_keeps_its_projection_beside_a_head_of_its_own() -> None:
@@ -193,8 +199,8 @@ def test_text_assignment_keeps_its_projection_beside_a_head_of_its_own() -> None
         "ta_head.weight": value("ta_head.weight", (3, MODEL["hidden"])),
         "ta_head.bias": value("ta_head.bias", (3,)),
     }
-    learner, report = filled({"images": 2}, [{"name": "text-assignment", "width": 12}], state)
-    found = learner.objectives["text-assignment"]
+    module, report = filled({"images": 2}, [{"name": "text-assignment", "width": 12}], state)
+    found = module.objectives["text-assignment"]
     close(found.head.weight, state["ta_head.weight"])
     close(found.image.weight, state["vision_proj.weight"])
     close(found.image.bias, state["vision_proj.bias"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.plugins.albef.reference import DATA_SPEC, IDS, MODEL, batch, gradients, loaded
-from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.errors import ComponentError
 
 WITH_TWO = {**MODEL, "images": 2}
@@ -17,32 +17,32 @@ LOSS, NORM = 1.3624670141380184, 5.684233288692704
 
 def drawing(neither: float = 1 / 3, rows: int = 3) -> tuple[TrainingModule, torch.Tensor]:
     torch.manual_seed(0)
-    learner = build_learner(
+    module = build_training_module(
         {**WITH_TWO, "init_std": 0.02}, [{"name": "text-assignment", "width": 8, "neither": neither}], DATA_SPEC
     ).double()
-    return learner.eval(), torch.randn(rows, 3, 48, 48, dtype=torch.float64)
+    return module.eval(), torch.randn(rows, 3, 48, 48, dtype=torch.float64)
 
 
 def test_loss_and_gradients_are_the_released_code_s() -> None:
     spec = {**WITH_TWO, "text_layers": 6, "cross_layers": 6}
-    learner = loaded(spec, [{"name": "text-assignment", "width": 12}]).train()
+    module = loaded(spec, [{"name": "text-assignment", "width": 12}]).train()
     pairs = torch.tensor([[0, 2], [0, 2], [1, 2]]), torch.tensor([0, 2, 1])
-    learner.objectives["text-assignment"]._pairs = lambda *_: pairs
-    result = learner(batch())
+    module.objectives["text-assignment"]._pairs = lambda *_: pairs
+    result = module(batch())
     mean = result.losses["text-assignment"]
     assert float(mean.total / mean.count) == pytest.approx(LOSS, abs=1e-9)
     result.total.backward()
-    assert float(np.sqrt(sum(norm**2 for norm in gradients(learner).values()))) == pytest.approx(NORM, rel=1e-9)
-    assert learner.objectives["text-assignment"].image.weight.grad is None
+    assert float(np.sqrt(sum(norm**2 for norm in gradients(module).values()))) == pytest.approx(NORM, rel=1e-9)
+    assert module.objectives["text-assignment"].image.weight.grad is None
 
 
 def test_what_stands_beside_a_picture() -> None:
-    learner, pixels = drawing(rows=6)
+    module, pixels = drawing(rows=6)
     given = batch(IDS.repeat(2, 1), pixels, hidden={}, keys=["a", "b", "a", "c", "d", "e"])
-    objective, kinds, beside = learner.objectives["text-assignment"], [0, 0, 0], set[tuple[int, int]]()
+    objective, kinds, beside = module.objectives["text-assignment"], [0, 0, 0], set[tuple[int, int]]()
     for turn in range(60):
         given.seeds = torch.arange(6) + 1000 * turn
-        step = learner.step(given)
+        step = module.step(given)
         pairs, truth = objective._pairs(step, step.image(), torch.arange(6))
         again = objective._pairs(step, step.image(), torch.arange(6))
         assert torch.equal(pairs, again[0])
@@ -60,12 +60,12 @@ def test_what_stands_beside_a_picture() -> None:
 
 
 def test_alike_pictures_come_oftener() -> None:
-    learner, pixels = drawing(neither=0.0)
-    objective = learner.objectives["text-assignment"]
+    module, pixels = drawing(neither=0.0)
+    objective = module.objectives["text-assignment"]
     vectors = torch.tensor([[1.0, 0.0], [0.9, 0.4359], [-1.0, 0.1]], dtype=torch.float64)
     objective.image, objective.temperature = torch.nn.Identity(), 0.5
     given, counts = batch(pixels=pixels, hidden={}), [0, 0, 0]
-    step = learner.step(given)
+    step = module.step(given)
     states = step.image()
     states.pooled = vectors
     for turn in range(400):
@@ -78,17 +78,17 @@ def test_alike_pictures_come_oftener() -> None:
 
 
 def test_small_batches() -> None:
-    learner, pixels = drawing(neither=1.0, rows=2)
-    two = learner(batch(IDS[:2], pixels, hidden={}))
+    module, pixels = drawing(neither=1.0, rows=2)
+    two = module(batch(IDS[:2], pixels, hidden={}))
     assert two.total.isfinite()
-    step = learner.step(batch(IDS[:2], pixels, hidden={}))
-    truth = learner.objectives["text-assignment"](step, {}).outputs["truth"]
+    step = module.step(batch(IDS[:2], pixels, hidden={}))
+    truth = module.objectives["text-assignment"](step, {}).outputs["truth"]
     assert set(truth.tolist()) <= {0, 1}  # two others are not there
-    one = learner(batch(IDS[:1], pixels[:1], hidden={}))
+    one = module(batch(IDS[:1], pixels[:1], hidden={}))
     assert one.total.item() == 0
     one.total.backward()
 
 
 def test_a_model_of_one_picture_is_refused() -> None:
     with pytest.raises(ComponentError, match="two pictures"):
-        build_learner(MODEL, [{"name": "text-assignment"}], DATA_SPEC)
+        build_training_module(MODEL, [{"name": "text-assignment"}], DATA_SPEC)

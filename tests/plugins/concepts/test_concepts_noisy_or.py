@@ -13,7 +13,7 @@ from vlcli_concepts.trunk import Vgg16Cells
 
 from vlcli.nn import Batch, DataSpec, View
 from vlcli.nn.batch import Images, Pixels, Regions
-from vlcli.nn.step import ForwardPasses
+from vlcli.nn.forward_passes import ForwardPasses
 
 CASES = [
     [-50.0] * 4,

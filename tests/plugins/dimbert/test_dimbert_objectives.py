@@ -12,7 +12,7 @@ from vlcli_dimbert import UNITER, DiMBERT
 from vlcli import registry
 from vlcli.data.collate import Item, collate
 from vlcli.data.sample import ImageSample, Sample, TextSample, generator
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.errors import ComponentError, RecipeError
 
 torch.set_num_threads(1)
@@ -37,10 +37,10 @@ def make_sample(number: int, words: int = 6, regions: int = 4) -> Sample:
     return Sample(f"e{number}", text, [image], {})
 
 
-def corrupted(learner, numbers, epoch: int = 0):
-    """A batch of samples as the loader makes it, with the corruptions of a learner's objectives."""
+def corrupted(module, numbers, epoch: int = 0):
+    """A batch of samples as the loader makes it, with the corruptions of a training module's objectives."""
     phases = ("sentence", "tokens", "regions", "pixels")
-    acts = [objective.corruption() for objective in learner.objectives.values()]
+    acts = [objective.corruption() for objective in module.objectives.values()]
     items = []
     for number in numbers:
         clean = make_sample(number, words=3 + number % 5)
@@ -53,12 +53,12 @@ def corrupted(learner, numbers, epoch: int = 0):
 
 
 def learn(*objectives, model=None):
-    return build_learner({**SIZES, **(model or {})}, list(objectives), WORDY)
+    return build_training_module({**SIZES, **(model or {})}, list(objectives), WORDY)
 
 
 def test_counts_of_hidden_words_are_vlps():
-    learner = learn({"name": "s2slm"})
-    act = learner.objectives["s2slm"].corruption()
+    module = learn({"name": "s2slm"})
+    act = module.objectives["s2slm"].corruption()
     for words, wanted in ((1, 1), (3, 1), (10, 2), (17, 3), (19, 3), (60, 3)):  # round(0.15 * 10) is 2: to even
         sample = make_sample(0, words)
         act(sample, np.random.default_rng(0), sample.fork)
@@ -75,8 +75,8 @@ def test_counts_of_hidden_words_are_vlps():
 
 
 def test_modes_and_replacements_keep_their_shares():
-    learner = learn({"name": "blm-s2slm", "rule": "bernoulli", "probability": 0.5})
-    batch = corrupted(learner, range(600))
+    module = learn({"name": "blm-s2slm", "rule": "bernoulli", "probability": 0.5})
+    batch = corrupted(module, range(600))
     view = batch.views["corrupted"]
     assert torch.equal(view.text.causal, view.mask_labels["causal"].bool())
     assert 0.70 < view.text.causal.float().mean() < 0.80
@@ -95,10 +95,10 @@ def test_one_mode_alone(name, causal):
 
 
 def test_loss_is_the_mean_over_hidden_words_of_both_modes():
-    learner = learn("blm-s2slm").eval()
-    batch = corrupted(learner, range(12))
-    result = learner(batch)
-    view, model = batch.views["corrupted"], learner.model
+    module = learn("blm-s2slm").eval()
+    batch = corrupted(module, range(12))
+    result = module(batch)
+    view, model = batch.views["corrupted"], module.model
     terms = {0: [], 1: []}
     for row in range(12):
         one = torch.tensor([row])
@@ -116,17 +116,17 @@ def test_loss_is_the_mean_over_hidden_words_of_both_modes():
 
 
 def test_worst_examples_are_dropped_in_training_alone():
-    learner = learn({"name": "s2slm", "drop_worst": 0.5})
-    batch = corrupted(learner, range(10))
-    dropped = learner(batch).losses["s2slm"]
-    whole = learner.eval()(batch).losses["s2slm"]
+    module = learn({"name": "s2slm", "drop_worst": 0.5})
+    batch = corrupted(module, range(10))
+    dropped = module(batch).losses["s2slm"]
+    whole = module.eval()(batch).losses["s2slm"]
     assert dropped.count < whole.count
     assert dropped.value() < whole.value()
 
 
 def test_relation_asks_bidirectional_rows_alone():
-    learner = learn("blm-s2slm", "image-sentence").eval()
-    batch = corrupted(learner, range(80))
+    module = learn("blm-s2slm", "image-sentence").eval()
+    batch = corrupted(module, range(80))
     view = batch.views["corrupted"]
     causal, matched = view.mask_labels["causal"].bool(), view.mask_labels["matched"].bool()
     assert 0.1 < (~causal).float().mean() < 0.4
@@ -137,16 +137,16 @@ def test_relation_asks_bidirectional_rows_alone():
         view.mask_labels["masked_words"][~matched] < 0
     ).all()  # words of another picture's sentence are not asked for
     assert (view.text.ids[~matched][:, :4] != own[~matched][:, :4]).any(1).all()
-    result = learner(batch)
+    result = module(batch)
     assert result.losses["image-sentence"].count == (~causal).sum()
-    logits = learner.objectives["image-sentence"].logits(learner.step(batch).fused("corrupted"))
+    logits = module.objectives["image-sentence"].logits(module.step(batch).fused("corrupted"))
     wanted = F.cross_entropy(logits[~causal], matched[~causal].long())
     torch.testing.assert_close(result.losses["image-sentence"].value().float(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_hidden_regions_show_neither_feature_nor_class():
-    learner = learn({"name": "masked-roi", "probability": 0.5}).eval()
-    batch = corrupted(learner, range(10))
+    module = learn({"name": "masked-roi", "probability": 0.5}).eval()
+    batch = corrupted(module, range(10))
     view, clean = batch.views["corrupted"], batch.clean.images.regions
     hidden = view.mask_labels["masked_roi"].bool()
     seen = view.images.regions
@@ -155,16 +155,16 @@ def test_hidden_regions_show_neither_feature_nor_class():
     assert (seen.classes[hidden] == -1).all()
     assert torch.equal(seen.boxes, clean.boxes)
     assert torch.equal(seen.features[~hidden], clean.features[~hidden])
-    result = learner(batch)
-    scores = learner.objectives["masked-roi"].head(learner.step(batch).fused("corrupted").image.hidden)
+    result = module(batch)
+    scores = module.objectives["masked-roi"].head(module.step(batch).fused("corrupted").image.hidden)
     wanted = F.cross_entropy(scores[hidden], clean.classes[hidden])
     torch.testing.assert_close(result.total, wanted)
 
 
 def test_hidden_concepts_are_asked_for_piece_by_piece():
-    learner = learn({"name": "masked-concept", "probability": 0.5}).eval()
-    batch = corrupted(learner, range(40))
-    view, model = batch.views["corrupted"], learner.model
+    module = learn({"name": "masked-concept", "probability": 0.5}).eval()
+    batch = corrupted(module, range(40))
+    view, model = batch.views["corrupted"], module.model
     concepts, mark = view.images.concepts, view.mask_labels["masked_concepts"][:, :3]
     clean = batch.clean.images.concepts
     assert torch.equal((mark - 1)[mark > 0], clean.ids[mark > 0])
@@ -173,7 +173,7 @@ def test_hidden_concepts_are_asked_for_piece_by_piece():
     shown, slot, part = model.concepts(concepts)
     masked = concepts.hidden.gather(1, slot)
     assert (shown[masked] == WORDY.mask_id).all()
-    terms, fused = [], learner.step(batch).fused("corrupted").image.extra["concepts"]
+    terms, fused = [], module.step(batch).fused("corrupted").image.extra["concepts"]
     for row in range(40):
         for place in range(shown.shape[1]):
             was = int(mark[row, slot[row, place]]) - 1
@@ -182,16 +182,16 @@ def test_hidden_concepts_are_asked_for_piece_by_piece():
                 scores = model.word_scores(fused[row, place])
                 terms.append(F.cross_entropy(scores[None], torch.tensor([piece])))
     assert len(terms) > 30
-    torch.testing.assert_close(learner(batch).total, torch.stack(terms).mean(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(module(batch).total, torch.stack(terms).mean(), rtol=1e-5, atol=1e-5)
 
 
 def test_everything_at_once_trains():
     names = ["blm-s2slm", "image-sentence", "masked-roi", "masked-concept"]
-    learner = learn(*names)
-    result = learner(corrupted(learner, range(24)))
+    module = learn(*names)
+    result = module(corrupted(module, range(24)))
     assert set(result.losses) == set(names)
     result.total.backward()
-    without = [n for n, p in learner.named_parameters() if p.grad is None]
+    without = [n for n, p in module.named_parameters() if p.grad is None]
     assert without == []
 
 
@@ -201,6 +201,6 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ComponentError, match="share"):
         learn({"name": "blm-s2slm", "bidirectional": 1.5})
     with pytest.raises(RecipeError, match="generate"):
-        build_learner({"name": "uniter", "hidden": 16, "heads": 2, "layers": 1}, ["s2slm"], WORDY)
+        build_training_module({"name": "uniter", "hidden": 16, "heads": 2, "layers": 1}, ["s2slm"], WORDY)
     assert registry.load("models", "uniter") is UNITER
     assert registry.load("models", "dimbert") is DiMBERT

@@ -20,7 +20,7 @@ from vlcli_irpe.figures_weights import PositionTerms, recorded
 
 from tests.plugins.irpe.oracle import buckets, index
 from vlcli.engine.bundle import save_bundle
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.errors import ComponentError, UsageError
 from vlcli.nn import DataSpec
 from vlcli.progress import Silent
@@ -131,9 +131,9 @@ def test_terms_of_a_trained_model_are_drawn(tmp_path):
 
     spec = {"name": "deit", "hidden": 24, "heads": 3, "layers": 3, "image_size": [64, 96], "classes": 4}
     spec["position"] = {"name": "irpe", "ratio": 1.5}
-    learner = build_learner(spec, [], DataSpec(), seed=0)
+    module = build_training_module(spec, [], DataSpec(), seed=0)
     save_bundle(
-        tmp_path / "trained/model", learner, tokenizer=None, data_spec=DataSpec(), model_spec=spec, objectives_specs=[]
+        tmp_path / "trained/model", module, tokenizer=None, data_spec=DataSpec(), model_spec=spec, objectives_specs=[]
     )
     (tmp_path / "data/images").mkdir(parents=True)
     for number in range(2):

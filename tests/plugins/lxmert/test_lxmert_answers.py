@@ -12,25 +12,25 @@ from tiny_batches import SMALL, make_batch
 from torch.nn import functional
 
 from tests.plugins.lxmert.official import LXMERT, read, write
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import WeightLoader
 from vlcli.errors import DataError
-from vlcli.nn.step import ForwardPasses
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.objectives.image_qa import ImageQA
 
 DATA_SPEC = replace(SMALL, answers=("cat", "dog", "no", "2"))
 
 
 def image_qa(**options: Any) -> tuple[Any, ImageQA]:
-    learner = build_learner(LXMERT, ["mlm", "matching", {"name": "image-qa", **options}], DATA_SPEC)
-    return learner.eval(), learner.objectives["image-qa"]
+    module = build_training_module(LXMERT, ["mlm", "matching", {"name": "image-qa", **options}], DATA_SPEC)
+    return module.eval(), module.objectives["image-qa"]
 
 
 def test_image_qa_is_cross_entropy_over_matched_questions_of_the_table() -> None:
-    learner, objective = image_qa()
+    module, objective = image_qa()
     batch = make_batch(rows=5)  # rows 1 and 3 have another sentence
     answers = [{"two": 0.9}, {"cat": 1.0}, {"horse": 1.0}, {"dog": 1.0}, {"horse": 1.0, "The dog.": 0.3}]
-    step = ForwardPasses(learner.model, replace(batch, targets={"answers": answers}))
+    step = ForwardPasses(module.model, replace(batch, targets={"answers": answers}))
     outcome = objective(step, {})
     logits = objective.head(step.fused("corrupted").pooled)
     wanted = functional.cross_entropy(logits[[0, 4]], torch.tensor([3, 1]))
@@ -39,25 +39,25 @@ def test_image_qa_is_cross_entropy_over_matched_questions_of_the_table() -> None
 
 
 def test_one_pass_serves_every_objective(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner, _ = image_qa()
+    module, _ = image_qa()
     passes = []
-    fuse = learner.model.fuse
-    monkeypatch.setattr(learner.model, "fuse", lambda *given, **more: passes.append(1) or fuse(*given, **more))
-    result = learner(replace(make_batch(), targets={"answers": [{"cat": 1.0}] * 3}))
+    fuse = module.model.fuse
+    monkeypatch.setattr(module.model, "fuse", lambda *given, **more: passes.append(1) or fuse(*given, **more))
+    result = module(replace(make_batch(), targets={"answers": [{"cat": 1.0}] * 3}))
     assert set(result.losses) == {"mlm", "matching", "image-qa"}
     assert len(passes) == 1
 
 
 def test_a_batch_without_questions_costs_nothing_and_has_a_gradient() -> None:
-    learner, objective = image_qa()
+    module, objective = image_qa()
     for answers in ([None] * 3, [{"horse": 1.0}] * 3):
-        loss = objective(ForwardPasses(learner.model, replace(make_batch(), targets={"answers": answers})), {}).losses[
+        loss = objective(ForwardPasses(module.model, replace(make_batch(), targets={"answers": answers})), {}).losses[
             "image-qa"
         ]
         assert loss.count == 0
         loss.value().backward()
         assert loss.value().item() == 0
-    assert objective(ForwardPasses(learner.model, make_batch()), {}).losses["image-qa"].count == 0
+    assert objective(ForwardPasses(module.model, make_batch()), {}).losses["image-qa"].count == 0
 
 
 def test_an_answer_is_drawn_in_proportion_to_its_score() -> None:
@@ -98,7 +98,7 @@ WANTED = ("Grey", "a cat", "horse", "two", "dog.")
 @pytest.mark.parametrize("foreign", [False, True])
 def test_the_answer_head_is_taken_over_by_string(tmp_path: Path, foreign: bool) -> None:
     table = ["2", "cat", "dog", "gray", "zebra", "net"]
-    source = build_learner(LXMERT, [{"name": "image-qa"}], replace(SMALL, answers=tuple(table)), seed=1)
+    source = build_training_module(LXMERT, [{"name": "image-qa"}], replace(SMALL, answers=tuple(table)), seed=1)
     state = {name: value.clone() for name, value in source.state_dict().items()}
     options = {}
     if foreign:  # as an LXMERT release holds it: no strings
@@ -106,7 +106,7 @@ def test_the_answer_head_is_taken_over_by_string(tmp_path: Path, foreign: bool) 
         state = {name.replace("objectives.image-qa.", "objectives.answering."): value for name, value in state.items()}
         write(tmp_path / "all_ans.json", [{"ans": answer, "dsets": []} for answer in table])
         options = {"source_answers": str(tmp_path / "all_ans.json")}
-    target = build_learner(LXMERT, [{"name": "answering", **options}], replace(SMALL, answers=WANTED), seed=2)
+    target = build_training_module(LXMERT, [{"name": "answering", **options}], replace(SMALL, answers=WANTED), seed=2)
     loader = WeightLoader(target)
     loader.add(state, "weights", ours=not foreign)
     report = loader.finish()
@@ -123,8 +123,8 @@ def test_the_answer_head_is_taken_over_by_string(tmp_path: Path, foreign: bool) 
 
 def test_a_table_as_long_as_the_head_is_wide_leaves_inner_layers_alone() -> None:
     words = tuple(f"w{number}" for number in range(32))  # 32 = twice the model's width
-    source = build_learner(LXMERT, ["image-qa"], replace(SMALL, answers=words), seed=1)
-    target = build_learner(LXMERT, ["answering"], replace(SMALL, answers=words[::-1]), seed=2)
+    source = build_training_module(LXMERT, ["image-qa"], replace(SMALL, answers=words), seed=1)
+    target = build_training_module(LXMERT, ["answering"], replace(SMALL, answers=words[::-1]), seed=2)
     loader = WeightLoader(target)
     loader.add(dict(source.state_dict()), "weights", ours=True)
     head, old = target.objectives["answering"].head, source.objectives["image-qa"].head
@@ -136,7 +136,7 @@ def test_a_table_as_long_as_the_head_is_wide_leaves_inner_layers_alone() -> None
 def test_a_table_of_other_weights_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "table.json", ["a", "b", "c"])
     options = {"source_answers": str(tmp_path / "table.json")}
-    learner = build_learner(LXMERT, [{"name": "answering", **options}], DATA_SPEC)
-    state = {name: value for name, value in learner.state_dict().items() if "utf8" not in name}
+    module = build_training_module(LXMERT, [{"name": "answering", **options}], DATA_SPEC)
+    state = {name: value for name, value in module.state_dict().items() if "utf8" not in name}
     with pytest.raises(DataError, match="not those of this answer table"):
-        WeightLoader(learner).add(state, "weights", ours=True)
+        WeightLoader(module).add(state, "weights", ours=True)

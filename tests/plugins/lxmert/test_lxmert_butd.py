@@ -9,7 +9,7 @@ import torch
 from tiny_batches import SMALL, make_batch
 from vlcli_lxmert import BUTD
 
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.errors import DataError
 from vlcli.nn import ForwardPasses, Images, Recorder
 
@@ -54,20 +54,20 @@ def test_it_learns_to_answer(encoder):
     torch.manual_seed(0)
     data_spec = replace(SMALL, answers=("yes", "no", "2"))
     spec = {"name": "butd", "encoder": encoder, "dropout": 0.0, "init_std": 0.1, **SIZES}
-    learner = build_learner(spec, ["answering"], data_spec).train()
+    module = build_training_module(spec, ["answering"], data_spec).train()
     batch = make_batch(data_spec, rows=3)
     batch.targets["answers"] = [{"yes": 1.0}, {"no": 0.9, "2": 0.3}, {"2": 1.0}]
-    optimizer = torch.optim.AdamW(learner.parameters(), lr=3e-2)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=3e-2)
     losses = []
     for _ in range(40):
-        loss = learner(batch).total
+        loss = module(batch).total
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        learner.close_step()
+        module.close_step()
         losses.append(loss.item())
     assert losses[-1] < 0.6 * losses[0]
-    assert learner.eval().predict(learner.step(batch))["answering"]["logits"].argmax(1).tolist() == [0, 1, 2]
+    assert module.eval().predict(module.step(batch))["answering"]["logits"].argmax(1).tolist() == [0, 1, 2]
 
 
 def test_without_regions_the_fault_is_named():

@@ -16,7 +16,7 @@ import vlcli
 from vlcli.cli import app
 from vlcli.engine.bundle import load_bundle, read_bundle
 from vlcli.errors import UsageError
-from vlcli.recipe.ledger import read as read_record
+from vlcli.recipe.stage_record import read as read_record
 
 torch.set_num_threads(1)
 SMALL = (
@@ -132,7 +132,7 @@ def test_weights_leave_for_transformers_and_come_back_through_an_import(run, tmp
     first = vlcli_run(tmp_path, recipe, "--until", "out")
     (first / "out" / "model").rename(tmp_path / "published")
     second = vlcli_run(tmp_path, recipe, "--only", "back")
-    own, other = load_bundle(run / "vqa").learner.state_dict(), load_bundle(second / "back").learner.state_dict()
+    own, other = load_bundle(run / "vqa").module.state_dict(), load_bundle(second / "back").module.state_dict()
     for name, value in own.items():
         if "table" not in name and "segments" not in name:
             torch.testing.assert_close(other[name], value, msg=name)

@@ -15,7 +15,7 @@ from vlcli import registry
 from vlcli.builders.training import load_sources
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.engine.bundle import load_bundle, save_bundle
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import ForwardPasses
 from vlcli.progress import Silent
@@ -37,22 +37,22 @@ def one_thread():
     torch.manual_seed(0)
 
 
-def learner_of(objectives, model=MODEL, data_spec=DATA_SPEC, seed=0):
-    return build_learner(model, objectives, data_spec, seed=seed).eval()
+def module_of(objectives, model=MODEL, data_spec=DATA_SPEC, seed=0):
+    return build_training_module(model, objectives, data_spec, seed=seed).eval()
 
 
 def randomised(objectives, seed=5, model=MODEL):
-    """A learner whose every parameter is random, norms and biases too."""
-    learner = learner_of(objectives, model)
+    """A training module whose every parameter is random, norms and biases too."""
+    module = module_of(objectives, model)
     torch.manual_seed(seed)
-    for parameter in learner.parameters():
+    for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    return learner
+    return module
 
 
-def released(learner):
+def released(module):
     """Its weights as the authors' training leaves them: their names, without what is ours alone."""
-    state = to_airsplay(learner.state_dict())
+    state = to_airsplay(module.state_dict())
     return {name: value for name, value in state.items() if not name.startswith(("model.", "objectives."))}
 
 
@@ -69,8 +69,8 @@ def as_finetuned(state, wrapper="lxrt_encoder.model."):
     return {name if name.startswith("logit_fc") else wrapper + name: value for name, value in made.items()}
 
 
-def same(learner, other, names=None):
-    own, theirs = learner.state_dict(), other.state_dict()
+def same(module, other, names=None):
+    own, theirs = module.state_dict(), other.state_dict()
     chosen = [n for n in own if "table.utf8" not in n] if names is None else names
     assert chosen
     for name in chosen:
@@ -84,9 +84,9 @@ def test_pretraining_checkpoint_of_the_release(tmp_path, prefix, legacy):
     state = {prefix + name: value for name, value in old_norms(released(origin)).items()}
     file = tmp_path / "model_LXRT.pth"
     torch.save(state, file, _use_new_zipfile_serialization=not legacy)
-    learner = learner_of(PRETRAINING, seed=1)
-    report = load_sources(learner, [file], [])
-    same(learner, origin)
+    module = module_of(PRETRAINING, seed=1)
+    report = load_sources(module, [file], [])
+    same(module, origin)
     assert (report.new, report.left_over, report.mismatched) == ([], [], [])
     assert "public LXMERT" in report.reshaped[0]
     assert f"{len(report.matched)} tensors matched" in report.lines()[0]
@@ -99,9 +99,9 @@ def test_fine_tuned_checkpoints_of_the_release(tmp_path, objectives, wrapper):
     state = as_finetuned(released(origin), wrapper)
     assert state["logit_fc.0.weight"].shape == (48, 24 if "answering" in objectives else 48)
     torch.save(state, tmp_path / "BEST.pth")
-    learner = learner_of(objectives, seed=1)
-    report = load_sources(learner, [tmp_path / "BEST.pth"], [])
-    same(learner, origin)
+    module = module_of(objectives, seed=1)
+    report = load_sources(module, [tmp_path / "BEST.pth"], [])
+    same(module, origin)
     assert not report.left_over
 
 
@@ -151,18 +151,18 @@ def test_folders_of_transformers(tmp_path, name, safe):
     else:
         torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
     objectives = {"LxmertModel": ["matching"], "LxmertForPreTraining": [*PRETRAINING, "answering"]}
-    learner = learner_of(objectives.get(name, ["answering"]), seed=1)
-    report = load_sources(learner, [tmp_path], [])
+    module = module_of(objectives.get(name, ["answering"]), seed=1)
+    report = load_sources(module, [tmp_path], [])
     batch = make_batch(DATA_SPEC, rows=3)
     with torch.no_grad():
-        fused = ForwardPasses(learner.model, batch).fused()
+        fused = ForwardPasses(module.model, batch).fused()
     backbone = theirs if name == "LxmertModel" else theirs.lxmert
     torch.testing.assert_close(fused.pooled, streams(backbone, batch).pooled_output, atol=1e-5, rtol=1e-5)
     fresh = {"LxmertModel": {"objectives.matching.head.weight", "objectives.matching.head.bias"}}
     assert {n for n in report.new if "table" not in n} == fresh.get(name, set())
     if name == "LxmertForQuestionAnswering":
         with torch.no_grad():
-            ours = learner.predict(learner.step(batch))["answering"]["logits"]
+            ours = module.predict(module.step(batch))["answering"]["logits"]
         torch.testing.assert_close(ours, streams(theirs, batch).question_answering_score, atol=1e-5, rtol=1e-5)
 
 
@@ -178,17 +178,17 @@ def test_a_hub_name_leads_to_the_local_cache_alone(tmp_path, monkeypatch):
     theirs.save_pretrained(repository / "snapshots" / revision)
     assert find_place("unc-nlp/lxmert-vqa-uncased", tmp_path) is None
     place = find_place("unc-nlp/lxmert-base-uncased", tmp_path)
-    learner = learner_of(["matching"], seed=1)
-    load_sources(learner, [place], [])
-    assert torch.equal(learner.model.text.words.weight, theirs.embeddings.word_embeddings.weight)
+    module = module_of(["matching"], seed=1)
+    load_sources(module, [place], [])
+    assert torch.equal(module.model.text.words.weight, theirs.embeddings.word_embeddings.weight)
 
 
 def test_safetensors_of_our_own_names(tmp_path):
     origin = randomised(PRETRAINING)
     save_file({n: v.contiguous() for n, v in origin.model.state_dict().items()}, tmp_path / "own.safetensors")
-    learner = learner_of(PRETRAINING, seed=1)
-    load_sources(learner, [tmp_path / "own.safetensors"], [])
-    same(learner, origin, [n for n in learner.state_dict() if n.startswith("model.")])
+    module = module_of(PRETRAINING, seed=1)
+    load_sources(module, [tmp_path / "own.safetensors"], [])
+    same(module, origin, [n for n in module.state_dict() if n.startswith("model.")])
 
 
 def test_an_unmatched_backbone_weight_is_an_error_unless_allowed(tmp_path):
@@ -196,9 +196,9 @@ def test_an_unmatched_backbone_weight_is_an_error_unless_allowed(tmp_path):
     del state["bert.encoder.x_layers.1.visual_attention.att.key.weight"]
     torch.save(state, tmp_path / "cut.pth")
     with pytest.raises(DataError, match="1 weights of the model are not in") as caught:
-        load_sources(learner_of(["matching"]), [tmp_path / "cut.pth"], [])
+        load_sources(module_of(["matching"]), [tmp_path / "cut.pth"], [])
     assert "allow_unmatched" in caught.value.hint
-    report = load_sources(learner_of(["matching"]), [tmp_path / "cut.pth"], [r"cross\.layers\.1\.cross\."])
+    report = load_sources(module_of(["matching"]), [tmp_path / "cut.pth"], [r"cross\.layers\.1\.cross\."])
     assert report.allowed == ["model.cross.layers.1.cross.attention.key.weight"]
 
 
@@ -216,23 +216,21 @@ def test_bert_fills_the_language_encoder_by_name(tmp_path, name):
     )
     bert = drawn(getattr(transformers, name)(config))
     bert.save_pretrained(tmp_path)
-    learner = learner_of(["mlm", "matching"], seed=1)
+    module = module_of(["mlm", "matching"], seed=1)
     with pytest.raises(DataError, match="not in what it starts from"):
-        load_sources(learner_of(["mlm"]), [tmp_path], [])
-    report = load_sources(learner, [tmp_path], [ALL_BUT_LANGUAGE])
+        load_sources(module_of(["mlm"]), [tmp_path], [])
+    report = load_sources(module, [tmp_path], [ALL_BUT_LANGUAGE])
     backbone = bert if name == "BertModel" else bert.bert
     batch = make_batch(DATA_SPEC, rows=3)
     text = batch.clean.text
     kept = backbone(text.ids, text.mask.float(), output_hidden_states=True).hidden_states[3]
     real = text.mask
-    torch.testing.assert_close(
-        ForwardPasses(learner.model, batch).text().hidden[real], kept[real], atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(ForwardPasses(module.model, batch).text().hidden[real], kept[real], atol=1e-5, rtol=1e-5)
     assert any("layer.3." in left for left in report.left_over)  # the layer that has no place
     assert not any(n.startswith(("model.text", "model.language")) for n in report.new)
     if name == "BertForPreTraining":
         assert torch.equal(
-            learner.objectives["mlm"].head.transform.dense.weight, bert.cls.predictions.transform.dense.weight
+            module.objectives["mlm"].head.transform.dense.weight, bert.cls.predictions.transform.dense.weight
         )
 
 
@@ -247,22 +245,22 @@ def test_bert_fills_butd_by_name(tmp_path):
     bert = drawn(transformers.BertModel(config))
     bert.save_pretrained(tmp_path)
     sizes = {"hidden": 10, "text_hidden": 24, "text_heads": 4, "text_layers": 2}
-    learner = learner_of(["answering"], {"name": "butd", "encoder": "bert", **sizes})
-    load_sources(learner, [tmp_path], [ALL_BUT_LANGUAGE])
+    module = module_of(["answering"], {"name": "butd", "encoder": "bert", **sizes})
+    load_sources(module, [tmp_path], [ALL_BUT_LANGUAGE])
     text = make_batch(DATA_SPEC, rows=3).clean.text
     wanted = bert(text.ids, text.mask.float()).pooler_output
-    torch.testing.assert_close(learner.model.encode_text(text).pooled, wanted, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(module.model.encode_text(text).pooled, wanted, atol=1e-5, rtol=1e-5)
 
 
 def bundle(tmp_path, objectives, model=MODEL):
     """A trained-looking bundle with a tokenizer of its own."""
     tokenizer = Tokenizer.train(["a red circle is here", "two blue squares", "there is no star"], 80)
     data_spec = replace(DATA_SPEC, **tokenizer.data_spec_fields())
-    learner = build_learner(model, objectives, data_spec)
-    for parameter in learner.parameters():
+    module = build_training_module(model, objectives, data_spec)
+    for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
     parts = {"tokenizer": tokenizer, "data_spec": data_spec, "model_spec": model, "objectives_specs": objectives}
-    save_bundle(tmp_path / "model", learner, **parts)
+    save_bundle(tmp_path / "model", module, **parts)
     return load_bundle(tmp_path / "model")
 
 
@@ -294,20 +292,20 @@ def test_exported_folders_load_in_transformers(tmp_path, objectives, name):
         assert "left behind" in made.notes[1]
         return
     if name == "LxmertForQuestionAnswering":
-        ours = trained.learner.objectives["answering"].head(fused.pooled)
+        ours = trained.module.objectives["answering"].head(fused.pooled)
         torch.testing.assert_close(ours, found.question_answering_score, atol=1e-5, rtol=1e-5)
         assert theirs.config.id2label[3] == "red"
         return
-    ours = trained.learner.objectives["matching"].logits(fused)
+    ours = trained.module.objectives["matching"].logits(fused)
     torch.testing.assert_close(ours, found.cross_relationship_score, atol=1e-5, rtol=1e-5)
 
 
 def test_an_exported_folder_comes_back(tmp_path):
     trained = bundle(tmp_path, PRETRAINING)
     registry.build("exporters", "transformers").export(trained, tmp_path / "out", Silent())
-    learner = build_learner(MODEL, PRETRAINING, trained.data_spec, seed=7).eval()
-    report = load_sources(learner, [tmp_path / "out" / "model"], [])
-    same(learner, trained.learner)
+    module = build_training_module(MODEL, PRETRAINING, trained.data_spec, seed=7).eval()
+    report = load_sources(module, [tmp_path / "out" / "model"], [])
+    same(module, trained.module)
     assert not report.new
 
 

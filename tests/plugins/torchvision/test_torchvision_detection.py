@@ -20,7 +20,7 @@ from tests.plugins.torchvision.test_torchvision_extraction import MOBILE, prepar
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.readers.coco import CocoInstances
 from vlcli.data.shapes import ShapesConfig, make_shapes
-from vlcli.engine.learner import build_learner
+from vlcli.engine.training_module import build_training_module
 from vlcli.errors import ComponentError, UsageError
 from vlcli.features import FeatureStore, verify
 from vlcli.images.labels import Labels
@@ -161,11 +161,11 @@ def test_losses_of_held_out_data_leave_the_mode_as_it_was(world):
 
 def test_region_labels_train_on_its_box_features_too(world):
     data_spec = DataSpec(region_classes=4, region_attributes=10)
-    learner = build_learner(TINY, ["region-labels"], data_spec)
-    data = Pipeline([CocoInstances(world, limit=2)], needs=learner.model.input_spec(), data_spec=data_spec)
-    result = learner(data.batch([0, 1]))
+    module = build_training_module(TINY, ["region-labels"], data_spec)
+    data = Pipeline([CocoInstances(world, limit=2)], needs=module.model.input_spec(), data_spec=data_spec)
+    result = module(data.batch([0, 1]))
     result.total.backward()
-    assert learner.model.network.roi_heads.box_head.cells.weight.grad.abs().sum() > 0
+    assert module.model.network.roi_heads.box_head.cells.weight.grad.abs().sum() > 0
 
 
 def test_weights_of_other_classes_start_new_predictors_only():

@@ -11,7 +11,7 @@ from vlcli_vlmo.weights import to_released
 
 from tests.plugins.vlmo.golden import DATA_SPEC, TINY, images, value
 from vlcli.engine import processes
-from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.engine.weights import save_tensors
 from vlcli.nn import Batch, Text, View
 from vlcli.objectives.mlm import MARK
@@ -19,13 +19,13 @@ from vlcli.objectives.mlm import MARK
 IDS = [[2, 5, 9, 14, 3, 0], [2, 30, 31, 7, 12, 3], [2, 8, 3, 0, 0, 0], [2, 21, 22, 3, 0, 0]]
 
 
-def learner(as_released: bool) -> TrainingModule:
+def module(as_released: bool) -> TrainingModule:
     objectives: list[dict[str, Any]] = [
         {"name": "mlm", "weight": 0.25},
         {"name": "contrast", "as_released": as_released},
         {"name": "contrast-matching"},
     ]
-    made = build_learner(
+    made = build_training_module(
         {"name": "vlmo", **TINY, "packed": True}, objectives[1:2] if as_released else objectives, DATA_SPEC
     )
     made.double()
@@ -66,7 +66,7 @@ def batch(rows: list[int]) -> Batch:
 
 def gradients(rows: list[int], as_released: bool) -> dict[str, torch.Tensor]:
     """Losses by name, and the gradient of every parameter, averaged over processes."""
-    made = learner(as_released)
+    made = module(as_released)
     result = made(batch(rows))
     result.total.backward()
     found = {f"loss/{name}": (mean.total / mean.count).reshape(1) for name, mean in result.losses.items()}

@@ -11,7 +11,7 @@ import torch
 from vlcli_vlmo.weights import released_name, to_released
 
 from tests.plugins.vlmo.golden import DATA_SPEC, TINY, images, text, value
-from vlcli.engine.learner import TrainingModule, build_learner
+from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.nn import Batch, View
 from vlcli.objectives.mlm import MARK
 
@@ -28,16 +28,16 @@ def golden(shared: Path) -> Any:
 
 
 def filled(packed: bool) -> TrainingModule:
-    learner = build_learner({"name": "vlmo", **TINY, "packed": packed}, OBJECTIVES, DATA_SPEC).double()
-    theirs = to_released(dict(learner.state_dict().items()))
+    module = build_training_module({"name": "vlmo", **TINY, "packed": packed}, OBJECTIVES, DATA_SPEC).double()
+    theirs = to_released(dict(module.state_dict().items()))
     named = {k: value(k, tuple(v.shape)) for k, v in theirs.items() if v.is_floating_point()}
-    adapted = learner.model.adapt(named, [])
+    adapted = module.model.adapt(named, [])
     state = {n if n.startswith("objectives.") else f"model.{n}": v for n, v in adapted.items()}
     for name in ("matching", "hard-matching"):  # one released head, whichever objective has it
         state = {n.replace(f"objectives.{name}.", "objectives.contrast-matching."): v for n, v in state.items()}
-    missing, _ = learner.load_state_dict(state, strict=False)
+    missing, _ = module.load_state_dict(state, strict=False)
     assert not missing, missing
-    return learner
+    return module
 
 
 def batch() -> Batch:
@@ -54,8 +54,8 @@ def batch() -> Batch:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_losses_and_gradients_are_the_released_code_s(golden: Any, packed: bool) -> None:
-    learner = filled(packed).train()
-    result = learner(batch())
+    module = filled(packed).train()
+    result = module(batch())
     found = {name: float(mean.total / mean.count) for name, mean in result.losses.items()}
     wanted = {
         name: float(golden[f"vlmo/rel/loss/{key}_loss"])
@@ -66,13 +66,13 @@ def test_losses_and_gradients_are_the_released_code_s(golden: Any, packed: bool)
     assert 0.25 * found["mlm"] == pytest.approx(float(golden["vlmo/rel/loss/mlm_loss"]), abs=1e-10)
     assert float(result.total) == pytest.approx(float(golden["vlmo/rel/loss/total"]), abs=1e-10)
     result.total.backward()
-    compare_gradients(learner, golden)
+    compare_gradients(module, golden)
 
 
-def compare_gradients(learner: TrainingModule, golden: Any) -> None:
+def compare_gradients(module: TrainingModule, golden: Any) -> None:
     norms = dict(zip(golden["vlmo/rel/grad/keys"].tolist(), golden["vlmo/rel/grad/norms"].tolist(), strict=True))
     squares: dict[str, float] = {}
-    for name, parameter in learner.named_parameters():
+    for name, parameter in module.named_parameters():
         plain = name.removeprefix("model.")
         joint = ".attention.attention." in plain and plain.endswith((".query.weight", ".key.weight", ".value.weight"))
         theirs = f"transformer.blocks.{plain.split('.')[2]}.attn.qkv.weight" if joint else released_name(plain)
@@ -85,13 +85,13 @@ def compare_gradients(learner: TrainingModule, golden: Any) -> None:
 
 
 def test_scores_and_negatives(golden: Any) -> None:
-    learner = filled(False).eval()
-    step = learner.step(batch())
-    contrast = learner.objectives["contrast"](step, {})
+    module = filled(False).eval()
+    step = module.step(batch())
+    contrast = module.objectives["contrast"](step, {})
     np.testing.assert_allclose(
         contrast.outputs["image_to_text"].numpy(), golden["vlmo/rel/loss/itc_i2t_logits"], atol=1e-10
     )
-    matching = learner.objectives["contrast-matching"](step, {"contrast": contrast})
+    matching = module.objectives["contrast-matching"](step, {"contrast": contrast})
     assert matching.outputs["pictures"].tolist() == golden["vlmo/rel/loss/neg_image_idx"].tolist()
     assert matching.outputs["sentences"].tolist() == golden["vlmo/rel/loss/neg_text_idx"].tolist()
     found = matching.outputs["logits"].detach().numpy()

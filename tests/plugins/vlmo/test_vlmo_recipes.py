@@ -15,8 +15,8 @@ from vlcli_vlmo.weights import released_name
 
 from vlcli import registry
 from vlcli.cli import app
-from vlcli.engine.learner import build_learner
 from vlcli.engine.optim import freeze, parameter_groups
+from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import WeightLoader
 from vlcli.nn import Batch, DataSpec, View
 from vlcli.objectives.mlm import MARK
@@ -88,17 +88,17 @@ def test_parameters_are_those_of_the_release(name: str, tmp_path: Path, monkeypa
     assert found == SIZES[name]
 
 
-def learner_of(name: str, stage: str, **small: Any) -> tuple[Any, Training]:
+def module_of(name: str, stage: str, **small: Any) -> tuple[Any, Training]:
     resolved = load(name)
     config = resolved.stages[stage]
     assert isinstance(config, Training)
     spec = {**resolved.recipe.model, **(config.model or {}), **small}
-    made = build_learner(spec, config.objectives, DataSpec(vocab_size=40, text_length=12))
+    made = build_training_module(spec, config.objectives, DataSpec(vocab_size=40, text_length=12))
     return made, config
 
 
 def test_the_text_stage_trains_exactly_the_released_set() -> None:
-    made, config = learner_of("vlmo", "text", hidden=16, layers=2, heads=2)
+    made, config = module_of("vlmo", "text", hidden=16, layers=2, heads=2)
     freeze(made, config.trainable, config.frozen)
     trained = {}
     for name, parameter in made.named_parameters():
@@ -120,8 +120,8 @@ def test_the_text_stage_trains_exactly_the_released_set() -> None:
 
 def test_weights_pass_from_stage_to_stage_with_a_report() -> None:
     small = {"hidden": 16, "layers": 3, "heads": 2, "image_size": 32, "patch": 8, "drop_path": 0.0}
-    image, _ = learner_of("vlmo/image", "image", **small)
-    text, config = learner_of("vlmo/image", "text", **small)
+    image, _ = module_of("vlmo/image", "image", **small)
+    text, config = module_of("vlmo/image", "text", **small)
     report = passed(image, text, config.allow_unmatched)
     assert {name.split(".")[1] for name in report.new} == {"mlm"}
     assert {name.split(".")[1] for name in report.left_over} == {"masked-image"}
@@ -133,7 +133,7 @@ def test_weights_pass_from_stage_to_stage_with_a_report() -> None:
     changed = {name for name, value in text.state_dict().items() if not torch.equal(value, before[name])}
     assert any("experts.text" in name for name in changed)
     assert not any("experts.image" in name or ".attention." in name or "patch" in name for name in changed)
-    pairs, config = learner_of("vlmo/image", "pairs", **small)
+    pairs, config = module_of("vlmo/image", "pairs", **small)
     report = passed(text, pairs, config.allow_unmatched)
     assert {name.split(".")[2] for name in report.allowed} == {"layers"}
     assert all(".experts.fused." in name for name in report.allowed)
@@ -147,9 +147,9 @@ def passed(giver: Any, taker: Any, allowed: list[str]) -> Any:
     return loader.finish()
 
 
-def words_alone(learner: Any) -> Any:
+def words_alone(module: Any) -> Any:
     """A batch of sentences without pictures, two words hidden in each."""
-    text = make_text(replace(learner.model.data_spec, cls_id=2, sep_id=3, mask_id=4), 3, 9)
+    text = make_text(replace(module.model.data_spec, cls_id=2, sep_id=3, mask_id=4), 3, 9)
     marks = {MARK: torch.where(torch.arange(9)[None] < 3, text.ids, -1)}
     rows = torch.arange(3)
     view = View(text, None, rows, rows[:, None][:, :0])
@@ -158,7 +158,7 @@ def words_alone(learner: Any) -> Any:
 
 @pytest.mark.parametrize(("name", "stage"), [("vlmo", "pairs"), ("vlmo", "text"), ("vlmo/base-plus", "pairs")])
 def test_weight_decay_is_the_released_one(name: str, stage: str) -> None:
-    made, config = learner_of(name, stage, hidden=16, layers=2, heads=2, fused_layers=1)
+    made, config = module_of(name, stage, hidden=16, layers=2, heads=2, fused_layers=1)
     decays = {n: group["weight_decay"] for group in parameter_groups(made, config.optimizer) for n in group["names"]}
     for own, decay in decays.items():
         released = released_name(own.removeprefix("model.")) or "attn.qkv.weight"
@@ -205,7 +205,7 @@ def test_rows_of_the_ablations() -> None:
         assert (tuned.epochs, tuned.steps, tuned.batch_size, tuned.optimizer.lr) == (10, None, 1024, 5e-5)
         assert tuned.source == ["pairs"]
     made = [
-        learner_of(f"vlmo/table{n}", "pairs", hidden=16, layers=3, heads=2)[0].model
+        module_of(f"vlmo/table{n}", "pairs", hidden=16, layers=3, heads=2)[0].model
         for n in ("5", "5-4", "5-5", "7-separate")
     ]
     experts = [{n.split(".")[5] for n, _ in m.named_parameters() if ".experts." in n} for m in made]

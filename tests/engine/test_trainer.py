@@ -9,9 +9,9 @@ from tests.engine.parts import DATA_SPEC, Block, FakeData, config
 from vlcli.engine import checkpoint, processes
 from vlcli.engine.checkpoint import Checkpoints
 from vlcli.engine.evaluation import TaskRunner, mean_losses
-from vlcli.engine.learner import build_learner
-from vlcli.engine.loop import Score, StepPlan, Trainer
 from vlcli.engine.trackers import JsonLines, TensorBoard, read_log
+from vlcli.engine.trainer import Score, StepPlan, Trainer
+from vlcli.engine.training_module import build_training_module
 from vlcli.errors import DataError, RecipeError, UsageError, VlcliError
 from vlcli.progress import Silent
 
@@ -49,11 +49,11 @@ class Told(Silent):
 
 
 def make(folder, data=None, objectives=ALL, *, progress=None, evaluate=None, model=None, **options):
-    learner = build_learner(model or {"name": "engine-tiny", "dropout": 0.2}, objectives, DATA_SPEC, seed=1)
+    module = build_training_module(model or {"name": "engine-tiny", "dropout": 0.2}, objectives, DATA_SPEC, seed=1)
     trackers = [JsonLines(folder)]
     given = {"seed": 3, "device": "cpu", "trackers": trackers, "progress": progress}
-    score = None if evaluate is None else lambda autocast, epoch: evaluate(learner, autocast, epoch)
-    return Trainer(learner, data or FakeData(), config(**options), folder, evaluate=score, **given)
+    score = None if evaluate is None else lambda autocast, epoch: evaluate(module, autocast, epoch)
+    return Trainer(module, data or FakeData(), config(**options), folder, evaluate=score, **given)
 
 
 def lines(folder):
@@ -64,8 +64,8 @@ def same(first, second):
     return all(torch.equal(first[name], second[name]) for name in first) and set(first) == set(second)
 
 
-def losses(learner, autocast, epoch):
-    metrics = mean_losses(learner, TaskRunner(learner, FakeData(10, 1), autocast=autocast), epoch=epoch, seed=0)
+def losses(module, autocast, epoch):
+    metrics = mean_losses(module, TaskRunner(module, FakeData(10, 1), autocast=autocast), epoch=epoch, seed=0)
     return Score(metrics, -metrics["loss"])
 
 
@@ -81,7 +81,7 @@ def test_a_resumed_run_equals_the_undisturbed_one_to_the_bit(tmp_path, options):
     again = make(tmp_path / "b", evaluate=losses, **common)
     assert again.at.step == 4
     resumed = again.run()
-    assert same(whole.learner.state_dict(), again.learner.state_dict())
+    assert same(whole.module.state_dict(), again.module.state_dict())
     assert same(whole.ema.shadow, again.ema.shadow)
     assert lines(tmp_path / "a") == lines(tmp_path / "b")
     assert ended == resumed
@@ -95,9 +95,9 @@ def test_what_is_finished_is_not_trained_again(tmp_path):
 
 def test_without_resume_it_starts_anew(tmp_path):
     make(tmp_path).run()
-    loop = make(tmp_path)
-    assert loop.at.step == 6
-    fresh = Trainer(loop.learner, FakeData(), config(), tmp_path, seed=3, device="cpu", resume=False)
+    trainer = make(tmp_path)
+    assert trainer.at.step == 6
+    fresh = Trainer(trainer.module, FakeData(), config(), tmp_path, seed=3, device="cpu", resume=False)
     assert fresh.at.step == 0
     assert Checkpoints(tmp_path / "checkpoints").complete() == []
 
@@ -116,10 +116,10 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, harm):
         "state": lambda: file.write_text("{"),
     }[harm]()
     told = Told()
-    loop = make(tmp_path, progress=told, save_every=2)
-    assert loop.at.step == 4
+    trainer = make(tmp_path, progress=told, save_every=2)
+    assert trainer.at.step == 4
     assert "step-00000006 is damaged" in told.lines[0]
-    assert loop.run().steps == 6
+    assert trainer.run().steps == 6
 
 
 def test_what_a_kill_left_half_written_is_ignored_and_swept(tmp_path):
@@ -133,12 +133,12 @@ def test_what_a_kill_left_half_written_is_ignored_and_swept(tmp_path):
 
 def test_only_so_many_checkpoints_are_kept_and_the_best(tmp_path):
     scores = iter([1.0, 5.0, 2.0, 3.0])
-    loop = make(tmp_path, steps=8, save_every=2, evaluate_every=2, evaluate=lambda *_: Score({"m": 1}, next(scores)))
-    outcome = loop.run()
+    trainer = make(tmp_path, steps=8, save_every=2, evaluate_every=2, evaluate=lambda *_: Score({"m": 1}, next(scores)))
+    outcome = trainer.run()
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert names == ["best-00000004", "step-00000006", "step-00000008"]
     assert outcome.best == 4
-    assert set(loop.checkpoints.best(4)) == set(loop.learner.state_dict())
+    assert set(trainer.checkpoints.best(4)) == set(trainer.module.state_dict())
 
 
 @pytest.mark.parametrize(("objective", "where"), [({"name": "engine-words", "bad_at": 3}, "step 4, epoch 2")])
@@ -154,17 +154,17 @@ def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint_kept(tmp_
 
 
 def test_a_full_disk_is_one_message_and_older_checkpoints_stay(tmp_path, monkeypatch):
-    loop = make(tmp_path, save_every=2)
+    trainer = make(tmp_path, save_every=2)
     write = checkpoint.save_tensors
 
     def full(path, tensors):
-        if loop.at.step == 4 and path.name.startswith("optimizer"):
+        if trainer.at.step == 4 and path.name.startswith("optimizer"):
             raise OSError(28, "No space left on device")
         write(path, tensors)
 
     monkeypatch.setattr(checkpoint, "save_tensors", full)
     with pytest.raises(VlcliError, match="disk is full") as caught:
-        loop.run()
+        trainer.run()
     assert caught.value.exit_code == 1
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
     monkeypatch.setattr(checkpoint, "save_tensors", write)
@@ -194,17 +194,19 @@ def test_accumulated_equal_batches_give_the_mean_gradient(tmp_path):
     for number, size in enumerate((8, 24)):
         folder = tmp_path / str(number)
         folder.mkdir()
-        loop = make(folder, objectives=["engine-queue"], model=model, batch_size=size, accumulate=24 // size, **options)
-        loop.run()
-        results.append({n: p.detach() for n, p in loop.learner.named_parameters()})
+        trainer = make(
+            folder, objectives=["engine-queue"], model=model, batch_size=size, accumulate=24 // size, **options
+        )
+        trainer.run()
+        results.append({n: p.detach() for n, p in trainer.module.named_parameters()})
     assert all(torch.allclose(results[0][name], results[1][name], atol=1e-6) for name in results[0])
 
 
 def test_half_precision_trains_and_its_weights_stay_in_float32(tmp_path):
-    loop = make(tmp_path, precision="bf16", evaluate=losses, steps=4)
-    outcome = loop.run()
+    trainer = make(tmp_path, precision="bf16", evaluate=losses, steps=4)
+    outcome = trainer.run()
     assert outcome.metrics["loss"] > 0
-    assert {p.dtype for p in loop.learner.parameters()} == {torch.float32}
+    assert {p.dtype for p in trainer.module.parameters()} == {torch.float32}
     with pytest.raises(UsageError, match="fp16"):
         processes.start("cpu", "fp16")
 
@@ -213,9 +215,9 @@ def test_recomputed_activations_change_no_number(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     plain, recomputed = make(tmp_path / "a"), make(tmp_path / "b", checkpointing=True)
-    assert all(m.checkpointing for m in recomputed.learner.modules() if isinstance(m, Block))
+    assert all(m.checkpointing for m in recomputed.module.modules() if isinstance(m, Block))
     plain.run(), recomputed.run()
-    assert same(plain.learner.state_dict(), recomputed.learner.state_dict())
+    assert same(plain.module.state_dict(), recomputed.module.state_dict())
 
 
 def test_the_log_tells_losses_rates_and_waiting(tmp_path):
@@ -263,9 +265,9 @@ def test_tensorboard_gets_every_log_line(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    loop = make(tmp_path, objectives=["engine-words"], steps=4)
-    loop.trackers.append(TensorBoard(tmp_path))
-    loop.run()
+    trainer = make(tmp_path, objectives=["engine-words"], steps=4)
+    trainer.trackers.append(TensorBoard(tmp_path))
+    trainer.run()
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     told = [(event.step, event.value) for event in events.Scalars("loss")]
     log = read_log(tmp_path / "log.jsonl")
@@ -278,5 +280,5 @@ def test_compiled_layers_give_the_same_training(tmp_path):
         (tmp_path / name).mkdir()
     plain, compiled = make(tmp_path / "a", model="engine-tiny"), make(tmp_path / "b", model="engine-tiny", compile=True)
     plain.run(), compiled.run()
-    for name, value in plain.learner.state_dict().items():
-        assert torch.allclose(value, compiled.learner.state_dict()[name], atol=1e-4), name
+    for name, value in plain.module.state_dict().items():
+        assert torch.allclose(value, compiled.module.state_dict()[name], atol=1e-4), name

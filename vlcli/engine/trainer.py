@@ -18,13 +18,13 @@ from vlcli import stopping
 from vlcli.engine import peers, processes
 from vlcli.engine.checkpoint import Checkpoints, Position
 from vlcli.engine.ema import Ema
-from vlcli.engine.learner import StepResult, TrainingModule
 from vlcli.engine.memory import prepare_modules
 from vlcli.engine.optim import build_optimizer
 from vlcli.engine.outcome import Evaluate, Score, TrainingOutcome
 from vlcli.engine.plan import StepPlan
 from vlcli.engine.schedule import factor
 from vlcli.engine.trackers import Tracker
+from vlcli.engine.training_module import StepResult, TrainingModule
 from vlcli.engine.weights import first_not_finite
 from vlcli.engine.window import Window
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
@@ -40,7 +40,7 @@ SAVE_SECONDS = 300.0
 
 
 class Trainer:
-    """Trains a learner; made once per training stage, in every process, and started by :meth:`run`.
+    """Trains a training module; made once per training stage, in every process, and started by :meth:`run`.
 
     An optimizer step takes ``accumulate`` batches of ``batch_size`` examples, summed over all processes. Random numbers
     of a step depend on (seed, step, rank), batches on (seed, epoch): on a CPU with the same number of threads, a
@@ -50,7 +50,7 @@ class Trainer:
     on the step and write its checkpoint; the resumed run repeats an evaluation that was interrupted.
 
     Args:
-        learner: what is trained.
+        module: what is trained.
         data: a ``vlcli.data.pipeline.Pipeline``.
         config: the stage's section of the recipe.
         folder: the stage's folder.
@@ -64,7 +64,7 @@ class Trainer:
 
     def __init__(
         self,
-        learner: TrainingModule,
+        module: TrainingModule,
         data: Any,
         config: Training,
         folder: Path,
@@ -79,18 +79,18 @@ class Trainer:
         self.config, self.data, self.seed, self.evaluate = config, data, seed, evaluate
         self.progress: Progress = progress or Silent()
         self.accelerator = processes.start(device, config.precision)
-        self.learner = learner.to(self.accelerator.device)
-        prepare_modules(learner, config, self.progress)
+        self.module = module.to(self.accelerator.device)
+        prepare_modules(module, config, self.progress)
         self.plan = StepPlan.of(len(data), config, processes.world())
-        self.optimizer = build_optimizer(learner, config.optimizer)
-        self.ema = Ema(learner, config.ema) if config.ema else None
+        self.optimizer = build_optimizer(module, config.optimizer)
+        self.ema = Ema(module, config.ema) if config.ema else None
         self.checkpoints = Checkpoints(folder / "checkpoints", config.keep)
         self.trackers = (trackers or []) if processes.rank() == 0 else []
         self.at = self._resume(resume) or Position()
         with warnings.catch_warnings():
             # torch renames an option that accelerate still passes by its old name.
             warnings.filterwarnings("ignore", ".*broadcast_buffers.*", FutureWarning)
-            self._wrapped, self._stepper = self.accelerator.prepare(learner, self.optimizer)
+            self._wrapped, self._stepper = self.accelerator.prepare(module, self.optimizer)
         self._restore_scaler()
         self.window = Window(self.at.window)
         self._saved_at = time.monotonic()
@@ -117,7 +117,7 @@ class Trainer:
     def _run(self) -> TrainingOutcome:
         for tracker in self.trackers:
             tracker.resume(self.at.step)
-        self.learner.train()
+        self.module.train()
         with self.progress.task("train", self.plan.steps, unit="step", done=self.at.step) as self._bar:
             if self._pending:
                 self._close_step(self.at.batch == 0, again=True)
@@ -201,11 +201,11 @@ class Trainer:
         self._stepper.step()
         self._stepper.zero_grad(set_to_none=True)
         if self.accelerator.optimizer_step_was_skipped:
-            self.learner.drop_step()
+            self.module.drop_step()
         else:
-            self.learner.close_step()
+            self.module.close_step()
             if self.ema is not None:
-                self.ema.update(self.learner)
+                self.ema.update(self.module)
         self.at.step += 1
         self.window.note(norm, rate)
 
@@ -224,13 +224,13 @@ class Trainer:
     def _clip(self, rate: float) -> Tensor:
         """The gradient's norm before clipping."""
         self.accelerator.unscale_gradients(self._stepper)
-        trained = [p for p in self.learner.parameters() if p.grad is not None]
+        trained = [p for p in self.module.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
         if self.config.clip is not None:
             torch.nn.utils.clip_grads_with_norm_(trained, self.config.clip, norm)
         # In fp16 an overflow is the loss scaler's business: it skips the step.
         if self.config.precision != "fp16" and not math.isfinite(float(norm)):
-            found = first_not_finite({n: p.grad for n, p in self.learner.named_parameters() if p.grad is not None})
+            found = first_not_finite({n: p.grad for n, p in self.module.named_parameters() if p.grad is not None})
             raise self._not_finite("The gradient is not finite.", f"norm {float(norm)}, first of {found}", rate)
         return norm
 
@@ -244,7 +244,7 @@ class Trainer:
 
     def _not_finite(self, what: str, got: str, rate: float) -> VlcliError:
         kept = self.checkpoints.complete()
-        name = first_not_finite(dict(self.learner.named_parameters()))
+        name = first_not_finite(dict(self.module.named_parameters()))
         weights = f"the first weight that is not finite is {name}" if name else "all weights are finite"
         return VlcliError(
             what,
@@ -289,7 +289,7 @@ class Trainer:
 
     def _log(self, epoch_ended: bool) -> None:
         epoch = self.at.epoch - 1 if epoch_ended else self.at.epoch  # the last window's, for weights
-        values = self.window.close(lambda name: self.learner.weight(name, epoch))
+        values = self.window.close(lambda name: self.module.weight(name, epoch))
         progress = self.at.epoch + self.at.batch / self.plan.batches
         self.last = {name: value for name, value in values.items() if name not in Window.TIMES}
         self._track({"epoch": progress, **values})
@@ -310,13 +310,13 @@ class Trainer:
                 self._keep_best(score)
                 self._track({f"eval/{name}": value for name, value in score.metrics.items()})
         processes.wait()
-        self.learner.train()
+        self.module.train()
         self._agree(asked)
 
     def _score(self) -> Score:
         """The score of the weights as they are now (averaged, where averages are kept)."""
         assert self.evaluate is not None
-        with self.ema.applied(self.learner) if self.ema else nullcontext(), stopping.opened():
+        with self.ema.applied(self.module) if self.ema else nullcontext(), stopping.opened():
             return self.evaluate(self.accelerator.autocast, max(0, self.at.epoch - (self.at.batch == 0)))
 
     def _keep_best(self, score: Score) -> None:
@@ -324,8 +324,8 @@ class Trainer:
             self.progress.warn(f"the validation score of step {self.at.step} is not a number: it cannot be the best")
         elif self.at.best_score is None or score.value > self.at.best_score:
             self.at.best, self.at.best_score, self.at.best_metrics = self.at.step, score.value, score.metrics
-            with self.ema.applied(self.learner) if self.ema else nullcontext():
-                self.checkpoints.save_best(self.learner, self.at)
+            with self.ema.applied(self.module) if self.ema else nullcontext():
+                self.checkpoints.save_best(self.module, self.at)
 
     def chosen(self, outcome: TrainingOutcome) -> tuple[TrainingOutcome, dict[str, Tensor]]:
         """The weights that this run leaves, and the outcome that is true of them; for rank 0.
@@ -349,8 +349,8 @@ class Trainer:
         return replace(outcome, best=outcome.steps, metrics=score.metrics), self._last_weights()
 
     def _last_weights(self) -> dict[str, Tensor]:
-        with self.ema.applied(self.learner) if self.ema else nullcontext():
-            state = self.learner.state_dict()
+        with self.ema.applied(self.module) if self.ema else nullcontext():
+            state = self.module.state_dict()
             return {name: tensor.clone() for name, tensor in state.items()} if self.ema else state
 
     def _save_due(self, epoch_ended: bool) -> bool:
@@ -368,7 +368,7 @@ class Trainer:
         self.at.extra = {"last": self.last, "threads": torch.get_num_threads(), **self._engine_numbers()}
         self.at.extra |= {"passing": True} if passing else {}
         self.at.extra |= {"pending": True} if self._pending else {}
-        self.checkpoints.save(self.learner, self.optimizer, self.ema, self.at)
+        self.checkpoints.save(self.module, self.optimizer, self.ema, self.at)
         self._saved_at = time.monotonic()
 
     def _engine_numbers(self) -> dict[str, Any]:
@@ -385,7 +385,7 @@ class Trainer:
         first = processes.rank() == 0
         if not first:
             processes.wait()  # the first process moves damaged checkpoints away before the others look
-        at = self.checkpoints.resume(self.learner, self.optimizer, self.ema, self.progress, leads=first)
+        at = self.checkpoints.resume(self.module, self.optimizer, self.ema, self.progress, leads=first)
         if first:
             processes.wait()
         if at is not None:

@@ -15,9 +15,9 @@ from vlcli import registry
 from vlcli.engine import processes
 from vlcli.errors import ComponentError, Problem, RecipeError, VlcliError
 from vlcli.nn.batch import Batch
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, Model, Recorder
 from vlcli.nn.slots import build_model
-from vlcli.nn.step import ForwardPasses
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 from vlcli.recipe.schema import ObjectiveOptions
 from vlcli.registry import Spec, as_spec
@@ -221,8 +221,8 @@ class TrainingModule(nn.Module):
         return {name: Mean(*values[row].unbind()) for row, name in enumerate(means)}
 
 
-def build_learner(model: Any, objectives: list[Any], data_spec: DataSpec, *, seed: int = 0) -> TrainingModule:
-    """A learner from the recipe's words, its weights drawn from ``seed``.
+def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec, *, seed: int = 0) -> TrainingModule:
+    """A training module from the recipe's words, its weights drawn from ``seed``.
 
     Raises:
         RecipeError: an objective asks for what the model cannot do, or reads one that is not there.

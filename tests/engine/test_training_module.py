@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.engine.parts import DATA_SPEC, FakeData
-from vlcli.engine.learner import Part, build_learner, follow
+from vlcli.engine.training_module import Part, build_training_module, follow
 from vlcli.errors import ComponentError, RecipeError
 
 torch.set_num_threads(1)
@@ -21,8 +21,8 @@ def test_an_entry_is_taken_apart():
 
 
 def test_total_is_the_weighted_sum_of_means():
-    learner = build_learner("engine-tiny", [{"name": "engine-words", "weight": 2}, "engine-contrast"], DATA_SPEC)
-    result = learner(batch())
+    module = build_training_module("engine-tiny", [{"name": "engine-words", "weight": 2}, "engine-contrast"], DATA_SPEC)
+    result = module(batch())
     means = {name: float(mean.value()) for name, mean in result.losses.items()}
     assert set(means) == {"engine-words", "engine-contrast"}
     assert result.total.item() == pytest.approx(2 * means["engine-words"] + means["engine-contrast"], rel=1e-6)
@@ -30,17 +30,17 @@ def test_total_is_the_weighted_sum_of_means():
 
 
 def test_readers_run_after_what_they_read_whatever_the_order():
-    learner = build_learner("engine-tiny", ["engine-reader", {"name": "engine-words", "as": "w"}], DATA_SPEC)
-    assert learner.order == ["w", "engine-reader"]
-    assert learner(batch()).total.isfinite()
+    module = build_training_module("engine-tiny", ["engine-reader", {"name": "engine-words", "as": "w"}], DATA_SPEC)
+    assert module.order == ["w", "engine-reader"]
+    assert module(batch()).total.isfinite()
 
 
 def test_an_inactive_objective_that_is_read_runs_without_weight():
     words = {"name": "engine-words", "from_epoch": 5}
-    learner = build_learner("engine-tiny", [words, "engine-reader"], DATA_SPEC)
-    result = learner(batch(), epoch=0)
+    module = build_training_module("engine-tiny", [words, "engine-reader"], DATA_SPEC)
+    result = module(batch(), epoch=0)
     assert result.total.item() == pytest.approx(float(result.losses["engine-reader"].value()), rel=1e-6)
-    assert learner(batch(), epoch=5).total > result.total
+    assert module(batch(), epoch=5).total > result.total
 
 
 @pytest.mark.parametrize(
@@ -54,33 +54,33 @@ def test_an_inactive_objective_that_is_read_runs_without_weight():
 )
 def test_faults_of_a_recipe_are_told(objectives, text):
     with pytest.raises(RecipeError) as caught:
-        build_learner("engine-tiny", objectives, DATA_SPEC)
+        build_training_module("engine-tiny", objectives, DATA_SPEC)
     assert text in str(caught.value)
 
 
 def test_an_unknown_component_is_told():
     with pytest.raises(ComponentError):
-        build_learner("engine-tinny", ["engine-words"], DATA_SPEC)
+        build_training_module("engine-tinny", ["engine-words"], DATA_SPEC)
 
 
 def test_weights_come_from_the_seed_and_heads_do_not_depend_on_their_order():
-    first = build_learner("engine-tiny", ["engine-words", "engine-contrast"], DATA_SPEC, seed=4).state_dict()
-    other = build_learner("engine-tiny", ["engine-contrast", "engine-words"], DATA_SPEC, seed=4).state_dict()
+    first = build_training_module("engine-tiny", ["engine-words", "engine-contrast"], DATA_SPEC, seed=4).state_dict()
+    other = build_training_module("engine-tiny", ["engine-contrast", "engine-words"], DATA_SPEC, seed=4).state_dict()
     assert all(torch.equal(first[name], other[name]) for name in first)
-    changed = build_learner("engine-tiny", ["engine-words", "engine-contrast"], DATA_SPEC, seed=5).state_dict()
+    changed = build_training_module("engine-tiny", ["engine-words", "engine-contrast"], DATA_SPEC, seed=5).state_dict()
     assert not torch.equal(first["model.words.weight"], changed["model.words.weight"])
 
 
 def test_the_teacher_follows_and_is_not_trained():
-    learner = build_learner("engine-tiny", ["engine-queue"], DATA_SPEC).train()
-    before = learner.teacher.words.weight.clone()
+    module = build_training_module("engine-tiny", ["engine-queue"], DATA_SPEC).train()
+    before = module.teacher.words.weight.clone()
     with torch.no_grad():
-        learner.model.words.weight.add_(1.0)
-    learner(batch()).total.backward()
-    assert torch.allclose(learner.teacher.words.weight, before + 0.1, atol=1e-6)
-    assert all(p.grad is None and not p.requires_grad for p in learner.teacher.parameters())
-    learner(batch(), first=False)
-    assert torch.allclose(learner.teacher.words.weight, before + 0.1, atol=1e-6)
+        module.model.words.weight.add_(1.0)
+    module(batch()).total.backward()
+    assert torch.allclose(module.teacher.words.weight, before + 0.1, atol=1e-6)
+    assert all(p.grad is None and not p.requires_grad for p in module.teacher.parameters())
+    module(batch(), first=False)
+    assert torch.allclose(module.teacher.words.weight, before + 0.1, atol=1e-6)
 
 
 def test_following_keeps_the_share_it_is_told():
@@ -91,15 +91,15 @@ def test_following_keeps_the_share_it_is_told():
 
 
 def test_queues_move_after_the_step_only_in_training():
-    learner = build_learner("engine-tiny", ["engine-queue"], DATA_SPEC)
-    learner.train()(batch())
-    learner.close_step()
-    assert int(learner.objectives["engine-queue"].place) == 6
-    learner.eval()(batch())
-    learner.close_step()
-    assert int(learner.objectives["engine-queue"].place) == 6
+    module = build_training_module("engine-tiny", ["engine-queue"], DATA_SPEC)
+    module.train()(batch())
+    module.close_step()
+    assert int(module.objectives["engine-queue"].place) == 6
+    module.eval()(batch())
+    module.close_step()
+    assert int(module.objectives["engine-queue"].place) == 6
 
 
 def test_predictions_come_from_those_that_predict():
-    learner = build_learner("engine-tiny", ["engine-words", "engine-contrast"], DATA_SPEC).eval()
-    assert set(learner.predict(learner.step(batch()))) == {"engine-words"}
+    module = build_training_module("engine-tiny", ["engine-words", "engine-contrast"], DATA_SPEC).eval()
+    assert set(module.predict(module.step(batch()))) == {"engine-words"}

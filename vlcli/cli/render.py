@@ -1,4 +1,4 @@
-"""How a plan and its outcomes are shown."""
+"""Renders a plan and the outcomes of a run: as tables, or as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlcli.tools.table import Table, recipe_table
 _WORDS = {"passed": "passed over", "outside": "not chosen"}
 
 
-def tell_plan(resolved: Resolved, options: RunOptions, request: Any) -> int:
+def render_plan(resolved: Resolved, options: RunOptions, request: Any) -> int:
     """``--dry-run``: every stage, what would be done, why, where; returns the exit code a run would fail with."""
     from vlcli.recipe.validate import shallow
 
@@ -59,7 +59,7 @@ def _step_row(step: PlannedStage) -> dict[str, Any]:
     }
 
 
-def tell_outcomes(resolved: Resolved, outcomes: list[StageOutcome], request: Any, **more: Any) -> int:
+def render_outcomes(resolved: Resolved, outcomes: list[StageOutcome], request: Any, **more: Any) -> int:
     """What a run did: a table of stages, the recipe's own table, errors last; returns the exit code.
 
     ``more`` joins the document of ``--json``.
@@ -76,11 +76,11 @@ def tell_outcomes(resolved: Resolved, outcomes: list[StageOutcome], request: Any
         console.out_json(document)
     elif not request.worker:
         _show(outcomes, table)
-    tell_failures(outcomes, request)
+    render_failures(outcomes, request)
     return code
 
 
-def tell_failures(outcomes: list[StageOutcome], request: Any) -> None:
+def render_failures(outcomes: list[StageOutcome], request: Any) -> None:
     """What failed and what was held up by it, on stderr."""
     for outcome in outcomes:
         if outcome.error is not None:
@@ -140,10 +140,10 @@ def main_metrics(metrics: dict[str, float], most: int = 3) -> str:
     shown = without_baselines(metrics)
     depth = min((name.count("/") for name in shown), default=0)
     plain = [name for name in shown if name.count("/") == depth]
-    return "  ".join(_told(name, metrics) for name in plain[:most])
+    return "  ".join(_metric(name, metrics) for name in plain[:most])
 
 
-def _told(name: str, metrics: dict[str, float]) -> str:
+def _metric(name: str, metrics: dict[str, float]) -> str:
     other = beside(name, metrics)
     who = "chance" if other is not None and other.startswith(f"{CHANCE}/") else "most frequent"
     return f"{name} {number(metrics[name])}" + (f" ({who} {number(metrics[other])})" if other else "")
