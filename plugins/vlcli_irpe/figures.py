@@ -10,7 +10,7 @@ import torch
 from vlcli.drawings import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
 from vlcli.errors import UsageError
 from vlcli_irpe.buckets import BucketRule, Form, Index, clip, piecewise
-from vlcli_irpe.places import GridPlace, grid_ids
+from vlcli_irpe.relative_index import TokenGrid, grid_ids
 
 RELEASED = {"euclidean": 20.0, "quantization": 33.0, "cross": 20.0, "product": 1.9}
 """Ratios of the released configurations (reference: the release's own defaults by method)."""
@@ -50,12 +50,12 @@ class IndexFunctions(Drawing):
 
 
 class BucketMaps(Drawing):
-    """Which bucket each place of a grid falls into, seen from reference places (Figures 6 to 9).
+    """Which bucket each cell of a grid falls into, seen from reference cells (Figures 6 to 9).
 
     Args:
         method: how a 2-D offset becomes a bucket; Cross has two maps, rows and columns.
         grid: rows and columns.
-        at: reference places, row and column each; None: the centre, and one near a corner.
+        at: reference cells, row and column each; None: the centre, and one near a corner.
         ratio: alpha; None: that of the released configuration.
         index: piecewise, or clip.
         form: where paper and released code differ, which one holds.
@@ -84,12 +84,12 @@ class BucketMaps(Drawing):
         outside = [place for place in self.at if not (0 <= place[0] < rows and 0 <= place[1] < columns)]
         if outside:
             where, expected = "drawing irpe-buckets, at", f"rows 0 to {rows - 1}, columns 0 to {columns - 1}"
-            raise UsageError("This place is not on the grid.", where=where, got=str(outside[0]), expected=expected)
+            raise UsageError("This cell is not on the grid.", where=where, got=str(outside[0]), expected=expected)
 
     def draw(self, scene: Scene) -> list[Path]:
         """``buckets-METHOD.png``; the ids of every map in a JSON file of the same name."""
-        place = GridPlace(*self.grid, 0)
-        tables = grid_ids(self.rule, place, place)
+        grid = TokenGrid(*self.grid, 0)
+        tables = grid_ids(self.rule, grid, grid)
         names = ["rows", "columns"] if self.rule.tables == 2 else [self.rule.method]
         rows, columns = self.grid
         wide, high = max(2.2, 0.36 * columns), max(2.2, 0.36 * rows)

@@ -33,11 +33,11 @@ class Terms:
 
 
 class PositionTerms(Drawing):
-    """What position adds to attention in each block of a trained model, for reference places over the grid (Figure 5).
+    """What position adds to attention in each block of a trained model, for reference cells of the grid (Figure 5).
 
     Args:
         blocks: which ones; None: the first and the last but one, as in the paper (blocks 0 and 10 of 12).
-        references: so many places a side, spread evenly.
+        references: so many cells a side, spread evenly.
         pictures: queries differ from picture to picture: the mean over so many.
     """
 

@@ -9,7 +9,7 @@ from vlcli.errors import ComponentError
 from vlcli.nn import AttentionShape
 from vlcli_irpe.buckets import BucketRule, Form, Index, ratio_for
 from vlcli_irpe.lookup import LETTERS, BucketPlan, BucketPosition, Init, OffPlane, Side
-from vlcli_irpe.places import Align
+from vlcli_irpe.relative_index import Align
 
 
 class IRPE(BucketPosition):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from vlcli.nn import AttentionShape, Layout, PairwisePosition, Slot, Sort, within
 from vlcli_irpe.buckets import BucketRule
-from vlcli_irpe.places import Align, AxisIds, Ids, Indices, bucket_ids
-from vlcli_irpe.terms import bucket_sums, bucket_sums_axes, by_key, by_query, by_query_axes, with_blank
+from vlcli_irpe.ops import bucket_sums, bucket_sums_axes, by_key, by_query, by_query_axes, with_blank
+from vlcli_irpe.relative_index import Align, AxisIndex, Indices, RelativeIndex, bucket_ids
 
 Side = Literal["query", "key", "value"]
 Init = Literal["zero", "xavier", "normal"]
@@ -168,7 +168,7 @@ class BucketPosition(PairwisePosition):
         """The tables of one layer that ``side`` reads: one, or two with the cross method."""
         return cast("LayerTables", self.layers[layer]).of(side)
 
-    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Ids:
+    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> RelativeIndex:
         """Bucket ids of every pair, for all layers."""
         plan = self.plan
         reads = "query" in plan.sides
@@ -182,9 +182,9 @@ class BucketPosition(PairwisePosition):
             queries=reads,
             axes=True,
         )
-        return ids if isinstance(ids.keys, AxisIds) or ids.queries else Ids(ids.keys, ids.keys, ids.outside)
+        return ids if isinstance(ids.keys, AxisIndex) or ids.queries else RelativeIndex(ids.keys, ids.keys, ids.outside)
 
-    def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:
+    def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
         """The terms on keys and queries (iRPE Eq. 13-16): (B or 1, H or 1, Tq, Tk)."""
         total: Tensor | None = None
         if "key" in self.plan.sides:
@@ -196,7 +196,7 @@ class BucketPosition(PairwisePosition):
             total = plus(total, term)
         return total
 
-    def values(self, weights: Tensor, state: Ids, layer: int) -> Tensor | None:
+    def values(self, weights: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
         """The term on values: the sum over keys j of a_ij r_ij (iRPE Eq. 17), with r_ij the table's vector of the pair.
 
         Pairs of one bucket share a vector, so probabilities are summed per bucket first (B, H, Tq, K) and then
@@ -232,7 +232,7 @@ class BucketPosition(PairwisePosition):
         axis = differing[0]
         return _with_buckets(name, value, axis, wanted.shape[axis], report)
 
-    def scores(self, tokens: Tensor, table: Tensor, state: Ids) -> Tensor:
+    def scores(self, tokens: Tensor, table: Tensor, state: RelativeIndex) -> Tensor:
         """What each token gives each bucket: (B, H, T, K), or (1, H, T, K) in bias mode, already scaled."""
         table = table.to(tokens.dtype) * self.scale
         if not self.plan.contextual:
@@ -261,7 +261,7 @@ def plus(total: Tensor | None, term: Tensor) -> Tensor:
     return term if total is None else total.add_(term)
 
 
-def look_up(scores: list[Tensor], ids: Indices | AxisIds, by_keys: bool = False) -> Tensor:
+def look_up(scores: list[Tensor], ids: Indices | AxisIndex, by_keys: bool = False) -> Tensor:
     """What every pair gets of the scores (B or 1, H, T, K) of each table: (B, H, Tq, Tk).
 
     Args:
@@ -269,7 +269,7 @@ def look_up(scores: list[Tensor], ids: Indices | AxisIds, by_keys: bool = False)
         ids: buckets of every pair.
         by_keys: whether a pair reads its key's scores.
     """
-    if isinstance(ids, AxisIds):
+    if isinstance(ids, AxisIndex):
         made = by_query_axes(scores[0], scores[1], ids)
         return made.transpose(-1, -2) if by_keys else made
     total: Tensor | None = None
@@ -279,8 +279,8 @@ def look_up(scores: list[Tensor], ids: Indices | AxisIds, by_keys: bool = False)
     return total
 
 
-def add_up(weights: Tensor, ids: Indices | AxisIds, buckets: int) -> tuple[Tensor, ...]:
+def add_up(weights: Tensor, ids: Indices | AxisIndex, buckets: int) -> tuple[Tensor, ...]:
     """Probabilities (B, H, Tq, Tk) summed per bucket of each table: (B, H, Tq, K)."""
-    if isinstance(ids, AxisIds):
+    if isinstance(ids, AxisIndex):
         return bucket_sums_axes(weights, ids, buckets)
     return tuple(bucket_sums(weights, part, buckets) for part in ids)

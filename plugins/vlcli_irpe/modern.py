@@ -13,8 +13,8 @@ from vlcli.errors import ComponentError
 from vlcli.nn import AttentionShape, Layout, PairwisePosition, Sort, TokenPosition, between, within
 from vlcli_irpe.buckets import BucketRule
 from vlcli_irpe.lookup import PLANE, BucketPlan, BucketPosition, OffPlane
-from vlcli_irpe.places import Ids, bucket_ids, by_pair
-from vlcli_irpe.terms import by_query, with_blank
+from vlcli_irpe.ops import by_query, with_blank
+from vlcli_irpe.relative_index import RelativeIndex, bucket_ids, by_pair
 
 Turns = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -148,14 +148,14 @@ class LogCPB(PairwisePosition):
             for _ in range(shape.layers)
         )
 
-    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[Ids, Tensor]:
+    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[RelativeIndex, Tensor]:
         """Ids of every pair, and every offset in log-spaced coordinates (K, 2)."""
         ids = bucket_ids(self.rule, x_layout, y_layout)
         line = torch.arange(-self.window + 1, self.window, dtype=torch.float32, device="cpu") * (8 / (self.trained - 1))
         line = line.sign() * torch.log2(1 + line.abs()) / 3
         return ids, torch.cartesian_prod(line, line).to(x.device)
 
-    def logits(self, q: Tensor, k: Tensor, state: tuple[Ids, Tensor], layer: int) -> Tensor | None:
+    def logits(self, q: Tensor, k: Tensor, state: tuple[RelativeIndex, Tensor], layer: int) -> Tensor | None:
         """16 sigmoid(network(offset)): (1 or B, H, Tq, Tk)."""
         ids, offsets = state
         network = self.networks[layer]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from vlcli_irpe import IRPE, BucketRule, GridPlace, grid_ids
+from vlcli_irpe import IRPE, BucketRule, TokenGrid, grid_ids
 
 from tests.plugins.irpe.oracle import uniform
 from vlcli.nn import AttentionContext, AttentionMask, AttentionShape, Layout, StandardAttention
@@ -42,8 +42,8 @@ def ids_of(name: str) -> np.ndarray:
     method, ratio, size, skip = name.split("/")[:4]
     rows, columns = map(int, size.split("x"))
     rule = BucketRule(METHODS[method.partition("_")[0]], float(ratio[1:]))
-    place = GridPlace(rows, columns, int(skip[4:]))
-    return grid_ids(rule, place, place)[method.endswith("_cols")].numpy().astype("<i4")
+    grid = TokenGrid(rows, columns, int(skip[4:]))
+    return grid_ids(rule, grid, grid)[method.endswith("_cols")].numpy().astype("<i4")
 
 
 def test_bucket_ids_are_exact(golden: dict[str, np.ndarray]) -> None:

@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
+import vlcli_irpe
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlcli_irpe import CACHE, IRPE, BucketRule, GridPlace, bucket_ids, clip, grid_ids, piecewise, ratio_for
+from vlcli_irpe import CACHE, IRPE, BucketRule, TokenGrid, bucket_ids, clip, grid_ids, piecewise, ratio_for
 
 from tests.plugins.irpe.oracle import buckets, index
 from vlcli import registry
@@ -39,16 +40,23 @@ def test_index_functions_are_odd_and_never_fall(values: list[float], ratio: floa
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(sorted(NAMES)), RATIOS, st.integers(1, 6), st.integers(1, 6), st.integers(0, 2))
 def test_ids_are_those_of_the_definition(method: str, ratio: float, rows: int, columns: int, skip: int) -> None:
-    place = GridPlace(rows, columns, skip)
-    made = grid_ids(BucketRule(method, ratio), place, place)[0]
+    grid = TokenGrid(rows, columns, skip)
+    made = grid_ids(BucketRule(method, ratio), grid, grid)[0]
     assert np.array_equal(made.numpy(), buckets(NAMES[method], ratio, rows, columns, skip))
 
 
+def test_former_names_of_classes_are_found():
+    with pytest.warns(FutureWarning, match="vlcli_irpe.Ids is called vlcli_irpe.RelativeIndex now"):
+        assert vlcli_irpe.Ids is vlcli_irpe.RelativeIndex
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        vlcli_irpe.Nothing  # noqa: B018
+
+
 def test_published_numbers_of_buckets_are_those_used_at_14x14() -> None:
-    place = GridPlace(14, 14, 1)
+    grid = TokenGrid(14, 14, 1)
     used = {}
     for method, ratio in (("euclidean", 20.0), ("quantization", 33.0), ("cross", 20.0), ("product", 1.9)):
-        used[method] = sum(len(ids.unique()) for ids in grid_ids(BucketRule(method, ratio), place, place))
+        used[method] = sum(len(ids.unique()) for ids in grid_ids(BucketRule(method, ratio), grid, grid))
     assert used == {"euclidean": 20, "quantization": 51, "cross": 56, "product": 50}
 
 
@@ -58,20 +66,18 @@ def test_published_form_ranks_distances_and_does_not_round() -> None:
     assert (rule(offsets[:, 0], offsets[:, 1])[0] - rule.bound).tolist() == [0, 1, 2, 3, 4, 5, 6]
     released = BucketRule("quantization", 33)
     assert (released(offsets[:, 0], offsets[:, 1])[0] - released.bound).tolist() == [0, 1, 2, 4, 5, 8, 9]
-    place, ratio = GridPlace(14, 14), 1.9
+    grid, ratio = TokenGrid(14, 14), 1.9
     forms = [
-        grid_ids(BucketRule("euclidean", ratio, form=form), place, place)[0] for form in ("as_released", "as_published")
+        grid_ids(BucketRule("euclidean", ratio, form=form), grid, grid)[0] for form in ("as_released", "as_published")
     ]
     assert (forms[0] != forms[1]).any()
-    same = [
-        grid_ids(BucketRule("euclidean", 20, form=form), place, place)[0] for form in ("as_released", "as_published")
-    ]
+    same = [grid_ids(BucketRule("euclidean", 20, form=form), grid, grid)[0] for form in ("as_released", "as_published")]
     assert torch.equal(*same)
 
 
 def test_rank_does_not_depend_on_the_grid_and_saturates() -> None:
     rule = BucketRule("quantization", 2.0, form="as_published")
-    small, large = (grid_ids(rule, GridPlace(n, n), GridPlace(n, n))[0].view(n, n, n, n) for n in (5, 9))
+    small, large = (grid_ids(rule, TokenGrid(n, n), TokenGrid(n, n))[0].view(n, n, n, n) for n in (5, 9))
     assert torch.equal(small, large[:5, :5, :5, :5])
     assert int(rule(torch.tensor([500]), torch.tensor([500]))[0]) == 2 * rule.bound
 
@@ -90,10 +96,10 @@ def test_impossible_number_of_buckets_names_near_ones() -> None:
 
 
 def test_trimmed_table_is_the_upper_half() -> None:
-    place = GridPlace(4, 5, 1)
+    grid = TokenGrid(4, 5, 1)
     for method in ("euclidean", "quantization"):
         whole, trimmed = BucketRule(method, 2.5), BucketRule(method, 2.5, trim=True)
-        full, half = grid_ids(whole, place, place)[0], grid_ids(trimmed, place, place)[0]
+        full, half = grid_ids(whole, grid, grid)[0], grid_ids(trimmed, grid, grid)[0]
         assert torch.equal(full - whole.bound, half)
         assert trimmed.buckets == whole.bound + 1
 
@@ -111,11 +117,11 @@ def test_ids_are_built_once_whatever_order_sizes_come_in() -> None:
 
 
 def test_cache_is_bounded() -> None:
-    from vlcli_irpe.places import IdCache
+    from vlcli_irpe.relative_index import IndexCache
 
-    cache, rule, cpu = IdCache(limit=3000), BucketRule("product", 2.0), torch.device("cpu")
+    cache, rule, cpu = IndexCache(limit=3000), BucketRule("product", 2.0), torch.device("cpu")
     for n in range(2, 7):
-        cache.get(rule, GridPlace(n, n), GridPlace(n, n), "cells", False, cpu)
+        cache.get(rule, TokenGrid(n, n), TokenGrid(n, n), "cells", False, cpu)
     assert cache.size <= 3000
     assert len(cache) == 1 or cache.size == sum(p.numel() * 2 for made in cache._kept.values() for p in made)
 
@@ -135,16 +141,16 @@ def test_ids_made_in_inference_mode_serve_training() -> None:
 
 def test_two_grids_are_a_part_of_one() -> None:
     rule = BucketRule("product", 2.0)
-    whole = grid_ids(rule, GridPlace(5, 6), GridPlace(5, 6))[0].view(5, 6, 5, 6)
-    part = grid_ids(rule, GridPlace(3, 6), GridPlace(5, 2))[0].view(3, 6, 5, 2)
+    whole = grid_ids(rule, TokenGrid(5, 6), TokenGrid(5, 6))[0].view(5, 6, 5, 6)
+    part = grid_ids(rule, TokenGrid(3, 6), TokenGrid(5, 2))[0].view(3, 6, 5, 2)
     assert torch.equal(part, whole[:3, :, :, :2])
-    mirrored = grid_ids(rule, GridPlace(3, 6), GridPlace(5, 2), mirrored=True)[0]
-    assert torch.equal(mirrored, grid_ids(rule, GridPlace(5, 2), GridPlace(3, 6))[0].T)
+    mirrored = grid_ids(rule, TokenGrid(3, 6), TokenGrid(5, 2), mirrored=True)[0]
+    assert torch.equal(mirrored, grid_ids(rule, TokenGrid(5, 2), TokenGrid(3, 6))[0].T)
 
 
 def test_stretched_grid_puts_equal_places_at_offset_zero() -> None:
     rule = BucketRule("product", 1.9)
-    ids = grid_ids(rule, GridPlace(3, 3), GridPlace(9, 9), "extent")[0].view(3, 3, 9, 9)
+    ids = grid_ids(rule, TokenGrid(3, 3), TokenGrid(9, 9), "extent")[0].view(3, 3, 9, 9)
     centre = rule.buckets // 2
     assert all(int(ids[i, j, 3 * i + 1, 3 * j + 1]) == centre for i in range(3) for j in range(3))
 

@@ -14,8 +14,8 @@ from vlcli.errors import ComponentError
 from vlcli.nn import AttentionShape, Layout, PairwisePosition, Slot
 from vlcli_irpe.buckets import BucketRule
 from vlcli_irpe.lookup import BucketPlan, BucketPosition, Init, OffPlane, Side, box_objection, look_up, pairs_of, plus
-from vlcli_irpe.places import Ids, bucket_ids, by_pair
-from vlcli_irpe.terms import by_key, by_query, with_blank
+from vlcli_irpe.ops import by_key, by_query, with_blank
+from vlcli_irpe.relative_index import RelativeIndex, bucket_ids, by_pair
 
 Plane = Literal["image", "sequence"]
 
@@ -31,7 +31,7 @@ class Shaw(BucketPosition):
 
     Args:
         shape: of the stack it serves.
-        plane: rows and columns of an image, clipped each; or places in line.
+        plane: rows and columns of an image, clipped each; or indices in the sequence.
         distance: the clip distance k; 3 makes the 7x7 table of iRPE's Table 5.
         value: also add vectors to values (Eq. 7); the cost that Table 5 gives is that of keys alone.
         shared_heads: one table for all heads of a layer.
@@ -64,7 +64,7 @@ class Huang(BucketPosition):
 
     Args:
         shape: of the stack it serves.
-        plane: rows and columns of an image, clipped each; or places in line.
+        plane: rows and columns of an image, clipped each; or indices in the sequence.
         distance: the clip distance.
         shared_heads: one table for all heads of a layer.
         off_plane: what pairs without an offset get.
@@ -88,7 +88,7 @@ class Huang(BucketPosition):
         plan = BucketPlan(_clipped(plane, distance), shared_heads=shared_heads, off_plane=off_plane)
         super().__init__(shape, replace(plan, cells=cells, init=init))
 
-    def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:
+    def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
         """(q + p)(k + p) - p p without q k: what q and k each give p."""
         (table,), (ids,) = self.tables(layer, "key"), by_pair(state.keys)
         return plus(by_query(self.scores(q, table, state), ids), by_key(self.scores(k, table, state), ids))
@@ -124,7 +124,7 @@ class SASA(BucketPosition):
         plan = BucketPlan(rule, shared_heads=shared_heads, off_plane=off_plane, cells=cells, init=init)
         super().__init__(shape, replace(plan, width=shape.head_dim // 2))
 
-    def logits(self, q: Tensor, k: Tensor, state: Ids, layer: int) -> Tensor | None:
+    def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
         """Columns read the first half of a query, rows the second (Eq. 12)."""
         half = self.shape.head_dim // 2
         rows, columns = self.tables(layer, "key")
@@ -136,7 +136,7 @@ class SASA(BucketPosition):
 class Waves:
     """State of :class:`TransformerXL`: bucket ids, and the sinusoid of every bucket's offset (K, d)."""
 
-    ids: Ids
+    ids: RelativeIndex
     waves: Tensor
 
 
@@ -147,7 +147,7 @@ class TransformerXL(PairwisePosition):
 
     Args:
         shape: of the stack it serves.
-        plane: rows and columns of an image, half the sinusoid each; or places in line.
+        plane: rows and columns of an image, half the sinusoid each; or indices in the sequence.
         distance: the clip distance; the original paper does not clip: give it the longest distance there is.
         shared_heads: one set of weights for all heads of a layer.
         cells: cells per side on which centres of boxes are measured.

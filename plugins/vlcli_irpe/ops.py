@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vlcli_irpe.places import AxisIds
+from vlcli_irpe.relative_index import AxisIndex
 
 
 def by_query(z: Tensor, ids: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def with_blank(z: Tensor) -> Tensor:
     return F.pad(z, (0, 1))
 
 
-def by_query_axes(rows: Tensor, columns: Tensor, ids: AxisIds) -> Tensor:
+def by_query_axes(rows: Tensor, columns: Tensor, ids: AxisIndex) -> Tensor:
     """The sum of two look-ups, of rows and of columns, on a full grid: two small ones, and one sum over all pairs.
 
     Args:
@@ -78,7 +78,7 @@ def by_query_axes(rows: Tensor, columns: Tensor, ids: AxisIds) -> Tensor:
     return torch.cat(parts, -1)
 
 
-def bucket_sums_axes(weights: Tensor, ids: AxisIds, buckets: int) -> tuple[Tensor, Tensor]:
+def bucket_sums_axes(weights: Tensor, ids: AxisIndex, buckets: int) -> tuple[Tensor, Tensor]:
     """Sums per row bucket and per column bucket: probabilities are summed over columns, then over rows, first.
 
     Args:

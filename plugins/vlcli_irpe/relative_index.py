@@ -1,4 +1,4 @@
-"""From layouts to bucket ids: once per grid for everybody, or per batch where tokens are boxes.
+"""Relative position index: the bucket id of every pair of tokens, once per grid, or per batch where tokens are boxes.
 
 Ids of full grids depend on the rule and the two grids alone, so all layers, stacks and models share one cache, kept as
 the smallest integers that hold them and bounded in bytes. Boxes, several pictures in one sequence and sentences are
@@ -25,7 +25,7 @@ Indices = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
-class GridPlace:
+class TokenGrid:
     """A full grid in row-major order with tokens off the plane around it.
 
     Attributes:
@@ -47,7 +47,7 @@ class GridPlace:
 
 
 @dataclass(frozen=True)
-class AxisIds:
+class AxisIndex:
     """Ids of the Cross method on full grids: an id depends on the other token's row, or column, alone.
 
     Attributes:
@@ -58,11 +58,11 @@ class AxisIds:
 
     rows: Tensor
     columns: Tensor
-    other: GridPlace
+    other: TokenGrid
 
 
 @dataclass(frozen=True)
-class Ids:
+class RelativeIndex:
     """Bucket ids of every pair, one tensor per table of the rule.
 
     Attributes:
@@ -73,14 +73,14 @@ class Ids:
         outside: whether some pair may be off the plane; its id is then ``rule.buckets``.
     """
 
-    keys: Indices | AxisIds
-    queries: Indices | AxisIds
+    keys: Indices | AxisIndex
+    queries: Indices | AxisIndex
     outside: bool
 
 
-def by_pair(ids: Indices | AxisIds) -> Indices:
+def by_pair(ids: Indices | AxisIndex) -> Indices:
     """Ids as :func:`bucket_ids` returns them without ``axes``: one tensor (B or 1, 1, Tq, Tk) per table."""
-    assert not isinstance(ids, AxisIds)
+    assert not isinstance(ids, AxisIndex)
     return ids
 
 
@@ -94,51 +94,51 @@ def bucket_ids(
     align: Align = "cells",
     axes: bool = False,
     queries: bool = False,
-) -> Ids:
+) -> RelativeIndex:
     """Bucket ids of queries ``x_layout`` against keys ``y_layout``.
 
     Args:
         rule: which buckets there are.
-        x_layout: places of the queries.
-        y_layout: places of the keys.
+        x_layout: layout of the queries.
+        y_layout: layout of the keys.
         mirrored: also give the ids of key minus query.
         cells: cells per side of the grid that centres of boxes are measured on.
         align: for grids of two sizes: count both in their own cells, or stretch the queries' grid over the keys'.
         axes: give ids by axis where the rule and the layouts allow it.
         queries: with ``axes``: whether the side of the queries is used at all.
     """
-    (here, own), (there, other) = grid_place(x_layout), grid_place(y_layout)
+    (here, own), (there, other) = token_grid(x_layout), token_grid(y_layout)
     if here is not None and there is not None and own == other and rule.method != "sequence":
         device = x_layout.centre.device
         if axes and rule.method == "cross":
             return _by_axis(rule, here, there, align, mirrored, queries, device)
         keys = _wide(CACHE.get(rule, here, there, align, False, device))
         mirror = _wide(CACHE.get(rule, here, there, align, True, device)) if mirrored else ()
-        return Ids(keys, mirror, bool(here.outside + there.outside))
-    return _from_places(rule, x_layout, y_layout, mirrored, cells, align)
+        return RelativeIndex(keys, mirror, bool(here.outside + there.outside))
+    return _from_coordinates(rule, x_layout, y_layout, mirrored, cells, align)
 
 
-def grid_place(layout: Layout) -> tuple[GridPlace | None, int]:
-    """Where a layout's grid stands and its image; None where tokens form no grid (or the program is being traced)."""
+def token_grid(layout: Layout) -> tuple[TokenGrid | None, int]:
+    """The grid of a layout and the number of its image; None where tokens form no grid (or a program is traced)."""
     if layout.grid is None or layout.boxes is not None or torch.compiler.is_compiling():
         return None, 0
     rows, columns = layout.grid
     if layout.centre.device.type == "meta":
-        return GridPlace(rows, columns, len(layout) - rows * columns), 0
+        return TokenGrid(rows, columns, len(layout) - rows * columns), 0
     version = (layout.grid, 0 if layout.centre.is_inference() else layout.centre._version)
     known = _read.get(layout.centre)
     if known is None or known[0] != version:
-        known = (version, _read_place(layout))
+        known = (version, _read_grid(layout))
         _read[layout.centre] = known
-    place: tuple[GridPlace | None, int] = known[1]
-    return place
+    grid: tuple[TokenGrid | None, int] = known[1]
+    return grid
 
 
 # What was read from a layout's tensor, so that a model that keeps its layout never waits for the device.
 _read: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
-def _read_place(layout: Layout) -> tuple[GridPlace | None, int]:
+def _read_grid(layout: Layout) -> tuple[TokenGrid | None, int]:
     rows, columns = layout.grid or (0, 0)
     off = layout.centre[..., 0].isnan()
     alike = layout.centre.stride(0) == 0 or bool((off == off[:1]).all())
@@ -148,10 +148,10 @@ def _read_place(layout: Layout) -> tuple[GridPlace | None, int]:
     whole = back >= 0 and not any(listed[front : front + rows * columns]) and all(listed[front + rows * columns :])
     if not (alike and whole):
         return None, 0
-    return GridPlace(rows, columns, front, back), int(layout.source[0, front])
+    return TokenGrid(rows, columns, front, back), int(layout.source[0, front])
 
 
-def grid_ids(rule: BucketRule, x: GridPlace, y: GridPlace, align: Align = "cells", mirrored: bool = False) -> Indices:
+def grid_ids(rule: BucketRule, x: TokenGrid, y: TokenGrid, align: Align = "cells", mirrored: bool = False) -> Indices:
     """Ids of one pair of grids, computed anew: each (Tq, Tk) int64 on the CPU."""
     rows, columns = _axis(x.rows, y.rows, align), _axis(x.columns, y.columns, align)
     if mirrored:
@@ -169,7 +169,7 @@ def _axis(here: int, there: int, align: Align) -> Tensor:
     return x[:, None] - y
 
 
-def _framed(ids: Tensor, x: GridPlace, y: GridPlace, extra: int) -> Tensor:
+def _framed(ids: Tensor, x: TokenGrid, y: TokenGrid, extra: int) -> Tensor:
     if not (x.outside or y.outside):
         return ids
     wide = ids.new_full((len(ids) + x.outside, ids.shape[1] + y.outside), extra)
@@ -178,33 +178,33 @@ def _framed(ids: Tensor, x: GridPlace, y: GridPlace, extra: int) -> Tensor:
 
 
 def _by_axis(
-    rule: BucketRule, x: GridPlace, y: GridPlace, align: Align, mirrored: bool, queries: bool, device: torch.device
-) -> Ids:
+    rule: BucketRule, x: TokenGrid, y: TokenGrid, align: Align, mirrored: bool, queries: bool, device: torch.device
+) -> RelativeIndex:
     rows, columns = _wide(CACHE.get(rule, x, y, align, False, device, "rows"))
-    keys = AxisIds(rows, columns, y)
-    made: Indices | AxisIds = ()
+    keys = AxisIndex(rows, columns, y)
+    made: Indices | AxisIndex = ()
     if queries:
         rows, columns = _wide(CACHE.get(rule, x, y, align, mirrored, device, "columns"))
-        made = AxisIds(rows, columns, x)
-    return Ids(keys, made, bool(x.outside + y.outside))
+        made = AxisIndex(rows, columns, x)
+    return RelativeIndex(keys, made, bool(x.outside + y.outside))
 
 
-def axis_ids(rule: BucketRule, x: GridPlace, y: GridPlace, align: Align, mirrored: bool, of: str) -> Indices:
+def axis_ids(rule: BucketRule, x: TokenGrid, y: TokenGrid, align: Align, mirrored: bool, of: str) -> Indices:
     """Cross ids (T, rows of the other grid) and (T, columns of the other grid) of the queries, or ``of`` the keys."""
     rows, columns = _axis(x.rows, y.rows, align), _axis(x.columns, y.columns, align)
     if mirrored:
         rows, columns = -rows, -columns
-    place = x
+    grid = x
     if of == "columns":
-        rows, columns, place = rows.T, columns.T, y
+        rows, columns, grid = rows.T, columns.T, y
     blank = torch.zeros(1, device="cpu")
-    by_row = rule(rows, blank)[0].repeat_interleave(place.columns, 0)  # (h w, other rows)
-    by_column = rule(blank, columns)[1].repeat(place.rows, 1)
-    return tuple(_framed(ids, place, GridPlace(1, ids.shape[1]), rule.buckets) for ids in (by_row, by_column))
+    by_row = rule(rows, blank)[0].repeat_interleave(grid.columns, 0)  # (h w, other rows)
+    by_column = rule(blank, columns)[1].repeat(grid.rows, 1)
+    return tuple(_framed(ids, grid, TokenGrid(1, ids.shape[1]), rule.buckets) for ids in (by_row, by_column))
 
 
-class IdCache:
-    """Ids of grids already seen, the longest unused given up first.
+class IndexCache:
+    """Ids of grids already seen; those unused for longest are dropped first.
 
     Args:
         limit: bytes to keep.
@@ -218,8 +218,8 @@ class IdCache:
     def get(
         self,
         rule: BucketRule,
-        x: GridPlace,
-        y: GridPlace,
+        x: TokenGrid,
+        y: TokenGrid,
         align: Align,
         mirrored: bool,
         device: torch.device,
@@ -257,7 +257,7 @@ class IdCache:
                 self.size -= _bytes(self._kept.popitem(last=False)[1])
 
 
-CACHE = IdCache()
+CACHE = IndexCache()
 """The one cache of this process."""
 
 
@@ -270,7 +270,9 @@ def _wide(ids: Indices) -> Indices:
     return tuple(part.long()[None, None] for part in ids)
 
 
-def _from_places(rule: BucketRule, x_layout: Layout, y_layout: Layout, mirrored: bool, cells: int, align: Align) -> Ids:
+def _from_coordinates(
+    rule: BucketRule, x_layout: Layout, y_layout: Layout, mirrored: bool, cells: int, align: Align
+) -> RelativeIndex:
     x, y = _coordinates(rule, x_layout, cells), _coordinates(rule, y_layout, cells)
     if align == "extent" and x_layout.grid and y_layout.grid and x_layout.grid != y_layout.grid:
         share = x.new_tensor(y_layout.grid) / x.new_tensor(x_layout.grid)
@@ -280,7 +282,7 @@ def _from_places(rule: BucketRule, x_layout: Layout, y_layout: Layout, mirrored:
     offsets = offsets.nan_to_num(0.0)
     keys = rule(offsets[..., 0], offsets[..., 1])
     queries = rule(-offsets[..., 0], -offsets[..., 1]) if mirrored else ()
-    return Ids(_marked(keys, apart, rule), _marked(queries, apart, rule), True)
+    return RelativeIndex(_marked(keys, apart, rule), _marked(queries, apart, rule), True)
 
 
 def _marked(ids: Indices, apart: Tensor, rule: BucketRule) -> Indices:
@@ -288,7 +290,7 @@ def _marked(ids: Indices, apart: Tensor, rule: BucketRule) -> Indices:
 
 
 def _coordinates(rule: BucketRule, layout: Layout, cells: int) -> Tensor:
-    """(B, T, 2) rows and columns in cells, NaN off the plane; for ``sequence`` the place in line and 0."""
+    """(B, T, 2) rows and columns in cells, NaN off the plane; for ``sequence`` the index in the sequence and 0."""
     if rule.method != "sequence":
         return layout.centre * cells if layout.boxes is not None else layout.centre
     if layout.boxes is not None:
