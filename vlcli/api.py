@@ -48,7 +48,7 @@ AT_ONCE = 64
 
 
 @dataclass(frozen=True)
-class Regions:
+class RegionFeatures:
     """A picture as region features of one's own.
 
     Attributes:
@@ -60,7 +60,7 @@ class Regions:
     boxes: ArrayLike
 
 
-Picture = str | Path | Regions
+Picture = str | Path | RegionFeatures
 """A picture's file or its id in a feature store, or its regions."""
 
 
@@ -256,7 +256,7 @@ class Loaded:
 
     def _image(self, picture: Picture, place: int) -> ImageSample:
         needs = self.model.input_spec()
-        if isinstance(picture, Regions):
+        if isinstance(picture, RegionFeatures):
             features, boxes = np.asarray(picture.features, np.float32), np.asarray(picture.boxes, np.float32)
             return _regions(f"regions-{place}", features, boxes, self.data_spec.region_dim)
         if needs.regions:
@@ -268,7 +268,7 @@ class Loaded:
             raise UsageError(
                 "This model reads region features, and no store of them was given.",
                 got=picture,
-                expected="load(..., features=STORE), or Regions(features, boxes) instead of a file",
+                expected="load(..., features=STORE), or RegionFeatures(features, boxes) instead of a file",
                 hint="make a store: vlcli extract",
             )
         record = self.features.read(image_id(picture))
@@ -362,3 +362,6 @@ def _check_regions(features: NDArray[Any], boxes: NDArray[Any], dim: int) -> Non
             got=f"features {features.shape}, boxes {boxes.shape}",
             expected=f"features (R, {dim}), boxes (R, 4) divided by width and height",
         )
+
+
+__getattr__ = former.getattr_of(__name__, {"Regions": "RegionFeatures"})

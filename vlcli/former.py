@@ -21,6 +21,7 @@ NN = {
     "States": "EncoderOutput",
     "Fused": "FusionOutput",
     "Step": "ForwardPasses",
+    "Detections": "DetectionOutput",
 }
 OBJECTIVES = {"Outcome": "ObjectiveOutput"}
 DATA = {"Marks": "MaskLabels"}

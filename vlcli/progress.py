@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-__all__ = ["Progress", "Silent", "Task"]
+from vlcli import former
+
+__all__ = ["Progress", "ProgressTask", "Silent"]
 
 
-class Task(Protocol):
+class ProgressTask(Protocol):
     """One long step that is under way."""
 
     def advance(self, count: int = 1, **facts: float | str) -> None:
@@ -31,7 +33,9 @@ class Progress(Protocol):
     def debug(self, message: str) -> None:
         """A line shown with ``-v``."""
 
-    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> AbstractContextManager[Task]:
+    def task(
+        self, label: str, total: int | None, unit: str = "it", done: int = 0
+    ) -> AbstractContextManager[ProgressTask]:
         """A long step of ``total`` units (None: unknown), of which ``done`` were done before."""
 
 
@@ -53,6 +57,9 @@ class Silent:
         """Say nothing."""
 
     @contextmanager
-    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[Task]:
+    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
         """A step that says nothing."""
         yield _SilentTask()
+
+
+__getattr__ = former.getattr_of(__name__, {"Task": "ProgressTask"})

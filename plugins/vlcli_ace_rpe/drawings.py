@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vlcli.drawings import (
     Album,
     Drawing,
-    Scene,
+    DrawingContext,
     heated,
     opened,
     pieces,
@@ -57,7 +57,7 @@ class Anchors(Drawing):
     ) -> None:
         self.count, self.objective, self.layer, self.words = count, objective, layer, words
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """``anchors-1.png`` ... and ``anchors.json``."""
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.count)

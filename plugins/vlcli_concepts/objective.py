@@ -13,7 +13,7 @@ from vlcli.objectives import AnswerTable, Mean, Objective, ObjectiveOutput
 from vlcli_concepts.noisy_or import log_noisy_or, noisy_or_loss
 
 
-class Concepts(Objective):
+class ConceptClassification(Objective):
     """Which words a picture's captions use: p_w = 1 - prod_j (1 - p_wj) over its instances j.
 
     Works on the image tokens of any model: grid cells, regions, patches. The target is ``words``, the words of a

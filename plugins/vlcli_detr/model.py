@@ -24,7 +24,7 @@ from vlcli.nn import (
     AttentionShape,
     BlockStyle,
     DataSpec,
-    Detections,
+    DetectionOutput,
     EncoderOutput,
     FeedForward,
     Images,
@@ -254,12 +254,12 @@ class DETR(Model):
         hidden = hidden if self.training else hidden[-1:]
         return Predictions(self.class_embed(hidden), self.bbox_embed(hidden))
 
-    def detect(self, images: Images) -> Detections:
+    def detect(self, images: Images) -> DetectionOutput:
         """What each query found, its likeliest class among the data's; nothing is suppressed."""
         states = self.encode_image(images)
         chances = states.extra["logits"].float().softmax(-1)[..., self.rows]  # (M, Q, C)
         scores, labels = chances.max(-1)
-        return Detections(corners(states.extra["boxes"].float()).clamp(0, 1), labels, scores)
+        return DetectionOutput(corners(states.extra["boxes"].float()).clamp(0, 1), labels, scores)
 
     def detection_losses(self, images: Images) -> Sums:
         """The set loss, of all decoder layers where ``auxiliary``."""

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from vlcli.data import FUNCTION_WORDS, Example
-from vlcli.drawings import Album, Drawing, Scene, paired, save_numbers, save_picture, side_by_side
+from vlcli.drawings import Album, Drawing, DrawingContext, paired, save_numbers, save_picture, side_by_side
 from vlcli.engine import Bundle, TaskRunner, evaluating
 from vlcli.errors import UsageError
 from vlcli.nn import CONCEPT, Batch, Recorder, Text
@@ -60,7 +60,7 @@ class GroundedWords(Drawing):
     def __init__(self, *, count: int = 4, word: str | None = None, top: int = 3) -> None:
         self.count, self.word, self.top = count, word, top
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """One sheet a picture, ``grounding-1.png`` ..., and what they show as numbers in ``grounding.json``.
 
         Raises:
@@ -259,7 +259,7 @@ class CaptionsSideBySide(Drawing):
     def __init__(self, *, count: int = 6, columns: int = 3, width: int = 300, names: list[str] | None = None) -> None:
         self.count, self.columns, self.width, self.names = count, columns, width, names
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """``captions.png`` and the captions in ``captions.json``.
 
         Raises:
@@ -290,7 +290,7 @@ class CaptionsSideBySide(Drawing):
             save_numbers(numbers, scene.folder / "captions.json"),
         ]
 
-    def _told(self, scene: Scene, bundle: Bundle) -> tuple[TaskRunner, dict[str, str]]:
+    def _told(self, scene: DrawingContext, bundle: Bundle) -> tuple[TaskRunner, dict[str, str]]:
         """A model's captions by example."""
         task = scene.task(bundle)
         if task is None:

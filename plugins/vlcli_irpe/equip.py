@@ -69,7 +69,7 @@ class Equipment:
         return self._layouts[key]
 
 
-class Slot:
+class EquippedAttention:
     """One attention's place in the equipment: which layer of the encoding it takes."""
 
     def __init__(self, equipment: Equipment, layer: int) -> None:
@@ -116,7 +116,7 @@ def equip(model: M, position: Spec | str | PairwisePosition | None = None, **opt
     Raises:
         ComponentError: no attention was found that it could be added to; the message says what was looked for.
     """
-    if any(isinstance(getattr(module, "position_slot", None), Slot) for module in model.modules()):
+    if any(isinstance(getattr(module, "position_slot", None), EquippedAttention) for module in model.modules()):
         raise ComponentError("The model is already equipped.", where="vlcli_irpe.equip")
     convolution = _map_of(model)
     timm = [module for module in model.modules() if _is_timm(module)]
@@ -127,7 +127,7 @@ def equip(model: M, position: Spec | str | PairwisePosition | None = None, **opt
     equipment = Equipment(_position(position, options, found))
     convolution.register_forward_hook(equipment.see)
     for layer, module in enumerate(found):
-        module.__dict__["position_slot"] = Slot(equipment, layer)  # not a submodule
+        module.__dict__["position_slot"] = EquippedAttention(equipment, layer)  # not a submodule
         if timm:
             module.forward = MethodType(_timm_forward, module)
     _adopt(model, equipment.position, found)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from vlcli.drawings import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
+from vlcli.drawings import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture
 from vlcli.errors import UsageError
 from vlcli_irpe.buckets import BucketRule, Form, Index, clip, piecewise
 from vlcli_irpe.relative_index import TokenGrid, grid_ids
@@ -32,7 +32,7 @@ class IndexFunctions(Drawing):
     def __init__(self, *, ratio: float = 2.0, reach: int | None = None) -> None:
         self.ratio, self.reach = ratio, int(10 * ratio) if reach is None else reach
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """``index.png``, its numbers in ``index.json``."""
         x = torch.arange(-self.reach, self.reach + 1)
         lines = {"piecewise g(x)": piecewise(x, self.ratio), "clip h(x)": clip(x, self.ratio)}
@@ -86,7 +86,7 @@ class BucketMaps(Drawing):
             where, expected = "drawing irpe-buckets, at", f"rows 0 to {rows - 1}, columns 0 to {columns - 1}"
             raise UsageError("This cell is not on the grid.", where=where, got=str(outside[0]), expected=expected)
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """``buckets-METHOD.png``; the ids of every map in a JSON file of the same name."""
         grid = TokenGrid(*self.grid, 0)
         tables = grid_ids(self.rule, grid, grid)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 
 from vlcli import registry
-from vlcli.drawings import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
+from vlcli.drawings import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture
 from vlcli.errors import UsageError
 from vlcli.nn import DataSpec, model_macs
 from vlcli.registry import Spec
@@ -57,7 +57,7 @@ class ExtraMacs(Drawing):
     ) -> None:
         self.size, self.resolutions, self.sides = size, resolutions, sides
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """``macs.png``, exact integers in ``macs.json``."""
         rows = []
         with scene.progress.task("count", len(self.resolutions), "px") as bar:
@@ -155,7 +155,7 @@ class Speed(Drawing):
         self.rounds = rounds
         self.trial = Trial(size, resolution, batch, train, "cpu", dtype)
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """``speed.png``, every round's seconds and the peaks in ``speed.json``."""
         trial = replace(self.trial, device=str(scene.device))
         times = self._times(trial, scene)
@@ -169,7 +169,7 @@ class Speed(Drawing):
         figure = self._figure(rows, trial)
         return [save_picture(figure, scene.folder / "speed.png"), save_numbers(facts, scene.folder / "speed.json")]
 
-    def _times(self, trial: Trial, scene: Scene) -> dict[str, list[float]]:
+    def _times(self, trial: Trial, scene: DrawingContext) -> dict[str, list[float]]:
         steps = {name: step_of(trial, name) for name in self.names}
         for step in steps.values():
             step()

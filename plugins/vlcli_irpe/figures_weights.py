@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vlcli.drawings import PLOTS, Drawing, Scene, new_figure, save_picture
+from vlcli.drawings import PLOTS, Drawing, DrawingContext, new_figure, save_picture
 from vlcli.engine import evaluating
 from vlcli.errors import UsageError
 from vlcli.nn import Layout, PairwisePosition
@@ -49,7 +49,7 @@ class PositionTerms(Drawing):
     def __init__(self, *, blocks: list[int] | None = None, references: int = 5, pictures: int = 16) -> None:
         self.blocks, self.references, self.pictures = blocks, references, pictures
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """``block-N.png`` for every chosen block.
 
         Raises:
@@ -72,7 +72,7 @@ class PositionTerms(Drawing):
             raise UsageError("There is no such block.", where=where, got=str(beyond[0]), expected=expected)
         return chosen
 
-    def _block(self, scene: Scene, terms: Terms, number: int) -> Path:
+    def _block(self, scene: DrawingContext, terms: Terms, number: int) -> Path:
         rows, columns = terms.grid
         inner = slice(terms.front, terms.front + rows * columns)
         added = terms.added[number][inner, inner].unflatten(1, terms.grid)  # (N, rows, columns)

@@ -156,7 +156,7 @@ class Merging(nn.Module):
         return self.reduction(self.norm(joined.flatten(1, 2))), (joined.shape[1], joined.shape[2])
 
 
-class Stage(nn.Module):
+class SwinStage(nn.Module):
     """Blocks over one map, every other one shifted, with one encoding prepared once for all windows."""
 
     def __init__(
@@ -245,7 +245,7 @@ class Swin(Model):
         for number, (depth, count) in enumerate(zip(blocks, counts, strict=True)):
             shape = AttentionShape(width * 2**number, count, depth, dropout=dropout)
             own = _with_window(position, window)
-            stages.append(Stage(shape, rates[done : done + depth], window, attention, own, number > 0))
+            stages.append(SwinStage(shape, rates[done : done + depth], window, attention, own, number > 0))
             done += depth
         self.stages = nn.ModuleList(stages)
         self.norm = nn.LayerNorm(self.dim)
@@ -255,7 +255,7 @@ class Swin(Model):
         self._initialise()
 
     def _initialise(self) -> None:
-        positions = [cast("Stage", stage).position for stage in self.stages]
+        positions = [cast("SwinStage", stage).position for stage in self.stages]
         encodings = {part for position in positions if position is not None for part in position.modules()}
         for module in self.modules():
             if module not in encodings and isinstance(module, nn.Linear | nn.LayerNorm):
@@ -316,7 +316,7 @@ class Swin(Model):
     def layer_of(self, name: str) -> int | None:
         """Depth: patches 0, blocks from 1 on."""
         parts = name.split(".")
-        depths = [len(cast("Stage", stage).blocks) for stage in self.stages]
+        depths = [len(cast("SwinStage", stage).blocks) for stage in self.stages]
         if parts[0] != "stages":
             return 0 if parts[0].startswith("patch") else sum(depths) + 1
         number = next((int(part) for part in parts[2:] if part.isdecimal()), 0)

@@ -12,7 +12,7 @@ from torch import Tensor
 from vlcli.errors import DataError
 from vlcli.nn import (
     DataSpec,
-    Detections,
+    DetectionOutput,
     EncoderOutput,
     Images,
     InputSpec,
@@ -24,7 +24,7 @@ from vlcli.nn import (
     read_weights,
 )
 from vlcli_torchvision.network import AttributeHeads, Sizes, faster_rcnn, modern_names
-from vlcli_torchvision.pooling import BoxFeatures, Seen, look, scaled
+from vlcli_torchvision.pooling import BoxFeatures, DetectorMaps, look, scaled
 
 LOSSES = {
     "loss_objectness": "objectness",
@@ -109,14 +109,14 @@ class FasterRCNN(Model):
         """Pictures in [0, 1], as large as they are (the network resizes and normalises), with labelled boxes."""
         return InputSpec(pixels=True, boxes=True, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
-    def detect(self, images: Images) -> Detections:
+    def detect(self, images: Images) -> DetectionOutput:
         """Objects found, by class and overlap, best first."""
         pictures = pictures_of(images)
         found = self.network(pictures)
         shares = [
             scaled(one["boxes"], (p.shape[1], p.shape[2]), (1, 1)) for one, p in zip(found, pictures, strict=True)
         ]
-        return Detections.ragged(shares, [one["labels"] - 1 for one in found], [one["scores"] for one in found])
+        return DetectionOutput.ragged(shares, [one["labels"] - 1 for one in found], [one["scores"] for one in found])
 
     def detection_losses(self, images: Images) -> dict[str, tuple[Tensor, Tensor]]:
         """The losses of proposals, classes, boxes and attributes, each a mean over the pictures."""
@@ -141,7 +141,7 @@ class FasterRCNN(Model):
         hidden[pixels.box_mask] = rows
         return EncoderOutput(hidden, Layout.for_boxes(pixels.boxes, pixels.box_mask))
 
-    def features(self, seen: Seen, boxes: list[Tensor]) -> Tensor:
+    def features(self, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
         """The box head's output (sum N, D) at ``boxes``, per picture in pixels as the network saw it."""
         rows: Tensor = BoxFeatures(self.network)(seen, boxes)
         return rows

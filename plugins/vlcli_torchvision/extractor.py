@@ -15,7 +15,7 @@ from vlcli.errors import UsageError
 from vlcli.features import Record
 from vlcli.images import Labels
 from vlcli_torchvision.load import load_detector
-from vlcli_torchvision.pooling import BoxFeatures, Seen, look, scaled, watching
+from vlcli_torchvision.pooling import BoxFeatures, DetectorMaps, look, scaled, watching
 from vlcli_torchvision.select import Choice, Found, select
 
 HIDDEN = ("weights", "batch_size")
@@ -150,7 +150,7 @@ class TorchvisionExtractor(Extractor):
         rows = self._rows(seen, [one.boxes for one in chosen], [item.size for item in batch])
         return [self._record(*one) for one in zip(batch, chosen, rows, strict=True)]
 
-    def _given(self, batch: list[Prepared], seen: Seen) -> list[Record]:
+    def _given(self, batch: list[Prepared], seen: DetectorMaps) -> list[Record]:
         boxes = [item.scaled_boxes().to(self.device) for item in batch]
         rows = self._rows(seen, boxes, [item.size for item in batch])
         return [
@@ -158,7 +158,7 @@ class TorchvisionExtractor(Extractor):
             for item, part in zip(batch, rows, strict=True)
         ]
 
-    def _rows(self, seen: Seen, boxes: list[Tensor], sizes: list[tuple[int, int]]) -> list[Tensor]:
+    def _rows(self, seen: DetectorMaps, boxes: list[Tensor], sizes: list[tuple[int, int]]) -> list[Tensor]:
         here = [scaled(own, size, there) for own, size, there in zip(boxes, sizes, seen.sizes, strict=True)]
         return list(self.features(seen, here).split([len(own) for own in here]))
 

@@ -15,7 +15,7 @@ RESOLUTION = 7
 
 
 @dataclass
-class Seen:
+class DetectorMaps:
     """What a detector computed on its way to its detections.
 
     Attributes:
@@ -28,9 +28,9 @@ class Seen:
 
 
 @contextmanager
-def watching(network: Any) -> Iterator[Seen]:
+def watching(network: Any) -> Iterator[DetectorMaps]:
     """Keep maps and sizes of the network's next forward."""
-    seen = Seen()
+    seen = DetectorMaps()
 
     def note_maps(_module: nn.Module, _given: Any, maps: Any) -> None:
         seen.maps = {"0": maps} if isinstance(maps, Tensor) else dict(maps)
@@ -49,11 +49,11 @@ def watching(network: Any) -> Iterator[Seen]:
             hook.remove()
 
 
-def look(network: Any, pictures: list[Tensor]) -> Seen:
+def look(network: Any, pictures: list[Tensor]) -> DetectorMaps:
     """The backbone alone: maps and sizes of pictures (3, H, W) in [0, 1]."""
     images, _ = network.transform(pictures)
     maps = network.backbone(images.tensors)
-    return Seen({"0": maps} if isinstance(maps, Tensor) else dict(maps), images.image_sizes)
+    return DetectorMaps({"0": maps} if isinstance(maps, Tensor) else dict(maps), images.image_sizes)
 
 
 class BoxFeatures(nn.Module):
@@ -67,7 +67,7 @@ class BoxFeatures(nn.Module):
         super().__init__()
         self.heads = [getattr(network, "roi_heads", None)]  # a list: not a submodule of its own
 
-    def forward(self, seen: Seen, boxes: list[Tensor]) -> Tensor:
+    def forward(self, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
         """Features (sum N, D) of ``boxes``, per picture (N, 4) in pixels as the network saw it."""
         heads = self.heads[0]
         if heads is not None:

@@ -15,7 +15,7 @@ from vlcli import registry
 from vlcli.data import Example, Reader
 from vlcli.data.images import to_array
 from vlcli.data.pipeline import Pipeline
-from vlcli.data.transforms import Scene, crop, flip, may_flip, resize
+from vlcli.data.transforms import TransformInput, crop, flip, may_flip, resize
 from vlcli.data.transforms.base import lent
 from vlcli.data.transforms.detection import scaled_size
 from vlcli.data.transforms.randaugment import OPERATIONS, apply, randaugment
@@ -34,7 +34,7 @@ def picture(height: int = 90, width: int = 120, seed: int = 0) -> Image.Image:
     return small.resize((width, height), Image.Resampling.BICUBIC)
 
 
-def as_input(transform: object, scene: Scene, rng: np.random.Generator) -> torch.Tensor:
+def as_input(transform: object, scene: TransformInput, rng: np.random.Generator) -> torch.Tensor:
     return torch.from_numpy(transform.finish(to_array(scene.image, NEEDS.size, MEAN, STD), rng))
 
 
@@ -46,7 +46,7 @@ def test_imagenet_draws_what_timm_draws(options: dict) -> None:
     named |= {"color_jitter": 0.4, "interpolation": options.get("interpolation", "bicubic"), "re_prob": 0.0}
     theirs = create_transform(64, is_training=True, mean=MEAN, std=STD, **named)
     for seed in range(12):
-        scene = transform.train(Scene(picture(seed=seed)), np.random.default_rng(seed))
+        scene = transform.train(TransformInput(picture(seed=seed)), np.random.default_rng(seed))
         with lent(np.random.default_rng(seed)):
             expected = theirs(picture(seed=seed))
         torch.testing.assert_close(as_input(transform, scene, np.random.default_rng(0)), expected, atol=1e-6, rtol=0)
@@ -73,7 +73,7 @@ def test_imagenet_erases_as_timm_does() -> None:
 def test_imagenet_scores_the_centre(size: tuple[int, int]) -> None:
     transform = registry.build("transforms", "imagenet", NEEDS)
     theirs = create_transform(64, is_training=False, mean=MEAN, std=STD, interpolation="bicubic", crop_pct=0.875)
-    found = to_array(transform.evaluate(Scene(picture(*size))).image, NEEDS.size, MEAN, STD)
+    found = to_array(transform.evaluate(TransformInput(picture(*size))).image, NEEDS.size, MEAN, STD)
     torch.testing.assert_close(torch.from_numpy(found), theirs(picture(*size)), atol=1e-6, rtol=0)
 
 
@@ -88,13 +88,13 @@ def test_library_generators_are_given_back() -> None:
     assert (np.random.get_state()[1] == before[1]).all()
 
 
-def marked() -> Scene:
+def marked() -> TransformInput:
     """A black picture with a white rectangle: its box, and its label map."""
     pixels = np.zeros((40, 60, 3), np.uint8)
     pixels[10:30, 6:18] = 255
     boxes = np.array([[6, 10, 18, 30], [50, 0, 60, 5]], np.float32)
     labels = Image.fromarray((pixels[..., 0] > 0).astype(np.int32) * 7)
-    return Scene(Image.fromarray(pixels), boxes, labels=labels, text="the white one on the left")
+    return TransformInput(Image.fromarray(pixels), boxes, labels=labels, text="the white one on the left")
 
 
 def bounds(image: Image.Image) -> list[int]:

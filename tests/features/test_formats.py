@@ -217,7 +217,7 @@ def test_what_is_there_is_not_decoded_again_and_a_store_grows(tmp_path, monkeypa
     first, second = _write(tmp_path / "a.tsv", [_row(1), _row(2)]), _write(tmp_path / "b.tsv", [_row(3)])
     import_features("obj36", first, tmp_path / "f.h5")
     before = (tmp_path / "f.h5").read_bytes()
-    monkeypatch.setattr(tsv.Table, "_decode", lambda *args: pytest.fail("decoded again"))
+    monkeypatch.setattr(tsv.TSVFormat, "_decode", lambda *args: pytest.fail("decoded again"))
     assert import_features("obj36", first, tmp_path / "f.h5").counts["resumed"] == 2
     assert (tmp_path / "f.h5").read_bytes() == before
     monkeypatch.undo()
@@ -256,13 +256,13 @@ def test_an_endless_line_is_not_swallowed(tmp_path, monkeypatch):
 
 
 def _slow_import(source, out):
-    decode = tsv.Table._decode
+    decode = tsv.TSVFormat._decode
 
     def slow(self, cells):
         time.sleep(0.002)
         return decode(self, cells)
 
-    tsv.Table._decode = slow
+    tsv.TSVFormat._decode = slow
     writing = sys.modules["vlcli.features.importing"].FeatureWriter
     sys.modules["vlcli.features.importing"].FeatureWriter = lambda *a, **k: writing(*a, flush_every=3, **k)
     import_features("obj36", source, out)

@@ -14,7 +14,7 @@ import torch
 from small_run import DIM, PAIRS, SENTENCES, context, make_bundle, make_nlvr2, make_store
 
 import vlcli
-from vlcli.api import Regions
+from vlcli.api import RegionFeatures
 from vlcli.errors import ComponentError, DataError, RecipeError, UsageError, VlcliError
 from vlcli.stages import evaluate, export
 
@@ -196,7 +196,7 @@ def test_python_takes_lists_and_regions_of_ones_own(run):
     same = model.encode_text([SENTENCES[0], SENTENCES[1], SENTENCES[0]]).hidden
     assert torch.equal(same[0], same[2])
     record = model.features.read("dev-0-0-img0")
-    own = Regions(record.features, record.boxes / 100)
+    own = RegionFeatures(record.features, record.boxes / 100)
     torch.testing.assert_close(model.encode_image(own).hidden, model.encode_image("dev-0-0-img0.png").hidden)
     assert len(model.encode_image([own, "dev-0-0-img1"]).hidden) == 2
     assert model.tokens("a circle")[0] == "[CLS]"
@@ -207,6 +207,6 @@ def test_python_says_what_is_wrong(run):
     with pytest.raises(UsageError, match="region features"):
         model.encode_image("dev-0-0-img0")
     with pytest.raises(DataError, match="not the regions"):
-        model.encode_image(Regions(np.zeros((2, DIM + 1)), np.zeros((2, 4))))
+        model.encode_image(RegionFeatures(np.zeros((2, DIM + 1)), np.zeros((2, 4))))
     with pytest.raises(DataError, match="no such model"):
         vlcli.load("nowhere")

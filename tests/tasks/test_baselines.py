@@ -27,8 +27,8 @@ from vlcli.progress import Silent
 from vlcli.recipe.keys import plain
 from vlcli.recipe.schema import STAGES
 from vlcli.stages import evaluate
-from vlcli.tasks.correlation import Axes, Moments, Words, solve, unit
-from vlcli.tasks.correlation_fit import Choice, fit
+from vlcli.tasks.correlation import Axes, CountedWords, Moments, solve, unit
+from vlcli.tasks.correlation_fit import FitSetting, fit
 from vlcli.tasks.pairs import mean_features, sentences_by_picture
 
 DIM = 24
@@ -116,7 +116,7 @@ def test_sums_of_parts_are_those_of_the_whole():
 
 
 def test_words_are_weighted_by_rarity():
-    words = Words.of(["a red circle", "a blue circle", "a red red square"], 3)
+    words = CountedWords.of(["a red circle", "a blue circle", "a red red square"], 3)
     assert list(words.columns) == ["a", "circle", "red"]  # the most frequent; of two alike, by the alphabet
     rows = words.rows(["a red red star", "nothing"])
     rarity = np.log(4 / np.array([4, 3, 3])) + 1
@@ -142,7 +142,7 @@ def test_the_rows_are_those_of_an_independent_computation(world, tmp_path):
     found = evaluate.run(stage(world, tmp_path / "cca", task=task)).metrics
     texts = sentences_by_picture(world.reader(FIT).examples())
     every = [text for group in texts.values() for text in group]
-    words = Words.of(every, 20)
+    words = CountedWords.of(every, 20)
     x = words.rows(every)
     y = np.repeat(mean_features(world.store, list(texts)), [len(group) for group in texts.values()], axis=0)
     centre = x.mean(0), y.mean(0)
@@ -165,10 +165,10 @@ def test_the_rows_are_those_of_an_independent_computation(world, tmp_path):
 
 def test_what_is_left_open_is_chosen_on_the_fitted_pictures_alone(world):
     texts = sentences_by_picture(world.reader(FIT).examples())
-    poor, good = Choice(20, 0.1, 1), Choice(20, 0.1, 16)
+    poor, good = FitSetting(20, 0.1, 1), FitSetting(20, 0.1, 16)
     assert fit(texts, world.store, [poor, good]).choice == good
     assert fit(texts, world.store, [good, poor]).choice == good
-    every = fit(texts, world.store, Choice.each((500, 1000), (0.1,), (16,)))
+    every = fit(texts, world.store, FitSetting.each((500, 1000), (0.1,), (16,)))
     assert every.choice.words == len(every.counted.columns) < 500  # no more than there are
 
 

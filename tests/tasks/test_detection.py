@@ -23,7 +23,7 @@ from vlcli.engine.training_module import build_training_module
 from vlcli.errors import DataError
 from vlcli.images.boxes import read_boxes
 from vlcli.metrics.detection import average_precision
-from vlcli.nn import DataSpec, Detections, InputSpec, Model
+from vlcli.nn import DataSpec, DetectionOutput, InputSpec, Model
 from vlcli.registry.entries import component
 from vlcli.tasks.detection import Detection, joined
 
@@ -84,7 +84,7 @@ class Oracle(Model):
         given = [pixels.boxes[row][real] for row, real in enumerate(pixels.box_mask)]
         labels = [pixels.classes[row][real] for row, real in enumerate(pixels.box_mask)]
         junk = torch.tensor([[0.0, 0.0, 0.01, 0.01]])
-        return Detections.ragged(
+        return DetectionOutput.ragged(
             [torch.cat([boxes + self.off, junk]) for boxes in given],
             [torch.cat([found, torch.tensor([0])]) for found in labels],
             [torch.tensor([*[0.9] * len(boxes), 0.2]) for boxes in given],

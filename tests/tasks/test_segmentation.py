@@ -18,7 +18,7 @@ from vlcli_vlmo import VLMo
 from vlcli import registry
 from vlcli.cli import app
 from vlcli.data.readers.ade20k import ADE20K
-from vlcli.data.transforms import Scene
+from vlcli.data.transforms import TransformInput
 from vlcli.data.transforms.segmentation import Segmentation as Crops
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import DataSpec, Images, InputSpec, Pixels
@@ -78,7 +78,7 @@ def test_crops_move_picture_and_labels_together():
     transform = Crops(needs, colours=0.0, most=1.0)
     for seed in range(8):
         scene = transform.train(
-            Scene(Image.fromarray(image), labels=Image.fromarray(labels)), np.random.default_rng(seed)
+            TransformInput(Image.fromarray(image), labels=Image.fromarray(labels)), np.random.default_rng(seed)
         )
         found, colours = np.asarray(scene.labels), np.asarray(scene.image)[..., 0].astype(int)
         assert found.shape == (32, 48)
@@ -90,7 +90,7 @@ def test_crops_move_picture_and_labels_together():
 def test_a_crop_that_one_class_fills_is_drawn_again():
     labels = np.ones((64, 64), np.uint8)
     labels[:8] = 2
-    scene = Scene(Image.new("RGB", (64, 64)), labels=Image.fromarray(labels))
+    scene = TransformInput(Image.new("RGB", (64, 64)), labels=Image.fromarray(labels))
     options = {"scale": (1.0, 1.0), "short": 64, "colours": 0.0}
     needs = InputSpec(pixels=True, size=(16, 16))
 

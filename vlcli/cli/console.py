@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from vlcli.progress import Progress, Silent, Task
+from vlcli.progress import Progress, ProgressTask, Silent
 
 SCHEMA_VERSION = 1
 _EVERY = 5.0
@@ -117,7 +117,7 @@ class PlainProgress:
             err(message)
 
     @contextmanager
-    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[Task]:
+    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
         """A line every few seconds, and one at the end."""
         step = _PlainTask(self, label, total, unit, done)
         yield step
@@ -175,7 +175,7 @@ class BarProgress:
             self.console.print(message, style="dim", markup=False)
 
     @contextmanager
-    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[Task]:
+    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
         """A bar with rate and time left; several may be open."""
         if self.bars is None:
             self.bars = _bars(self.console)
@@ -236,7 +236,7 @@ class JsonProgress:
         self._send(event="debug", text=message)
 
     @contextmanager
-    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[Task]:
+    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
         """Its start, its steps (a few a second at most), its end."""
         self._send(event="task", label=label, total=total, unit=unit, done=done)
         step = _JsonTask(self, label)

@@ -10,7 +10,7 @@ import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.cli.request import Order, plan_options, requested
+from vlcli.cli.request import RunRequest, plan_options, requested
 from vlcli.cli.run import run_one
 from vlcli.files import write_bytes
 
@@ -37,7 +37,7 @@ def draw(
         str | None, typer.Option("--recipe", help="Run this recipe's draw stages.", autocompletion=o.complete_recipes)
     ] = None,
     *,
-    request: Order,
+    request: RunRequest,
 ) -> None:
     """Draw pictures of data, of a trained model, or of what stages measured.
 
@@ -60,7 +60,7 @@ def draw(
 
 
 def _draw(
-    name: str, overrides: list[str], request: Order, sources: list[str], root: Path | None, out: Path | None
+    name: str, overrides: list[str], request: RunRequest, sources: list[str], root: Path | None, out: Path | None
 ) -> None:
     from vlcli.cli import console, render
     from vlcli.runner.run import run_recipe

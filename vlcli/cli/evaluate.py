@@ -10,7 +10,7 @@ import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.cli.request import Order, requested
+from vlcli.cli.request import RunRequest, requested
 from vlcli.cli.run import QUICKSTART, carry_out, run_one
 
 
@@ -36,7 +36,7 @@ def evaluate(
     split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
     root: Annotated[Path | None, typer.Option("--root", help="The data root; default: the one trained on.")] = None,
     *,
-    request: Order,
+    request: RunRequest,
 ) -> None:
     """Score a trained model.
 
@@ -61,7 +61,7 @@ def evaluate(
 def _evaluate_task(
     names: list[str],
     overrides: list[str],
-    request: Order,
+    request: RunRequest,
     checkpoint: Path | None,
     split: str | None,
     root: Path | None,

@@ -36,7 +36,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Order(Request):
+class RunRequest(Request):
     """A request and what the verb itself asks for."""
 
     first: str | None = None
@@ -55,7 +55,7 @@ def requested(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(**given: Any) -> None:
         asked = {p.name: given.pop(p.name, p.default) for p in shared}
         asked["plugin"] = list(o.load_plugins(asked["plugin"]))
-        command(**given, request=Order(**asked))
+        command(**given, request=RunRequest(**asked))
 
     wrapper.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
@@ -68,7 +68,7 @@ def _parameters() -> list[inspect.Parameter]:
     return [inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name]) for f in fields(Request)]
 
 
-def resolve(reference: str, overrides: list[str], request: Order, verb: str | None = None) -> Resolved:
+def resolve(reference: str, overrides: list[str], request: RunRequest, verb: str | None = None) -> Resolved:
     """The recipe that a request means."""
     from vlcli.recipe.load import load
 
@@ -83,7 +83,7 @@ def resolve(reference: str, overrides: list[str], request: Order, verb: str | No
     )
 
 
-def plan_options(request: Order) -> RunOptions:
+def plan_options(request: RunRequest) -> RunOptions:
     """A request as the planner takes it."""
     from vlcli.recipe.plan import RunOptions
 

@@ -10,7 +10,7 @@ import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import end_with_parent, guarded
-from vlcli.cli.request import Order, plan_options, requested, resolve
+from vlcli.cli.request import RunRequest, plan_options, requested, resolve
 
 QUICKSTART = "quickstart"
 
@@ -26,7 +26,7 @@ def run(
     run_folder: Annotated[Path | None, typer.Option("--run-folder", hidden=True)] = None,
     worker: Annotated[bool, typer.Option("--worker", hidden=True)] = False,
     *,
-    request: Order,
+    request: RunRequest,
 ) -> None:
     """Run recipes from start to end: what is finished and unchanged is skipped.
 
@@ -53,7 +53,7 @@ def stage_verb(kind: str, about: str) -> Any:
 
     @guarded
     @requested
-    def command(words: o.Words = None, recipe: o.Recipe = QUICKSTART, *, request: Order) -> None:
+    def command(words: o.Words = None, recipe: o.Recipe = QUICKSTART, *, request: RunRequest) -> None:
         run_kind(kind, recipe, words, request)
 
     @guarded
@@ -63,7 +63,7 @@ def stage_verb(kind: str, about: str) -> Any:
         recipe: o.Recipe = QUICKSTART,
         strict: Annotated[bool, typer.Option("--strict", help="A picture that cannot be used is an error.")] = False,
         *,
-        request: Order,
+        request: RunRequest,
     ) -> None:
         run_kind(kind, recipe, [*(words or []), *(["strict=true"] if strict else [])], request)
 
@@ -72,7 +72,7 @@ def stage_verb(kind: str, about: str) -> Any:
     return made
 
 
-def run_kind(kind: str, recipe: str, words: list[str] | None, request: Order) -> None:
+def run_kind(kind: str, recipe: str, words: list[str] | None, request: RunRequest) -> None:
     """Run a recipe's stages of one kind."""
     names, overrides = o.split_words(words)
     if names:
@@ -86,7 +86,7 @@ def run_kind(kind: str, recipe: str, words: list[str] | None, request: Order) ->
     run_one(recipe, overrides, replace(request, kind=None if request.only else kind), verb=kind)
 
 
-def run_one(reference: str, overrides: list[str], request: Order, verb: str | None = None) -> None:
+def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str | None = None) -> None:
     """Run (or plan) one recipe and tell how it went."""
     from vlcli.cli import console, render
 
@@ -94,7 +94,7 @@ def run_one(reference: str, overrides: list[str], request: Order, verb: str | No
     carry_out(resolved, request, render, console)
 
 
-def carry_out(resolved: Any, request: Order, render: Any, console: Any) -> None:
+def carry_out(resolved: Any, request: RunRequest, render: Any, console: Any) -> None:
     """Plan or run a resolved recipe, print, and leave with the exit code."""
     if request.dry_run:
         code = render.render_plan(resolved, plan_options(request), request)

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from vlcli.cli import console, render
-from vlcli.cli.request import Order, plan_options, resolve
+from vlcli.cli.request import RunRequest, plan_options, resolve
 from vlcli.errors import UsageError
 from vlcli.recipe.resolved import Resolved
 from vlcli.runner.execute import StageOutcome
@@ -16,7 +16,7 @@ from vlcli.runner.run import run_recipe
 from vlcli.tools.table import labelled, seeds_table
 
 
-def sweep(names: list[str], overrides: list[str], request: Order, seeds: int) -> None:
+def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: int) -> None:
     """Run every recipe over ``seeds`` seeds from its own (or ``--seed``) on; print one table, leave with an exit code.
 
     Stages that do not depend on the seed are made once and reused.
@@ -42,14 +42,14 @@ def sweep(names: list[str], overrides: list[str], request: Order, seeds: int) ->
         raise typer.Exit(code)
 
 
-def _seeded(base: Resolved, name: str, overrides: list[str], request: Order, seed: int) -> Resolved:
+def _seeded(base: Resolved, name: str, overrides: list[str], request: RunRequest, seed: int) -> Resolved:
     """The recipe with another seed; its own seed keeps the recipe's own folder."""
     if seed == base.recipe.seed:
         return base
     return resolve(name, overrides, replace(request, seed=seed))
 
 
-def _run(resolved: Resolved, request: Order) -> tuple[list[StageOutcome], int]:
+def _run(resolved: Resolved, request: RunRequest) -> tuple[list[StageOutcome], int]:
     if request.dry_run:
         return [], render.render_plan(resolved, plan_options(request), request)
     outcomes = run_recipe(resolved, plan_options(request), console.progress(request.verbose, request.quiet))
@@ -64,7 +64,7 @@ def _collect(runs: dict[str, list[dict[str, float]]], found: dict[str, dict[str,
         runs.setdefault(f"{recipe}: {label}" if recipe else label, []).append(metrics)
 
 
-def _tell(runs: dict[str, Any], patterns: Any, request: Order, documents: list[Any], seeds: int) -> None:
+def _tell(runs: dict[str, Any], patterns: Any, request: RunRequest, documents: list[Any], seeds: int) -> None:
     table = seeds_table(runs, patterns, f"mean and 95 % interval over {seeds} seeds")
     if request.json_:
         console.out_json({"runs": documents, "table": table.as_dict()})

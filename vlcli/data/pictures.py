@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vlcli.data.images import load_image, load_labels, to_array
 from vlcli.data.reader import Reader
 from vlcli.data.sample import ImageSample
-from vlcli.data.transforms import Scene, Transform, resize
+from vlcli.data.transforms import Transform, TransformInput, resize
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
 from vlcli.nn.model import InputSpec
@@ -62,7 +62,7 @@ class Pictures:
         image.size = (picture.height, picture.width)
         boxes = None if given is None else given.clipped(image.size).boxes
         labels = load_labels(self._maps[image.key], image.size) if image.key in self._maps else None
-        scene = self._transformed(Scene(picture, boxes, labels=labels), draw)
+        scene = self._transformed(TransformInput(picture, boxes, labels=labels), draw)
         image.size = image.size if draw is None else scene.size
         image.pixels = self._pixels(scene, draw)
         if scene.labels is not None:
@@ -72,7 +72,7 @@ class Pictures:
             image.boxes = normalised(scene.boxes, scene.size)
             image.fields = _fields(given, scene)
 
-    def _transformed(self, scene: Scene, draw: Draw | None) -> Scene:
+    def _transformed(self, scene: TransformInput, draw: Draw | None) -> TransformInput:
         if self.transform is None:
             return scene
         if draw is None:
@@ -81,7 +81,7 @@ class Pictures:
         draw.text, draw.flipped = scene.text, scene.flipped and draw.pictures == 1
         return scene
 
-    def _pixels(self, scene: Scene, draw: Draw | None) -> NDArray[np.float32]:
+    def _pixels(self, scene: TransformInput, draw: Draw | None) -> NDArray[np.float32]:
         wants = self.needs
         sized = self.transform is not None and self.transform.sizes
         short, long = (0, 0) if sized else (wants.short, wants.long)
@@ -105,7 +105,7 @@ def normalised(boxes: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32
     return made
 
 
-def _fields(given: BoxList, scene: Scene) -> dict[str, NDArray[Any]]:
+def _fields(given: BoxList, scene: TransformInput) -> dict[str, NDArray[Any]]:
     """The labels of the boxes that are left."""
     here = slice(None) if scene.kept is None else scene.kept
     labels = {"classes": given.classes, "attributes": given.attributes}

@@ -35,7 +35,7 @@ from vlcli.features.writer import FeatureWriter
 from vlcli.images.boxes import BoxList, boxes_for
 from vlcli.images.files import BadImageError, open_image, read_size
 from vlcli.images.labels import Labels
-from vlcli.progress import Progress, Silent, Task
+from vlcli.progress import Progress, ProgressTask, Silent
 
 __all__ = ["WINDOW", "ExtractionReport", "Share", "extract_images"]
 
@@ -224,7 +224,7 @@ class _Run:
         for group in groups.values():
             yield from (group[i : i + size] for i in range(0, len(group), size))
 
-    def extract(self, batches: Iterator[list[_Job]], writer: FeatureWriter, workers: int, task: Task) -> None:
+    def extract(self, batches: Iterator[list[_Job]], writer: FeatureWriter, workers: int, task: ProgressTask) -> None:
         """Work through the batches."""
         for items in self._load(batches, workers):
             good = [item for item in items if isinstance(item, Prepared)]
@@ -250,7 +250,7 @@ class _Run:
             got = str(error).splitlines()[0]
             raise VlcliError("a process that decodes images died, perhaps of memory", got=got, hint=hint) from None
 
-    def _store(self, items: list[Prepared], writer: FeatureWriter, task: Task) -> None:
+    def _store(self, items: list[Prepared], writer: FeatureWriter, task: ProgressTask) -> None:
         started = monotonic()
         records = self._forward(items)
         self.seconds += monotonic() - started
@@ -271,13 +271,13 @@ class _Run:
         with torch.inference_mode():
             return self.extractor.extract(items)
 
-    def _tick(self, task: Task) -> None:
+    def _tick(self, task: ProgressTask) -> None:
         # How many fall to this process is known only about: the bar ends where it was said to end.
         self.left -= 1
         if self.left >= 0:
             task.advance()
 
-    def _fail(self, failures: list[Failure], task: Task) -> None:
+    def _fail(self, failures: list[Failure], task: ProgressTask) -> None:
         for failure in failures:
             self.errors.append(failure)
             self._tick(task)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vlcli.drawings.base import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
+from vlcli import former
+from vlcli.drawings.base import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture
 from vlcli.lazy import lazily
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ __all__ = [
     "PLOTS",
     "Album",
     "Drawing",
-    "Scene",
+    "DrawingContext",
     "heated",
     "new_figure",
     "opened",
@@ -42,4 +43,4 @@ __all__ = [
     "with_truth",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = former.getattr_of(__name__, {"Scene": "DrawingContext"}, lazily(__name__, _HOMES))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from vlcli.drawings.base import Drawing, Scene, save_picture
+from vlcli.drawings.base import Drawing, DrawingContext, save_picture
 from vlcli.drawings.pictures import Album, enlarged, scaled, token_boxes
 from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
@@ -60,7 +60,7 @@ class Attention(Drawing):
     ) -> None:
         self.count, self.layer, self.head, self.words, self.columns = count, layer, head, words, columns
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """One sheet a picture: ``attention-1.png`` ..."""
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.count)

@@ -26,7 +26,7 @@ DOTS = 120
 """Dots per inch of figures."""
 
 
-class Scene(Protocol):
+class DrawingContext(Protocol):
     """What a drawing is given. Whatever costs time (weights, data) is opened when it is asked for.
 
     Attributes:
@@ -95,7 +95,7 @@ class Drawing:
     reads_data: ClassVar[bool] = False
     """Whether the task's own data set is read where the stage names none: its files are then looked for beforehand."""
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """Draw figures; called once per draw stage, without gradient. Subclasses define it.
 
         Args:

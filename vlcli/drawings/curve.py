@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vlcli.drawings.base import PLOTS, Drawing, Scene, new_figure, save_numbers, save_picture
+from vlcli.drawings.base import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture
 from vlcli.errors import DataError, UsageError
 from vlcli.recipe.stage_record import StageRecord
 
@@ -46,7 +46,7 @@ class Curve(Drawing):
         self.series = series if series is not None else {"": list(at)}
         self.x, self.y, self.log, self.title = x, y or metric, log, title
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """``curve.png``, and its numbers in ``curve.json``.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from PIL import Image
 
-from vlcli.drawings.base import Drawing, Scene, save_picture
+from vlcli.drawings.base import Drawing, DrawingContext, save_picture
 from vlcli.drawings.pictures import Album, enlarged, scaled
 from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
@@ -56,7 +56,7 @@ class GradCam(Drawing):
         self.count, self.objective, self.of, self.layer, self.head = count, objective, of, layer, head
         self.words, self.columns = words, columns
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """One sheet an example: ``grad-cam-1.png`` ..."""
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.count)

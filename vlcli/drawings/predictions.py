@@ -12,7 +12,7 @@ from PIL import Image
 
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.sample import Example
-from vlcli.drawings.base import Drawing, Scene, save_picture
+from vlcli.drawings.base import Drawing, DrawingContext, save_picture
 from vlcli.drawings.pictures import Album
 from vlcli.engine.evaluation import evaluating
 from vlcli.errors import UsageError
@@ -39,7 +39,7 @@ class Predictions(Drawing):
     def __init__(self, *, count: int = 12, columns: int = 4, width: int = 240, score: float = 0.3) -> None:
         self.count, self.columns, self.width, self.score = count, columns, width, score
 
-    def draw(self, scene: Scene) -> list[Path]:
+    def draw(self, scene: DrawingContext) -> list[Path]:
         """``predictions.png``.
 
         Raises:

@@ -17,7 +17,7 @@ from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.features.formats import ForeignImage, Format, FormatOptions, ImageNames
 from vlcli.features.schema import Record
 from vlcli.features.writer import FeatureWriter, written_whole
-from vlcli.progress import Progress, Silent, Task
+from vlcli.progress import Progress, ProgressTask, Silent
 from vlcli.version import __version__
 
 
@@ -171,7 +171,7 @@ class _Run:
         if not self.places:
             raise DataError("the source holds no image", where=str(source), expected=kind.source)
 
-    def read(self, entries: Iterator[ForeignImage], task: Task) -> None:
+    def read(self, entries: Iterator[ForeignImage], task: ProgressTask) -> None:
         """Take what is not there yet."""
         for entry in entries:
             try:

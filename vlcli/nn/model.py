@@ -18,7 +18,7 @@ from vlcli.nn.records import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     DataSpec,
-    Detections,
+    DetectionOutput,
     EncoderOutput,
     FusionOutput,
     InputSpec,
@@ -31,7 +31,7 @@ __all__ = [
     "PUBLISHED_STD",
     "BoxProjection",
     "DataSpec",
-    "Detections",
+    "DetectionOutput",
     "EncoderOutput",
     "FusionOutput",
     "InitStd",
@@ -211,7 +211,7 @@ class Model(nn.Module):
         """
         raise self._cannot("pyramid_channels")
 
-    def detect(self, images: Images) -> Detections:
+    def detect(self, images: Images) -> DetectionOutput:
         """Detect objects (capability ``detect``); called once per batch by the task ``detection``, without gradient.
 
         Args:

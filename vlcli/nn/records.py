@@ -143,7 +143,7 @@ class FusionOutput(Tensors):
 
 
 @dataclass
-class Detections(Tensors):
+class DetectionOutput(Tensors):
     """Objects found in M images, at most N in each.
 
     Attributes:
@@ -157,7 +157,7 @@ class Detections(Tensors):
     scores: Tensor
 
     @classmethod
-    def ragged(cls, boxes: list[Tensor], labels: list[Tensor], scores: list[Tensor]) -> Detections:
+    def ragged(cls, boxes: list[Tensor], labels: list[Tensor], scores: list[Tensor]) -> DetectionOutput:
         """From M images with their own numbers of boxes."""
         return cls(
             nn.utils.rnn.pad_sequence(boxes, batch_first=True),

@@ -9,7 +9,7 @@ from torch import Tensor
 from vlcli.errors import DataError
 from vlcli.nn.batch import Images
 from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Detections, Model
+from vlcli.nn.model import DataSpec, DetectionOutput, Model
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 
 
@@ -39,7 +39,7 @@ class Detection(Objective):
         return as_outputs(step.model.detect(pictures_of(step, self.view)), step, self.view)
 
 
-def as_outputs(found: Detections, step: ForwardPasses, view: str = "clean") -> dict[str, Tensor]:
+def as_outputs(found: DetectionOutput, step: ForwardPasses, view: str = "clean") -> dict[str, Tensor]:
     """Detections as the task ``detection`` takes them from any objective's ``predict``.
 
     Args:

@@ -18,7 +18,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "butd": "vlcli.features.formats.tsv:Butd",
         "npz": "vlcli.features.formats.npz:Npz",
         "vlp": "vlcli.features.formats.vlp:Vlp",
-        "concepts": "vlcli.features.formats.concepts:Concepts",
+        "concepts": "vlcli.features.formats.concepts:ConceptFormat",
         "mattnet": "vlcli.features.formats.mattnet:Mattnet",
     },
     "worlds": {"shapes": "vlcli.data.shapes.component:Shapes"},

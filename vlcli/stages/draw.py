@@ -45,7 +45,7 @@ def run(context: StageContext) -> StageResult:
 
 
 class StageScene:
-    """What a stage's drawing is given (``vlcli.drawings.Scene``).
+    """What a stage's drawing is given (``vlcli.drawings.DrawingContext``).
 
     Args:
         context: of the stage.

@@ -7,7 +7,7 @@ from typing import Any
 from vlcli import registry
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
-from vlcli.metrics.captions.facts import Claims, Thing, Truth, fact_metrics
+from vlcli.metrics.captions.facts import Claims, ClaimTruth, Thing, fact_metrics
 from vlcli.registry import Spec
 from vlcli.tasks.base import Given, Runner
 
@@ -48,6 +48,6 @@ def _things(boxes: BoxList, kinds: list[str], attributes: list[str]) -> list[Thi
     return made
 
 
-def _told(truth: Truth) -> dict[str, bool]:
+def _told(truth: ClaimTruth) -> dict[str, bool]:
     claimed = {"look": truth.look, "number": truth.number, "place": truth.place}
     return {name: value for name, value in claimed.items() if value is not None}

@@ -13,9 +13,9 @@ from vlcli.metrics.baseline import CHANCE
 from vlcli.metrics.ranking import Standing
 from vlcli.registry import Spec
 from vlcli.tasks.base import Given, Result
-from vlcli.tasks.correlation_fit import Choice, Fitted, fit
+from vlcli.tasks.correlation_fit import FitSetting, Fitted, fit
 from vlcli.tasks.pairs import blocks_of, refuse_known, sentences_by_picture, trains_no_model
-from vlcli.tasks.places import Ranking, Vectors, Way, groups_of
+from vlcli.tasks.places import Ranking, RankingVectors, Way, groups_of
 from vlcli.tasks.retrieval import Retrieval
 
 BLOCK = 4096
@@ -78,7 +78,7 @@ class CCARetrieval(Retrieval):
         """
         texts, sides = sentences_by_picture(given.fit.examples), split(given.data)
         refuse_known(texts, sides.image_keys)
-        found = fit(texts, given.store, Choice.each(self.words, self.ridge, self.dims))
+        found = fit(texts, given.store, FitSetting.each(self.words, self.ridge, self.dims))
         chosen = found.choice
         given.progress.info(f"canonical correlation: {chosen.words} words, ridge {chosen.ridge:g}, {chosen.dims} dims")
         ranking = Ranking(sides, self._vectors(found, sides, given), self.memory)
@@ -88,11 +88,11 @@ class CCARetrieval(Retrieval):
         result.metrics |= {f"chosen/{name}": float(value) for name, value in vars(chosen).items()}
         return result
 
-    def _vectors(self, found: Fitted, sides: Sides, given: Given) -> Vectors:
+    def _vectors(self, found: Fitted, sides: Sides, given: Given) -> RankingVectors:
         asked = [str(example.text) for example in sides.texts.examples]
         texts = [found.texts(asked[start : start + BLOCK]) for start in range(0, len(asked), BLOCK)]
         images = [found.images(rows) for _, rows in blocks_of(given.store, sides.image_keys)]
-        return Vectors(np.concatenate(texts), np.concatenate(images))
+        return RankingVectors(np.concatenate(texts), np.concatenate(images))
 
 
 def by_chance(sides: Sides, way: Way) -> Standing:

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from vlcli import former
 from vlcli.data.concepts import ByImage, build_vocabulary, captions_by_image, read_vocabulary, tokens
 from vlcli.data.files import inside
 from vlcli.data.images import load_image
@@ -26,7 +27,7 @@ from vlcli.tasks.outputs import logits_of, target
 RIGHT, WRONG = "#1a7f37", "#8a8a8a"
 
 
-class Concepts(Task):
+class ConceptPrediction(Task):
     """Words of a picture's captions, told from the picture: precision, recall and F1 of the M best.
 
     Captions are read a picture at a time: its words are those of all its captions. Beside each figure stands that of
@@ -196,3 +197,6 @@ def _file(data: Any, image: str) -> Path | None:
     """Where a picture lies, where it is there to be shown."""
     places = (reader.locate(image) for reader in getattr(data, "readers", ()))
     return next((path for path in places if path.is_file()), None)
+
+
+__getattr__ = former.getattr_of(__name__, {"Concepts": "ConceptPrediction"})

@@ -24,7 +24,7 @@ LEAST = 1e-6
 
 
 @dataclass(frozen=True)
-class Words:
+class CountedWords:
     """Which words are counted, the most frequent first.
 
     Attributes:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vlcli.features import FeatureStore
 from vlcli.metrics.ranking import both_ways
-from vlcli.tasks.correlation import Axes, Canonical, Moments, Rows, Words, solve
+from vlcli.tasks.correlation import Axes, Canonical, CountedWords, Moments, Rows, solve
 from vlcli.tasks.pairs import blocks_of, mean_features
 
 HELD, MOST_HELD = 0.15, 500
@@ -24,7 +24,7 @@ Texts = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
-class Choice:
+class FitSetting:
     """One setting.
 
     Attributes:
@@ -57,9 +57,9 @@ class Fitted:
         choice: the setting.
     """
 
-    counted: Words
+    counted: CountedWords
     canonical: Canonical
-    choice: Choice
+    choice: FitSetting
 
     def texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(N, K) vectors of sentences."""
@@ -71,7 +71,7 @@ class Fitted:
         return self.canonical.vectors(means, "image").astype(np.float32)
 
 
-def fit(texts: Texts, store: FeatureStore, choices: Sequence[Choice]) -> Fitted:
+def fit(texts: Texts, store: FeatureStore, choices: Sequence[FitSetting]) -> Fitted:
     """Directions of all these pictures, under the setting that ranks best among those held out.
 
     Args:
@@ -83,7 +83,7 @@ def fit(texts: Texts, store: FeatureStore, choices: Sequence[Choice]) -> Fitted:
         DataError: nothing varies, there are no words, or a picture is not in the store.
     """
     every = [text for group in texts.values() for text in group]
-    counted = Words.of(every, max(choice.words for choice in choices))
+    counted = CountedWords.of(every, max(choice.words for choice in choices))
     choices = list(dict.fromkeys(choice.within(len(counted.columns)) for choice in choices))
     kept, held = _apart(list(texts))
     sums, rest = (_moments(texts, names, counted, store) for names in (kept, held))
@@ -103,7 +103,7 @@ def _apart(names: list[str]) -> tuple[list[str], list[str]]:
     return kept, [name for place, name in enumerate(names) if place in chosen]
 
 
-def _moments(texts: Texts, names: Sequence[str], counted: Words, store: FeatureStore) -> Moments:
+def _moments(texts: Texts, names: Sequence[str], counted: CountedWords, store: FeatureStore) -> Moments:
     sums = Moments.none(len(counted.columns), store.dim)
     for some, rows in blocks_of(store, names):
         counts = [len(texts[name]) for name in some]
@@ -118,13 +118,15 @@ def _sides(sums: Moments, words: int, image: Axes | None = None) -> tuple[Axes, 
     return text, image, text.axes.T @ sums.covariance("across", words) @ image.axes
 
 
-def _best(choices: Sequence[Choice], sums: Moments, held: Texts, counted: Words, store: FeatureStore) -> Choice:
+def _best(
+    choices: Sequence[FitSetting], sums: Moments, held: Texts, counted: CountedWords, store: FeatureStore
+) -> FitSetting:
     texts = {text: row for row, text in enumerate(dict.fromkeys(text for group in held.values() for text in group))}
     relevant = np.zeros((len(texts), len(held)), bool)
     for column, group in enumerate(held.values()):
         relevant[[texts[text] for text in group], column] = True
     rows, means = counted.rows(list(texts)), mean_features(store, list(held))
-    found: dict[Choice, float] = {}
+    found: dict[FitSetting, float] = {}
     image: Axes | None = None
     for words, some in itertools.groupby(choices, lambda choice: choice.words):
         text, image, across = _sides(sums, words, image)

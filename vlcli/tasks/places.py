@@ -21,7 +21,7 @@ Places = NDArray[np.int64]
 
 
 @dataclass
-class Vectors:
+class RankingVectors:
     """The first stage's vectors, in memory or mapped.
 
     Attributes:
@@ -92,7 +92,7 @@ class Ranking:
     """
 
     sides: Sides
-    vectors: Vectors | None
+    vectors: RankingVectors | None
     memory: int
     candidates: int | None = None
     scoring: Scoring = "odds"

@@ -9,7 +9,7 @@ from vlcli.errors import ComponentError
 from vlcli.metrics.ranking import Standing, recall_of
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
-from vlcli.tasks.places import Group, Ranking, Vectors, groups_of
+from vlcli.tasks.places import Group, Ranking, RankingVectors, groups_of
 from vlcli.tasks.ranking import Exact, Scoring, Shelf, embed, encode, score_pairs
 
 
@@ -99,12 +99,12 @@ class Retrieval(Task):
             return Result({})
         return self._result(ranking, groups, exact)
 
-    def _read(self, runner: Runner, sides: Sides, shelf: Shelf) -> tuple[Sides, Vectors | None, Any]:
+    def _read(self, runner: Runner, sides: Sides, shelf: Shelf) -> tuple[Sides, RankingVectors | None, Any]:
         """The sides as far as they can be read, their vectors, and what is fused of them."""
         images, kept = self._side(runner, sides, "image", shelf)
         sides = sides.keep(kept)
         texts, _ = self._side(runner, sides, "text", shelf)
-        vectors = None if self.first is None else Vectors(texts[0], images[0])
+        vectors = None if self.first is None else RankingVectors(texts[0], images[0])
         return sides, vectors, (texts[1], images[1])
 
     def _side(self, runner: Runner, sides: Sides, side: Any, shelf: Shelf) -> tuple[tuple[Any, Any], list[str]]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torchvision
 from torch.nn import functional
-from vlcli_concepts import Concepts, NoisyOr, log_noisy_or
+from vlcli_concepts import ConceptClassification, NoisyOr, log_noisy_or
 from vlcli_concepts.noisy_or import noisy_or_loss
 from vlcli_concepts.trunk import Vgg16Cells
 
@@ -136,7 +136,7 @@ def batch_of(features, mask, words):
 def test_objective_counts_words_of_the_vocabulary_and_pictures_with_instances():
     data_spec = DataSpec(region_dim=8, answers=("red", "dog"))
     model = NoisyOr(data_spec, dropout=0.0)
-    objective = Concepts(model, data_spec)
+    objective = ConceptClassification(model, data_spec)
     mask = torch.tensor([[True, True, False], [False, False, False]])
     batch = batch_of(torch.randn(2, 3, 8), mask, [["red", "unheard"], ["dog"]])
     outcome = objective(ForwardPasses(model, batch), {})

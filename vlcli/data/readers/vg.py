@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vlcli import former
 from vlcli.data.files import read_json, value
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
@@ -51,7 +52,7 @@ class _VisualGenome(Reader):
         raise NotImplementedError(f"{type(self).__name__} does not say what its rows are ({where})")
 
 
-class Regions(_VisualGenome):
+class VGRegions(_VisualGenome):
     """Visual Genome's region descriptions, each a caption of its whole image.
 
     Args:
@@ -97,3 +98,6 @@ class Questions(_VisualGenome):
         answer = value(row, "answer", str, where).strip()
         targets = {"question_id": key, "answers": {answer: 1.0}, "answer": answer}
         return Example(key, value(row, "question", str, where).strip(), [image], targets=targets)
+
+
+__getattr__ = former.getattr_of(__name__, {"Regions": "VGRegions"})

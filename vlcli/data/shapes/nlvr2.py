@@ -11,7 +11,7 @@ from vlcli.data.shapes.coco import instances
 from vlcli.data.shapes.config import ShapesConfig
 from vlcli.data.shapes.render import draw_pictures
 from vlcli.data.shapes.scenes import NoSuchSceneError, PooledScenes
-from vlcli.data.shapes.statements import Cell, cell
+from vlcli.data.shapes.statements import StatementCell, cell
 from vlcli.data.shapes.store import write_json, write_lines
 from vlcli.data.shapes.world import Picture, Scene, stream
 from vlcli.errors import DataError
@@ -45,7 +45,7 @@ def _kinds(config: ShapesConfig, split: str, count: int) -> list[str]:
     return [kinds[number % len(kinds)] for number in range(count)]
 
 
-def _cell(kind: str, rng: Random, config: ShapesConfig, pool: PooledScenes | None) -> Cell:
+def _cell(kind: str, rng: Random, config: ShapesConfig, pool: PooledScenes | None) -> StatementCell:
     """A cell of its own pictures or of the pool's; one that the pool has no picture for is drawn anew."""
     for _ in range(100):
         with suppress(NoSuchSceneError):
@@ -63,7 +63,9 @@ def _stem(split: str, number: int, pair: int) -> str:
     return f"{folder}/{split}-{number}-{pair}"
 
 
-def _rows(split: str, number: int, kind: str, made: Cell, names: dict[int, str]) -> Iterator[dict[str, object]]:
+def _rows(
+    split: str, number: int, kind: str, made: StatementCell, names: dict[int, str]
+) -> Iterator[dict[str, object]]:
     """The lines of a cell; ``names`` has the file of each scene, by the identity of the scene."""
     for pair, scenes in enumerate(made.pairs):
         files = [names[id(scene)] for scene in scenes]
@@ -87,7 +89,7 @@ def _rows(split: str, number: int, kind: str, made: Cell, names: dict[int, str])
             yield row
 
 
-def _pictures(split: str, cells: list[tuple[str, Cell]], first: int) -> Iterator[Picture]:
+def _pictures(split: str, cells: list[tuple[str, StatementCell]], first: int) -> Iterator[Picture]:
     """Four pictures a cell, named as NLVR2 names them."""
     for number, (_, made) in enumerate(cells):
         for pair, scenes in enumerate(made.pairs):

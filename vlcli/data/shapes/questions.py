@@ -82,7 +82,11 @@ def _more_than(scene: Scene, one: Noun, two: Noun) -> Question:
 
 
 def _counts(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
-    nouns = [Noun(), *(Noun(kind=kind) for kind in config.kinds), *(Noun(colour=colour) for colour in config.colours)]
+    nouns = [
+        Noun(),
+        *(Noun(kind=kind) for kind in config.kinds),
+        *(Noun(colour=colour) for colour in config.colours),
+    ]
     for noun in nouns:
         found = scene.having(noun)
         program = (("select", noun.kind or "shape"), ("filter color", noun.colour), ("count", "?"))

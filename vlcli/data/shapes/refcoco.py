@@ -107,7 +107,12 @@ def _nouns(scene: Scene, index: int) -> Iterator[Noun]:
 
 def _placed(scene: Scene, index: int, rng: Random) -> Iterator[str]:
     look = scene.shapes[index].look
-    for noun in (Noun(), Noun(kind=look.kind), Noun(colour=look.colour), Noun("", look.colour, look.kind)):
+    for noun in (
+        Noun(),
+        Noun(kind=look.kind),
+        Noun(colour=look.colour),
+        Noun("", look.colour, look.kind),
+    ):
         rivals = [other for other in scene.having(noun) if other != index]
         for word in RELATIONS:
             if rivals and all(scene.stands(index, word, other) for other in rivals):

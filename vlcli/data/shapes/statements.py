@@ -23,14 +23,14 @@ SIDES = ("left", "right")
 Pair = tuple[Scene, Scene]
 
 
-class Cell(NamedTuple):
+class StatementCell(NamedTuple):
     """Two sentences and two pairs; sentence ``i`` is true of pair ``i`` and false of the other."""
 
     texts: tuple[str, str]
     pairs: tuple[Pair, Pair]
 
 
-def cell(kind: str, rng: Random, config: ShapesConfig, scenes: Scenes | None = None) -> Cell:
+def cell(kind: str, rng: Random, config: ShapesConfig, scenes: Scenes | None = None) -> StatementCell:
     """One cell of a kind of statement.
 
     Args:
@@ -40,7 +40,7 @@ def cell(kind: str, rng: Random, config: ShapesConfig, scenes: Scenes | None = N
         scenes: where pictures come from; None: each is made for its cell.
     """
     texts, pairs = BUILDERS[kind](rng, config, FreshScenes(rng, config) if scenes is None else scenes)
-    return Cell((sentence(texts[0]), sentence(texts[1])), pairs)
+    return StatementCell((sentence(texts[0]), sentence(texts[1])), pairs)
 
 
 Plain = tuple[tuple[str, str], tuple[Pair, Pair]]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vlcli.data.transforms.scene import Scene, flip, may_flip
+from vlcli.data.transforms.scene import TransformInput, flip, may_flip
 from vlcli.nn.model import InputSpec
 
 
@@ -34,7 +34,7 @@ class Transform:
     def __init__(self, needs: InputSpec, *, flip: float = 0.0) -> None:
         self.needs, self.flip = needs, flip
 
-    def train(self, scene: Scene, rng: np.random.Generator) -> Scene:
+    def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         """Change a training image.
 
         Called once per image and epoch in loader workers, before resizing and normalisation.
@@ -48,7 +48,7 @@ class Transform:
         """
         return self.maybe_flip(scene, rng)
 
-    def evaluate(self, scene: Scene) -> Scene:
+    def evaluate(self, scene: TransformInput) -> TransformInput:
         """Change an image that is scored; called once per image in loader workers, before resizing and normalisation.
 
         Args:
@@ -71,7 +71,7 @@ class Transform:
         """
         return pixels
 
-    def maybe_flip(self, scene: Scene, rng: np.random.Generator) -> Scene:
+    def maybe_flip(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         """Mirror a scene with probability ``flip``, unless its sentence speaks of left or right; called by subclasses.
 
         Args:

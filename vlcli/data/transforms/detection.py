@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vlcli.data.transforms.base import Transform
-from vlcli.data.transforms.scene import BILINEAR, Scene, crop, resize
+from vlcli.data.transforms.scene import BILINEAR, TransformInput, crop, resize
 from vlcli.nn.model import InputSpec
 
 
@@ -43,25 +43,25 @@ class Detection(Transform):
         self.before_crop, self.crop_sides = before_crop, crop_sides
         self.short = short or max(shorts)
 
-    def train(self, scene: Scene, rng: np.random.Generator) -> Scene:
+    def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         """Flip, crop, resize."""
         scene = self.maybe_flip(scene, rng)
         if rng.random() < self.cropped:
             scene = self._crop(self._scaled(scene, int(rng.choice(self.before_crop)), None), rng)
         return self._scaled(scene, int(rng.choice(self.shorts)), self.longest)
 
-    def evaluate(self, scene: Scene) -> Scene:
+    def evaluate(self, scene: TransformInput) -> TransformInput:
         """One scale."""
         return self._scaled(scene, self.short, self.longest)
 
-    def _crop(self, scene: Scene, rng: np.random.Generator) -> Scene:
+    def _crop(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         low, high = self.crop_sides
         height, width = (int(rng.integers(min(low, side), min(high, side) + 1)) for side in scene.size)
         top, left = int(rng.integers(scene.size[0] - height + 1)), int(rng.integers(scene.size[1] - width + 1))
         return crop(scene, top, left, height, width)
 
     @staticmethod
-    def _scaled(scene: Scene, short: int, longest: int | None) -> Scene:
+    def _scaled(scene: TransformInput, short: int, longest: int | None) -> TransformInput:
         return resize(scene, *scaled_size(scene.size, short, longest), BILINEAR)
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from vlcli.data.transforms.base import Transform, lent
 from vlcli.data.transforms.randaugment import PLACES
-from vlcli.data.transforms.scene import BICUBIC, BILINEAR, Scene, crop, flip, may_flip, resize
+from vlcli.data.transforms.scene import BICUBIC, BILINEAR, TransformInput, crop, flip, may_flip, resize
 from vlcli.errors import ComponentError
 from vlcli.nn.model import InputSpec
 
@@ -86,7 +86,7 @@ class ImageNet(Transform):
             made.choice_weights = None
         return [made]
 
-    def train(self, scene: Scene, rng: np.random.Generator) -> Scene:
+    def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         """Crop, flip, colours."""
         from timm.data.transforms import RandomResizedCropAndInterpolation
 
@@ -97,7 +97,7 @@ class ImageNet(Transform):
             scene = flip(scene) if wanted and may_flip(scene) else scene
             return self._coloured(scene)
 
-    def _coloured(self, scene: Scene) -> Scene:
+    def _coloured(self, scene: TransformInput) -> TransformInput:
         image = scene.image
         for change in self.in_place if scene.placed else self.everywhere:
             image = change(image)
@@ -114,7 +114,7 @@ class ImageNet(Transform):
             RandomErasing(self.erasing, mode="pixel", device="cpu")(erased)  # in place
         return erased.numpy()
 
-    def evaluate(self, scene: Scene) -> Scene:
+    def evaluate(self, scene: TransformInput) -> TransformInput:
         """The shorter side to ``size / crop``, then the centre."""
         height, width = self.size
         tall, wide = math.floor(height / self.crop), math.floor(width / self.crop)

@@ -14,7 +14,7 @@ BICUBIC, BILINEAR = Image.Resampling.BICUBIC, Image.Resampling.BILINEAR
 
 
 @dataclass(frozen=True)
-class Scene:
+class TransformInput:
     """One picture of an example on its way to a model.
 
     Attributes:
@@ -46,12 +46,12 @@ class Scene:
         return self.boxes is not None or self.labels is not None
 
 
-def may_flip(scene: Scene) -> bool:
+def may_flip(scene: TransformInput) -> bool:
     """Whether mirroring keeps the sentence true: with several pictures, ``the left one`` may mean a picture."""
     return scene.pictures == 1 or not names_sides(scene.text)
 
 
-def flip(scene: Scene) -> Scene:
+def flip(scene: TransformInput) -> TransformInput:
     """The scene in a mirror: boxes and label map too, and left and right exchanged in the sentence."""
     boxes = scene.boxes
     if boxes is not None:
@@ -64,7 +64,7 @@ def flip(scene: Scene) -> Scene:
     return replace(scene, image=image, boxes=boxes, labels=labels, text=text, flipped=not scene.flipped)
 
 
-def crop(scene: Scene, top: int, left: int, height: int, width: int) -> Scene:
+def crop(scene: TransformInput, top: int, left: int, height: int, width: int) -> TransformInput:
     """A part of the picture; boxes are cut, and those that keep no area are left out."""
     window = (left, top, left + width, top + height)
     labels = None if scene.labels is None else scene.labels.crop(window)
@@ -78,7 +78,7 @@ def crop(scene: Scene, top: int, left: int, height: int, width: int) -> Scene:
     return replace(found, boxes=boxes[there], kept=kept)
 
 
-def resize(scene: Scene, height: int, width: int, resample: Image.Resampling = BICUBIC) -> Scene:
+def resize(scene: TransformInput, height: int, width: int, resample: Image.Resampling = BICUBIC) -> TransformInput:
     """Another size; a label map takes the nearest label."""
     if scene.size == (height, width):
         return scene

@@ -10,7 +10,7 @@ from PIL import Image
 
 from vlcli.data.transforms.base import Transform, lent
 from vlcli.data.transforms.detection import scaled_size
-from vlcli.data.transforms.scene import BILINEAR, Scene, crop, resize
+from vlcli.data.transforms.scene import BILINEAR, TransformInput, crop, resize
 from vlcli.nn.model import InputSpec
 
 TRIES = 10
@@ -49,7 +49,7 @@ class Segmentation(Transform):
         self.short, self.long, self.scale = short or min(self.size), long, scale
         self.most, self.colours = most, colours
 
-    def train(self, scene: Scene, rng: np.random.Generator) -> Scene:
+    def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         """Scale, crop, mirror, colours."""
         factor = rng.uniform(*self.scale)
         height, width = scaled_size(scene.size, self.short, self.long)
@@ -57,7 +57,7 @@ class Segmentation(Transform):
         scene = self.maybe_flip(self._cropped(scene, rng), rng)
         return replace(scene, image=self._coloured(scene.image, rng))
 
-    def _cropped(self, scene: Scene, rng: np.random.Generator) -> Scene:
+    def _cropped(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         scene = self._padded(scene)
         for _ in range(TRIES if self.most < 1 else 1):
             top, left = (int(rng.integers(side - own + 1)) for side, own in zip(scene.size, self.size, strict=True))
@@ -66,7 +66,7 @@ class Segmentation(Transform):
                 break
         return found
 
-    def _padded(self, scene: Scene) -> Scene:
+    def _padded(self, scene: TransformInput) -> TransformInput:
         """At least as large as the crop, at the right and below."""
         height, width = (max(side, own) for side, own in zip(scene.size, self.size, strict=True))
         if (height, width) == scene.size:

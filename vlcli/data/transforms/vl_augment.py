@@ -8,7 +8,7 @@ import numpy as np
 
 from vlcli.data.transforms.base import Transform, lent
 from vlcli.data.transforms.randaugment import randaugment
-from vlcli.data.transforms.scene import Scene, crop, resize
+from vlcli.data.transforms.scene import TransformInput, crop, resize
 from vlcli.nn.model import InputSpec
 
 
@@ -40,7 +40,7 @@ class VLAugment(Transform):
         super().__init__(needs, flip=flip)
         self.scale, self.operations, self.magnitude = scale, operations, magnitude
 
-    def train(self, scene: Scene, rng: np.random.Generator) -> Scene:
+    def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         """Crop, flip, colours and places."""
         if self.scale != (1.0, 1.0):
             scene = self._cropped(scene, rng)
@@ -49,7 +49,7 @@ class VLAugment(Transform):
         facts = {"count": self.operations, "magnitude": self.magnitude}
         return replace(scene, image=randaugment(scene.image, rng, in_place=scene.placed, **facts))  # type: ignore[arg-type]
 
-    def _cropped(self, scene: Scene, rng: np.random.Generator) -> Scene:
+    def _cropped(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         from timm.data.transforms import RandomResizedCropAndInterpolation
 
         with lent(rng):

@@ -11,9 +11,9 @@ mattnet   detections of MAttNet, boxes without features
 from __future__ import annotations
 
 from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames
-from vlcli.features.formats.tsv import BUTD, OBJ36, Table
+from vlcli.features.formats.tsv import BUTD, OBJ36, TSVFormat
 
-TABLES: dict[str, Table] = {"obj36": OBJ36, "butd": BUTD}
+TABLES: dict[str, TSVFormat] = {"obj36": OBJ36, "butd": BUTD}
 """What can be exported, by name."""
 
-__all__ = ["TABLES", "ForeignImage", "Format", "FormatOptions", "ImageNames", "Table"]
+__all__ = ["TABLES", "ForeignImage", "Format", "FormatOptions", "ImageNames", "TSVFormat"]

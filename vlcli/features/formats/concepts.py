@@ -26,7 +26,7 @@ Row = tuple[str, list[str], list[float] | None]
 """Image, words, scores."""
 
 
-class Concepts(Format):
+class ConceptFormat(Format):
     """Lists of words by image."""
 
     name = "concepts"

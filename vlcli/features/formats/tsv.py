@@ -38,7 +38,7 @@ class Column:
     width: int | None = 0
 
 
-class Table(Format):
+class TSVFormat(Format):
     """A TSV format.
 
     Attributes:
@@ -140,7 +140,7 @@ def _cell(record: Record, column: Column) -> bytes:
     return base64.b64encode(np.ascontiguousarray(value, dtype=column.dtype).tobytes())
 
 
-class Obj36(Table):
+class Obj36(TSVFormat):
     """LXMERT's TSV."""
 
     name = "obj36"
@@ -164,7 +164,7 @@ class Obj36(Table):
     }
 
 
-class Butd(Table):
+class Butd(TSVFormat):
     """Bottom-up attention's TSV."""
 
     name = "butd"

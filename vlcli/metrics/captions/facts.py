@@ -65,7 +65,7 @@ class Named:
 
 
 @dataclass
-class Truth:
+class ClaimTruth:
     """What a caption claims and whether it holds; None where it claims nothing of the sort.
 
     Attributes:
@@ -96,13 +96,13 @@ class Claims:
             self.kinds |= dict.fromkeys((name, f"{name}s", f"{name}es"), kind)
         self.attributes = set(attributes)
 
-    def check(self, caption: str, things: Sequence[Thing]) -> Truth:
+    def check(self, caption: str, things: Sequence[Thing]) -> ClaimTruth:
         """What a caption claims of a picture with these things."""
         words = re.findall(r"[a-z]+", caption.lower())
         nouns = self.nouns(words)
         meant = [noun for noun in nouns if noun.kind is not None or noun.attributes]
         counts = [sum(noun.of(thing) for thing in things) for noun in nouns]
-        truth = Truth(nouns=nouns)
+        truth = ClaimTruth(nouns=nouns)
         if any(noun.count for noun in meant):
             truth.look = all(
                 (found >= max(1, noun.count)) if noun.count else not found
@@ -188,7 +188,7 @@ def _lies(thing: Thing, word: str, words: int) -> bool:
     return value > high if side else value < low
 
 
-def fact_metrics(found: Sequence[Truth]) -> dict[str, float]:
+def fact_metrics(found: Sequence[ClaimTruth]) -> dict[str, float]:
     """Shares over captions: ``right/look`` of all (naming nothing is not right), the others of those that claim it.
 
     ``named/place`` is the share of captions that claim a place.
