@@ -1,6 +1,6 @@
 """Processes that are killed or asked to end at any moment of a small run: the end is that of an undisturbed run.
 
-Eight kills by default, 64 among the slow tests. All folders are compared with one undisturbed run, file by file.
+Three kills by default, 64 among the slow tests. All folders are compared with one undisturbed run, file by file.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def chains(tmp_path_factory) -> Chains:
     return Chains(tmp_path_factory.mktemp("kills"))
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(64, marks=pytest.mark.slow)])
 def test_kills_at_any_moment_change_nothing(chains, kills):
     draw = random.Random(kills)
     done = folders = 0
@@ -145,9 +145,9 @@ PLACES = {"extraction": "regions/features.h5.part", "training": "pretrain/checkp
 @pytest.mark.parametrize(
     ("number", "code", "place"),
     [
-        (signal.SIGTERM, 143, "extraction"),
-        (signal.SIGINT, 130, "training"),
-        (signal.SIGHUP, 129, "tuning"),
+        (signal.SIGTERM, 143, "training"),
+        pytest.param(signal.SIGINT, 130, "extraction", marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, "tuning", marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -256,21 +256,10 @@ def strangers(tmp_path_factory):
         (source / "pyproject.toml").write_text(
             SETUP.format(name=f"stranger-{name}", module=f"stranger_{name}", entry=f"odd-{name}")
         )
-        words = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--no-build-isolation",
-            "--no-index",
-            "--target",
-            str(site),
-            str(source),
-        ]
-        ended = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stderr
+    words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    words += ["--target", str(site), *(str(root / name) for name in bodies)]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
     return {"PYTHONPATH": os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 

@@ -123,7 +123,8 @@ def test_what_fails_on_all_is_told_once(folder):
     assert "Traceback" not in told + other
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_all_processes_agree_on_the_step_a_signal_ends(folder, number):
     name, words = f"asked-{number}", ("stages.pretrain.epochs=5", "stages.pretrain.evaluate_every=100000")
     both = Ranks(folder, name, *words)

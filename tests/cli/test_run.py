@@ -160,10 +160,21 @@ def heeding():
         signal.signal(number, signal.SIG_DFL)
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
+    ("number", "code", "recipe"),
+    [
+        (signal.SIGINT, 130, "mine.yaml"),
+        (signal.SIGTERM, 143, "both.yaml"),
+        pytest.param(signal.SIGTERM, 143, "mine.yaml", marks=SLOW),
+        pytest.param(signal.SIGHUP, 129, "mine.yaml", marks=SLOW),
+        pytest.param(signal.SIGINT, 130, "both.yaml", marks=SLOW),
+        pytest.param(signal.SIGHUP, 129, "both.yaml", marks=SLOW),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("recipe", ["mine.yaml", "both.yaml"])
 def test_signals(vlcli, tmp_path, number, code, recipe):
     environment = {**os.environ, **FAKE, "FAKE_SLEEP": "0.4", "OMP_NUM_THREADS": "1"}
     words = [sys.executable, "-m", "vlcli", "run", recipe, "--plugin", str(PLUGIN)]
