@@ -115,6 +115,8 @@ def test_show_component_and_recipe(tmp_path):
     assert "hidden" in shown.stdout
     found = json.loads(invoke("show", "fake-model", "--plugin", PLUGIN, "--json").stdout)
     assert found["components"][0]["parameters"] == [{"name": "hidden", "type": "int", "required": False, "default": 8}]
+    assert "capabilities: fuse, image, text\n" in invoke("show", "lxmert", "--kind", "models").stdout
+    assert "needs a model that can: fuse\n" in invoke("show", "nlvr2", "--kind", "tasks").stdout
     recipe = json.loads(invoke("show", "quickstart", "--kind", "recipes", "--json").stdout)["recipe"]
     assert recipe["sources"][0]["name"] == "quickstart"
     unknown = invoke("show", "lxmrt")
@@ -271,7 +273,7 @@ def test_strangers_packages_are_listed_and_the_broken_one_named(cli, strangers):
     assert rows["odd-sound"]["distribution"] == "stranger-sound"
     assert rows["odd-broken"]["broken"] == "RuntimeError: the moon is wrong"
     assert rows["odd-broken"]["place"].endswith("stranger_broken.py:1")
-    assert rows["odd-bare"]["broken"] == "its base class is not vlcli.nn.model.Model"
+    assert rows["odd-bare"]["broken"] == "its base class is not vlcli.nn.Model"
     assert rows["odd-bare"]["place"].endswith("stranger_bare.py:4")
     assert rows["odd-hollow"]["broken"] == "it does not define fuse"
     assert rows["odd-hollow"]["place"].endswith("stranger_hollow.py:6")

@@ -6,7 +6,7 @@ import torch
 from tiny_batches import SMALL, make_batch
 from vlcli_lxmert import LXMERT
 
-from vlcli.nn import Images, Regions, Text
+from vlcli.nn import Images, Layout, Regions, Text
 
 torch.set_num_threads(1)
 
@@ -37,3 +37,26 @@ def test_lxmert_exports_with_dynamic_rows_words_and_regions():
     program = torch.export.export(model, inputs(rows=3), dynamic_shapes=tuple(shapes))
     other = inputs(rows=2, length=7, regions=4, seed=5)
     torch.testing.assert_close(program.module()(*other), model(*other), atol=1e-6, rtol=1e-6)
+
+
+class Joined(torch.nn.Module):
+    def forward(self, words, boxes, boxed):
+        layout = Layout.for_text(words) + Layout.for_boxes(boxes, boxed)
+        return layout.valid, layout.boxes
+
+
+def test_the_sum_of_two_layouts_keeps_the_batch_free():
+    """A single-stream model joins the layouts of text and image."""
+
+    def given(rows, words, regions):
+        return torch.ones(rows, words, dtype=torch.bool), torch.rand(rows, regions, 4), torch.ones(rows, regions).bool()
+
+    rows, words, regions = (torch.export.Dim(name) for name in ("rows", "words", "regions"))
+    shapes = ({0: rows, 1: words}, {0: rows, 1: regions}, {0: rows, 1: regions})
+    program = torch.export.export(Joined(), given(3, 4, 5), dynamic_shapes=shapes)
+    other = given(2, 6, 7)
+    for found, wanted in zip(program.module()(*other), Joined()(*other), strict=True):
+        torch.testing.assert_close(found, wanted)
+    shared = Layout.for_grid(2, 2) + Layout.for_text(torch.ones(3, 4, dtype=torch.bool))
+    assert shared.valid.shape == (3, 8)
+    assert (Layout.for_text(torch.ones(3, 4, dtype=torch.bool)) + Layout.for_grid(2, 2)).valid.shape == (3, 8)

@@ -96,7 +96,7 @@ def test_a_packages_incomplete_component_is_one_message(monkeypatch, tmp_path):
     }
     monkeypatch.setattr(ENTRIES, "_session", installed)
     for name, wanted in {
-        "no-model": "its base class is not vlcli.nn.model.Model",
+        "no-model": "its base class is not vlcli.nn.Model",
         "half": "it does not define encode_text, input_spec",
     }.items():
         with pytest.raises(ComponentError, match="is not what a model must be") as caught:
@@ -104,3 +104,27 @@ def test_a_packages_incomplete_component_is_one_message(monkeypatch, tmp_path):
         assert caught.value.got == wanted
         assert registry.check("models", name)[0].got == wanted
     assert issubclass(registry.models.load("lxmert"), Model)
+
+
+def test_a_plugin_files_incomplete_component_is_one_message(monkeypatch, tmp_path):
+    """Checked like that of a package, so that no step on invented data fails with an error about something else."""
+    import pytest
+
+    from vlcli.errors import ComponentError
+
+    file = tmp_path / "incomplete_file.py"
+    file.write_text(
+        "from torch import nn\nfrom vlcli.data import Reader\nfrom vlcli.registry import component\n"
+        "@component('positions', 'no-encoding')\nclass NoEncoding(nn.Module): pass\n"
+        "@component('datasets', 'no-examples')\nclass NoExamples(Reader):\n    def files(self): return []\n"
+    )
+    monkeypatch.setattr(ENTRIES, "_session", {})
+    registry.load_file(file)
+    for kind, name, wanted in (
+        ("positions", "no-encoding", "its base class is not vlcli.nn.TokenPosition or vlcli.nn.PairwisePosition"),
+        ("datasets", "no-examples", "it does not define read"),
+    ):
+        with pytest.raises(ComponentError, match="must be") as caught:
+            registry.load(kind, name)
+        assert caught.value.got == wanted
+        assert str(file) in caught.value.where

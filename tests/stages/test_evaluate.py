@@ -163,6 +163,26 @@ def test_onnx_that_differs_is_not_kept(run, tmp_path, monkeypatch):
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_onnx_that_is_fixed_to_one_size_says_so(run, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    from vlcli.export import onnx
+
+    def refuse(session, form, inputs):
+        raise RuntimeError("Got invalid dimensions for input: text_mask\n index: 0 Got: 1 Expected: 3")
+
+    monkeypatch.setattr(onnx, "run", refuse)
+    monkeypatch.setattr("onnxruntime.InferenceSession", lambda *args, **options: None)
+    monkeypatch.setattr(onnx, "write", lambda graph, path, opset: path.write_bytes(b"x"))
+    with pytest.raises(VlcliError, match="other sizes than those") as met:
+        export.run(
+            context(tmp_path / "out", run["root"], inputs(run), kind="export", format="onnx", **{"from": "nlvr2"})
+        )
+    assert met.value.where == "1 examples, 5 word pieces, 3 regions or patches"
+    assert "index: 0 Got: 1 Expected: 3" in met.value.got
+    assert "tensor.shape[0]" in met.value.hint
+
+
 def test_a_missing_extra_is_named_with_its_line(run, tmp_path, monkeypatch):
     monkeypatch.setattr("vlcli.export.onnx.Onnx.packages", ("onnx", "no_such_package_anywhere"))
     with pytest.raises(ComponentError, match="not installed") as met:

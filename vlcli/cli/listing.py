@@ -163,7 +163,13 @@ def _show_component(item: dict[str, Any]) -> None:
 
     console.out(f"{item['kind'][:-1]} {item['name']}  ({item['distribution']} {item['version']})")
     console.out(item["doc"])
-    for label, text in (("paper", item["paper"]), ("source", item["origin"])):
+    facts = {
+        "paper": item["paper"],
+        "capabilities": ", ".join(item["capabilities"]),
+        "needs a model that can": ", ".join(item["requires"]),
+        "source": item["origin"],
+    }
+    for label, text in facts.items():
         if text:
             console.out(f"{label}: {text}")
     rows = [

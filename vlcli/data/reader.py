@@ -47,21 +47,21 @@ class Reader:
 
     Attributes:
         left_out: number of examples that :meth:`read` left out, by reason ("without a picture"); ``read`` counts them.
+        splits: the splits its files come in, for messages; empty: any.
+        held_out_splits: splits that are for validation and testing: pre-training refuses them.
+        pictures_help: what to do where its pictures are not found.
+        composition_titles: titles of the columns of :meth:`composition`; others have their key as title.
+        weight: how often a training epoch passes over it: ``weight`` beside a reader's own keys in a recipe.
+        augments: whether only those of its questions count whose answers are in the table of the other data sets.
     """
 
     paper: ClassVar[str] = ""
     splits: ClassVar[tuple[str, ...]] = ()
-    """The splits its files come in, for messages; empty: any."""
     held_out_splits: ClassVar[tuple[str, ...]] = ()
-    """Splits that are for validation and testing: pre-training refuses them."""
     pictures_help: ClassVar[str] = "point `images` at the folder that holds them: images=FOLDER"
-    """What to do where its pictures are not found."""
     composition_titles: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """What the columns of :meth:`composition` are called in a table; a column that is not here has its key as title."""
     weight: float = 1.0
-    """How often a training epoch passes over it: ``weight`` beside a reader's own keys in a recipe."""
     augments: bool = False
-    """Whether it only adds to the others: of its questions, those whose answers are in the others' table count."""
 
     def __init__(
         self,

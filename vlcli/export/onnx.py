@@ -48,7 +48,7 @@ class Onnx(Exporter):
 
         Raises:
             ComponentError: the model has no such prediction.
-            VlcliError: the graph gives other numbers than the model.
+            VlcliError: the graph gives other numbers than the model, or is fixed to one size.
         """
         graph = Graph(trained, self.objective).cpu().eval()
         with written(folder / FILE) as beside, progress.task("onnx", 2, "step") as bar:
@@ -91,7 +91,11 @@ def write(graph: Graph, path: Path, opset: int) -> None:
 
 
 def compare(graph: Graph, path: Path) -> float:
-    """The largest difference of a logit between onnxruntime and PyTorch, over :data:`TRIALS`."""
+    """The largest difference of a logit between onnxruntime and PyTorch, over :data:`TRIALS`.
+
+    Raises:
+        VlcliError: the graph does not run at one of these sizes.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -102,7 +106,16 @@ def compare(graph: Graph, path: Path) -> float:
         inputs = graph.form.example(batch, min(words, graph.form.data_spec.text_length), regions, seed)
         with torch.no_grad():
             wanted = graph(*inputs)
-        found = run(session, graph.form, inputs)
+        try:
+            found = run(session, graph.form, inputs)
+        except Exception as error:  # onnxruntime's own classes have no common base
+            raise VlcliError(
+                "The graph does not run at other sizes than those that it was traced with.",
+                where=f"{batch} examples, {words} word pieces, {regions} regions or patches",
+                got=" ".join(str(error).split()),
+                expected="a graph whose batch and sequence lengths are free",
+                hint="in the model's code, use tensor.shape[0] instead of len(tensor), and no int() of a size",
+            ) from error
         worst = max(worst, float((wanted - found).abs().max()))
     return worst
 

@@ -24,6 +24,10 @@ class TextEmbeddings(nn.Module):
         dropout: after the norm.
         frozen_padding: row 0 of the word and segment tables (and of a learned position table) gets no gradient, as in
             LXMERT's code, where all three tables are made with a padding index.
+
+    Attributes:
+        words: the word table, an ``nn.Embedding``: what ``Model.word_table`` returns.
+        segments: the segment table; None without one.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class Layout(Tensors):
         special: (B, T) bool: class tokens and separators, which have no place.
         valid: (B, T) bool: False at padding.
         grid: rows and columns where the image tokens form one full grid in row-major order, else None.
-        boxes: (B, T, 4) boxes in [0, 1] where tokens are boxes, else None.
+        boxes: (B, T, 4) boxes in [0, 1]; zeros at tokens that are no boxes; None where no token is a box.
         runs: (route, length) of neighbouring tokens of one route, where every row has the same; None where it is not
             known. What works route by route then cuts columns and need not look for tokens.
     """
@@ -100,7 +100,8 @@ class Layout(Tensors):
 
     def __add__(self, other: Layout) -> Layout:
         """One sequence after the other; a grid survives beside tokens that lie on no plane."""
-        rows = max(len(self.route), len(other.route))
+        mine, its = self.route.shape[0], other.route.shape[0]  # no len(): an exported graph keeps its batch free
+        rows = its if mine == 1 else mine
         left, right = self.expand(rows), other.expand(rows)
         grid = None
         if left.grid is not None or right.grid is not None:  # else nothing need be looked at
@@ -114,7 +115,7 @@ class Layout(Tensors):
 
     def expand(self, rows: int) -> Layout:
         """With a leading dimension of ``rows`` (only from 1)."""
-        if len(self.route) == rows:
+        if self.route.shape[0] == rows:
             return self
         return self.map(lambda tensor: tensor.expand(rows, *tensor.shape[1:]))
 

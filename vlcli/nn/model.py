@@ -63,36 +63,46 @@ class Model(nn.Module):
 
     Args:
         data_spec: sizes that come from the data.
+
+    Attributes:
+        paper: source, as ``vlcli show`` prints it.
+        capabilities: see above.
+        fuse_takes: what :meth:`fuse` takes: ``encodings``, which ``encode_text`` and ``encode_image`` return (LXMERT,
+            ALBEF), or ``embeddings``, which ``embed_text`` and ``embed_image`` return (single-stream models).
+        many_images: whether :meth:`fuse` takes the images of an example as one sequence; else it is called with each
+            in turn.
+        describes_boxes: with the capability ``boxes``: whether ``encode_image`` returns one state for each given box.
+        supports_partial_output: whether ``encode_text``, ``encode_image`` and ``fuse`` accept ``rows``: the tokens
+            whose last layer is needed (``all``, ``text`` or ``pooled``).
+        readouts: names of poolers: ``vlcli count`` adds them to the backbone, but not to the encoder.
+        slots: slots for position encodings, by the parameter (typed ``PositionSpec``) that a recipe sets.
+        heads: registered head that the paper uses, by role (``mlm``, ``matching``, ``answer``, ``pair``, ``label``);
+            read by ``build_head``. A role that is not here gets its usual head.
+        init_from: parts that start from an objective's head if a checkpoint lacks them: ``decoder.head.`` from
+            ``mlm.head.``; of several heads the first that the checkpoint holds.
+        grid: rows and columns of the image tokens, if they form one grid.
+        output_hidden_states: layers whose output ``encode_image`` returns in ``EncoderOutput.layers``: 0 is the input
+            of the first layer.
+        own_classes: rows of the model's image classifier; :meth:`encode_image` returns its logits as
+            ``extra["logits"]``.
+        init_std: standard deviation of initial weights, heads included; BERT's 0.02 suits hidden sizes near 768.
     """
 
     paper: ClassVar[str] = ""
     capabilities: frozenset[str] = frozenset()
     fuse_takes: ClassVar[Literal["encodings", "embeddings"]] = "encodings"
-    """What :meth:`fuse` takes: what ``encode_*`` returns (LXMERT, ALBEF) or what ``embed_*`` does (single-stream)."""
     many_images: ClassVar[bool] = False
-    """Whether :meth:`fuse` takes the images of an example as one sequence; else it is called with each in turn."""
     describes_boxes: ClassVar[bool] = True
-    """With the capability ``boxes``: whether ``encode_image`` returns one state for each given box."""
     supports_partial_output: ClassVar[bool] = False
-    """Whether ``encode_*`` and ``fuse`` accept ``rows``: the tokens whose last layer is needed."""
     readouts: ClassVar[frozenset[str]] = frozenset()
-    """Names of poolers: ``vlcli count`` adds them to the backbone, but not to the encoder."""
     slots: ClassVar[Mapping[str, Slot]] = MappingProxyType({})
-    """Slots for position encodings, by the parameter (typed ``PositionSpec``) that a recipe sets."""
     heads: ClassVar[Mapping[str, str]] = {}
-    """Registered head that the paper uses, by role (``mlm``, ``matching``); read by ``build_head``."""
     init_from: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """Parts that start from an objective's head if a checkpoint lacks them: ``decoder.head.`` from ``mlm.head.``; of
-    several heads the first that the checkpoint holds."""
 
     grid: tuple[int, int] | None = None
-    """Rows and columns of the image tokens, if they form one grid."""
     output_hidden_states: tuple[int, ...] = ()
-    """Layers whose output ``encode_image`` returns in ``EncoderOutput.layers``: 0 is the input of the first layer."""
     own_classes: int = 0
-    """Rows of the model's image classifier; :meth:`encode_image` returns its logits as ``extra["logits"]``."""
     init_std: float = PUBLISHED_STD
-    """Standard deviation of initial weights, heads included; BERT's 0.02 suits hidden sizes near 768."""
 
     facts = former.Attribute("data_spec")
 

@@ -104,14 +104,16 @@ class TokenPosition(nn.Module):
 
     Args:
         shape: of the stack that follows.
+
+    Attributes:
+        encodes: sorts of tokens that it changes; a slot that holds none of them refuses it.
+        after: blocks of a stack (0 is the first) behind which a model that runs its own blocks calls :meth:`forward`
+            with ``block=NUMBER``, instead of once before the stack; empty: before the stack only.
     """
 
     kind: ClassVar[PositionKind] = "tokens"
     encodes: frozenset[Sort] = PLACED
-    """Sorts of tokens that it changes; a slot that holds none of them refuses it."""
     after: tuple[int, ...] = ()
-    """Blocks of a stack (0 is the first) behind which a model that runs its own blocks calls :meth:`forward` with
-    ``block=NUMBER``, instead of once before the stack; empty: before the stack only."""
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
@@ -182,13 +184,16 @@ class PairwisePosition(nn.Module):
 
     Args:
         shape: of the stack it serves.
+
+    Attributes:
+        encodes: sorts of query and key whose relation it encodes, made with ``within`` and ``between``; a slot where no
+            such pair meets refuses it.
+        uses_weights: whether :meth:`values` must be called, so that attention has to keep its probabilities.
     """
 
     kind: ClassVar[PositionKind] = "pairs"
     encodes: frozenset[tuple[Sort, Sort]] = frozenset(product(PLACED, PLACED))
-    """Sorts of query and key whose relation it encodes; a slot where no such pair meets refuses it."""
     uses_weights = False
-    """Whether :meth:`values` must be called, so that attention has to keep its probabilities."""
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()

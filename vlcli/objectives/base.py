@@ -69,30 +69,33 @@ class Objective(nn.Module):
     Args:
         model: the model it will train.
         data_spec: sizes that come from the data.
+
+    Attributes:
+        paper: source, as ``vlcli show`` prints it.
+        requires: capabilities that the model must have; checked before anything is loaded.
+        inputs: inputs that the model must read, as fields of ``InputSpec``: ``text``, ``regions``, ``pixels``,
+            ``concepts``.
+        calls: methods that the model must define beside those of its capabilities, such as ``word_table``.
+        reads: objectives that run before this one and whose outcomes :meth:`forward` receives.
+            ``contrast|momentum-contrast`` accepts either; its outcome is passed under the first name.
+        usual_answers: rows of the paper's answer table, for ``vlcli count`` without data; 0: there is none.
+        init_from: objectives whose weights in a checkpoint this one loads if the checkpoint has none for it.
+        changeable: parameters that a recipe may change from one epoch on: only those of the corruption.
+        text_alone: whether no image is read; if this is true of all objectives of a stage, no image is loaded.
+        teacher_momentum: momentum of the copy of the model that ``step.teacher`` runs, such as 0.995; None: there is no
+            copy.
     """
 
     paper: ClassVar[str] = ""
     requires: ClassVar[frozenset[str]] = frozenset()
-    """Capabilities that the model must have; checked before anything is loaded."""
     inputs: ClassVar[frozenset[str]] = frozenset()
-    """Inputs that the model must read, as fields of ``InputSpec``: ``text``, ``regions``, ``pixels``, ``concepts``."""
     calls: ClassVar[frozenset[str]] = frozenset()
-    """Methods that the model must define beside those of its capabilities, such as ``word_table``."""
     reads: ClassVar[tuple[str, ...]] = ()
-    """Objectives that run before this one and whose outcomes :meth:`forward` receives.
-
-    ``contrast|momentum-contrast`` accepts either; its outcome is passed under the first name.
-    """
     usual_answers: ClassVar[int] = 0
-    """Rows of the paper's answer table, for ``vlcli count`` without data; 0: there is none."""
     init_from: ClassVar[tuple[str, ...]] = ()
-    """Objectives whose weights in a checkpoint this one loads if the checkpoint has none for it."""
     changeable: ClassVar[frozenset[str]] = frozenset()
-    """Parameters that a recipe may change from one epoch on: only those of the corruption."""
     text_alone: bool = False
-    """Whether no image is read; if this is true of all objectives of a stage, no image is loaded."""
     teacher_momentum: float | None = None
-    """Momentum of the copy of the model that ``step.teacher`` runs, such as 0.995; None: there is no copy."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

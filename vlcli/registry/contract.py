@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlcli.errors import ComponentError
+from vlcli.registry.public import public_name
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def fault(kind: str, target: Any) -> str:
         return f"it is a {type(target).__name__}, not a class"
     places = [_place(one) for one in target.__mro__]
     if not set(places) & set(contract.bases):
-        wanted = " or ".join(base.replace(":", ".") for base in contract.bases)
+        wanted = " or ".join(public_name(base.replace(":", ".")) for base in contract.bases)
         return f"its base class is not {wanted}"
     missing = sorted({name for name in _wanted(contract, target) if not overrides(target, name, contract.bases)})
     missing += sorted(set(getattr(target, "__abstractmethods__", ())) - set(missing))

@@ -45,11 +45,11 @@ def load(kind: str, name: str) -> Any:
 
     Raises:
         ComponentError: unknown, ambiguous, its import fails (the cause in one line), or it lacks the base class or a
-            method of its kind (asked of installed packages; ``vlcli ls --check`` asks plugin files too).
+            method of its kind (asked of packages and plugin files, not of what a session registers).
     """
     entry = find(kind, name)
     target = _imported(entry)
-    if entry.loaded is None and (wrong := fault(kind, target)) and not _lacking(target, name, ""):
+    if entry.distribution != "session" and (wrong := fault(kind, target)) and not _lacking(target, name, ""):
         raise ComponentError(
             f"The {kind[:-1]} {name!r} is not what a {kind[:-1]} must be.",
             where=origin(target) or f"{entry.distribution} {entry.version} ({entry.value})",
@@ -197,6 +197,8 @@ def describe(kind: str, name: str) -> dict[str, Any]:
         "version": entry.version,
         "origin": origin(target),
         "broken": fault(kind, target),
+        "capabilities": sorted(getattr(target, "capabilities", ())) if kind == "models" else [],
+        "requires": sorted(getattr(target, "requires", ())) if kind in ("objectives", "tasks") else [],
         "parameters": [_parameter_row(p) for p in parameters(target).values()],
     }
 

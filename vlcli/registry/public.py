@@ -78,6 +78,11 @@ def public_names(module: str) -> tuple[str, ...]:
     return ()
 
 
+def public_name(name: str) -> str:
+    """The public dotted name of what a module of vlcli defines; ``name`` itself where it has none."""
+    return _homes().get(name, name)
+
+
 def private_imports(file: Path) -> list[PrivateImport]:
     """The private names of vlcli that a Python file imports, by line; none where the file cannot be parsed."""
     try:

@@ -96,20 +96,25 @@ class Given:
 
 
 class Task:
-    """Base of every task: defaults, decoding, metric, submission. The usual one overrides ``decode`` and ``score``."""
+    """Base of every task: defaults, decoding, metric, submission. The usual one overrides ``decode`` and ``score``.
+
+    Attributes:
+        paper: source, as ``vlcli show`` prints it.
+        requires: capabilities that the model must have.
+        metric: metric that selects the best checkpoint; higher is better.
+        eval_split: split that ``vlcli eval TASK`` and an evaluate stage without ``split`` read.
+        joint: whether all processes take part in :meth:`evaluate`, each with ``runner.share``; else only the first.
+        fitted: whether :meth:`solve` replaces :meth:`evaluate`: no model, fitted on the data of the key ``fit``.
+        usual_answers: rows of the papers' answer table, for ``vlcli count`` without data; 0: there is none.
+    """
 
     paper: ClassVar[str] = ""
     requires: ClassVar[frozenset[str]] = frozenset({"fuse"})
     metric: ClassVar[str] = "accuracy"
-    """Metric that selects the best checkpoint; higher is better."""
     eval_split: ClassVar[str] = "dev"
-    """Split that ``vlcli eval TASK`` reads by default."""
     joint: ClassVar[bool] = False
-    """Whether all processes take part in :meth:`evaluate`, each with ``runner.share``; else only the first does."""
     fitted: ClassVar[bool] = False
-    """Whether :meth:`solve` replaces :meth:`evaluate`: no model, fitted on the data that a stage names in ``fit``."""
     usual_answers: int = 0
-    """Rows of the papers' answer table, for ``vlcli count`` without data; 0: there is none."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
