@@ -257,3 +257,11 @@ def test_a_mapping_where_a_stage_or_file_is_named_is_answered_in_words(folder, k
     assert ended.exit_code == 3
     assert "expected: the name of an earlier stage, of a file or of a folder" in ended.stderr
     assert "valid string" not in ended.stderr
+
+
+def test_a_shallow_validation_names_what_it_leaves_out(tmp_path):
+    (tmp_path / "r.yaml").write_text("stages: {w: {kind: make, world: {name: shapes}}}\n")
+    ended = CliRunner().invoke(app, ["validate", str(tmp_path / "r.yaml")])
+    assert (ended.exit_code, "valid (shallow), 1 stage" in ended.stdout) == (0, True)
+    assert "--deep checks them" in ended.stderr
+    assert "not checked" not in CliRunner().invoke(app, ["validate", str(tmp_path / "r.yaml"), "--deep"]).stderr

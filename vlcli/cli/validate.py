@@ -45,6 +45,8 @@ def validate(
         console.out_json({"recipe": resolved.name, "valid": True, "deep": deep, "stages": list(resolved.stages)})
     else:
         console.out(f"{name}: valid ({'deep' if deep else 'shallow'}), {_count(len(resolved.stages))}")
+        if not deep:
+            console.err(f"not checked: options of components, data (vlcli validate {name} --deep checks them)")
 
 
 def _count(stages: int) -> str:
