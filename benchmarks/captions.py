@@ -47,7 +47,7 @@ COMPARED: dict[str, dict[str, list[dict[str, Any]]]] = {
     },
 }
 """The variants of each comparison; the first is what the others are measured by."""
-START = {"matching": [{**MASKED, "roles": ["place", "attribute"]}]}
+START = {"matching": [{**MASKED, "roles": ["place"]}]}
 """What every variant of a comparison is trained on before."""
 PROBE = {
     "name": "mlm",

@@ -7,7 +7,7 @@
 word of place of held-out captions when this word alone is hidden (chance 1/2: the words around it tell the axis).
 ``matching`` trains image-text matching with captions of other pictures or rewritten ones as negatives, and asks which
 of two captions of a held-out scene, the true one and one with a single false detail, has the higher score (chance 1/2).
-Every variant starts from the same weights: ``--start`` steps of masked words of place and colour come before and do not
+Every variant starts from the same weights: ``--start`` steps of masked words of place come before and do not
 count. All goes through vlcli's own pipeline and training loop, as in ``learning.py``.
 
 A row for each variant and kind of question: examples until .9 of what can be known is reached (``-`` where it never
@@ -226,7 +226,7 @@ def arguments() -> Namespace:
     parser.add_argument("--compare", nargs="+", default=list(COMPARED), choices=list(COMPARED))
     parser.add_argument("--variants", nargs="+", default=[], help="some; the others are measured by the first of them")
     parser.add_argument("--model", default="lxmert", choices=list(MODELS))
-    numbers = {"seeds": 3, "first-seed": 0, "steps": 500, "start": 300, "batch": 64, "scenes": 50_000}
+    numbers = {"seeds": 3, "first-seed": 0, "steps": 500, "start": 250, "batch": 64, "scenes": 50_000}
     for option, value in numbers.items():
         parser.add_argument(f"--{option}", type=int, default=value)
     parser.add_argument("--lr", type=float, default=5e-4)
