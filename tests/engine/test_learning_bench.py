@@ -85,3 +85,13 @@ def test_the_table_and_the_curves(tmp_path):
     kept = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(kept) == 2
     assert all(row["curve"][0][0] == 800 and 0 <= row["held_out"] <= 1 for row in kept)
+
+
+def test_examples_of_an_easier_task_before_count(tmp_path):
+    file = tmp_path / "curves.jsonl"
+    options = ["--models", "plain-pre", "--tasks", "relation-4", "--first", "attribute:50", "place:100", "--seeds", "1"]
+    options += ["--steps", "50", "--batch", "8", "--json", str(file)]
+    subprocess.run([sys.executable, str(BENCH / "learning.py"), *options], capture_output=True, timeout=300, check=True)
+    (kept,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert kept["first"] == [["attribute", 50], ["place", 100]]
+    assert [row[0] for row in kept["curve"]] == [8 * (50 + 100 + 50)]
