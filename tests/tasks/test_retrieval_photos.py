@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from vlcli.cli import app
 
-NAMES = ("vlmo/photos", "vlmo/photos-pixels", "ace-rpe/photos")
+NAMES = ("vlmo/photos", "vlmo/photos-bags", "vlmo/photos-pixels", "ace-rpe/photos")
 SMALL = (
     "stages.grid.extractor={name: backbone, arch: tiny-conv, boxes: grid, grid: [6, 6], short: 48}",
     *("stages.pairs.epochs=~", "stages.pairs.steps=3", "stages.pairs.objectives.contrast-matching.from_epoch=0"),

@@ -142,7 +142,7 @@ class Contrast(Objective):
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``text_embedding``, ``image_embedding``: normalised vectors of each sentence and picture, (B, width) each."""
         text_rows, image_rows = step.pairs(self.view)
-        texts, images = self.vectors(step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled"))
+        texts, images = self.unique(step)
         return {"text_embedding": texts[text_rows], "image_embedding": images[image_rows]}
 
     def embed(self, step: ForwardPasses, side: Literal["text", "image"]) -> Tensor:
@@ -162,11 +162,15 @@ class Contrast(Objective):
         ]
         return F.normalize(made[0], dim=-1), F.normalize(made[1], dim=-1)
 
+    def unique(self, step: ForwardPasses, second: bool = False) -> tuple[Tensor, Tensor]:
+        """Vectors of a step's unique sentences (N, width) and pictures (M, width)."""
+        states = step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled")
+        return self.vectors(*states, second)
+
     def _both_ways(self, step: ForwardPasses, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Losses per example (B,), and scores of pictures against all sentences and the other way (B, N)."""
         text_rows, image_rows = step.pairs(self.view)
-        states = step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled")
-        texts, images = self.vectors(*states, second)
+        texts, images = self.unique(step, second)
         own_texts, own_images = texts[text_rows], images[image_rows]
         all_texts, all_images = step.gather(own_texts), step.gather(own_images)
         if self.as_released:
