@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from .conftest import Quickstart, photographs
 from .pages import vlcli
 
 
+@pytest.mark.slow("quickstart")
 def test_the_quickstart_runs_unchanged_on_photographs(quickstart: Quickstart) -> None:
     folder = photographs(quickstart.desk / "photographs")
     ended = vlcli(quickstart.desk, "run", "quickstart.yaml", f"root={folder.name}", "--json")
