@@ -98,6 +98,9 @@ def test_the_reader_and_the_task_of_the_page_run_as_written(tmp_path):
     assert right == pytest.approx(sum(row["right"] for row in rows) / len(rows))
 
 
+PLUGINS = "plugins: [tiny_paper.py]\n"
+
+
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory):
     """An environment with the page's package and one whose import raises; returns its Python."""
@@ -108,6 +111,9 @@ def crowd(tmp_path_factory):
     paper.mkdir()
     (paper / "tiny_paper.py").write_text(code)
     (paper / "pyproject.toml").write_text(PAGE["pyproject.toml"])
+    (paper / "tiny_paper_recipes").mkdir()
+    (paper / "tiny_paper_recipes/__init__.py").touch()
+    (paper / "tiny_paper_recipes/on_shapes.yaml").write_text(PAGE["tiny_paper.yaml"].replace(PLUGINS, ""))
     points = {"models": {"cracked": "Model"}, "tasks": {"cracked-task": "Task"}}
     cracked = strangers.package(folder / "cracked", "cracked", "cracked", 'raise OSError("no such driver")\n', points)
     python = strangers.environment(folder / "env")
@@ -125,6 +131,13 @@ def test_a_strangers_package_is_used_by_a_recipe(crowd, quickstart, tmp_path):
     record = json.loads((tmp_path / "runs/stranger/bag/stage.json").read_text())
     assert record["versions"]["tiny-paper"] == "1.0"
     assert vlcli(tmp_path, "validate", path).code == 4, "the package is in its own environment alone"
+
+
+def test_a_strangers_recipe_is_found_from_any_folder(crowd, tmp_path):
+    assert PLUGINS in PAGE["tiny_paper.yaml"]
+    ended = vlcli(tmp_path, "run", "tiny-paper/on-shapes", "--dry-run", "--json", python=crowd)
+    assert ended.code == 0, ended.err
+    assert [stage["stage"] for stage in json.loads(ended.out)["stages"]] == ["world", "regions", "bag", "lxmert"]
 
 
 def test_a_broken_package_is_named_and_stops_nobody(crowd, tmp_path):

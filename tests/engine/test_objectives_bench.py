@@ -94,7 +94,7 @@ def test_masks_by_phrase_hide_whole_phrases():
         assert sorted(words) == sorted(w for p in phrases if set(p.split()) <= set(words) for w in p.split())
 
 
-@pytest.mark.parametrize("compared", captions.COMPARED)
+@pytest.mark.parametrize("compared", ["masking", pytest.param("matching", marks=pytest.mark.slow)])
 def test_the_table_and_the_curves(compared, tmp_path):
     file = tmp_path / "curves.jsonl"
     options = ["--compare", compared, *SMALL, "--json", str(file)]
