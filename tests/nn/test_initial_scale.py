@@ -94,6 +94,14 @@ def test_appearances_keep_the_scale_of_features() -> None:
 
 
 @pytest.mark.parametrize("name", ["vlmo", "albef"])
+def test_a_grid_of_one_cell_starts_without_positions(name: str) -> None:
+    grid = {"image": "features", "grid": (1, 1)} | ({"position_type": "absolute"} if name == "vlmo" else {})
+    table = made(name, hidden=64, heads=4, **grid).get_parameter("positions.0.table.weight").detach()
+    assert table.isfinite().all()
+    assert not table[1:].any()
+
+
+@pytest.mark.parametrize("name", ["vlmo", "albef"])
 def test_grid_positions_are_as_large_as_normalised_features(name: str) -> None:
     grid = {"image": "features", "grid": (4, 4)} | ({"position_type": "absolute"} if name == "vlmo" else {})
     table = made(name, hidden=64, heads=4, **grid).get_parameter("positions.0.table.weight").detach()[1:].view(4, 4, 64)

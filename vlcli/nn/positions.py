@@ -319,7 +319,8 @@ def match_normalised(positions: Iterable[nn.Module]) -> None:
             cells = _waves(position.grid, position.table.embedding_dim)
             cells -= cells.mean(0)
             with torch.no_grad():
-                position.table.weight[position.specials :] = cells / cells.pow(2).mean().sqrt()
+                size = cells.pow(2).mean().sqrt().clamp(min=1e-6)  # 0 on a grid of one cell
+                position.table.weight[position.specials :] = cells / size
 
 
 def _waves(grid: tuple[int, int], dim: int) -> Tensor:

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli import former
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Images, Text
 from vlcli.nn.forward_passes import ForwardPasses
@@ -46,7 +45,6 @@ class BagContrast(Contrast):
 
     rarity: Tensor
 
-    @former.keywords(facts="data_spec")
     def __init__(
         self,
         model: Model,
