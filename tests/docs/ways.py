@@ -103,6 +103,8 @@ WAYS: dict[str, Way] = {
     "vlcli runs": Way("stages done"),
     "vlcli runs --clean --yes": Way("stages done"),
     "vlcli runs --clean": Way("stages done", ("--yes",)),
+    "vlcli diff quickstart mine.yaml": Way("seed", instead=("diff", "quickstart", "tiny/lxmert")),
+    "vlcli diff quickstart/test quickstart/scratch-test": Way("accuracy"),
     "vlcli run own.yaml": Way("accuracy", TINY),
     "vlcli run table.yaml": Way("accuracy"),
     "vlcli data stats table.yaml": Way("csv"),

@@ -9,7 +9,22 @@ from collections.abc import Callable
 
 import typer
 
-from vlcli.cli import ask, count, data, doctor, draw, evaluate, features, listing, run, runs, search, trust, validate
+from vlcli.cli import (
+    ask,
+    count,
+    data,
+    diff,
+    doctor,
+    draw,
+    evaluate,
+    features,
+    listing,
+    run,
+    runs,
+    search,
+    trust,
+    validate,
+)
 from vlcli.stopping import end_with
 from vlcli.version import __version__
 
@@ -58,6 +73,7 @@ _LOOKERS: dict[str, Callable[..., None]] = {
     "doctor": doctor.doctor,
     "trust": trust.trust,
     "runs": runs.runs,
+    "diff": diff.diff,
 }
 for _name, _verb in _LOOKERS.items():
     app.command(_name, rich_help_panel=_LOOK)(_verb)

@@ -1,0 +1,86 @@
+"""Intervals of metrics from rows of predictions: right, narrow enough, and given only where they are of the metric."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from run_folders import accuracies, answers
+
+from vlcli.metrics.rows import column, mean_interval, measured, paired
+
+
+def test_wilson_known_value() -> None:
+    """8 of 10: the interval of Wilson (1927), as in Brown, Cai and DasGupta (2001)."""
+    low, high = mean_interval([1.0] * 8 + [0.0] * 2)
+    assert (low, high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.sampled_from([0.0, 0.3, 0.6, 1.0]), min_size=2, max_size=60))
+def test_interval_holds_mean(values: list[float]) -> None:
+    """The mean lies in its interval, which lies among the values."""
+    low, high = mean_interval(values)
+    mean = math.fsum(values) / len(values)
+    assert low - 1e-9 <= mean <= high + 1e-9
+    assert low >= -1e-9
+    assert high <= 1 + 1e-9
+
+
+def test_bootstrap_agrees_with_theory() -> None:
+    """Of 4,000 and of 20,000 fractions the interval is 1.96 standard errors either way."""
+    for count in (4000, 20000):
+        values = [(n % 10) / 10 for n in range(count)]
+        low, high = mean_interval(values)
+        error = math.sqrt(8.25 / 100 / count)
+        assert high - low == pytest.approx(2 * 1.96 * error, rel=0.08)
+
+
+def test_measured_kinds() -> None:
+    """Every accuracy by kind gets the interval of its own rows; a metric of no field gets none."""
+    rows = answers(40, 31)
+    found = {row.name: row for row in measured({**accuracies(rows), "consistency": 0.5}, rows)}
+    assert found["accuracy"].count == 40
+    assert found["accuracy/count"].count == 20
+    assert found["accuracy"].low is not None
+    assert found["accuracy"].low < 31 / 40 < (found["accuracy"].high or 0)
+    assert found["accuracy"].baseline == 1.0
+    assert found["accuracy"].by == "most frequent"
+    assert found["consistency"].low is None
+    assert "most_frequent" not in found
+
+
+def test_no_interval_of_another_number() -> None:
+    """Rows whose mean is another number than the metric belong to other data: no interval."""
+    rows = answers(40, 31)
+    assert column("accuracy", 0.5, rows) is None
+    assert measured({"accuracy": 0.5}, rows)[0].count == 0
+
+
+def test_ranks() -> None:
+    """Recall at k is the mean of rank <= k over the rows of its side."""
+    rows = [{"key": f"image/{n}", "rank": n + 1.0} for n in range(10)] + [{"key": "text/1", "rank": 1.0}]
+    values = column("image/r@5", 0.5, rows)
+    assert values is not None
+    assert len(values) == 10
+
+
+def test_paired_difference() -> None:
+    """Ten more right of a hundred: the interval excludes 0, and is narrower than that of unpaired samples."""
+    one, two = answers(100, 60), answers(100, 70)
+    found = next(row for row in paired(accuracies(one), accuracies(two), one, two) if row.name == "accuracy")
+    assert found.difference == pytest.approx(0.1)
+    assert found.count == 100
+    assert found.low is not None
+    assert found.high is not None
+    assert 0.04 <= found.low < 0.1 < found.high <= 0.17
+
+
+def test_other_keys_do_not_pair() -> None:
+    """Predictions of other examples give a difference without an interval."""
+    one, two = answers(20, 10), answers(20, 15, start=100)
+    found = paired(accuracies(one), accuracies(two), one, two)[0]
+    assert found.low is None
+    assert found.difference == pytest.approx(0.25)

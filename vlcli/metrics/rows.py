@@ -1,0 +1,206 @@
+"""From the rows of ``predictions.jsonl`` to intervals: which field a metric is the mean of, and how sure that mean is.
+
+A metric gets an interval only where its value is, to six digits, the mean of a field over rows: then the interval is
+of just this number. Rows count as independent of one another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vlcli.metrics.baseline import beside, without_baselines
+
+Row = Mapping[str, Any]
+LEVEL = 0.95
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "accuracy": ("accuracy", "correct"),
+    "top1": ("correct",),
+    "top5": ("in_top",),
+}
+"""Which fields of a row a metric may be the mean of, beside the field of its own name."""
+_RESAMPLES, _MOST_RESAMPLED, _AT_ONCE, _CLOSE = 2000, 10_000, 4_000_000, 1e-6
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A metric with its interval.
+
+    Attributes:
+        name: of the metric.
+        value: as the stage recorded it.
+        low: lower end of the 95 % interval; None where the rows do not say.
+        high: upper end.
+        count: rows that the metric is the mean of; 0 where the rows do not say.
+        baseline: what the most frequent answer or chance scores; None where neither is known.
+        by: ``most frequent`` or ``chance``.
+    """
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    count: int = 0
+    baseline: float | None = None
+    by: str = ""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The difference of one metric between two sets of predictions for the same keys.
+
+    Attributes:
+        name: of the metric.
+        first: its value in the first.
+        second: in the second.
+        low: lower end of the 95 % interval of ``second - first``; None where the rows do not pair.
+        high: upper end.
+        count: keys that both have; 0 where the rows do not pair.
+    """
+
+    name: str
+    first: float | None
+    second: float | None
+    low: float | None = None
+    high: float | None = None
+    count: int = 0
+
+    @property
+    def difference(self) -> float | None:
+        """``second - first``; None where one of them is not known."""
+        return None if self.first is None or self.second is None else self.second - self.first
+
+
+def mean_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
+    """The interval of a mean.
+
+    Zeros and ones get Wilson's interval. Other numbers get the percentiles of 2,000 bootstrap samples, and Student's
+    interval where there are more than 10,000.
+
+    Args:
+        values: at least one.
+        level: how much of the distribution lies inside.
+
+    Raises:
+        ValueError: there is no value.
+    """
+    if not values:
+        raise ValueError("an interval needs at least one value")
+    if all(value in (0, 1) for value in values):
+        from scipy.stats import binomtest
+
+        found = binomtest(int(sum(values)), len(values)).proportion_ci(level, "wilson")
+        return float(found.low), float(found.high)
+    return _resampled(values, level)
+
+
+def _resampled(values: Sequence[float], level: float) -> tuple[float, float]:
+    import numpy as np
+    from scipy import stats
+
+    numbers = np.asarray(values, np.float64)
+    if len(numbers) == 1 or not np.ptp(numbers):
+        return float(numbers[0]), float(numbers[0])
+    if len(numbers) > _MOST_RESAMPLED:
+        ends = stats.t.interval(level, len(numbers) - 1, numbers.mean(), stats.sem(numbers))
+        return float(ends[0]), float(ends[1])
+    made = stats.bootstrap(
+        (numbers,),
+        np.mean,
+        n_resamples=_RESAMPLES,
+        confidence_level=level,
+        method="percentile",
+        batch=max(1, _AT_ONCE // len(numbers)),
+        rng=np.random.default_rng(0),  # the same rows give the same interval
+    ).confidence_interval
+    return float(made.low), float(made.high)
+
+
+def column(name: str, value: float, rows: Sequence[Row]) -> dict[str, float] | None:
+    """What a metric is the mean of, by key; None where no field of the rows has this mean.
+
+    Args:
+        name: of the metric: ``accuracy``, ``accuracy/KIND``, ``image/r@5`` ...
+        value: of the metric.
+        rows: predictions.
+    """
+    for values in _candidates(name, rows):
+        if values and math.isclose(math.fsum(values.values()) / len(values), value, abs_tol=_CLOSE):
+            return values
+    return None
+
+
+def _candidates(name: str, rows: Sequence[Row]) -> Iterator[dict[str, float]]:
+    first, _, kind = name.partition("/")
+    if kind.startswith("r@") and kind[2:].isdigit():
+        ranks = _field([row for row in rows if str(row.get("key", "")).startswith(f"{first}/")], "rank")
+        yield {key: float(rank <= int(kind[2:])) for key, rank in ranks.items()}
+    fields = dict.fromkeys((name, first, *FIELDS.get(first, ())))
+    if not kind:
+        yield from (_field(rows, field) for field in fields)
+        return
+    for group in kind_fields(rows):
+        part = [row for row in rows if row.get(group) == kind]
+        yield from (_field(part, field) for field in fields)
+
+
+def _field(rows: Sequence[Row], field: str) -> dict[str, float]:
+    found = {str(row.get("key", place)): row.get(field) for place, row in enumerate(rows)}
+    return {key: float(value) for key, value in found.items() if isinstance(value, bool | int | float)}
+
+
+def kind_fields(rows: Sequence[Row]) -> list[str]:
+    """Fields that say of which kind an example is: ``kind`` and those whose name ends in ``type`` or ``_kind``."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [name for name in names if name == "kind" or name.endswith(("type", "_kind", "types"))]
+
+
+def measured(metrics: Mapping[str, float], rows: Sequence[Row]) -> list[Measured]:
+    """Every metric of a stage with its interval and what stands beside it.
+
+    Args:
+        metrics: as the stage recorded them.
+        rows: its predictions; none where they are lost.
+    """
+    found = []
+    for name in without_baselines(metrics):
+        values = column(name, metrics[name], rows)
+        low, high = mean_interval(list(values.values())) if values else (None, None)
+        other = beside(name, metrics)
+        by = "" if other is None else "chance" if other.startswith("chance") else "most frequent"
+        baseline = None if other is None else metrics[other]
+        found.append(Measured(name, metrics[name], low, high, len(values or ()), baseline, by))
+    return found
+
+
+def paired(
+    first: Mapping[str, float],
+    second: Mapping[str, float],
+    first_rows: Sequence[Row] = (),
+    second_rows: Sequence[Row] = (),
+) -> list[Paired]:
+    """Every metric of two stages, and how much they differ.
+
+    Args:
+        first: metrics of the first.
+        second: of the second.
+        first_rows: predictions of the first.
+        second_rows: of the second; where both sets of rows have the same keys, differences get an interval.
+    """
+    names = dict.fromkeys([*without_baselines(first), *without_baselines(second)])
+    return [_pair(name, first, second, first_rows, second_rows) for name in names]
+
+
+def _pair(
+    name: str, first: Mapping[str, float], second: Mapping[str, float], one: Sequence[Row], other: Sequence[Row]
+) -> Paired:
+    made = Paired(name, first.get(name), second.get(name))
+    if made.first is None or made.second is None or not one or not other:
+        return made
+    a, b = column(name, made.first, one), column(name, made.second, other)
+    if a is None or b is None or a.keys() != b.keys():
+        return made
+    low, high = _resampled([b[key] - a[key] for key in a], LEVEL)
+    return Paired(name, made.first, made.second, low, high, len(a))
