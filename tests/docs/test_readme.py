@@ -24,15 +24,8 @@ from typer.testing import CliRunner
 from tests.docs.ways import LOOKING, PAGES, SHOWN, WAYS, Way
 from vlcli.cli import app
 from vlcli.recipe.load import from_mapping
-from vlcli.recipe.schema import (
-    STAGES,
-    EmaOptions,
-    GroupOptions,
-    OptimizerOptions,
-    Recipe,
-    ScheduleOptions,
-    TextOptions,
-)
+from vlcli.recipe.schema import STAGES, Recipe, TextOptions
+from vlcli.recipe.training_options import EmaOptions, GroupOptions, OptimizerOptions, ScheduleOptions
 from vlcli.recipe.validate import shallow
 from vlcli.recipe.yaml import parse
 

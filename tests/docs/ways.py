@@ -93,6 +93,7 @@ WAYS: dict[str, Way] = {
     "vlcli run quickstart": Way("without"),
     "vlcli run quickstart --dry-run": Way("unchanged"),
     "vlcli run quickstart root=photographs": Way("pretrain", DRY),  # run in earnest by test_photographs
+    "vlcli schema -o recipe.schema.json": Way("recipe.schema.json"),
     "vlcli validate quickstart": Way("valid (shallow)"),
     "vlcli validate quickstart --deep": Way("valid (deep)"),
     "vlcli count quickstart": Way("multiply-accumulates"),

@@ -27,6 +27,7 @@ def ls(
     from vlcli.cli import console
     from vlcli.recipe.load import about
     from vlcli.registry import entries, lacking, private_imports_of, status
+    from vlcli.registry.summaries import summary
 
     o.load_plugins(plugin)
     found = entries(kind)
@@ -35,8 +36,9 @@ def ls(
         {"kind": e.kind, "name": e.name, "distribution": e.distribution, "version": e.version, "value": e.value}
         for e in found
     ]
-    if kind == "recipes":
-        rows = [{**row, "about": about(row["name"])} for row in rows]
+    if kind is not None:
+        tell = (lambda entry: about(entry.name)) if kind == "recipes" else summary
+        rows = [{**row, "about": tell(entry)} for row, entry in zip(rows, found, strict=True)]
     for row, entry in zip(rows, found, strict=True):
         if check:
             row["private"] = private_imports_of(entry)
@@ -48,7 +50,7 @@ def ls(
         console.out_json({"components": rows})
         _end(bool(broken))
         return
-    tells = ["about"] if kind == "recipes" else []
+    tells = ["about"] if kind is not None else []
     columns = ["kind", "name", "from", *tells] + (["state"] if check else [])
     cells = [
         [r["kind"], r["name"], f"{r['distribution']} {r['version']}".strip(), *(r[word] for word in tells)]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import Problem, RecipeError
-from vlcli.recipe.schema import EmaOptions
+from vlcli.recipe.training_options import EmaOptions
 
 
 class Ema:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import Problem, RecipeError
 from vlcli.recipe.patterns import Searcher
-from vlcli.recipe.schema import OptimizerOptions
+from vlcli.recipe.training_options import OptimizerOptions
 
 
 class BertAdam(torch.optim.Optimizer):

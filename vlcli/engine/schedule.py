@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from vlcli.recipe.schema import ScheduleOptions
+from vlcli.recipe.training_options import ScheduleOptions
 
 
 def factor(index: int, total: int, options: ScheduleOptions, *, count_after: bool = False) -> float:

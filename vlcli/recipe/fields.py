@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 
 from vlcli.errors import ComponentError
 from vlcli.registry.bounds import Between
 from vlcli.registry.schema import Kind, as_spec
+
+
+class Section(BaseModel):
+    """A part of a recipe: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=(), frozen=True)
 
 
 def as_list(value: Any) -> Any:
@@ -46,9 +52,32 @@ def all_specs(value: Any) -> Any:
     return [one_spec(item) for item in as_list(value)] if value is not None else None
 
 
-SpecField = Annotated[dict[str, Any], BeforeValidator(one_spec)]
-DataField = Annotated[list[dict[str, Any]], BeforeValidator(all_specs), Kind("datasets")]
+SPEC_SCHEMA: dict[str, Any] = {
+    "anyOf": [{"type": "string"}, {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}]
+}
+"""JSON Schema of a component: its name, or a mapping with its name and its parameters."""
+
+
+def one_or_many(item: dict[str, Any]) -> dict[str, Any]:
+    """JSON Schema of a field that holds one item or a list of items."""
+    return {"anyOf": [item, {"type": "array", "items": item}]}
+
+
+SpecField = Annotated[dict[str, Any], BeforeValidator(one_spec), WithJsonSchema(SPEC_SCHEMA)]
+OptionalSpec = Annotated[
+    dict[str, Any] | None, BeforeValidator(spec_or_none), WithJsonSchema({"anyOf": [SPEC_SCHEMA, {"type": "null"}]})
+]
+ModelField = Annotated[
+    dict[str, Any] | None, BeforeValidator(model_changes), WithJsonSchema({"type": ["string", "object", "null"]})
+]
+SpecList = Annotated[list[dict[str, Any]], BeforeValidator(all_specs), WithJsonSchema(one_or_many(SPEC_SCHEMA))]
+OptionalSpecs = Annotated[
+    list[dict[str, Any]] | None, BeforeValidator(all_specs), WithJsonSchema(one_or_many(SPEC_SCHEMA))
+]
+DataField = Annotated[
+    list[dict[str, Any]], BeforeValidator(all_specs), Kind("datasets"), WithJsonSchema(one_or_many(SPEC_SCHEMA))
+]
 Place = Annotated[str, BeforeValidator(_place)]
-Places = Annotated[list[Place], BeforeValidator(as_list)]
-Names = Annotated[list[str], BeforeValidator(as_list)]
+Places = Annotated[list[Place], BeforeValidator(as_list), WithJsonSchema(one_or_many({"type": "string"}))]
+Names = Annotated[list[str], BeforeValidator(as_list), WithJsonSchema(one_or_many({"type": "string"}))]
 Beta = Annotated[float, Between(0, 1, below=True)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
-from vlcli.recipe import merge, overrides, yaml
+from vlcli.recipe import datasets, merge, overrides, yaml
 from vlcli.recipe import trust as trusting
 from vlcli.recipe.check import by_place, check_structure
 from vlcli.recipe.components import with_present_names
@@ -154,7 +154,9 @@ def load(
     document, chain = read_chain(source)
     changed = _change(document, words, verb, only)
     loaded = _load_plugins(document, chain, trust) if plugins else []
+    unclear = datasets.expand(document)
     recipe, problems = check_structure(document)
+    problems += unclear
     if problems or recipe is None:
         raise RecipeError(_with_components(problems, document) if deep else problems, reference)
     return Resolved(
@@ -178,7 +180,9 @@ def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = Non
     """A recipe made by the toolkit itself (``vlcli eval TASK``); ``words`` are overrides, as typed."""
     document = Document(value, {(): "command line"})
     _change(document, list(words or []), None, None)
+    unclear = datasets.expand(document)
     recipe, problems = check_structure(document)
+    problems += unclear
     if problems or recipe is None:
         raise RecipeError(problems, name)
     return Resolved(slug(name), name, recipe, document)

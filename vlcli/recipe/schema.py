@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from vlcli.recipe.fields import (
-    Beta,
     DataField,
+    ModelField,
     Names,
-    Place,
+    OptionalSpec,
+    OptionalSpecs,
     Places,
+    Section,
     SpecField,
-    all_specs,
-    as_list,
-    model_changes,
-    one_spec,
-    spec_or_none,
+    SpecList,
 )
+from vlcli.recipe.training_options import EmaOptions, OptimizerOptions, ScheduleOptions
 from vlcli.registry.bounds import (
     BatchSize,
     Between,
@@ -31,16 +30,9 @@ from vlcli.registry.bounds import (
     Positive,
     Processes,
     Seed,
-    Share,
     Threads,
     Weight,
 )
-
-
-class Section(BaseModel):
-    """A part of a recipe: unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", protected_namespaces=(), frozen=True)
 
 
 class TrainVocabulary(Section):
@@ -64,49 +56,6 @@ class TextOptions(Section):
     prepare: Literal["as-written", "albef-caption", "albef-question", "blip-caption", "blip-question"] = "as-written"
     words: Annotated[int, Between(1, 65_536)] | None = None
     end: Literal["sep", "none"] = "sep"
-
-
-class GroupOptions(Section):
-    """Parameters whose name matches ``match`` (a regular expression, searched) train differently."""
-
-    match: str
-    lr: NotNegative = 1.0
-    decay: NotNegative | None = None
-
-
-class OptimizerOptions(Section):
-    """The optimizer; ``groups`` are tried in order, the first that matches wins."""
-
-    name: Literal["adamw", "adam", "sgd", "bert-adam"] = "adamw"
-    lr: NotNegative = 1e-4
-    betas: tuple[Beta, Beta] = (0.9, 0.999)
-    eps: Share = 1e-8
-    weight_decay: NotNegative = 0.01
-    momentum: Beta = 0.9
-    no_decay: list[str] = ["bias$", "(^|[._])(norm|layer_norm|LayerNorm)[^.]*\\.weight$"]
-    groups: list[GroupOptions] = []
-    layer_decay: Annotated[float, Between(0, 10, above=True)] = 1.0
-
-
-class ScheduleOptions(Section):
-    """The learning rate over time: warm-up (a share of all steps if below 1, else steps), then decay to ``end``.
-
-    ``step`` multiplies it by ``factor`` at each of ``drops``, shares of all steps.
-    """
-
-    name: Literal["linear", "cosine", "constant", "polynomial", "step"] = "linear"
-    warmup: Annotated[float, Between(0, 10**12)] = 0.05
-    end: Share = 0.0
-    power: Annotated[float, Between(0, 100, above=True)] = 1.0
-    drops: list[Share] = []
-    factor: Annotated[float, Between(0, 1000)] = 0.1
-
-
-class EmaOptions(Section):
-    """A moving average of the weights, used for evaluation and export."""
-
-    decay: Share = 0.999
-    warmup: bool = True
 
 
 class ObjectiveChange(BaseModel):
@@ -205,7 +154,7 @@ class Stage(Section):
 
     kind: str
     about: str = ""
-    source: Annotated[list[Place], BeforeValidator(as_list), Field(alias="from")] = []
+    source: Annotated[Places, Field(alias="from")] = []
     root: str | None = None
     seed: Seed | None = None
     if_missing: Literal["error", "skip"] = "error"
@@ -218,7 +167,7 @@ class Make(Stage):
 
     gives_weights: ClassVar[bool] = False
     kind: Literal["make"]
-    world: Annotated[dict[str, Any], BeforeValidator(one_spec)] = {"name": "shapes"}
+    world: SpecField = {"name": "shapes"}
 
 
 class Extract(Stage):
@@ -257,14 +206,14 @@ class Training(Stage):
     seeded: ClassVar[bool] = True
     continues: ClassVar[bool] = True
 
-    model: Annotated[dict[str, Any] | None, BeforeValidator(model_changes)] = None
+    model: ModelField = None
     text: TextOptions | None = None
     features: Places = []
     data: DataField = []
-    objectives: Annotated[list[dict[str, Any]] | None, BeforeValidator(all_specs)] = None
-    task: Annotated[dict[str, Any] | None, BeforeValidator(spec_or_none)] = None
+    objectives: OptionalSpecs = None
+    task: OptionalSpec = None
     validation: DataField = []
-    transform: Annotated[dict[str, Any] | None, BeforeValidator(spec_or_none)] = None
+    transform: OptionalSpec = None
     repeats: BatchSize = 1
     curriculum: list[CurriculumStep] = []
     epochs: Count | None = None
@@ -285,7 +234,7 @@ class Training(Stage):
     keep: Count = 2
     workers: Processes = 0
     log_every: Count = 10
-    trackers: Annotated[list[dict[str, Any]], BeforeValidator(all_specs)] = [{"name": "jsonl"}]
+    trackers: SpecList = [{"name": "jsonl"}]
     missing: Literal["error", "drop"] = "error"
     allow_unmatched: list[str] = []
 
@@ -315,9 +264,9 @@ class Reading(Stage):
 
     reads_root: ClassVar[bool] = True
 
-    task: Annotated[dict[str, Any] | None, BeforeValidator(spec_or_none)] = None
+    task: OptionalSpec = None
     data: DataField = []
-    transform: Annotated[dict[str, Any] | None, BeforeValidator(spec_or_none)] = None
+    transform: OptionalSpec = None
     split: str | None = None
     features: Places = []
     batch_size: BatchSize = 64
@@ -393,7 +342,8 @@ class Recipe(Section):
     plugins: list[str] = []
     root: str = "."
     jobs: Threads = 1
-    model: Annotated[dict[str, Any] | None, BeforeValidator(spec_or_none)] = None
+    model: OptionalSpec = None
     text: TextOptions = TextOptions()
+    datasets: dict[str, DataField] = {}
     stages: dict[str, Any]
     table: TableOptions | None = None

@@ -23,6 +23,7 @@ from vlcli.recipe.components import (
     of_recipe,
     of_stage,
 )
+from vlcli.recipe.datasets import suggestion
 from vlcli.recipe.resolve import resolve
 from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.schema import Stage, Training
@@ -145,8 +146,10 @@ def _known(resolved: Resolved, use: Use) -> list[Problem]:
     try:
         registry.find(use.kind, use.spec["name"])
     except ComponentError as error:
-        path = (*use.path, "name")
-        return [_at(resolved, path, error.what, error.got or use.spec["name"], error.expected, error.hint, code=4)]
+        path, hint = (*use.path, "name"), error.hint
+        if use.kind == "datasets":
+            hint = suggestion(use.spec["name"], resolved.recipe.datasets) or hint
+        return [_at(resolved, path, error.what, error.got or use.spec["name"], error.expected, hint, code=4)]
     return [_placed(resolved.document, fault, use.key) for fault in former_names(use.kind, use.spec, use.key)]
 
 

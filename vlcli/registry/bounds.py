@@ -13,7 +13,8 @@ import typing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, ValidationError
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 Number = int | float
@@ -64,6 +65,12 @@ class Between:
             return number
 
         return core_schema.no_info_wrap_validator_function(check, handler(source))
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The bounds in JSON Schema's words."""
+        low = "exclusiveMinimum" if self.above else "minimum"
+        high = "exclusiveMaximum" if self.below else "maximum"
+        return {**handler(core), low: self.low, high: self.high}
 
 
 Share = Annotated[float, Between(0, 1)]

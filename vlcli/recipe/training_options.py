@@ -1,0 +1,51 @@
+"""Options of training that are sections of their own: optimizer, schedule, averaged weights."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from vlcli.recipe.fields import Beta, Section
+from vlcli.registry.bounds import Between, NotNegative, Share
+
+
+class GroupOptions(Section):
+    """Parameters whose name matches ``match`` (a regular expression, searched) train differently."""
+
+    match: str
+    lr: NotNegative = 1.0
+    decay: NotNegative | None = None
+
+
+class OptimizerOptions(Section):
+    """The optimizer; ``groups`` are tried in order, the first that matches wins."""
+
+    name: Literal["adamw", "adam", "sgd", "bert-adam"] = "adamw"
+    lr: NotNegative = 1e-4
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    eps: Share = 1e-8
+    weight_decay: NotNegative = 0.01
+    momentum: Beta = 0.9
+    no_decay: list[str] = ["bias$", "(^|[._])(norm|layer_norm|LayerNorm)[^.]*\\.weight$"]
+    groups: list[GroupOptions] = []
+    layer_decay: Annotated[float, Between(0, 10, above=True)] = 1.0
+
+
+class ScheduleOptions(Section):
+    """The learning rate over time: warm-up (a share of all steps if below 1, else steps), then decay to ``end``.
+
+    ``step`` multiplies it by ``factor`` at each of ``drops``, shares of all steps.
+    """
+
+    name: Literal["linear", "cosine", "constant", "polynomial", "step"] = "linear"
+    warmup: Annotated[float, Between(0, 10**12)] = 0.05
+    end: Share = 0.0
+    power: Annotated[float, Between(0, 100, above=True)] = 1.0
+    drops: list[Share] = []
+    factor: Annotated[float, Between(0, 1000)] = 0.1
+
+
+class EmaOptions(Section):
+    """A moving average of the weights, used for evaluation and export."""
+
+    decay: Share = 0.999
+    warmup: bool = True
