@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
 import pytest
 
 # One thread a worker: the suite runs a worker a core, and threads that wait for one another spin.
@@ -23,6 +22,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """``--group``: which slow tests run."""
     names = ["core", "quickstart", *GROUPS.values()]
     parser.addoption("--group", choices=names, help="with -m slow: one group of slow tests")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Spread the slow tests of one file over the workers: some of them take minutes."""
+    if config.getoption("--group", None) and config.getoption("dist", "no") != "no":
+        config.option.dist = "worksteal"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -70,14 +76,11 @@ class Ended:
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Callable[..., Ended]:
-    """Runs ``python -m vlcli WORDS`` in a process of its own, in ``tmp_path``."""
+    """Runs ``vlcli WORDS`` in a separate process, in ``tmp_path``."""
 
     def run(*words: object, env: dict[str, str] | None = None, timeout: float = 300) -> Ended:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **(env or {})}
-        command = [sys.executable, "-m", "vlcli", *map(str, words)]
-        ended = subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=timeout, check=False
-        )
+        ended = forked.run([*map(str, words)], tmp_path, environment, timeout)
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     return run

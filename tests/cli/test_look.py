@@ -299,7 +299,7 @@ def test_show_of_a_wrong_name_is_short_and_suggests_first():
 
 
 def test_a_module_of_another_distributions_name_has_its_version(monkeypatch):
-    monkeypatch.setattr(doctor.metadata, "packages_distributions", lambda: {"faiss": ["typer"]})
+    monkeypatch.setattr(doctor, "_distributions", lambda: {"faiss": ["typer"]})
     monkeypatch.setattr(doctor, "EXTRAS", {"faiss": ("faiss",), "none": ("no_such_module",)})
     found_spec = doctor.importlib.util.find_spec
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: name == "faiss" or found_spec(name))

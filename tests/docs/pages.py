@@ -10,6 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
+
 PROJECT = Path(__file__).parents[2]
 INSTALLING = ("python3", ".venv/bin/pip", ".venv/bin/python")
 """First words of shown commands that install or test rather than use vlcli."""
@@ -75,7 +77,10 @@ def run(words: list[object], folder: Path, timeout: float = 900) -> Ended:
 
 
 def vlcli(folder: Path, *words: object, python: str | Path = sys.executable, timeout: float = 900) -> Ended:
-    """``vlcli WORDS`` as a process of its own."""
+    """``vlcli WORDS`` in a separate process; of another installation where ``python`` is given."""
+    if python == sys.executable:
+        made = forked.run([*map(str, words)], folder, environment(), timeout)
+        return Ended(made.returncode, made.stdout, made.stderr)
     return run([python, "-m", "vlcli", *words], folder, timeout)
 
 

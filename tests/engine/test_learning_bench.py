@@ -1,11 +1,12 @@
 """The learning bench: its questions are answered by their scenes, and it prints what it says it prints."""
 
 import json
-import subprocess
+import os
 import sys
 from collections import Counter
 from pathlib import Path
 
+import forked
 import pytest
 
 BENCH = Path(__file__).parents[2] / "benchmarks"
@@ -43,6 +44,13 @@ def truth(task, question):
     return int(all(any(symbols.name(t) == wanted for t in one) for one in question.scenes))
 
 
+def bench(folder, *options):
+    """The lines that the bench prints."""
+    ran = forked.run(options, folder, os.environ, 300, BENCH / "learning.py")
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
 @pytest.mark.parametrize("task", symbols.TASKS)
 def test_answers_are_true_and_balanced(task):
     asked = list(symbols.questions(task, 600, 7))
@@ -65,7 +73,7 @@ def test_a_small_lxmert_learns_with_its_defaults(tmp_path):
     """Within 16,640 examples; the plain encoder needs 48,000 (docs/learning.md)."""
     file = tmp_path / "curves.jsonl"
     options = ["--models", "lxmert", "--tasks", "same", "--seeds", "1", "--steps", "260", "--json", str(file)]
-    subprocess.run([sys.executable, str(BENCH / "learning.py"), *options], capture_output=True, timeout=300, check=True)
+    bench(tmp_path, *options)
     (kept,) = [json.loads(line) for line in file.read_text().splitlines()]
     assert kept["held_out"] >= 0.95
 
@@ -73,14 +81,7 @@ def test_a_small_lxmert_learns_with_its_defaults(tmp_path):
 def test_the_table_and_the_curves(tmp_path):
     file = tmp_path / "curves.jsonl"
     options = ["--models", "plain-post", "vlmo", "--tasks", "pair", "--seeds", "1", "--steps", "50"]
-    ran = subprocess.run(
-        [sys.executable, str(BENCH / "learning.py"), *options, "--batch", "16", "--json", str(file)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    lines = ran.stdout.splitlines()
+    lines = bench(tmp_path, *options, "--batch", "16", "--json", str(file))
     assert [line.split()[:2] for line in lines[2:]] == [[model, "pair"] for model in options[1:3]]
     kept = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(kept) == 2
@@ -91,7 +92,7 @@ def test_examples_of_an_easier_task_before_count(tmp_path):
     file = tmp_path / "curves.jsonl"
     options = ["--models", "plain-pre", "--tasks", "relation-4", "--first", "attribute:50", "place:100", "--seeds", "1"]
     options += ["--steps", "50", "--batch", "8", "--json", str(file)]
-    subprocess.run([sys.executable, str(BENCH / "learning.py"), *options], capture_output=True, timeout=300, check=True)
+    bench(tmp_path, *options)
     (kept,) = [json.loads(line) for line in file.read_text().splitlines()]
     assert kept["first"] == [["attribute", 50], ["place", 100]]
     assert [row[0] for row in kept["curve"]] == [8 * (50 + 100 + 50)]

@@ -1,11 +1,12 @@
 """The bench of objectives: its captions are true, its foils false, its masks hide what they say, its table is whole."""
 
 import json
+import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 
@@ -98,13 +99,8 @@ def test_masks_by_phrase_hide_whole_phrases():
 def test_the_table_and_the_curves(compared, tmp_path):
     file = tmp_path / "curves.jsonl"
     options = ["--compare", compared, *SMALL, "--json", str(file)]
-    ran = subprocess.run(
-        [sys.executable, str(BENCH / "objectives.py"), *options],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    ran = forked.run(options, tmp_path, os.environ, 300, BENCH / "objectives.py")
+    assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
     variants = list(captions.COMPARED[compared])
     assert lines[1].split() == [compared, "examples", "until", ".9", "held", "out", "saved"]

@@ -41,6 +41,8 @@ SLOTS = [
     for variant in ("", *VARIANTS.get(model, {}))
     for slot in position_parameters(registry.load("models", model))
 ]
+FIRST = [pytest.param(*place, marks=[pytest.mark.slow] if place[1] else []) for place in SLOTS]
+"""Models as they are by default; their variants among the slow tests."""
 
 
 def build(model: str, variant: str, slot: str, choice: Any) -> Model:
@@ -101,7 +103,7 @@ def cell(model: str, variant: str, slot: str, label: str) -> str:
     return "acts"
 
 
-@pytest.mark.parametrize(("model", "variant", "slot"), SLOTS)
+@pytest.mark.parametrize(("model", "variant", "slot"), FIRST)
 def test_every_encoding_acts_or_is_refused(model, variant, slot):
     found = {label: cell(model, variant, slot, label) for label in CHOICES}
     assert found["none"] == "nothing"
@@ -140,6 +142,7 @@ def test_the_docs_table_is_what_acts():
     assert table == rows, "the table should read\n" + "\n".join(rows)
 
 
+@pytest.mark.slow
 def test_table(capsys):
     """Prints all cells (with ``-s``): what each slot does with each encoding."""
     found = {(m, v, s): {label: cell(m, v, s, label) for label in CHOICES} for m, v, s in SLOTS}

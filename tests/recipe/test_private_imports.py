@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 from vlcli.registry import public
@@ -68,8 +70,9 @@ def test_loading_warns_at_the_line_of_the_import(plugin: Path) -> None:
 
 
 def test_ls_and_doctor_show_them(plugin: Path) -> None:
-    words = [sys.executable, "-m", "vlcli", "ls", "exporters", "--check", "--json", "--plugin", str(plugin)]
-    made = subprocess.run(words, capture_output=True, text=True, check=True)
+    words = ["ls", "exporters", "--check", "--json", "--plugin", str(plugin)]
+    made = forked.run(words, plugin.parent, os.environ, 300)
+    assert made.returncode == 0, made.stderr
     (row,) = [row for row in json.loads(made.stdout)["components"] if row["name"] == "stranger"]
     assert row["private"][0].endswith("import vlcli.nn.StandardAttention instead")
     from vlcli.cli.doctor import component_findings

@@ -8,8 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -129,11 +130,17 @@ def pair_findings(code: int, out: str, err: str) -> list[Finding]:
 
 def _version(module: str) -> str:
     """Of the distribution that brings a module; the two may have different names."""
-    names = metadata.packages_distributions().get(module, [module])
+    names = _distributions().get(module, [module])
     try:
         return metadata.version(names[0])
     except metadata.PackageNotFoundError:
         return "(no version)"
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Reads the file list of every installed package: half a second."""
+    return metadata.packages_distributions()
 
 
 def _extras() -> Iterator[Finding]:
