@@ -116,6 +116,8 @@ def _watch(reading: int, caught: frozenset[int]) -> None:
             continue
         if first and time.monotonic() - first >= AGAIN:
             with suppress(OSError):
+                if os.isatty(2):
+                    os.write(2, b"\x1b[?25h")  # a live view hides the cursor
                 os.write(2, b"ended at once, by a second signal: run the same command again to go on\n")
             os._exit(128 + byte[0])
         first = first or time.monotonic()

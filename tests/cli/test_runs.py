@@ -52,8 +52,8 @@ def test_it_lists_state_size_and_what_can_go_and_removes_only_that(cli, folder):
     told = cli("runs", "--json")
     assert told.code == 0, told.err
     runs = {Path(run["folder"]).name: run for run in json.loads(told.out)["runs"]}
-    assert {name: run["state"] for name, run in runs.items()} == {"one": "unfinished", "two": "unfinished"}
-    assert runs["one"]["stages"] == {"pretrain": "running", "regions": "done"}
+    assert {name: run["state"] for name, run in runs.items()} == {"one": "stopped", "two": "unfinished"}
+    assert runs["one"]["stages"] == {"pretrain": "stopped", "regions": "done"}
     assert runs["two"]["stages"] == {"regions": "done", "tune": "damaged"}
     items = {str(Path(item["path"]).relative_to("runs")): item for item in runs["one"]["can_go"]}
     assert sorted(items) == LITTER
@@ -100,7 +100,7 @@ def test_a_stage_that_a_process_holds_is_left_alone(cli, folder):
         fcntl.flock(file, fcntl.LOCK_EX)
         runs = json.loads(cli("runs", "--clean", "--yes", "--json").out)["runs"]
     one = next(run for run in runs if run["folder"].endswith("one"))
-    assert one["state"] == "working"
+    assert one["state"] == "running"
     assert [Path(item["path"]).name for item in one["can_go"]] == ["regions.old-1"]
     assert (folder / "one/pretrain/.stage.json.77").exists()
 

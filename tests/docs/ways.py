@@ -102,6 +102,7 @@ WAYS: dict[str, Way] = {
     "vlcli cp quickstart -": Way("# vlcli run quickstart", instead=("cp", "quickstart", "-")),
     "vlcli doctor": Way("torch and torchvision"),
     "vlcli runs": Way("stages done"),
+    "vlcli follow quickstart": Way("metrics"),
     "vlcli runs --clean --yes": Way("stages done"),
     "vlcli runs --clean": Way("stages done", ("--yes",)),
     "vlcli diff quickstart mine.yaml": Way("seed", instead=("diff", "quickstart", "tiny/lxmert")),

@@ -18,6 +18,7 @@ from vlcli.cli import (
     draw,
     evaluate,
     features,
+    follow,
     listing,
     run,
     runs,
@@ -76,6 +77,7 @@ _LOOKERS: dict[str, Callable[..., None]] = {
     "trust": trust.trust,
     "runs": runs.runs,
     "diff": diff.diff,
+    "follow": follow.follow,
 }
 for _name, _verb in _LOOKERS.items():
     app.command(_name, rich_help_panel=_LOOK)(_verb)

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from vlcli.cli.words import clock
+from vlcli.cli.words import facts as show_facts
 from vlcli.progress import Progress, ProgressTask, Silent
 
 SCHEMA_VERSION = 1
@@ -27,9 +29,16 @@ def progress(verbose: int = 0, quiet: bool = False, as_json: bool = False) -> Pr
         return Silent()
     if as_json:
         return JsonProgress()
-    if sys.stderr.isatty() and not quiet and os.environ.get("TERM") != "dumb":
+    if shows_bars() and not quiet:
+        from vlcli.cli.bars import BarProgress
+
         return BarProgress(verbose)
     return PlainProgress(verbose, quiet)
+
+
+def shows_bars() -> bool:
+    """Whether stderr is a terminal that can draw a line anew."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def out(text: str) -> None:
@@ -135,7 +144,7 @@ class _PlainTask:
     def advance(self, count: int = 1, **facts: float | str) -> None:
         """Count on; tell now and then."""
         self.done += count
-        self.facts = _facts(facts) or self.facts
+        self.facts = show_facts(facts) or self.facts
         if time.monotonic() - self.told >= _EVERY:
             self.tell()
 
@@ -146,78 +155,9 @@ class _PlainTask:
         share = f"{self.done}/{self.total}" if self.total is not None else str(self.done)
         left = ""
         if self.total is not None and rate > 0 and self.done < self.total:
-            left = f", {_clock((self.total - self.done) / rate)} left"
+            left = f", {clock((self.total - self.done) / rate)} left"
         facts = f"  {self.facts}" if self.facts else ""
         self.owner.info(f"{self.label}: {share} {self.unit}, {rate:.1f} {self.unit}/s{left}{facts}")
-
-
-class BarProgress:
-    """Bars on a terminal."""
-
-    def __init__(self, verbose: int = 0) -> None:
-        from rich.console import Console
-
-        self.verbose, self.console = verbose, Console(stderr=True, highlight=False)
-        self.bars: Any = None
-        self.open = 0
-
-    def info(self, message: str) -> None:
-        """A line above the bars."""
-        self.console.print(message, markup=False)
-
-    def warn(self, message: str) -> None:
-        """A line that stands out."""
-        self.console.print(f"warning: {message}", style="yellow", markup=False)
-
-    def debug(self, message: str) -> None:
-        """A line with ``-v``."""
-        if self.verbose:
-            self.console.print(message, style="dim", markup=False)
-
-    @contextmanager
-    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
-        """A bar with rate and time left; several may be open."""
-        if self.bars is None:
-            self.bars = _bars(self.console)
-        if self.open == 0:
-            self.bars.start()
-        self.open += 1
-        number = self.bars.add_task(label, total=total, completed=done, unit=unit, facts="", rate="")
-        try:
-            yield _BarTask(self.bars, number, done, unit)
-        finally:
-            self.open -= 1
-            if self.open == 0:
-                self.bars.stop()
-                self.bars = None
-
-
-class _BarTask:
-    def __init__(self, bars: Any, number: Any, done: int, unit: str) -> None:
-        self.bars, self.number, self.unit = bars, number, unit
-        self.count, self.began = 0, time.monotonic()
-
-    def advance(self, count: int = 1, **facts: float | str) -> None:
-        """Count on."""
-        self.count += count
-        changes: dict[str, Any] = {"facts": _facts(facts)} if facts else {}
-        rate = self.count / max(time.monotonic() - self.began, 1e-9)
-        self.bars.update(self.number, advance=count, rate=f"{rate:.1f} {self.unit}/s", **changes)
-
-
-def _bars(console: Any) -> Any:
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[facts]}", style="dim"),
-    ]
-    return Bars(*columns, console=console, transient=False)
 
 
 class JsonProgress:
@@ -266,15 +206,3 @@ class _JsonTask:
         if self.count:
             self.owner._send(event="advance", label=self.label, count=self.count, facts=self.facts)
         self.count, self.told = 0, time.monotonic()
-
-
-def _facts(facts: dict[str, float | str]) -> str:
-    return "  ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items()
-    )
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

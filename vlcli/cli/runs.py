@@ -1,4 +1,4 @@
-"""``vlcli runs``: the folders of runs, their state and size, and what can go."""
+"""``vlcli runs``: the folders of runs, their state, main number and size, and what can go."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.cli.words import age, size
 
 if TYPE_CHECKING:
     from vlcli.recipe.litter import Litter, Run
@@ -23,7 +24,7 @@ def runs(
     json_: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> None:
-    """Run folders with state, size and age, and what can go: leftovers of kills, damaged or replaced parts.
+    """Run folders with state, main metric, size and age, and what can go: leftovers of kills, replaced parts.
 
     vlcli runs
 
@@ -44,7 +45,7 @@ def runs(
         return
     _tell(found)
     for item in [] if clean else rubbish:
-        console.out(f"can go: {item.path}  {_bytes(item.size)}  {item.why}")
+        console.out(f"can go: {item.path}  {size(item.size)}  {item.why}")
     if rubbish and not clean:
         console.err("remove what can go: vlcli runs --clean")
 
@@ -58,8 +59,8 @@ def _clean(rubbish: list[Litter], sure: bool) -> list[Litter]:
         console.err("nothing to remove")
         return []
     for item in rubbish:
-        console.err(f"{item.path}  {_bytes(item.size)}  {item.why}")
-    total = _bytes(sum(item.size for item in rubbish))
+        console.err(f"{item.path}  {size(item.size)}  {item.why}")
+    total = size(sum(item.size for item in rubbish))
     if not sure and not typer.confirm(f"Remove these {len(rubbish)}, {total}?", err=True):
         return []
     for item in rubbish:
@@ -69,10 +70,15 @@ def _clean(rubbish: list[Litter], sure: bool) -> list[Litter]:
 
 
 def _row(run: Run, removed: set[str]) -> dict[str, Any]:
+    from vlcli.tools.table import main_number
+
     items = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in run.litter]
     items = [{**item, "removed": item["path"] in removed} for item in items]
     row = {"folder": str(run.folder), "state": run.state, "stages": run.stages, "bytes": run.size}
-    return {**row, "age_seconds": round(time() - run.changed), "can_go": items}
+    pid = run.progress.pid if run.progress is not None and run.state == "running" else None
+    main = main_number(run.folder)
+    number = None if main is None else dict(zip(("row", "metric", "value"), main, strict=True))
+    return {**row, "pid": pid, "main": number, "age_seconds": round(time() - run.changed), "can_go": items}
 
 
 def _tell(found: list[Run]) -> None:
@@ -82,21 +88,21 @@ def _tell(found: list[Run]) -> None:
     for run in found:
         done = sum(state == "done" for state in run.stages.values())
         rubbish = sum(item.size for item in run.litter)
-        facts = [str(run.folder), run.state, f"{done} of {len(run.stages)}", _bytes(run.size)]
-        rows.append([*facts, _age(time() - run.changed), _bytes(rubbish) if run.litter else ""])
-    console.table(["run", "state", "stages done", "size", "age", "can go"], rows)
+        facts = [str(run.folder), _state(run), f"{done} of {len(run.stages)}", _main(run), size(run.size)]
+        rows.append([*facts, age(time() - run.changed), size(rubbish) if run.litter else ""])
+    console.table(["run", "state", "stages done", "metric", "size", "age", "can go"], rows)
+    if any(run.state == "running" for run in found):
+        console.err("watch a running one: vlcli follow RUN")
 
 
-def _bytes(count: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
+def _state(run: Run) -> str:
+    alive = run.state == "running" and run.progress is not None and run.progress.status == "running"
+    return f"running ({run.progress.pid})" if alive and run.progress is not None else run.state
 
 
-def _age(seconds: float) -> str:
-    for unit, size in {"d": 86400, "h": 3600, "min": 60}.items():
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0, seconds):.0f} s"
+def _main(run: Run) -> str:
+    from vlcli.cli.render import number
+    from vlcli.tools.table import main_number
+
+    main = main_number(run.folder)
+    return "" if main is None else f"{main[0]}: {main[1]} {number(main[2])}"

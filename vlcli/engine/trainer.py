@@ -272,7 +272,7 @@ class Trainer:
             self._log(epoch_ended)
         learnt = [name for name in self.last if name.rpartition("/")[2] in SHOWN]
         shown = {name: self.last[name] for name in ("loss", *learnt, "lr") if name in self.last}
-        self._bar.advance(1, **shown)
+        self._bar.advance(1, **shown, **self.window.speed)
         self._close_step(epoch_ended)
 
     def _close_step(self, epoch_ended: bool, *, again: bool = False) -> None:

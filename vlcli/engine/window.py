@@ -25,6 +25,7 @@ class Window:
         self._sums: dict[str, Tensor] = {}
         for name, pair in (sums or {}).items():
             self._sums[name] = torch.tensor(pair, dtype=torch.float64)
+        self.speed: dict[str, float] = {}  # examples per second of the last line, as the progress line shows it
         self._restart()
 
     def _restart(self) -> None:
@@ -60,6 +61,6 @@ class Window:
         losses = {n.removeprefix("loss/"): v for n, v in values.items() if n.startswith("loss/")}
         elapsed = max(time.perf_counter() - self._begun, 1e-9)
         times = {"examples_per_second": self.examples / elapsed, "data_wait": self.waited / elapsed, "seconds": elapsed}
-        self._sums = {}
+        self._sums, self.speed = {}, {"ex/s": float(f"{times['examples_per_second']:.3g}")}
         self._restart()
         return {"loss": sum(weight(name) * value for name, value in losses.items()), **values, **times}

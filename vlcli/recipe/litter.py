@@ -11,12 +11,13 @@ from pathlib import Path
 from time import time
 
 from vlcli.errors import VlcliError
-from vlcli.recipe import stage_record, yaml
+from vlcli.recipe import run_state, stage_record, yaml
+from vlcli.recipe.run_state import RunState
 from vlcli.recipe.stage_record import StageRecord
 
 HALF = re.compile(r"^\.(.+\.(tmp|old)-\d+(-\d+)?|.+\.\d+\.partial|.+\.part|(stage\.json|stage\.json\.copy)\.\d+)$")
 """Names under which files and folders of a stage are written before they are renamed."""
-RECIPE = re.compile(r"^\.recipe\.yaml\.(?:tmp-)?(\d+)-\d+$")
+RECIPE = re.compile(r"^\.(?:recipe\.yaml|progress\.json)\.(?:tmp-)?(\d+)-\d+$")
 ASIDE = re.compile(r"^(.+)\.old-\d+$")
 UNSOUND = re.compile(r"^(damaged|left)-(step|best)-\d+(-\d+)?$")
 _FRESH = 60.0
@@ -43,10 +44,12 @@ class Run:
 
     Attributes:
         folder: where.
-        stages: state by stage: a record's status, ``working`` while a process holds it, or ``not begun``.
+        stages: state by stage: ``running`` while a process holds it, ``stopped`` where such a process is gone,
+            ``not begun``, or the status of its record.
         size: bytes, litter included.
         changed: when its newest file was written, seconds since 1970.
         litter: what can go.
+        progress: how far it is, where it runs or did not end well.
     """
 
     folder: Path
@@ -54,13 +57,18 @@ class Run:
     size: int = 0
     changed: float = 0.0
     litter: list[Litter] = field(default_factory=list)
+    progress: RunState | None = None
 
     @property
     def state(self) -> str:
-        """In a word: ``working``, ``failed``, ``unfinished``, ``done`` or ``empty``."""
+        """In a word: ``running``, ``failed``, ``stopped``, ``unfinished``, ``done`` or ``empty``.
+
+        A stopped run was interrupted or killed; an unfinished one lacks stages that nobody asked for yet.
+        """
         states = set(self.stages.values())
-        for state, found in {"working": "working", "failed": "failed", "unfinished": "running"}.items():
-            if found in states:
+        states |= {self.progress.status} if self.progress is not None else set()
+        for state in ("running", "failed", "stopped"):
+            if state in states:
                 return state
         if states <= {"not begun"}:
             return "empty"
@@ -102,12 +110,19 @@ def look(output: Path) -> list[Run]:
     """Every run's folder under ``output``, the one that changed last first."""
     folders = [path for path in output.iterdir() if path.is_dir()] if output.is_dir() else []
     runs = [
-        _look(path) for path in folders if (path / "recipe.yaml").is_file() or any(path.glob(f"*/{stage_record.FILE}"))
+        look_at(path)
+        for path in folders
+        if (path / "recipe.yaml").is_file() or any(path.glob(f"*/{stage_record.FILE}"))
     ]
     return sorted(runs, key=lambda run: run.changed, reverse=True)
 
 
-def _look(folder: Path) -> Run:
+def _is_run(folder: Path) -> bool:
+    return (folder / "recipe.yaml").is_file() or any(folder.glob(f"*/{stage_record.FILE}"))
+
+
+def look_at(folder: Path) -> Run:
+    """One run's folder."""
     run = Run(folder)
     run.size, run.changed = _measure(folder)
     held = {path.name[1:-5] for path in folder.glob(".*.lock") if stage_record.is_held(folder / path.name[1:-5])}
@@ -117,7 +132,8 @@ def _look(folder: Path) -> Run:
         if stage not in held:
             run.litter += _litter(path)
         if path.is_dir() and not aside and (stage_record.has_record(path) or stage in held):
-            run.stages[stage] = "working" if stage in held else _status(path)
+            run.stages[stage] = "running" if stage in held else _status(path)
+    run.progress = run_state.seen(folder)
     run.stages = dict.fromkeys(_planned(folder), "not begun") | run.stages
     return run
 
@@ -133,7 +149,9 @@ def _planned(folder: Path) -> list[str]:
 
 def _status(folder: Path) -> str:
     record = stage_record.read(folder)
-    return record.status if record is not None else "damaged"
+    if record is None:
+        return "damaged"
+    return "stopped" if record.status == "running" else record.status
 
 
 def _litter(path: Path) -> Iterator[Litter]:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
@@ -18,25 +17,25 @@ from vlcli.recipe import stage_record
 from vlcli.recipe.plan import PlannedStage, Planner
 from vlcli.recipe.stage_record import StageRecord
 from vlcli.runner.execute import StageOutcome, settle
+from vlcli.runner.watch import Unwatched, Watch
 
 _PATIENCE = 30.0
 _KINDS: dict[int, type[VlcliError]] = {2: UsageError, 4: ComponentError, 5: DataError}
 
 
-def run_parallel(planner: Planner, names: list[str], jobs: int, progress: Progress) -> list[StageOutcome]:
+def run_parallel(planner: Planner, names: list[str], jobs: int, watch: Watch | Unwatched) -> list[StageOutcome]:
     """As the sequential runner, but stages whose inputs are settled start together, ``jobs`` at most.
 
     Args:
         planner: of the run.
         names: the stages that concern it.
         jobs: processes at a time.
-        progress: where all of them report.
+        watch: keeps the state of all of them.
     """
     states: dict[str, PlannedStage] = {}
     outcomes: dict[str, StageOutcome] = {}
     waiting = list(planner.graph)
     children = _Children()
-    relayed = _Locked(progress)
     with ThreadPoolExecutor(jobs) as pool:
         running: dict[Future[StageOutcome], str] = {}
         try:
@@ -47,10 +46,11 @@ def run_parallel(planner: Planner, names: list[str], jobs: int, progress: Progre
                     waiting.remove(name)
                     states[name] = planner.decide(name, states)
                     if name in names:
-                        running[pool.submit(settle, planner, states, name, relayed, children.execute)] = name
+                        watch.begins(states[name])
+                        running[pool.submit(settle, planner, states, name, watch.of(name), children.execute)] = name
                 done, _ = wait(running, return_when=FIRST_COMPLETED) if running else (set(), set())
                 for future in done:
-                    outcomes[running.pop(future)] = future.result()
+                    outcomes[running.pop(future)] = watch.ends(future.result())
         except BaseException:
             children.stop()
             raise
@@ -173,21 +173,3 @@ def _failure(step: PlannedStage, code: int, record: StageRecord | None, told: st
     if code == RecipeError.exit_code:
         error.exit_code = code
     return error
-
-
-class _Locked:
-    """One progress for several threads."""
-
-    def __init__(self, inner: Progress) -> None:
-        self.inner, self.lock = inner, threading.RLock()
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.inner, name)
-        if name == "task":
-            return method
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with self.lock:
-                return method(*args, **kwargs)
-
-        return call

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from vlcli.files import write_text
 from vlcli.progress import Progress, Silent
-from vlcli.recipe import litter, stage_record
+from vlcli.recipe import litter, run_state, stage_record
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import RUN_COPY
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.resolved import Resolved
 from vlcli.runner import ranks
 from vlcli.runner.execute import StageOutcome, execute, settle
+from vlcli.runner.watch import Unwatched, Watch, watched
 
 
 def run_recipe(resolved: Resolved, options: RunOptions, progress: Progress | None = None) -> list[StageOutcome]:
@@ -39,14 +40,24 @@ def run_recipe(resolved: Resolved, options: RunOptions, progress: Progress | Non
         preflight(planner, steps, working + held_up, progress)
     if working:
         _keep_recipe(planner)
+    jobs = 1 if ranks.several() or len(working) <= 1 else options.jobs or resolved.recipe.jobs
+    names = [step.name for step in steps]
+    if options.check and working:
+        with watched(planner, steps, jobs, progress) as watch:
+            return _run(planner, names, jobs, watch)
+    if options.check and not run_state.is_alive(planner.folder):
+        run_state.remove(planner.folder)  # of a run that was killed when all its stages had ended
+    return _run(planner, names, jobs, Unwatched(progress))  # nothing to do, or a process whose parent keeps the state
+
+
+def _run(planner: Planner, names: list[str], jobs: int, watch: Watch | Unwatched) -> list[StageOutcome]:
     if ranks.several():
-        return _run_first_of_ranks(planner, [step.name for step in steps], progress)
-    jobs = options.jobs or resolved.recipe.jobs
-    if jobs > 1 and len(working) > 1:
+        return _run_first_of_ranks(planner, names, watch)
+    if jobs > 1:
         from vlcli.runner.parallel import run_parallel
 
-        return run_parallel(planner, [step.name for step in steps], jobs, progress)
-    return _run_sequential(planner, [step.name for step in steps], progress)
+        return run_parallel(planner, names, jobs, watch)
+    return _run_sequential(planner, names, watch)
 
 
 def _tidy(planner: Planner, progress: Progress) -> bool:
@@ -64,20 +75,21 @@ def _tidy(planner: Planner, progress: Progress) -> bool:
     return any(told)
 
 
-def _run_sequential(planner: Planner, names: list[str], progress: Progress) -> list[StageOutcome]:
+def _run_sequential(planner: Planner, names: list[str], watch: Watch | Unwatched) -> list[StageOutcome]:
     states: dict[str, PlannedStage] = {}
     outcomes = []
     for name in planner.graph:
         states[name] = planner.decide(name, states)
         if name in names:
-            outcomes.append(settle(planner, states, name, progress, execute))
+            watch.begins(states[name])
+            outcomes.append(watch.ends(settle(planner, states, name, watch.of(name), execute)))
     return outcomes
 
 
-def _run_first_of_ranks(planner: Planner, names: list[str], progress: Progress) -> list[StageOutcome]:
+def _run_first_of_ranks(planner: Planner, names: list[str], watch: Watch | Unwatched) -> list[StageOutcome]:
     """Rank 0's run: the other processes wait for its word before every training stage."""
     with ranks.joined(planner.options.device):
-        outcomes = _run_sequential(planner, names, progress)
+        outcomes = _run_sequential(planner, names, watch)
         ranks.announce(None)
     return outcomes
 

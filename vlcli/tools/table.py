@@ -13,10 +13,13 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from vlcli.errors import VlcliError
 from vlcli.metrics.baseline import CHANCE, NAME, baselines, by_chance, without_baselines
 from vlcli.metrics.interval import Interval, interval
+from vlcli.recipe import stage_record, yaml
 from vlcli.recipe.schema import TableOptions
 from vlcli.runner.execute import StageOutcome
 
@@ -85,6 +88,31 @@ def recipe_table(layout: TableOptions, outcomes: Sequence[StageOutcome]) -> Tabl
     }
     chance = {label for label, metrics in rows.items() if by_chance(metrics)}
     return Table(layout.title, ["", *names], values, beside, chance)
+
+
+def main_number(folder: Path) -> tuple[str, str, float] | None:
+    """The number that says most of a run: of the first row of its recipe's table, the first metric.
+
+    Without a table, the first metric of its last evaluate stage. None where no such stage has ended.
+
+    Args:
+        folder: the run's folder.
+
+    Returns:
+        The row's label, the metric's name, its value.
+    """
+    records = {path.parent.name: stage_record.read(path.parent) for path in folder.glob(f"*/{stage_record.FILE}")}
+    done = [record for record in records.values() if record is not None and record.status == "done"]
+    metrics = {record.stage: record.metrics for record in done if record.metrics}
+    try:
+        layout = TableOptions.model_validate(yaml.read(folder / "recipe.yaml").value.get("table"))
+    except (VlcliError, OSError, AttributeError, ValueError):
+        evaluated = sorted((r for r in done if r.kind == "evaluate" and r.metrics), key=lambda r: r.finished)
+        layout = TableOptions(rows={record.stage: record.stage for record in reversed(evaluated)})
+    for label, stage in layout.rows.items():
+        for name in choose([metrics.get(stage, {})], layout.metrics)[:1]:
+            return label, name, metrics[stage][name]
+    return None
 
 
 def labelled(layout: TableOptions | None, outcomes: Sequence[StageOutcome]) -> dict[str, dict[str, float]]:

@@ -1,0 +1,248 @@
+"""Keeps the state of all stages of a run: for the live view of a terminal, and in ``progress.json`` for others."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Protocol, runtime_checkable
+
+from vlcli.errors import VlcliError
+from vlcli.progress import Progress, ProgressTask
+from vlcli.recipe import run_state, stage_record
+from vlcli.recipe.plan import PlannedStage, Planner
+from vlcli.recipe.run_state import RunState, StageState, Work
+from vlcli.recipe.stage_record import StageRecord
+from vlcli.recipe.time_left import Measured
+from vlcli.runner.execute import StageOutcome
+from vlcli.stopping import Stopped
+
+_EVERY = 1.0
+_STATUS = {
+    "skip": "unchanged",
+    "reuse": "reused",
+    "passed": "passed over",
+    "blocked": "blocked",
+    "outside": "not chosen",
+}
+
+
+@runtime_checkable
+class ShowsRuns(Protocol):
+    """A :class:`~vlcli.progress.Progress` that can show all stages of a run at once."""
+
+    def run_shown(self, state: RunState) -> AbstractContextManager[None]:
+        """Show ``state``, which changes meanwhile, until the section ends.
+
+        :func:`watched` enters the section when the stages begin.
+        """
+
+
+@contextmanager
+def watched(planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress: Progress) -> Iterator[Watch]:
+    """Keep the state of a run that is about to begin, until its last stage has ended.
+
+    Args:
+        planner: of the run.
+        steps: the stages that concern it, as planned.
+        jobs: stages that may run at the same time.
+        progress: where the stages report; shows the state where it can (:class:`ShowsRuns`).
+    """
+    watch = Watch(planner, steps, jobs, progress)
+    with ExitStack() as open_ones:
+        watch.writes = open_ones.enter_context(run_state.held(planner.folder))
+        watch.changed()
+        try:
+            if isinstance(progress, ShowsRuns):
+                open_ones.enter_context(progress.run_shown(watch.state))
+            yield watch
+        except BaseException as end:
+            watch.broken(end)
+            raise
+        watch.finished()
+
+
+class Watch:
+    """The state of one run; its methods may be called from several threads.
+
+    Args:
+        planner: of the run.
+        steps: the stages that concern it, as planned.
+        jobs: stages that may run at the same time.
+        progress: where the stages report.
+    """
+
+    def __init__(self, planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress: Progress) -> None:
+        self.planner, self.progress, self.lock = planner, progress, threading.RLock()
+        self.measured = Measured(record for made in planner.elsewhere.values() for _, record in made)
+        self.configs = {
+            step.name: planner.resolved.stages[step.name].model_dump(by_alias=True, mode="json") for step in steps
+        }
+        stages = [self._planned(step) for step in steps]
+        self.state = RunState(planner.resolved.reference, str(planner.folder), stages, jobs, os.getpid())
+        self.state.host, self.state.began = platform.node(), time.time()
+        self.codes: list[int] = []
+        self.writes, self._written = False, 0.0
+
+    def _planned(self, step: PlannedStage) -> StageState:
+        status = "waiting" if step.works else _STATUS[step.action]
+        after = [name for name in self.planner.graph[step.name].stages if name in self.configs]
+        metrics = dict(step.record.metrics) if step.record is not None else {}
+        return StageState(step.name, step.kind, status, step.why, after, metrics=metrics)
+
+    def of(self, name: str) -> Progress:
+        """Where the stage ``name`` reports."""
+        return _StageProgress(self, self.state.stage(name), self.progress)
+
+    def begins(self, step: PlannedStage) -> None:
+        """A stage is decided on: it starts now, or there is nothing to do."""
+        with self.lock:
+            stage = self.state.stage(step.name)
+            stage.why = step.why
+            stage.status = "running" if step.works else _STATUS[step.action]
+            stage.began = time.time() if step.works else 0.0
+            self.changed()
+
+    def ends(self, outcome: StageOutcome) -> StageOutcome:
+        """A stage has ended; returns what it was given."""
+        with self.lock:
+            stage = self.state.stage(outcome.name)
+            stage.work, stage.seconds, stage.metrics = [], outcome.seconds, dict(outcome.metrics)
+            stage.status = stage.status if outcome.status == "skipped" else outcome.status
+            if outcome.status == "done" and outcome.action not in ("run", "resume"):
+                stage.status = _STATUS[outcome.action]
+            if outcome.error is not None:
+                self.codes.append(outcome.error.exit_code if isinstance(outcome.error, VlcliError) else 1)
+            elif outcome.status == "done" and (record := stage_record.read(outcome.folder)) is not None:
+                self.measured.add(record)
+            self.changed()
+        return outcome
+
+    def changed(self) -> None:
+        """A stage began or ended: estimate anew, and write."""
+        with self.lock:
+            for stage in self.state.stages:
+                if stage.status in ("waiting", "running"):
+                    stage.expected = self._expected(stage)
+            self._write()
+
+    def moved(self) -> None:
+        """A stage got on; written about once a second."""
+        if time.monotonic() - self._written >= _EVERY:
+            self.changed()
+
+    def _expected(self, stage: StageState) -> float | None:
+        recipe, config = self.state.recipe, self.configs[stage.name]
+        return self.measured.expect(recipe, stage.name, stage.kind, config, self._under_way(stage.kind))
+
+    def _under_way(self, kind: str) -> list[StageRecord]:
+        """What stages of this kind that run now will have taken, as far as that can be told."""
+        now, found = time.time(), []
+        for stage in self.state.stages:
+            left = stage.work[0].left(now) if stage.work and stage.kind == kind else None
+            if left is not None and stage.status == "running":
+                record = StageRecord(stage.name, kind, "running", "", config=self.configs[stage.name])
+                record.recipe, record.seconds = self.state.recipe, now - stage.began + left
+                found.append(record)
+        return found
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        if self.writes:
+            run_state.write(self.planner.folder, self.state)
+
+    def broken(self, end: BaseException) -> None:
+        """The run ends before its time: a signal, or a fault of vlcli."""
+        with self.lock:
+            stopped = isinstance(end, (Stopped, KeyboardInterrupt))
+            self.state.status = "stopped" if stopped else "failed"
+            self.state.code = end.code if isinstance(end, Stopped) else 130 if stopped else 1
+            for stage in self.state.stages:
+                if stage.status == "running":
+                    stage.status, stage.work = self.state.status, []
+            self._write()
+
+    def finished(self) -> None:
+        """Every stage has ended: the file goes, unless a stage failed or was held up."""
+        with self.lock:
+            blocked = any(stage.status == "blocked" for stage in self.state.stages)
+            self.state.code = self.codes[0] if self.codes else 5 if blocked else 0
+            self.state.status = "failed" if self.state.code else "done"
+            if self.state.code:
+                self._write()
+            elif self.writes:
+                run_state.remove(self.planner.folder)
+
+
+class Unwatched:
+    """Stands in for a :class:`Watch` where nobody keeps the state: worker processes, and runs without work.
+
+    Args:
+        progress: where the stages report.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def of(self, name: str) -> Progress:
+        """Where the stage ``name`` reports."""
+        return self.progress
+
+    def begins(self, step: PlannedStage) -> None:
+        """Keeps nothing."""
+
+    def ends(self, outcome: StageOutcome) -> StageOutcome:
+        """Returns what it was given."""
+        return outcome
+
+
+class _StageProgress:
+    """Passes on what a stage reports, and notes its steps."""
+
+    def __init__(self, watch: Watch, stage: StageState, inner: Progress) -> None:
+        self.watch, self.stage, self.inner = watch, stage, inner
+
+    def info(self, message: str) -> None:
+        """A line the user should see."""
+        with self.watch.lock:
+            self.inner.info(message)
+
+    def warn(self, message: str) -> None:
+        """A line the user should not miss."""
+        with self.watch.lock:
+            self.inner.warn(message)
+
+    def debug(self, message: str) -> None:
+        """A line shown with ``-v``."""
+        with self.watch.lock:
+            self.inner.debug(message)
+
+    @contextmanager
+    def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
+        """A long step of the stage."""
+        short = label.removeprefix(f"{self.stage.name}: ")
+        work = Work(short, unit, total, done, done, time.time())
+        with self.inner.task(label, total, unit, done) as shown:
+            with self.watch.lock:
+                self.stage.work = [*self.stage.work, work]
+            try:
+                yield _NotedTask(self.watch, work, shown)
+            finally:
+                with self.watch.lock:
+                    self.stage.work = [other for other in self.stage.work if other is not work]
+
+
+class _NotedTask:
+    def __init__(self, watch: Watch, work: Work, shown: ProgressTask) -> None:
+        self.watch, self.work, self.shown = watch, work, shown
+
+    def advance(self, count: int = 1, **facts: float | str) -> None:
+        """Count on, here and where it is shown."""
+        with self.watch.lock:
+            self.work.done += count
+            self.work.facts = dict(facts) or self.work.facts
+            self.shown.advance(count, **facts)
+        self.watch.moved()
