@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vlcli.cli.render import main_metrics
+from vlcli.cli.scores import main_metrics
 from vlcli.cli.words import clock, fact, facts, roughly
 from vlcli.recipe import time_left
 from vlcli.recipe.run_state import RunState, StageState, Work

@@ -6,7 +6,7 @@ from typing import Any
 
 from vlcli.cli import console
 from vlcli.cli.guard import as_vlcli, report
-from vlcli.metrics.baseline import CHANCE, beside, without_baselines
+from vlcli.cli.scores import main_metrics
 from vlcli.recipe import plan as planning
 from vlcli.recipe.plan import PlannedStage, RunOptions
 from vlcli.recipe.resolved import Resolved
@@ -130,30 +130,6 @@ def exit_code(outcomes: list[StageOutcome]) -> int:
         if outcome.error is not None:
             return as_vlcli(outcome.error).exit_code
     return 5 if any(outcome.status == "blocked" for outcome in outcomes) else 0
-
-
-def main_metrics(metrics: dict[str, float], most: int = 3) -> str:
-    """The first few numbers in one cell, without those per kind or group, which the tables show.
-
-    An accuracy stands beside that of the most frequent answer, a ranking's score beside that of a random order.
-    """
-    shown = without_baselines(metrics)
-    depth = min((name.count("/") for name in shown), default=0)
-    plain = [name for name in shown if name.count("/") == depth]
-    return "  ".join(_metric(name, metrics) for name in plain[:most])
-
-
-def _metric(name: str, metrics: dict[str, float]) -> str:
-    other = beside(name, metrics)
-    who = "chance" if other is not None and other.startswith(f"{CHANCE}/") else "most frequent"
-    return f"{name} {number(metrics[name])}" + (f" ({who} {number(metrics[other])})" if other else "")
-
-
-def number(value: float) -> str:
-    """Counts whole, fractions with three digits."""
-    if float(value).is_integer() and (abs(value) >= 2 or value == 0):
-        return str(int(value))
-    return f"{value:.3f}" if abs(value) >= 0.001 else f"{value:.2g}"
 
 
 def seconds(value: float) -> str:

@@ -101,7 +101,7 @@ def _state(run: Run) -> str:
 
 
 def _main(run: Run) -> str:
-    from vlcli.cli.render import number
+    from vlcli.cli.scores import number
     from vlcli.tools.table import main_number
 
     main = main_number(run.folder)
