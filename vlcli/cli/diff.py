@@ -114,7 +114,7 @@ def _tell(found: Comparison, every: bool) -> None:
 
 
 def _numbers(row: Paired) -> list[str]:
-    from vlcli.cli.render import number
+    from vlcli.cli.scores import number
 
     sides = ["-" if value is None else number(value) for value in (row.first, row.second)]
     change = "" if row.difference is None else f"{row.difference:+.3f}"

@@ -153,6 +153,7 @@ def _line(stage: StageState) -> None:
 def _tell_end(folder: Path, state: RunState | None) -> int:
     """The table of its stages on stdout and how it ended on stderr; returns the exit code."""
     from vlcli.cli import console, render
+    from vlcli.cli.scores import main_metrics
     from vlcli.recipe import litter, stage_record
 
     word, rows = state.status if state is not None else "", []
@@ -163,7 +164,7 @@ def _tell_end(folder: Path, state: RunState | None) -> int:
     for name, status in stages.items():
         record = stage_record.read(folder / name)
         spent = render.seconds(record.seconds) if record is not None else ""
-        rows.append([name, status, spent, render.main_metrics(record.metrics) if record is not None else ""])
+        rows.append([name, status, spent, main_metrics(record.metrics) if record is not None else ""])
     console.table(["stage", "state", "time", "metrics"], rows)
     ended_well = word not in ("failed", "stopped", "running")
     console.err(f"{folder} is {word}" + ("" if ended_well else "; run the same command again to go on"))
