@@ -135,6 +135,17 @@ def test_every_fault_at_once_with_its_line(base):
     assert found["stages.x.kind"].where.endswith("heir.yaml:8")
 
 
+def test_a_key_without_a_value_is_named(tmp_path):
+    file = tmp_path / "empty.yaml"
+    file.write_text("model: lxmert\nstages:\n  pretrain:\n    data:\n    objectives: [mlm]\n")
+    with pytest.raises(RecipeError) as raised:
+        load(str(file))
+    (problem,) = raised.value.problems
+    assert (problem.key, problem.what) == ("stages.pretrain.data", "this key has no value")
+    assert problem.where.endswith("empty.yaml:4")
+    assert "leave the key out" in problem.hint
+
+
 def test_a_fault_inherited_names_the_parents_file(base):
     base.write_text(BASE.replace("seed: 3", "seed: three"))
     assert problems(heir(base, "about: x"))["seed"].where.endswith("base.yaml:2")

@@ -159,6 +159,8 @@ def _problem(model: type[BaseModel], at: Path_, fault: Any, path: Path_, documen
         return Problem(key, f"unknown key {at[-1]!r}", place, expected=", ".join(known), hint=hint)
     if fault["type"] == "missing":
         return Problem(key, f"{at[-1]!r} must be given" if at else "must be given", place)
+    if fault["input"] is None:
+        return Problem(key, "this key has no value", place, hint="write a value behind the colon, or leave the key out")
     message = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return Problem(key, "this value does not fit", place, shown(fault["input"]), message)
 
