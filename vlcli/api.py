@@ -8,21 +8,19 @@ vectors = model.encode_text("a red circle is left of a blue square")
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vlcli import former, registry
 from vlcli.builders.stores import open_stores
 from vlcli.data.collate import Item, collate
-from vlcli.data.inputs import fill_regions
-from vlcli.data.pictures import read_picture
 from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.data.transforms import Transform
 from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_bundle
@@ -32,36 +30,25 @@ from vlcli.engine.weights import load_exactly, read_tensors
 from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore
 from vlcli.features.concepts import ConceptStore
-from vlcli.images.boxes import image_id
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import DataSpec, EncoderOutput, FusionOutput, Model, Recorder, device_of
 from vlcli.nn.slots import build_model
 from vlcli.objectives.answering import Answering
+from vlcli.prediction.batches import Answerer
+from vlcli.prediction.pictures import PictureReader
+from vlcli.prediction.records import Failure, Picture, Prediction, RegionFeatures, Request, Use, name_of
+from vlcli.prediction.sources import Sources, find_sources
+from vlcli.prediction.uses import Asked, choose, uses_of
 from vlcli.recipe.stage_record import similar
 from vlcli.tasks.base import Task
 from vlcli.tasks.generative_vqa import GenerativeVQA
 from vlcli.tools.search import Index, make_index
 
+__all__ = ["Loaded", "Picture", "RegionFeatures", "load", "model"]
+
 RUNS = "runs"
 AT_ONCE = 64
 """Texts embedded at a time."""
-
-
-@dataclass(frozen=True)
-class RegionFeatures:
-    """A picture as region features of one's own.
-
-    Attributes:
-        features: (R, D).
-        boxes: (R, 4) x1, y1, x2, y2, divided by the picture's width and height.
-    """
-
-    features: ArrayLike
-    boxes: ArrayLike
-
-
-Picture = str | Path | RegionFeatures
-"""A picture's file or its id in a feature store, or its regions."""
 
 
 class Loaded:
@@ -71,25 +58,45 @@ class Loaded:
         bundle: what was trained.
         features: a feature store, for models that read regions.
         concepts: visual concepts, for models that read them.
+        sources: where the regions of pictures in no store come from; None: nowhere.
     """
 
     facts = former.Attribute("data_spec")
     learner = former.Attribute("module")
 
     def __init__(
-        self, bundle: Bundle, features: FeatureStore | None = None, concepts: ConceptStore | None = None
+        self,
+        bundle: Bundle,
+        features: FeatureStore | None = None,
+        concepts: ConceptStore | None = None,
+        sources: Sources | None = None,
     ) -> None:
         assert bundle.module is not None
-        self.concepts = concepts
         self.module: TrainingModule = bundle.module
         self.tokenizer, self.data_spec, self.folder = bundle.tokenizer, bundle.data_spec, bundle.folder
-        self.features = features
         self.task: Task | None = None if bundle.task_spec is None else registry.tasks.build(bundle.task_spec)
         if self.task is not None:
             self.task.attach(self.data_spec)
-        needs, spec = bundle.model.input_spec(), bundle.transform_spec
-        self.transform_spec = spec
-        self.transform: Transform | None = registry.transforms.build(spec, needs) if spec and needs.pixels else None
+        self.task_spec, self.transform_spec = bundle.task_spec, bundle.transform_spec
+        needs, spec, found = bundle.model.input_spec(), bundle.transform_spec, sources or Sources()
+        transform: Transform | None = registry.transforms.build(spec, needs) if spec and needs.pixels else None
+        stores = {"features": features, "concepts": concepts, **found.stores}
+        self.reader = PictureReader(needs, self.data_spec.region_dim, transform, fresh=found.fresh, **stores)
+
+    @property
+    def features(self) -> FeatureStore | None:
+        """The feature store that the caller named."""
+        return self.reader.features
+
+    @property
+    def concepts(self) -> ConceptStore | None:
+        """The store of visual concepts that the caller named."""
+        return self.reader.concepts
+
+    @property
+    def transform(self) -> Transform | None:
+        """How pictures become pixels."""
+        return self.reader.transform
 
     @property
     def model(self) -> Model:
@@ -126,9 +133,8 @@ class Loaded:
 
     def encode_image(self, image: Picture | Sequence[Picture]) -> EncoderOutput:
         """States of one picture, or of several: ``hidden`` (M, R, D), ``layout.valid`` (M, R)."""
-        pictures = [image] if isinstance(image, Picture) else list(image)
-        items = [Sample(str(place), None, [self._image(one, place)], {}) for place, one in enumerate(pictures)]
-        batch = self._batch(items)
+        images = self.reader.read(_listed(image))
+        batch = self._batch([Sample(str(place), None, [one], {}) for place, one in enumerate(images)])
         with torch.no_grad():
             return self.module.step(batch).image().select(batch.clean.image_rows[:, 0])
 
@@ -144,19 +150,90 @@ class Loaded:
             self.module.step(self._example(text, image), record=record).fused()
         return {name: weights.float().cpu().numpy() for name, weights in record.attention.items()}
 
-    def predict(
-        self, text: str | Picture | Sequence[Picture] | None, image: Picture | Sequence[Picture] | None = None
-    ) -> dict[str, Any]:
-        """What the task makes of an example: ``prediction`` and ``score``; without a task, the objectives' outputs.
+    @cached_property
+    def _asked(self) -> dict[str, Asked]:
+        return uses_of(self.module, self.task, self.task_spec, self.data_spec)
 
-        A picture alone is enough where the task asks for no text: ``predict("photo")["prediction"]`` is its caption.
+    @property
+    def uses(self) -> dict[str, Use]:
+        """What the model can be asked, by name: the task it was fine-tuned on first, then heads of objectives."""
+        return {name: asked.use for name, asked in self._asked.items()}
+
+    @property
+    def use(self) -> Use:
+        """What :meth:`predict` asks where it names no task.
+
+        Raises:
+            UsageError: the model cannot be asked anything.
+        """
+        return self._use(None).use
+
+    def _use(self, task: str | None) -> Asked:
+        return choose(self._asked, task, str(self.folder), list(self.module.objectives))
+
+    def predict(
+        self,
+        text: str | Picture | Sequence[Picture] | None,
+        image: Picture | Sequence[Picture] | None = None,
+        *,
+        task: str | None = None,
+        top: int = 5,
+    ) -> Prediction:
+        """What the model says of one example.
+
+        As a mapping it has the fields that the task writes into ``predictions.jsonl`` (``prediction``, ``score``). A
+        picture alone is enough where the task asks for no text: ``predict("photo.jpg")["prediction"]`` is its caption.
+        A pre-trained model, without a task, adds the outputs of its objectives, by ``objective/output``.
+
+        Args:
+            text: a question, a sentence or an expression.
+            image: one picture or several: files, open images, ids in a store, or regions.
+            task: one of :attr:`uses`; None: the first.
+            top: most answers or labels.
         """
         text, image = (None, text) if image is None else (text, image)
         assert image is not None
-        step = self.module.step(self._example(None if text is None else str(text), image))
+        pictures, said = _listed(image), None if text is None else str(text)
+        if self._asked or task is not None:
+            found = self._answerer(task, top).one(Request(pictures, said))
+        else:
+            about = Use("outputs", "other", 0, "none", "what the objectives predict")
+            found = Prediction(about, "", [name_of(one, place) for place, one in enumerate(pictures)], said, None)
+        if self.task is None and task is None:
+            found.row = {**self.outputs(said, pictures), **found.row}
+        return found
+
+    def predict_many(
+        self,
+        requests: Iterable[Request],
+        *,
+        task: str | None = None,
+        top: int = 5,
+        batch_size: int = 16,
+        min_score: float | None = None,
+    ) -> Iterator[Prediction | Failure]:
+        """A prediction or a failure for every request, in order.
+
+        Args:
+            requests: pictures with a text.
+            task: one of :attr:`uses`; None: the first.
+            top: most answers or labels of each.
+            batch_size: requests answered together.
+            min_score: boxes below it are left out; None: the bound of the task.
+
+        Raises:
+            VlcliError: no request can be answered (the extractor's weights are missing, for instance).
+        """
+        return self._answerer(task, top, min_score).answer(requests, batch_size)
+
+    def _answerer(self, task: str | None, top: int, min_score: float | None = None) -> Answerer:
+        asked = self._use(task)
+        return Answerer(asked, self.module, self.tokenizer, self.data_spec, self.reader, top, min_score)
+
+    def outputs(self, text: str | None, image: Picture | Sequence[Picture]) -> dict[str, Any]:
+        """The outputs of all objectives for one example, by ``objective/output``."""
+        step = self.module.step(self._example(text, image))
         with torch.no_grad():
-            if self.task is not None:
-                return self.task.predictions(step, self.module.predict, self.tokenizer)[0]
             outputs = self.module.predict(step)
         return {f"{name}/{key}": value[0].cpu() for name, found in outputs.items() for key, value in found.items()}
 
@@ -166,25 +243,16 @@ class Loaded:
         Raises:
             UsageError: the model was trained on no answer table.
         """
-        head = self.answerer
-        if self.ranker is not None:
-            with torch.no_grad():
-                step = self.module.step(self._example(question, image))
-                return self.ranker.ranked(step, self.tokenizer)[0][:best]
-        if head is None:
-            raise UsageError(
-                "This model has no answer table.",
-                where=str(self.folder),
-                got=", ".join(self.module.objectives) or "no objective",
-                expected="a model fine-tuned on vqa or gqa, or pre-trained with image-qa",
-            )
-        with torch.no_grad():
-            logits = head.predict(self.module.step(self._example(question, image)))["logits"][0].float()
-        chances = logits.sigmoid() if head.loss == "bce" else logits.softmax(-1)
-        scores, places = chances.topk(min(best, len(chances)))
-        return [
-            (head.table.answers[place], score) for place, score in zip(places.tolist(), scores.tolist(), strict=True)
-        ]
+        name = next((one.use.name for one in self._asked.values() if one.use.kind == "answer"), None)
+        found = [] if name is None else self.predict(question, image, task=name, top=best).choices
+        if found:
+            return [(choice.label, choice.probability) for choice in found]
+        raise UsageError(
+            "This model has no answer table.",
+            where=str(self.folder),
+            got=", ".join(self.module.objectives) or "no objective",
+            expected="a model fine-tuned on vqa or gqa, or pre-trained with image-qa",
+        )
 
     def embed_text(self, text: str | Sequence[str], objective: str = "contrast") -> Tensor:
         """Vectors (N, D) of texts, whose products with those of pictures rank; by the objective named, or the only."""
@@ -195,9 +263,8 @@ class Loaded:
 
     def embed_image(self, image: Picture | Sequence[Picture], objective: str = "contrast") -> Tensor:
         """Vectors (M, D) of pictures."""
-        pictures = [image] if isinstance(image, Picture) else list(image)
-        items = [Sample(str(n), None, [self._image(one, n)], {}) for n, one in enumerate(pictures)]
-        return self._embed(items, objective, "image")
+        images = self.reader.read(_listed(image))
+        return self._embed([Sample(str(n), None, [one], {}) for n, one in enumerate(images)], objective, "image")
 
     def _embed(self, samples: list[Sample], objective: str, side: Literal["text", "image"]) -> Tensor:
         batch = self._batch(samples)
@@ -216,9 +283,11 @@ class Loaded:
         """
         key: dict[str, Any] = {"weights": fingerprint(self.module, objective), "objective": objective}
         key |= {"transform": self.transform_spec, "features": self.features.where if self.features else None}
+        if self.features is None and self.reader.fresh.known:
+            key["extraction"] = [one.as_dict() for one in self.reader.fresh.extractions]
 
         def read(path: Path) -> ImageSample:
-            return self._image(path, 0)
+            return self.reader.read([path])[0]
 
         def embed(found: Sequence[ImageSample]) -> NDArray[np.float32]:
             samples = [Sample(str(n), None, [image], {}) for n, image in enumerate(found)]
@@ -235,8 +304,7 @@ class Loaded:
         return index.nearest(vector[0], top)
 
     def _example(self, text: str | None, image: Picture | Sequence[Picture]) -> Batch:
-        pictures = [image] if isinstance(image, Picture) else list(image)
-        images = [self._image(one, place) for place, one in enumerate(pictures)]
+        images = self.reader.read(_listed(image))
         reads = text is not None and (text or self.tokenizer is not None)  # a classifier of pictures reads none
         sentence = self._text(text) if text is not None and reads else None
         return self._batch([Sample("example", sentence, images, {})])
@@ -254,67 +322,42 @@ class Loaded:
         made: TextSample = self._tokenizer().encode(raw, raw, self.data_spec.text_length)
         return made
 
-    def _image(self, picture: Picture, place: int) -> ImageSample:
-        needs = self.model.input_spec()
-        if isinstance(picture, RegionFeatures):
-            features, boxes = np.asarray(picture.features, np.float32), np.asarray(picture.boxes, np.float32)
-            return _regions(f"regions-{place}", features, boxes, self.data_spec.region_dim)
-        if needs.regions:
-            return self._stored(str(picture))
-        return read_picture(Path(picture), needs, self.transform)
-
-    def _stored(self, picture: str) -> ImageSample:
-        if self.features is None:
-            raise UsageError(
-                "This model reads region features, and no store of them was given.",
-                got=picture,
-                expected="load(..., features=STORE), or RegionFeatures(features, boxes) instead of a file",
-                hint="make a store: vlcli extract",
-            )
-        record = self.features.read(image_id(picture))
-        _check_regions(record.features, record.boxes, self.data_spec.region_dim)
-        image = ImageSample(record.id, record.size)
-        fill_regions(image, record)
-        if self.model.input_spec().concepts:
-            image.concepts = self._concepts(record.id)
-        return image
-
-    def _concepts(self, name: str) -> dict[str, NDArray[Any]]:
-        if self.concepts is None:
-            raise UsageError(
-                "This model reads visual concepts, and no store of them was given.",
-                got=name,
-                expected="load(..., features=[REGIONS, CONCEPTS])",
-                hint="make a store: vlcli extract",
-            )
-        return self.concepts.read(name)
-
 
 def load(
     place: str | Path,
     *,
     features: str | Path | Sequence[str | Path] | FeatureStore | None = None,
+    features_from: str | Path | None = None,
+    extractor: Mapping[str, Any] | None = None,
+    boxes: str | Path | None = None,
     device: str = "cpu",
 ) -> Loaded:
-    """Load a trained model.
+    """Load a trained model, with the extractor that made its features where it reads regions.
 
     Args:
         place: the folder of a stage, of an exported model or of a checkpoint; a name such as ``quickstart/nlvr2`` is
             looked for under ``runs/``.
         features: for models that read regions: a store, its file, or the folder of the stage that made it; a list of
-            these where concepts come from another stage.
+            these where concepts come from another stage. Pictures whose ids a store holds are read from there.
+        features_from: the folder of an extract stage, or its store, whose extractor reads new pictures; None: the one
+            that the model's config or its stage's record names.
+        extractor: an extractor as in recipes, ``{"name": ..., "weights": ...}``; without ``name`` it changes options of
+            the one that is known.
+        boxes: a file of boxes of new pictures, for extractors of given boxes, which take a grid without it.
         device: where to compute.
 
     Raises:
         DataError: there is no trained model there.
     """
     bundle = _load(_find(place), device)
+    named: dict[str, Any] = {"features_from": features_from, "extractor": extractor, "boxes": boxes, "device": device}
+    sources = find_sources(bundle, bundle.model.input_spec(), **named)
     if features is None or isinstance(features, FeatureStore):
-        return Loaded(bundle, features)
+        return Loaded(bundle, features, sources=sources)
     places = [Path(one) for one in ([features] if isinstance(features, str | Path) else features)]
     files = [path / "features.h5" if (path / "features.h5").is_file() else path for path in places]
     stores = open_stores(files, bundle.model.input_spec())
-    return Loaded(bundle, stores.regions, stores.concepts)
+    return Loaded(bundle, stores.regions, stores.concepts, sources)
 
 
 @former.keywords(facts="data_spec")
@@ -349,19 +392,8 @@ def _load(path: Path, device: str) -> Bundle:
     return bundle
 
 
-def _regions(key: str, features: NDArray[Any], boxes: NDArray[Any], dim: int) -> ImageSample:
-    _check_regions(features, boxes, dim)
-    clipped = np.clip(np.asarray(boxes, np.float32), 0, 1)
-    return ImageSample(key, (1, 1), np.asarray(features), clipped)
-
-
-def _check_regions(features: NDArray[Any], boxes: NDArray[Any], dim: int) -> None:
-    if features.ndim != 2 or features.shape[1] != dim or boxes.shape != (len(features), 4):
-        raise DataError(
-            "These are not the regions the model reads.",
-            got=f"features {features.shape}, boxes {boxes.shape}",
-            expected=f"features (R, {dim}), boxes (R, 4) divided by width and height",
-        )
+def _listed(image: Picture | Sequence[Picture]) -> list[Picture]:
+    return [image] if isinstance(image, Picture) else list(image)
 
 
 __getattr__ = former.getattr_of(__name__, {"Regions": "RegionFeatures"})

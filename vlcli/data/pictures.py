@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from vlcli.data.images import load_image, load_labels, to_array
 from vlcli.data.reader import Reader
@@ -55,10 +56,17 @@ class Pictures:
             self._boxes.update(reader.boxes() if boxes else {})
             self._maps.update(reader.label_maps() if needs.pixels and needs.label_maps else {})
 
-    def fill(self, image: ImageSample, draw: Draw | None) -> None:
-        """Read the picture of ``image``; with ``draw`` as a training picture, else as one to be scored."""
+    def fill(self, image: ImageSample, draw: Draw | None, picture: Image.Image | None = None) -> None:
+        """Read the picture of ``image``; with ``draw`` as a training picture, else as one to be scored.
+
+        Args:
+            image: what is filled.
+            draw: what the pictures of one training example share.
+            picture: RGB, already open; None: the file of ``image``.
+        """
         given = self._boxes.get(image.key)
-        picture = load_image(self.files[image.key], None if given is None else given.size)
+        if picture is None:
+            picture = load_image(self.files[image.key], None if given is None else given.size)
         image.size = (picture.height, picture.width)
         boxes = None if given is None else given.clipped(image.size).boxes
         labels = load_labels(self._maps[image.key], image.size) if image.key in self._maps else None
@@ -89,11 +97,10 @@ class Pictures:
         return pixels if draw is None or self.transform is None else self.transform.finish(pixels, draw.rng)
 
 
-def read_picture(path: Path, needs: InputSpec, transform: Transform | None) -> ImageSample:
-    """One picture as a model scores it, named by its path."""
-    image, pictures = ImageSample(str(path), (0, 0)), Pictures([], needs, transform)
-    pictures.files[image.key] = path
-    pictures.fill(image, None)
+def read_picture(name: str, needs: InputSpec, transform: Transform | None, picture: Image.Image) -> ImageSample:
+    """One open picture (RGB) as a model scores it."""
+    image = ImageSample(name, (0, 0))
+    Pictures([], needs, transform).fill(image, None, picture)
     return image
 
 

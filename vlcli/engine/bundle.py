@@ -11,7 +11,7 @@ The momentum copy is no part of it: it starts again from the weights.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ class Bundle:
         transform_spec: how pictures became pixels, or None.
         folder: where it lies.
         info: stage, step, metrics, version of vlcli.
+        extraction: what made the regions and concepts that it read, as ``vlcli.builders.extractions`` writes them.
     """
 
     module: TrainingModule | None
@@ -64,6 +65,7 @@ class Bundle:
     folder: Path
     info: dict[str, Any] = field(default_factory=dict)
     transform_spec: Spec | None = None
+    extraction: list[dict[str, Any]] = field(default_factory=list)
 
     facts = former.Attribute("data_spec")
     learner = former.Attribute("module")
@@ -88,6 +90,7 @@ def save_bundle(
     text_options: Mapping[str, Any] | None = None,
     transform_spec: Spec | None = None,
     info: Mapping[str, Any] | None = None,
+    extraction: Sequence[Mapping[str, Any]] = (),
     report: LoadReport | None = None,
     state: dict[str, Tensor] | None = None,
 ) -> None:
@@ -110,6 +113,7 @@ def save_bundle(
         "text": dict(text_options or {}),
         "transform": transform_spec,
         "info": dict(info or {}),
+        **({"extraction": [dict(one) for one in extraction]} if extraction else {}),
     }
     with new_folder(folder) as beside:
         save_tensors(beside / WEIGHTS, tensors)
@@ -191,6 +195,7 @@ class _Config(BaseModel):
     text: dict[str, Any]
     info: dict[str, Any]
     files: dict[str, dict[str, int]] | None = None
+    extraction: list[dict[str, Any]] = []
 
 
 _MOST = 10**8
@@ -308,6 +313,7 @@ def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
         folder=path,
         info={**config["info"], "vlcli": config["vlcli"]},
         transform_spec=convert("transforms", config.get("transform")),
+        extraction=config.get("extraction", []),
     )
 
 

@@ -8,6 +8,7 @@ import torch
 
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
+from vlcli.builders.extractions import extractions_read
 from vlcli.builders.training import Assembly, assemble, check_task
 from vlcli.engine import processes
 from vlcli.engine.bundle import save_bundle
@@ -124,6 +125,7 @@ def _write_model(context: StageContext, parts: Assembly, trainer: Trainer, outco
             "step": outcome.best if outcome.best >= 0 else outcome.steps,
             "seed": context.seed,
         },
+        extraction=[one.beside_bundle(context.folder / MODEL).as_dict() for one in extractions_read(parts.data)],
         report=parts.report,
         state=state,
     )

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from vlcli.data.answers import read_answers, table_file
 from vlcli.nn.batch import Batch
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
-from vlcli.tasks.base import Task
-from vlcli.tasks.outputs import logits_of, target
+from vlcli.tasks.base import Predict, Task
+from vlcli.tasks.outputs import likeliest, logits_of, target
 
 Loss = Literal["bce", "ce"]
 
@@ -58,6 +59,11 @@ class Answering(Task):
         """``prediction`` (the answer), ``score`` (its logit), and what the data say of the question."""
         score, chosen = full_precision(logits_of(outputs, "answering", classes=len(self.answers))).max(-1)
         return self.answered(batch, [self.answers[place] for place in chosen.tolist()], score.tolist())
+
+    def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
+        """Answers of the table: each by its own sigmoid where ``loss`` is ``bce``, else by a softmax."""
+        logits = full_precision(logits_of(predict(step), "answering", classes=len(self.answers)))
+        return likeliest(self.answers, logits.sigmoid() if self.loss == "bce" else logits.softmax(-1))
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
         """A prediction of every question, with what the data say of it."""

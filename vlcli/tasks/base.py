@@ -106,6 +106,7 @@ class Task:
         joint: whether all processes take part in :meth:`evaluate`, each with ``runner.share``; else only the first.
         fitted: whether :meth:`solve` replaces :meth:`evaluate`: no model, fitted on the data of the key ``fit``.
         usual_answers: rows of the papers' answer table, for ``vlcli count`` without data; 0: there is none.
+        images: images of one example, for :meth:`probabilities` of new pictures; 0: any number.
     """
 
     paper: ClassVar[str] = ""
@@ -115,6 +116,7 @@ class Task:
     joint: ClassVar[bool] = False
     fitted: ClassVar[bool] = False
     usual_answers: int = 0
+    images: int = 1
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -225,6 +227,22 @@ class Task:
             One mapping per example, with ``key``.
         """
         return self.decode(predict(step), step.batch)
+
+    def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
+        """Probabilities of the answers or labels that one example may have.
+
+        Called by ``vlcli predict`` and ``Loaded.predict`` once per batch of new pictures, after :meth:`predictions`.
+
+        Args:
+            step: forward passes over the batch.
+            predict: returns the objectives' outputs for a step.
+            tokenizer: turns ids into sentences; None where the model reads no text.
+
+        Returns:
+            Per example (B lists) answers with their probabilities, likeliest first; empty lists by default, for tasks
+            that choose from no list.
+        """
+        return [[] for _ in step.batch.keys]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         """Compute the metrics; called once, after the last batch. Subclasses define it, or :meth:`evaluate`.

@@ -10,12 +10,13 @@ from vlcli.errors import DataError
 from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import accuracy, by_kind
 from vlcli.nn.batch import Batch
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
-from vlcli.tasks.base import Result, Runner, Task
-from vlcli.tasks.outputs import logits_of, target
+from vlcli.tasks.base import Predict, Result, Runner, Task
+from vlcli.tasks.outputs import likeliest, logits_of, target
 
 
 class Classification(Task):
@@ -79,6 +80,12 @@ class Classification(Task):
         score, chosen = full_precision(logits).softmax(-1).max(-1)
         facts = zip(batch.keys, chosen.tolist(), score.tolist(), target(batch, "label"), strict=True)
         return [self._row(*row) for row in facts]
+
+    def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
+        """Of all labels, by a softmax."""
+        logits = logits_of(predict(step), self.objectives()[0]["name"], classes=len(self.names) or None)
+        names = self.names or tuple(map(str, range(logits.shape[-1])))
+        return likeliest(names, full_precision(logits).softmax(-1))
 
     def _row(self, key: str, place: int, chance: float, label: Any) -> dict[str, Any]:
         name = self.names[place] if self.names else str(place)

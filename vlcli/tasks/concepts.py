@@ -18,11 +18,12 @@ from vlcli.data.images import load_image
 from vlcli.files import write_json
 from vlcli.metrics.concepts import Count, average_precision, per_image, pooled
 from vlcli.nn.batch import Batch
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec
 from vlcli.registry import Spec
 from vlcli.report.sheet import Cell, contact_sheet
-from vlcli.tasks.base import Result, Runner, Task
-from vlcli.tasks.outputs import logits_of, target
+from vlcli.tasks.base import Predict, Result, Runner, Task
+from vlcli.tasks.outputs import likeliest, logits_of, target
 
 RIGHT, WRONG = "#1a7f37", "#8a8a8a"
 
@@ -121,6 +122,10 @@ class ConceptPrediction(Task):
                 found |= {"words": true, "ranks": rank[row, numbers].tolist()}
             rows.append(found)
         return rows
+
+    def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
+        """Of the words, each by its own noisy-OR."""
+        return likeliest(self.words, logits_of(predict(step), "concepts", classes=len(self.words)).float().sigmoid())
 
     def evaluate(self, runner: Runner) -> Result:
         """As usual, and mean average precision over the words; the first pictures are kept for the sheet."""

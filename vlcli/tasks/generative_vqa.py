@@ -80,6 +80,10 @@ class GenerativeVQA(VQA):
         best = self.ranked(step, tokenizer)
         return self.answered(step.batch, [row[0][0] for row in best], [row[0][1] for row in best])
 
+    def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
+        """The answers of the list that were said in full; none where any words may be said."""
+        return self.ranked(step, tokenizer) if self.decoding == "rank" else [[] for _ in step.batch.keys]
+
     def ranked(self, step: ForwardPasses, tokenizer: Any) -> list[list[tuple[str, float]]]:
         """The answers of the list said in full, likeliest first, with their probabilities: for every question."""
         seen = step.fused().text

@@ -10,11 +10,12 @@ from torch import Tensor
 from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import accuracy, by_kind, consistency
 from vlcli.nn.batch import Batch
+from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
-from vlcli.tasks.base import Task
-from vlcli.tasks.outputs import logits_of, target, write_csv
+from vlcli.tasks.base import Predict, Task
+from vlcli.tasks.outputs import likeliest, logits_of, target, write_csv
 
 
 class NLVR2(Task):
@@ -28,6 +29,7 @@ class NLVR2(Task):
     paper = "Suhr et al. 2019, A Corpus for Reasoning about Natural Language Grounded in Photographs"
     metric = "accuracy"
     eval_split = "dev"
+    images = 2
 
     def __init__(self, *, only: Only = "both", head: str | None = None) -> None:
         self.only, self.head = only, head
@@ -49,6 +51,11 @@ class NLVR2(Task):
         names = [given or key for given, key in zip(target(batch, "identifier"), batch.keys, strict=True)]
         labels, kinds = target(batch, "label"), target(batch, "kind")
         return [_row(*facts) for facts in zip(names, chances, labels, kinds, strict=True)]
+
+    def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
+        """Of both verdicts."""
+        chances = full_precision(logits_of(predict(step), "classification", classes=2)).softmax(-1)
+        return likeliest(("False", "True"), chances)
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         """Accuracy beside that of the more frequent label, also by kind of statement, and consistency."""

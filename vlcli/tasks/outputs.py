@@ -45,6 +45,19 @@ def logits_of(
     )
 
 
+def likeliest(names: Sequence[str], chances: Tensor, most: int = 10_000) -> list[list[tuple[str, float]]]:
+    """The ``most`` likeliest names of every example with their probabilities.
+
+    Args:
+        names: one a column.
+        chances: probabilities (B, C).
+        most: names of an example.
+    """
+    scores, places = chances.topk(min(most, chances.shape[-1]))
+    rows = zip(places.tolist(), scores.tolist(), strict=True)
+    return [[(names[place], score) for place, score in zip(*row, strict=True)] for row in rows]
+
+
 def target(batch: Batch, name: str) -> list[Any]:
     """A target of every example as plain values; None where there is none."""
     values = batch.targets.get(name)

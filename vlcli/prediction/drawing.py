@@ -1,0 +1,74 @@
+"""A prediction drawn on its pictures: boxes with labels, answers with probabilities below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from vlcli.drawings.base import save_picture
+from vlcli.prediction.pictures import open_picture
+from vlcli.prediction.records import Picture, Prediction, RegionFeatures
+from vlcli.report.drawing import draw_boxes
+from vlcli.report.sheet import INK, Cell, contact_sheet
+
+SIDE = 480
+"""Pixels of a drawn picture's width."""
+ANSWER = "#1f5fbf"
+
+
+def draw(prediction: Prediction, images: Sequence[Picture], file: Path | None = None) -> Image.Image:
+    """The pictures of a prediction side by side, with boxes, the text above and the answers below.
+
+    Args:
+        prediction: what is drawn.
+        images: its pictures, in the order of the request.
+        file: where to write it; None: nowhere.
+
+    Raises:
+        DataError: a picture cannot be read.
+    """
+    return draw_all([(prediction, images)], file)
+
+
+def draw_all(predictions: Sequence[tuple[Prediction, Sequence[Picture]]], file: Path | None = None) -> Image.Image:
+    """Several predictions in one sheet, a cell each picture.
+
+    Args:
+        predictions: each with its pictures.
+        file: where to write it; None: nowhere.
+    """
+    cells = [
+        Cell(_picture(found, image, place), _lines(found, place, len(images)))
+        for found, images in predictions
+        for place, image in enumerate(images)
+    ]
+    texts = {found.text for found, _ in predictions}
+    text = next(iter(texts)) if len(texts) == 1 else None
+    columns = min(len(cells), max(2, len(predictions[0][1])) if len(predictions) == 1 else 3)
+    made = contact_sheet(cells, columns=columns, width=SIDE, heading=(text, INK) if text else None)
+    if file is not None:
+        save_picture(made, file)
+    return made
+
+
+def _picture(found: Prediction, image: Picture, place: int) -> Image.Image:
+    if isinstance(image, RegionFeatures):
+        return Image.new("RGB", (SIDE, SIDE), "#eeeeee")
+    picture = open_picture(image)
+    factor = SIDE / picture.width
+    small = picture.resize((SIDE, max(1, round(picture.height * factor))), Image.Resampling.BICUBIC)
+    own = [box for box in found.boxes if box.image == place]
+    labels = [f"{box.label} {box.score:.2f}" if found.use.kind == "boxes" else box.label for box in own]
+    return draw_boxes(small, [[factor * value for value in box.box] for box in own], labels, width=3, font_size=15)
+
+
+def _lines(found: Prediction, place: int, count: int) -> list[tuple[str, str]]:
+    """Below a picture: its name, and below the last of a request the answer and the probabilities."""
+    lines = [(Path(found.images[place]).name, INK)]
+    if place < count - 1:
+        return lines
+    if found.use.kind not in ("box", "boxes"):
+        lines.append((found.words(), ANSWER))
+    return lines + [(f"{choice.probability:.3f}  {choice.label}", INK) for choice in found.choices]

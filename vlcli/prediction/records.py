@@ -1,0 +1,189 @@
+"""What a request holds and what a model answers, as plain records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+from vlcli.errors import VlcliError
+
+Kind = Literal["answer", "verdict", "label", "match", "caption", "box", "boxes", "other"]
+
+
+@dataclass(frozen=True)
+class RegionFeatures:
+    """A picture as region features of one's own.
+
+    Attributes:
+        features: (R, D).
+        boxes: (R, 4) x1, y1, x2, y2, divided by the picture's width and height.
+    """
+
+    features: ArrayLike
+    boxes: ArrayLike
+
+
+Picture = str | Path | Image.Image | RegionFeatures
+"""A picture: its file or its id in a feature store, an open image, or its regions."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """One thing that a model can be asked.
+
+    Attributes:
+        name: of the task, or of the objective whose head answers.
+        kind: what the answer is: an ``answer`` of a table, a ``verdict`` (true or false), a ``label``, how well picture
+            and text ``match``, a ``caption``, one ``box``, several ``boxes``, or something ``other``.
+        images: pictures of a request; 0: any number.
+        text: whether a request has a text: ``needed`` or ``none``.
+        about: one sentence that says what to give and what comes back.
+    """
+
+    name: str
+    kind: Kind
+    images: int
+    text: Literal["needed", "none"]
+    about: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one prediction is about.
+
+    Attributes:
+        images: as many as the use takes.
+        text: a question, a sentence or an expression; None where the use takes none.
+        key: what the prediction is called; empty: the name of the first image.
+    """
+
+    images: Sequence[Picture]
+    text: str | None = None
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An answer or a label with its probability."""
+
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box that was found.
+
+    Attributes:
+        box: x1, y1, x2, y2 in pixels of the picture.
+        label: what is in it; the expression where one was given.
+        score: of the detector, or of the region.
+        image: which picture of the request, from 0.
+    """
+
+    box: tuple[float, float, float, float]
+    label: str
+    score: float
+    image: int = 0
+
+
+@dataclass(eq=False)
+class Prediction(Mapping[str, Any]):
+    """What a model says of one request; as a mapping, the row that the task writes into ``predictions.jsonl``.
+
+    Attributes:
+        use: what was asked.
+        key: of the request.
+        images: names of the pictures.
+        text: of the request.
+        prediction: the answer, the verdict (bool), the label, the probability of a match, the caption, the box in
+            pixels, or the number of boxes.
+        choices: the best answers or labels, likeliest first.
+        boxes: what was found, the highest score first.
+        regions: for each picture the boxes (R, 4) that the model read, in pixels; none for models that read pixels.
+        sizes: height and width of each picture in pixels.
+        notes: what a reader of the answer should know, such as a text that was cut.
+        row: the task's own row.
+    """
+
+    use: Use
+    key: str
+    images: list[str]
+    text: str | None
+    prediction: Any
+    choices: list[Choice] = field(default_factory=list)
+    boxes: list[Box] = field(default_factory=list)
+    regions: list[NDArray[np.float32]] = field(default_factory=list)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    row: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, key: str) -> Any:
+        """A field of the task's row."""
+        return self.row[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """The fields of the task's row."""
+        return iter(self.row)
+
+    def __len__(self) -> int:
+        """Number of fields of the task's row."""
+        return len(self.row)
+
+    def words(self) -> str:
+        """The answer in one line for a person."""
+        kind, said = self.use.kind, self.prediction
+        if kind == "box":
+            return "no box" if said is None else "box " + ", ".join(f"{value:.0f}" for value in said)
+        if kind == "boxes":
+            return f"{len(self.boxes)} {'box' if len(self.boxes) == 1 else 'boxes'}"
+        if kind == "match":
+            return f"{float(said):.3f}"
+        return str(said)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as ``vlcli predict --json`` prints it."""
+        found: dict[str, Any] = {"key": self.key, "task": self.use.name, "images": self.images}
+        found |= {} if self.text is None else {"text": self.text}
+        found["prediction"] = plain(self.prediction)
+        if "score" in self.row:
+            found["score"] = plain(self.row["score"])
+        if self.choices:
+            found["choices"] = [vars(choice) for choice in self.choices]
+        if self.use.kind in ("box", "boxes"):
+            found["boxes"] = [{**vars(box), "box": list(box.box)} for box in self.boxes]
+        if "point" in self.row:
+            found["point"] = plain(self.row["point"])
+        return found | ({"notes": self.notes} if self.notes else {})
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A request that could not be answered."""
+
+    request: Request
+    error: VlcliError
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as ``vlcli predict --json`` prints it."""
+        names = [name_of(image, place) for place, image in enumerate(self.request.images)]
+        key = self.request.key or (names[0] if names else "")
+        return {"key": key, "images": names, "text": self.request.text, "error": self.error.as_dict()}
+
+
+def name_of(picture: Picture, place: int) -> str:
+    """What a picture is called: its path as it was given, else its place in the request."""
+    if isinstance(picture, str | Path):
+        return str(picture)
+    return f"regions-{place}" if isinstance(picture, RegionFeatures) else f"image-{place}"
+
+
+def plain(value: Any) -> Any:
+    """Tensors and arrays as lists."""
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -1,0 +1,111 @@
+"""Where the regions of new pictures come from: the extractor and the stores that a model was trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from vlcli.builders.extractions import STORE, Extraction, extractions_of
+from vlcli.builders.stores import open_stores
+from vlcli.engine.bundle import Bundle
+from vlcli.errors import DataError, VlcliError
+from vlcli.features.concepts import CONCEPTS
+from vlcli.images.boxes import read_boxes
+from vlcli.nn.model import InputSpec
+from vlcli.prediction.extracting import OnTheFly
+from vlcli.recipe import stage_record
+
+
+@dataclass
+class Sources:
+    """What regions are read from besides a store that the caller names.
+
+    Attributes:
+        fresh: extracts new pictures.
+        stores: ``trained`` and ``trained_concepts``: the stores that the model was trained with, where they are there.
+    """
+
+    fresh: OnTheFly = field(default_factory=OnTheFly)
+    stores: dict[str, Any] = field(default_factory=dict)
+
+
+def find_sources(
+    bundle: Bundle,
+    needs: InputSpec,
+    *,
+    features_from: str | Path | None = None,
+    extractor: Mapping[str, Any] | None = None,
+    boxes: str | Path | None = None,
+    device: str = "cpu",
+) -> Sources:
+    """The extractor that made what a model was trained on: the one named, else its config's, else its stage's record.
+
+    Args:
+        bundle: the model.
+        needs: what it reads.
+        features_from: the folder of an extract stage, or its store.
+        extractor: an extractor as in recipes; without ``name`` it changes options of the one that is known.
+        boxes: a file of given boxes.
+        device: where extractors run.
+
+    Raises:
+        DataError: ``features_from`` names no store, or the boxes cannot be read.
+    """
+    if not (needs.regions or needs.concepts):
+        return Sources()
+    recorded = recorded_stores(bundle.folder)
+    if features_from is not None:
+        found = extractions_of([features_from])
+        if not found:
+            expected = f"the folder of an extract stage, with {STORE}, or a store"
+            raise DataError("There is no feature store here.", where=str(features_from), expected=expected)
+    else:
+        found = _of_bundle(bundle) or extractions_of(recorded)
+    changed = [_changed(one, extractor) for one in found] or [_changed(None, extractor)]
+    read = dict(read_boxes(boxes)) if boxes is not None else {}
+    strict = extractor is None or "name" not in extractor
+    fresh = OnTheFly([one for one in changed if one is not None], device, read, str(bundle.folder), strict)
+    return Sources(fresh, _stores(recorded, needs))
+
+
+def recorded_stores(folder: Path) -> list[Path]:
+    """The stores that the stage of a model read: where they lay, else beside the stage (a moved run folder)."""
+    record = stage_record.read(folder) or stage_record.read(folder.parent)
+    found = []
+    for name in record.features if record is not None else []:
+        path = Path(name)
+        stage = folder if stage_record.has_record(folder) else folder.parent
+        beside = stage.parent / path.parent.name / path.name
+        found += [one for one in (path, beside) if one.exists()][:1]
+    return found
+
+
+def _of_bundle(bundle: Bundle) -> list[Extraction]:
+    try:
+        return [Extraction.from_dict(one).with_bundle(bundle.folder) for one in bundle.extraction]
+    except TypeError:  # written by a later version: the stage's record may still say it
+        return []
+
+
+def _changed(known: Extraction | None, extractor: Mapping[str, Any] | None) -> Extraction | None:
+    """An extraction with what the caller says of its extractor; concepts keep theirs."""
+    if not extractor or (known is not None and known.set == CONCEPTS):
+        return known
+    spec = dict(extractor)
+    weights = str(Path(spec.pop("weights")).expanduser().absolute()) if spec.get("weights") else ""
+    if "name" in spec:
+        dtype = "float16" if known is None else known.dtype
+        return Extraction(spec, "boxes", dtype, weights, provenance={} if known is None else known.provenance)
+    if known is None:
+        return None
+    return replace(known, spec={**known.spec, **spec}, weights=weights or known.weights)
+
+
+def _stores(paths: list[Path], needs: InputSpec) -> dict[str, Any]:
+    try:
+        opened = open_stores(paths, needs)
+    except VlcliError:  # a store that is damaged or half there: only ids of pictures would be read from it
+        return {}
+    return {"trained": opened.regions, "trained_concepts": opened.concepts}

@@ -1,0 +1,206 @@
+"""What a trained model can be asked: the task it was fine-tuned on, and the heads of its objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vlcli import registry
+from vlcli.engine.evaluation import TaskRunner
+from vlcli.engine.training_module import TrainingModule
+from vlcli.errors import ComponentError, UsageError
+from vlcli.images.boxes import BoxList
+from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn.model import DataSpec
+from vlcli.objectives.answering import Answering as AnswerHead
+from vlcli.objectives.base import Objective
+from vlcli.objectives.matching import Matching
+from vlcli.prediction.records import Kind, Use
+from vlcli.registry import Spec
+from vlcli.tasks.answering import Answering
+from vlcli.tasks.base import Task
+from vlcli.tasks.captioning import Captioning
+from vlcli.tasks.classification import Classification
+from vlcli.tasks.detection import Detection
+from vlcli.tasks.grounding import Grounding
+from vlcli.tasks.nlvr2 import NLVR2
+from vlcli.tasks.outputs import logits_of
+from vlcli.tasks.ranking import match_score
+from vlcli.tasks.referring import Referring
+from vlcli.tasks.retrieval import Retrieval
+from vlcli.tasks.storytelling import Storytelling
+
+KINDS: tuple[tuple[type[Task], Kind], ...] = (
+    (Answering, "answer"),
+    (NLVR2, "verdict"),
+    (Classification, "label"),
+    (Retrieval, "match"),
+    (Captioning, "caption"),
+    (Referring, "box"),
+    (Grounding, "box"),
+    (Detection, "boxes"),
+)
+ABOUT: dict[Kind, str] = {
+    "answer": "answers of its table with probabilities",
+    "verdict": "true or false with a probability",
+    "label": "labels with probabilities",
+    "match": "how well they fit",
+    "caption": "a text",
+    "box": "the box that the text speaks of",
+    "boxes": "boxes with labels and scores",
+    "other": "what the task predicts",
+}
+HEADS = {
+    "hard-matching": "retrieval",
+    "contrast-matching": "retrieval",
+    "region-selection": "referring",
+    "image-classification": "image-classification",
+    "detection": "detection",
+    "s2slm": "captioning",
+}
+"""The task that reads the head of an objective; answer tables, matching and vectors are found by their classes."""
+
+
+@dataclass
+class Asked:
+    """A use with the task that carries it out.
+
+    Attributes:
+        use: what it is.
+        task: turns outputs into predictions.
+    """
+
+    use: Use
+    task: Task
+
+
+def uses_of(module: TrainingModule, task: Task | None, spec: Spec | None, data_spec: DataSpec) -> dict[str, Asked]:
+    """What a model can be asked, by name: its task first, then the heads of objectives that the task does not train.
+
+    Args:
+        module: model and objectives.
+        task: that it was fine-tuned on.
+        spec: of the task.
+        data_spec: answers and labels.
+    """
+    reads = module.model.input_spec().text
+    found: dict[str, Asked] = {}
+    if task is not None and spec is not None:
+        found[str(spec["name"])] = _asked(str(spec["name"]), task, reads)
+        head = next((part for part in module.objectives.values() if isinstance(part, AnswerHead)), None)
+        if isinstance(task, Answering) and head is not None:
+            task.loss = head.loss
+    trained = _trained(task)
+    for name, part in module.objectives.items():
+        kind = str(module.parts[name].spec["name"])
+        made = None if kind in trained or name in trained else _of_head(name, kind, part)
+        if made is not None:
+            made.attach(data_spec)
+            found.setdefault(name, _asked(name, made, reads))
+    return found
+
+
+def _trained(task: Task | None) -> set[str]:
+    """The objectives that belong to the task."""
+    try:
+        return set() if task is None else {str(spec.get("as", spec["name"])) for spec in task.objectives()}
+    except (NotImplementedError, ComponentError):
+        return set()
+
+
+def _of_head(name: str, kind: str, part: Objective) -> Task | None:
+    """The task that asks an objective's head; None where there is none."""
+    spec: Spec | None = {"name": HEADS[kind]} if kind in HEADS else None
+    if isinstance(part, AnswerHead):
+        spec = {"name": "vqa", "loss": part.loss}
+    elif isinstance(part, Matching) or spec == {"name": "retrieval"}:
+        spec = {"name": "retrieval", "objective": name}
+    elif type(part).embed is not Objective.embed:
+        spec = {"name": "retrieval", "objective": None, "first": name}
+    return None if spec is None else registry.tasks.build(spec)
+
+
+def _asked(name: str, task: Task, reads: bool) -> Asked:
+    kind: Kind = next((kind for base, kind in KINDS if isinstance(task, base)), "other")
+    fuses = "fuse" in task.requires or kind == "match"
+    images = 0 if isinstance(task, Storytelling) else int(getattr(task, "images", 1))
+    given = {0: "images", 1: "an image"}.get(images, f"{images} images")
+    needed = fuses and reads
+    text = {"answer": " and a question", "box": " and an expression"}.get(kind, " and a sentence") if needed else ""
+    about = f"{given}{text} -> {ABOUT[kind]}"
+    return Asked(Use(name, kind, images, "needed" if needed else "none", about), task)
+
+
+def choose(asked: dict[str, Asked], name: str | None, where: str, heads: Sequence[str]) -> Asked:
+    """The use of that name, else the first.
+
+    Args:
+        asked: of :func:`uses_of`.
+        name: of a task or an objective; None takes the first.
+        where: the model, for messages.
+        heads: the objectives it has, for messages.
+
+    Raises:
+        UsageError: the model cannot be asked that, or nothing at all.
+    """
+    if name in asked:
+        return asked[name]
+    if name is None and asked:
+        return next(iter(asked.values()))
+    able = "; ".join(f"{one.use.name} ({one.use.about})" for one in asked.values())
+    raise UsageError(
+        "This model cannot be asked anything." if name is None else f"This model cannot do {name}.",
+        where=where,
+        got=f"objectives {', '.join(heads) or 'none'}",
+        expected=able or "a model with a task or a head that predicts",
+        hint="leave --task out" if asked else "fine-tune it first: vlcli finetune --recipe RECIPE",
+    )
+
+
+def rows_of(
+    asked: Asked, module: TrainingModule, step: ForwardPasses, tokenizer: Any, regions: dict[str, BoxList]
+) -> list[dict[str, Any]]:
+    """The rows of one batch, as the task writes them into ``predictions.jsonl``.
+
+    Args:
+        asked: the use.
+        module: model and objectives.
+        step: forward passes over the batch.
+        tokenizer: turns ids into sentences.
+        regions: boxes of the pictures in pixels, among which grounding chooses.
+
+    Raises:
+        UsageError: the task cannot predict one example.
+    """
+    task = asked.task
+    if isinstance(task, Retrieval):
+        return _match_rows(task, module, step)
+    if isinstance(task, Grounding):
+        return task.rows(TaskRunner(module, None), step.batch, regions)
+    try:
+        return task.predictions(step, module.predict, tokenizer)
+    except NotImplementedError:
+        what = f"The task {asked.use.name} does not predict single examples."
+        raise UsageError(what, expected="a task with `decode` or `predictions`", hint="vlcli eval scores it") from None
+
+
+def _match_rows(task: Retrieval, module: TrainingModule, step: ForwardPasses) -> list[dict[str, Any]]:
+    """How well texts fit images: ``score`` ranks as in the task, ``prediction`` is a probability or a product."""
+    near = step.batch.seeds.new_zeros(len(step.batch), dtype=torch.float32)
+    if task.first is not None:
+        texts, images = (module.embed(step, task.first, side).float() for side in ("text", "image"))
+        view = step.batch.clean
+        near = (texts[view.text_rows] * images[view.image_rows[:, 0]]).sum(-1)  # (B,)
+    scores = shown = near.tolist()
+    if task.objective is not None:
+        logits = logits_of(module.predict(step, task.objective), task.objective)
+        found = match_score(logits, task.scoring)
+        total = found + near if task.scoring == "sum" else found
+        scores, shown = total.tolist(), torch.sigmoid(match_score(logits)).tolist()
+    return [
+        {"key": key, "prediction": chance, "score": score}
+        for key, chance, score in zip(step.batch.keys, shown, scores, strict=True)
+    ]
