@@ -20,7 +20,7 @@ GROUPS = {"docs": "pages", "fuzz": "fuzz", "plugins": "papers"}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--group``: which slow tests run."""
-    names = ["core", "quickstart", *GROUPS.values()]
+    names = ["core", "quickstart", "seeds", *GROUPS.values()]
     parser.addoption("--group", choices=names, help="with -m slow: one group of slow tests")
 
 
