@@ -139,7 +139,7 @@ class ACERPE(PairwisePosition):
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Paths:
         """Measure all pairs: of two sequences, or of the two modalities in one."""
         asking, asked = _Tokens(x, x_layout), _Tokens(y, y_layout)
-        whole = x.new_zeros(len(x), x.shape[1], y.shape[1], self.groups, dtype=_kind(x))
+        whole = x.new_zeros(x.shape[0], x.shape[1], y.shape[1], self.groups, dtype=_kind(x))
         anchors = torch.zeros(whole.shape, dtype=torch.bool, device=x.device)
         for texts, pictures, turned in ((asked, asking, False), (asking, asked, True)):
             if not (texts.texts.numel() and pictures.pictures.numel()):
@@ -182,7 +182,7 @@ class ACERPE(PairwisePosition):
         apart = centre[:, :, None] - centre[:, None]  # (B, R, R, 2)
         metric = {"euclidean": 2.0, "l1": 1.0, "chebyshev": torch.inf}[self.metric]
         steps = torch.linalg.vector_norm(apart.nan_to_num(torch.inf), metric, -1) * self.patch_step
-        steps = steps.expand(len(near), -1, -1)
+        steps = steps.expand(near.shape[0], -1, -1)
         return shortest_paths_between(near, steps, words=self.words, word_step=self.word_step)
 
     @staticmethod
@@ -233,7 +233,7 @@ class _Tokens:
 
     def __init__(self, x: Tensor, layout: Layout) -> None:
         self.x, self.layout = x, layout
-        layout = layout.expand(len(x)) if len(layout.route) != len(x) else layout
+        layout = layout.expand(x.shape[0]) if layout.route.shape[0] != x.shape[0] else layout
         self.is_text = layout.index >= 0
         self.placed = layout.valid & ~layout.special
         on_picture = ~self.is_text & ~layout.special

@@ -36,18 +36,16 @@ class Saying:
         seen: P rows that are spoken of.
         cache: keys and values of the words so far, and of ``seen``.
         begun: (P, K) words to go on from, until the first step has read them.
-        count: words so far.
     """
 
     seen: EncoderOutput
     cache: KeyValueCache
     begun: Tensor | None = None
-    count: int = 0
 
     def select(self, rows: Tensor, per: int = 1) -> Saying:
         """The given rows, repeats allowed; nothing but the class token is common to beams, so each keeps its own."""
         begun = None if self.begun is None else self.begun[rows]
-        return Saying(self.seen.select(rows), self.cache.select(rows), begun, self.count)
+        return Saying(self.seen.select(rows), self.cache.select(rows), begun)
 
 
 class WordDecoder(nn.Module):
@@ -97,12 +95,13 @@ class WordDecoder(nn.Module):
     def step(self, ids: Tensor, saying: Saying) -> tuple[Tensor, Saying]:
         """Scores (P, V) of the word after ``ids`` (P,), and what is kept from now on."""
         words = ids[:, None] if saying.begun is None else torch.cat([ids[:, None], saying.begun], 1)
-        places = torch.arange(saying.count, saying.count + words.shape[1], device=ids.device).expand_as(words)
+        said = saying.cache.kept[0, False][0].shape[2] if saying.cache.has((0, False)) else 0
+        places = torch.arange(said, said + words.shape[1], device=ids.device).expand_as(words)
         real = torch.ones_like(words, dtype=torch.bool)
         tokens, layout = self.embed(Text(words, real, ~real, places, positions=places))
         cache = KeyValueCache(dict(saying.cache.kept))
         hidden = self._run(tokens, layout, saying.seen, AttentionMask(causal=True), cache, None)
-        return self.scores(hidden[:, -1]), Saying(saying.seen, cache, None, saying.count + words.shape[1])
+        return self.scores(hidden[:, -1]), Saying(saying.seen, cache)
 
     def _run(
         self,

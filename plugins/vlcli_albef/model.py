@@ -239,7 +239,7 @@ class ALBEF(Model):
         """The image encoder: (M, 1 + h w, D); ``pooled`` is the class token."""
         x = hide(self._read(images), images)
         layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
-        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1)
+        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1)
         for position in self.positions:
             x = position(x, layout)
         hidden, kept = self.image(x, layout, record=record, name="image", keep=self.output_hidden_states)
@@ -295,7 +295,7 @@ class ALBEF(Model):
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> Saying:
         """Nothing said yet (or ``text``, whose rows are of one length) of P rows: fused words, or pictures."""
-        begun = None if text is None else text.ids[text.mask & ~text.special].unflatten(0, (len(text.ids), -1))
+        begun = None if text is None else text.ids[text.mask & ~text.special].unflatten(0, (text.ids.shape[0], -1))
         return Saying(image, KeyValueCache(), begun)
 
     def step(self, ids: Tensor, cache: Saying) -> tuple[Tensor, Saying]:

@@ -119,7 +119,7 @@ class NoisyOr(Model):
         mean: Tensor = self.trunk.mean  # type: ignore[union-attr,assignment]
         images = torch.where(real[:, None], images, mean)
         more = [0, self.image_size - images.shape[-1], 0, self.image_size - images.shape[-2]]
-        filled = mean.expand(len(images), 3, self.image_size, self.image_size).clone()
+        filled = mean.expand(images.shape[0], 3, self.image_size, self.image_size).clone()
         filled[:, :, : images.shape[-2], : images.shape[-1]] = images
         return filled, functional.pad(real, more)
 

@@ -64,7 +64,7 @@ class ConceptClassification(Objective):
         """Scores of each example's instances (B, J, W), and which of them are real (B, J)."""
         states, rows = step.image(self.view), step.view(self.view).image_rows[:, 0]
         valid = states.layout.valid & ~states.layout.special
-        return self.head(states.hidden)[rows], valid.expand(len(states.hidden), -1)[rows]
+        return self.head(states.hidden)[rows], valid.expand(states.hidden.shape[0], -1)[rows]
 
     def truth(self, step: ForwardPasses, scores: Tensor) -> Tensor:
         """(B, W), 1 where a word is among the example's.

@@ -225,7 +225,7 @@ class DeiT(Model):
         layout = self.layout(pixels.shape[-2], pixels.shape[-1], pixels.device)
         x = self.patch(pixels.to(self.patch.weight.dtype)).flatten(2).transpose(1, 2)  # (M, h w, D)
         x = x if images is None else hide(x, images)
-        special = [token.expand(len(x), -1, -1) for token in (self.cls_token, self.dist_token) if token is not None]
+        special = [token.expand(x.shape[0], -1, -1) for token in (self.cls_token, self.dist_token) if token is not None]
         x = torch.cat([*special, x], 1)
         for position in self.positions:
             if not position.after:

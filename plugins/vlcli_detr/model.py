@@ -291,10 +291,10 @@ class DETR(Model):
         """The picture as tokens (B, T, D), and where they stand; padding is marked invalid."""
         cells = self.input_proj(self.body(pixels.to(self.input_proj.weight.dtype)))
         grid = (cells.shape[-2], cells.shape[-1])
-        valid = torch.ones(len(cells), *grid, dtype=torch.bool, device=cells.device)
+        valid = torch.ones(cells.shape[0], *grid, dtype=torch.bool, device=cells.device)
         if mask is not None:
             valid = F.interpolate(mask[:, None].float(), size=grid)[:, 0].bool()
-        layout = Layout.for_grid(*grid, device=cells.device).expand(len(cells))
+        layout = Layout.for_grid(*grid, device=cells.device).expand(cells.shape[0])
         layout = replace(layout, valid=valid.flatten(1))
         tokens = cells.flatten(2).transpose(1, 2)
         keys = AttentionMask(None if mask is None else layout.valid)
@@ -305,7 +305,7 @@ class DETR(Model):
         place = self.query_embed.weight[None]
         asked = 0.0 if self.sine is None else self.sine.waves(layout).to(memory.dtype)
         keys = AttentionMask(layout.valid)
-        x, found = torch.zeros_like(place).expand(len(memory), -1, -1), []
+        x, found = torch.zeros_like(place).expand(memory.shape[0], -1, -1), []
         for number, layer in enumerate(self.decoder):
             shared = AttentionContext(position=self.added, layer=number, record=record)
             own = replace(shared, state=(place, place), name=f"queries.{number}")

@@ -58,7 +58,7 @@ class Generating(SingleStream):
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> Decoding:
         """[CLS] and what the pictures give, seen once; then the words of ``text``, if any."""
-        rows, prefix = len(image.hidden), 1 + image.hidden.shape[1]
+        rows, prefix = image.hidden.shape[0], 1 + image.hidden.shape[1]
         first, layout = self._words(torch.full((rows, 1), self.data_spec.cls_id, device=image.hidden.device))
         layout = replace(layout, special=torch.ones_like(layout.special))
         layout = self._special(layout) + image.layout
@@ -96,7 +96,7 @@ class Generating(SingleStream):
         seen = state.cache.layout
         assert seen is not None
         cache = state.cache.copy()
-        mask = AttentionMask(torch.cat([seen.expand(len(real)).valid, real], 1), causal=True)
+        mask = AttentionMask(torch.cat([seen.expand(real.shape[0]).valid, real], 1), causal=True)
         hidden, _ = self.stack(x, layout, mask, cache=cache)
         return Decoding(cache, state.before, state.words + real.sum(1), state.begun), hidden
 
@@ -108,6 +108,6 @@ class Generating(SingleStream):
         mask = torch.full_like(ids, self.data_spec.mask_id)
         new = torch.stack([ids, mask], 1) if cache.begun else mask[:, None]
         grown, hidden = self._append(cache, new, torch.ones_like(new, dtype=torch.bool))
-        grown.cache.truncate(len(grown.cache) - 1)
+        grown.cache.truncate(grown.cache.length - 1)
         made = replace(grown, words=grown.words - 1, begun=True)
         return self.word_scores(hidden[:, -1]), made

@@ -169,12 +169,12 @@ class SingleStream(Model):
         x = self.region_tokens(regions, roles[0])
         parts, layout = [x], Layout.for_boxes(regions.boxes, regions.mask, source=1)
         if self.separators:
-            end, its_layout = self._separator(len(x), 0, roles[0])
+            end, its_layout = self._separator(x.shape[0], 0, roles[0])
             parts, layout = [*parts, end], layout + its_layout
         if self.concepts is not None:
             tokens, its_layout, count = self._concepts(images, roles[1])
             parts, layout = [*parts, tokens], layout + its_layout
-            end, its_layout = self._separator(len(x), count, roles[1])
+            end, its_layout = self._separator(x.shape[0], count, roles[1])
             parts, layout = [*parts, end], layout + its_layout
         return EncoderOutput(torch.cat(parts, 1), layout)
 
@@ -267,7 +267,7 @@ class SingleStream(Model):
         rows = len(self.places.weight)
         x = x + self.places(place.clamp(0, rows - 1)).masked_fill((place < 0)[..., None], 0)
         if self.core.by_mode:
-            mode = place.new_zeros(len(x), 1) if causal is None else 4 * causal.long()[:, None]
+            mode = place.new_zeros(x.shape[0], 1) if causal is None else 4 * causal.long()[:, None]
             after = mode + 1
             segment = torch.cat([mode.expand(-1, prefix), after.expand(-1, x.shape[1] - prefix)], 1)
             x = x + self.segments(segment)

@@ -212,7 +212,7 @@ class VLBERT(SingleStream):
         regions = images.regions
         real = regions.mask[..., None].to(regions.features.dtype)
         mean = (regions.features * real).sum(1) / real.sum(1).clamp(min=1)  # (M, F)
-        frame = regions.boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(mean), 4)
+        frame = regions.boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(mean.shape[0], 4)
         states.extra["whole"] = self.text_look(self.regions(mean, frame))
         return states
 

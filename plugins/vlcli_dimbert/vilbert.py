@@ -180,7 +180,7 @@ class ViLBERT(Model):
             raise DataError("The model reads region features, and the batch has none.", hint="name a store: features")
         real = regions.mask[..., None].to(regions.features.dtype)
         mean = (regions.features * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
-        frame = regions.boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(mean), 1, 4)
+        frame = regions.boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(mean.shape[0], 1, 4)
         boxes, mask = torch.cat([frame, regions.boxes], 1), torch.cat([regions.mask[:, :1] | True, regions.mask], 1)
         features = torch.cat([mean, regions.features], 1).to(self.look.weight.dtype)
         x = self.look(features) + self.place(geometry(boxes, 5).to(features.dtype))

@@ -180,7 +180,7 @@ class SwinStage(nn.Module):
         windows = Windows.of(grid, self.side)
         layout = Layout.for_grid(*windows.window, device=x.device)
         allowed = windows.allowed(x.device)
-        mask = None if allowed is None else AttentionMask(dense=allowed.repeat(len(x), 1, 1))
+        mask = None if allowed is None else AttentionMask(dense=allowed.repeat(x.shape[0], 1, 1))
         state = None
         if self.position is not None:
             inside = windows.cut(x, False)

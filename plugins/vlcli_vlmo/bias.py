@@ -89,13 +89,13 @@ class _Kinds:
     def __init__(self, layout: Layout, place: int) -> None:
         self.index = layout.index.unsqueeze(place)
         self.text = self.index >= 0
-        self.first = torch.where(layout.index >= 0, layout.index == 0, layout.special).unsqueeze(place)
+        self.first = ((layout.index == 0) | ((layout.index < 0) & layout.special)).unsqueeze(place)
         self.centre = layout.centre.nan_to_num(0).long().unsqueeze(place)
 
 
 def _alike(layout: Layout) -> Layout:
     """One row for all, where all rows are numbered alike."""
-    if len(layout.route) == 1:
+    if layout.route.shape[0] == 1:
         return layout
     one = layout.map(lambda tensor: tensor[:1])
     if layout.index.is_meta or torch.compiler.is_compiling() or torch.compiler.is_exporting():

@@ -218,8 +218,9 @@ class MoMEStack(nn.Module):
 
     @staticmethod
     def _cut(rows: Rows, parts: Parts, layout: Layout) -> slice | None:
-        count = {"all": len(layout), "text": parts[0][1], "pooled": 1}[rows]
-        return None if count == len(layout) else slice(0, count)
+        whole = layout.route.shape[1]  # not len(): an exporter's lengths are symbols
+        count = {"all": whole, "text": parts[0][1], "pooled": 1}[rows]
+        return None if count == whole else slice(0, count)
 
 
 class Later(PairwisePosition):
@@ -276,7 +277,7 @@ class _Run:
         self.position = stack.position
         self.state = None if self.position is None else self.position.prepare(x, x, layout, layout)
         self.measures = fused and len(parts) > 1 and stack.fused_position is not None
-        self.packing = self._pack(len(x))
+        self.packing = self._pack(x.shape[0])
         self.packed_layout = None if self.packing is None else self.packing.pack_layout(layout)
 
     def _pack(self, rows: int) -> Packing | None:

@@ -272,7 +272,7 @@ class VLMo(Model):
         """A class token and patches: (M, 1 + h w, D), without the modality's type."""
         x = hide(self._read(images), images)
         layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
-        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1)
+        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1)
         for position in self.positions:
             x = position(x, layout)
         return EncoderOutput(x, layout)

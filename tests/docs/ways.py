@@ -123,6 +123,7 @@ WAYS: dict[str, Way] = {
     "vlcli eval nlvr2 --split dev": Way("runs/eval/nlvr2-"),
     "vlcli eval nlvr2 --checkpoint runs/quickstart/scratch --json": Way('"accuracy/both"'),
     "vlcli run quickstart --only test": Way("skip"),
+    "vlcli run quickstart --only onnx": Way("skip"),
     "vlcli run quickstart --from nlvr2 --until test": Way("skip"),
     "vlcli run quickstart --force --only nlvr2": Way("run"),
     "vlcli run quickstart stages.pretrain.objectives.mlm.probability=0.2 '~stages.onnx' --dry-run": Way("reuse"),

@@ -1,8 +1,9 @@
-"""A trained model as a plain function of tensors, for formats that hold graphs."""
+"""A trained model as plain functions of tensors, for formats that hold graphs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,9 +11,9 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.export.base import Trained
-from vlcli.nn.batch import Batch, Images, Pixels, Regions, Text, View
+from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
 from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, InputSpec
+from vlcli.nn.model import DataSpec, EncoderOutput, InputSpec
 from vlcli.objectives.base import Objective
 
 INPUTS = {
@@ -21,9 +22,24 @@ INPUTS = {
     "features": "(batch, pictures, regions, width) float32: region features",
     "boxes": "(batch, pictures, regions, 4) float32: x1, y1, x2, y2 divided by width and height",
     "region_mask": "(batch, pictures, regions) bool: True at real regions",
-    "pixels": "(batch, pictures, 3, height, width) float32: normalised as the model asks",
+    "sizes": "(batch, pictures, 2) int64: height and width of the picture in pixels",
+    "classes": "(batch, pictures, regions) int64: detected class from 0, -1 where unknown",
+    "class_scores": "(batch, pictures, regions) float32: confidence of that class",
+    "class_probs": "(batch, pictures, regions, classes) float32: probabilities of all classes",
+    "concept_ids": "(batch, pictures, concepts) int64: visual concepts, best first",
+    "concept_scores": "(batch, pictures, concepts) float32: their scores",
+    "concept_ranks": "(batch, pictures, concepts) int64: 0 for the best",
+    "concept_mask": "(batch, pictures, concepts) bool: True at real concepts",
+    "pixels": "(batch, pictures, 3, height, width) float32: normalised as preprocessing.json says",
 }
-"""What a graph may take; ``pictures`` is fixed by the task (two for NLVR2, else one)."""
+"""What a graph may take; ``pictures`` is fixed by the task (two for NLVR2, else one), and left out where a graph reads
+pictures alone. Inputs that a model does not look at are no inputs of its file."""
+
+TEXT = ("ids", "text_mask")
+REGIONS = ("features", "boxes", "region_mask", "sizes", "classes", "class_scores")
+CONCEPTS = ("concept_ids", "concept_scores", "concept_ranks", "concept_mask")
+OPTIONAL = ("sizes", "classes", "class_scores", "concept_scores", "concept_ranks")
+Outputs = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -33,104 +49,267 @@ class Form:
     Attributes:
         needs: what the model reads.
         data_spec: its sizes.
-        pictures: pictures an example.
+        pictures: pictures of an example.
+        alone: pictures come without a sentence, one in a row: inputs have no axis ``pictures``.
+        probabilities: regions come with the probabilities of all classes.
+        concepts: most visual concepts of a picture, which every picture is filled up to.
+        without: inputs that the model does not look at.
     """
 
     needs: InputSpec
     data_spec: DataSpec
-    pictures: int
+    pictures: int = 1
+    alone: bool = False
+    probabilities: bool = False
+    concepts: int = 0
+    without: frozenset[str] = frozenset()
 
     def names(self) -> list[str]:
         """The inputs, in order."""
-        text = ["ids", "text_mask"] if self.needs.text else []
-        regions = ["features", "boxes", "region_mask"] if self.needs.regions else []
-        return text + regions + (["pixels"] if self.needs.pixels else [])
+        found = list(TEXT) if self.needs.text else []
+        found += REGIONS if self.needs.regions else ()
+        found += ["class_probs"] if self.needs.regions and self.probabilities else []
+        found += CONCEPTS if self.needs.concepts else ()
+        found += ["pixels"] if self.needs.pixels else []
+        return [name for name in found if name not in self.without]
+
+    def meaning(self, name: str) -> str:
+        """What an input holds."""
+        return INPUTS[name].replace("pictures, ", "") if self.alone else INPUTS[name]
 
     def axes(self) -> list[dict[int, str]]:
         """The dimensions of each input that may change, by name."""
-        text, regions = {0: "batch", 1: "words"}, {0: "batch", 2: "regions"}
-        known = {"ids": text, "text_mask": text, "pixels": {0: "batch"}}
+        place = 1 if self.alone else 2
+        known = {key: {0: "batch", 1: "words"} for key in TEXT}
+        known |= {key: {0: "batch"} for key in ("pixels", "sizes", *CONCEPTS)}
+        regions = {0: "batch"} if self.needs.grid is not None else {0: "batch", place: "regions"}
         return [known.get(name, regions) for name in self.names()]
 
     def example(self, batch: int, words: int, regions: int, seed: int = 0) -> tuple[Tensor, ...]:
-        """Random inputs of a size, the last half of the examples padded."""
+        """Random inputs of a size, the last half of the examples padded; a grid has its own number of regions."""
         rng = torch.Generator().manual_seed(seed)
-        text_mask, region_mask = _padded(batch, words), _padded(batch, regions)
-        width, (height, side) = self.data_spec.region_dim, self.needs.size or (224, 224)
-        low = torch.rand(batch, self.pictures, regions, 2, generator=rng) * 0.5
-        made = {
-            "ids": torch.randint(0, self.data_spec.vocab_size, (batch, words), generator=rng),
-            "text_mask": text_mask,
-            "features": torch.rand(batch, self.pictures, regions, width, generator=rng),
-            "boxes": torch.cat([low, low + 0.4], -1),
-            "region_mask": region_mask[:, None].repeat(1, self.pictures, 1),
-        }
-        made["ids"][:, 0] = self.data_spec.cls_id
+        words = min(words, self.data_spec.text_length)
+        regions = regions if self.needs.grid is None else self.needs.grid[0] * self.needs.grid[1]
+        made = self._texts(batch, words, rng) | self._regions(batch, regions, rng) | self._concepts(batch, rng)
         if self.needs.pixels:
-            made["pixels"] = torch.randn(batch, self.pictures, 3, height, side, generator=rng)
-        return tuple(made[name] for name in self.names())
+            made["pixels"] = torch.randn(batch, self.pictures, 3, *(self.needs.size or (224, 224)), generator=rng)
+        chosen = (made[name] for name in self.names())
+        names = (name in TEXT for name in self.names())
+        return tuple(
+            one.flatten(0, 1) if self.alone and not text else one for one, text in zip(chosen, names, strict=True)
+        )
+
+    def _texts(self, batch: int, words: int, rng: torch.Generator) -> Outputs:
+        ids = torch.randint(0, self.data_spec.vocab_size, (batch, words), generator=rng)
+        ids[:, 0] = self.data_spec.cls_id
+        return {"ids": ids, "text_mask": _padded(batch, words)}
+
+    def _regions(self, batch: int, count: int, rng: torch.Generator) -> Outputs:
+        shape = (batch, self.pictures, count)
+        low = torch.rand(*shape, 2, generator=rng) * 0.5
+        classes = max(self.data_spec.region_classes, 1)
+        whole = self.needs.grid is not None
+        mask = torch.ones(batch, count, dtype=torch.bool) if whole else _padded(batch, count)
+        return {
+            "features": torch.rand(*shape, self.data_spec.region_dim, generator=rng),
+            "boxes": torch.cat([low, low + 0.4], -1),
+            "region_mask": mask[:, None].repeat(1, self.pictures, 1),
+            "sizes": torch.randint(80, 640, (batch, self.pictures, 2), generator=rng),
+            "classes": torch.randint(0, classes, shape, generator=rng),
+            "class_scores": torch.rand(*shape, generator=rng),
+            "class_probs": torch.rand(*shape, classes, generator=rng).softmax(-1),
+        }
+
+    def _concepts(self, batch: int, rng: torch.Generator) -> Outputs:
+        count = max(self.concepts, 1)
+        shape = (batch, self.pictures, count)
+        return {
+            "concept_ids": torch.randint(0, max(len(self.data_spec.concepts), 1), shape, generator=rng),
+            "concept_scores": torch.rand(*shape, generator=rng),
+            "concept_ranks": torch.arange(count).expand(shape).clone(),
+            "concept_mask": _padded(batch, count)[:, None].repeat(1, self.pictures, 1),
+        }
+
+    def batch(self, inputs: Sequence[Tensor]) -> Batch:
+        """The batch that inputs in the order of :meth:`names` describe."""
+        given = dict(zip(self.names(), inputs, strict=True))
+        if self.alone:
+            given = {name: value if name in TEXT else value[:, None] for name, value in given.items()}
+        first = next(iter(given.values()))
+        rows = torch.arange(first.shape[0], device=first.device)
+        places = rows[:, None] * self.pictures + torch.arange(self.pictures, device=rows.device)  # (B, K)
+        images = Images([], _regions(given), _pixels(given), _concepts(given))
+        seen = images if {*given} - {*TEXT} else None
+        view = View(self._text(given), seen, rows, places, aligned=self.pictures == 1)
+        return Batch({"clean": view}, {}, [], rows)
+
+    def _text(self, given: Outputs) -> Text | None:
+        if "ids" not in given:
+            return None
+        ids = given["ids"]
+        special = (ids == self.data_spec.cls_id) | (ids == self.data_spec.sep_id)
+        return Text(ids, given["text_mask"], special, torch.full_like(ids, -1))
 
 
 class Graph(nn.Module):
-    """One objective's prediction as a function of tensors.
+    """A function of tensors that becomes one file.
 
     Args:
         trained: the model.
-        objective: the objective that predicts, by name; None: the only one that can.
+        stem: name of the file without its ending.
+        form: shape of the inputs.
+        compute: outputs by name of the forward passes over a batch.
+        about: what the file computes.
+        facts: what else a reader of its signature should know.
 
-    Raises:
-        ComponentError: none, or more than one, can, or it predicts no logits of a sentence with pictures.
+    Attributes:
+        kept: outputs that the file has; None: all.
+        compared: outputs that must equal the model's; None: all. Caches hold rows at padding, which nothing reads.
+        looks: whether it finds out itself which inputs the model looks at.
     """
 
-    def __init__(self, trained: Trained, objective: str | None = None) -> None:
+    looks = True
+
+    def __init__(
+        self,
+        trained: Trained,
+        stem: str,
+        form: Form,
+        compute: Callable[[ForwardPasses], Outputs],
+        about: str,
+        facts: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__()
-        self.model = trained.model
-        self.objective = choose_objective(trained, objective)
-        self.form = Form(self.model.input_spec(), trained.data_spec, getattr(self.objective, "images", 1))
-        if "fuse" not in self.model.capabilities or not self.form.needs.text:
-            raise ComponentError(
-                "Only models of a sentence and pictures are written as a graph.",
-                got=f"a model that can: {', '.join(sorted(self.model.capabilities))}",
-                hint="use the format safetensors",
-            )
+        self.module, self.stem, self.form, self.compute = trained.module, stem, form, compute
+        self.about, self.facts = about, facts or {}
+        self.kept: tuple[str, ...] | None = None
+        self.compared: tuple[str, ...] | None = None
+        if self.looks:
+            self.form = replace(form, without=frozenset(name for name in OPTIONAL if self._ignores(name)))
 
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """``logits`` of inputs in the order of :meth:`Form.names`."""
-        given = dict(zip(self.form.names(), inputs, strict=True))
-        batch = self._batch(given)
-        return self.objective.predict(ForwardPasses(self.model, batch, training=False))["logits"]
+    def _ignores(self, name: str) -> bool:
+        """Whether the outputs stay the same when an input is another one."""
+        if name not in self.form.names():
+            return False
+        place, inputs = self.form.names().index(name), [*self.form.example(2, 5, 4, 1)]
+        with torch.no_grad():
+            before = self.outputs(*inputs)
+            inputs[place] = self.form.example(2, 5, 4, 2)[place] + (0 if name != "concept_ranks" else 1)
+            after = self.outputs(*inputs)
+        return all(torch.equal(before[key].nan_to_num(), after[key].nan_to_num()) for key in before)
 
-    def _batch(self, given: dict[str, Tensor]) -> Batch:
-        ids, data_spec = given["ids"], self.form.data_spec
-        special = (ids == data_spec.cls_id) | (ids == data_spec.sep_id)
-        text = Text(ids, given["text_mask"], special, torch.full_like(ids, -1))
-        images = Images([], _regions(given), _pixels(given))
-        rows = torch.arange(ids.shape[0], device=ids.device)
-        pictures = self.form.pictures
-        places = rows[:, None] * pictures + torch.arange(pictures, device=ids.device)  # (B, K)
-        return Batch({"clean": View(text, images, rows, places, aligned=pictures == 1)}, {}, [], rows)
+    def names(self) -> list[str]:
+        """The inputs, in order."""
+        return self.form.names()
+
+    def meaning(self, name: str) -> str:
+        """What an input holds."""
+        return self.form.meaning(name)
+
+    def axes(self) -> list[dict[int, str]]:
+        """The dimensions of each input that may change, by name."""
+        return self.form.axes()
+
+    def example(self, batch: int, words: int, regions: int, seed: int = 0) -> tuple[Tensor, ...]:
+        """Random inputs of a size."""
+        return self.form.example(batch, words, regions, seed)
+
+    def outputs(self, *inputs: Tensor) -> Outputs:
+        """Outputs by name of inputs in the order of :meth:`names`."""
+        made = self.compute(ForwardPasses(self.module.model, self.form.batch(inputs), training=False))
+        return made if self.kept is None else {name: made[name] for name in self.kept}
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The values of :meth:`outputs`."""
+        return tuple(self.outputs(*inputs).values())
 
 
-def choose_objective(trained: Trained, name: str | None) -> Objective:
-    """The objective whose logits are exported.
+def form_of(trained: Trained, *, pictures: int = 1, alone: bool = False, probabilities: bool = False) -> Form:
+    """The inputs of a model, or of its image side ``alone``."""
+    needs = trained.model.input_spec()
+    most = getattr(getattr(trained.model, "concepts", None), "most", 0)
+    needs = replace(needs, text=False) if alone else needs
+    return Form(needs, trained.data_spec, pictures, alone, probabilities, int(most))
 
-    Raises:
-        ComponentError: none of that name, or none or several that predict.
-    """
-    known: dict[str, Any] = dict(trained.module.objectives.items())
-    able = [key for key, part in known.items() if type(part).predict is not Objective.predict]
-    if name is None and len(able) == 1:
-        name = able[0]
-    if name not in able:
-        raise ComponentError(
-            "Which objective's prediction is to be exported?",
-            where=str(trained.folder),
-            got=repr(name),
-            expected=" or ".join(able) or "a model with an objective that predicts",
-            hint="format: {name: onnx, objective: NAME}",
-        )
-    made: Objective = known[name]
+
+def prediction(trained: Trained, name: str, stem: str, probabilities: bool = False) -> Graph:
+    """What an objective predicts."""
+    part: Objective = trained.module.objectives[name]
+    fused = reads_both(trained) and part.requires != frozenset({"image"})
+    pictures = getattr(part, "images", 1) if fused else 1
+    form = form_of(trained, pictures=pictures, alone=not fused, probabilities=probabilities)
+    return Graph(trained, stem, form, part.predict, f"what the objective {name} predicts")
+
+
+def encoders(trained: Trained, name: str, probabilities: bool = False) -> list[Graph]:
+    """Two files: sentences and pictures as vectors whose products rank."""
+    part: Objective = trained.module.objectives[name]
+    made, facts = [], {"temperature": temperature(part)}
+    pictures = form_of(trained, alone=True, probabilities=probabilities)
+    for side in ("text", "image"):
+        form = replace(pictures, needs=InputSpec(text=True)) if side == "text" else pictures
+        about = f"vectors of {side}s by the objective {name}: products of text and image vectors rank"
+        made.append(Graph(trained, side, form, _vectors(part, side), about, facts))
     return made
+
+
+def _vectors(part: Objective, side: Any) -> Callable[[ForwardPasses], Outputs]:
+    return lambda step: {"vectors": part.embed(step, side)}
+
+
+def hidden_states(trained: Trained, probabilities: bool = False) -> Graph:
+    """The model without any head: hidden states of the words and of the image, and one vector."""
+    fused = reads_both(trained)
+    form = form_of(trained, alone=not fused, probabilities=probabilities)
+    return Graph(trained, "model", form, _fused_states if fused else _image_states, "hidden states, without a head")
+
+
+def _fused_states(step: ForwardPasses) -> Outputs:
+    fused = step.fused()
+    words, seen = _real(fused.text), _real(fused.image)
+    return {"text_hidden": words, "image_hidden": seen, "pooled": fused.pooled}
+
+
+def _image_states(step: ForwardPasses) -> Outputs:
+    image = step.image()
+    return {"hidden": _real(image)} | ({} if image.pooled is None else {"pooled": image.pooled})
+
+
+def _real(states: EncoderOutput) -> Tensor:
+    """Hidden states with zeros at padding."""
+    return states.hidden.masked_fill(~states.layout.valid[..., None], 0)
+
+
+def reads_both(trained: Trained) -> bool:
+    """Whether the model reads a sentence with pictures."""
+    return "fuse" in trained.model.capabilities and trained.model.input_spec().text
+
+
+def temperature(part: Objective) -> float | None:
+    """By what the products of vectors are divided before a softmax; None where the objective has none."""
+    found, scale = getattr(part, "temperature", None), getattr(part, "scale", None)
+    if found is None and isinstance(scale, Tensor):
+        found = (-scale.detach()).exp()
+    return float(found) if isinstance(found, Tensor | float) else None
+
+
+def predicting(trained: Trained) -> tuple[list[str], list[str]]:
+    """Names of the objectives that predict something of a pair or a picture, and of those that embed."""
+    known: dict[str, Any] = dict(trained.module.objectives.items())
+    embeds = [name for name, part in known.items() if type(part).embed is not Objective.embed]
+    able = [name for name, part in known.items() if type(part).predict is not Objective.predict and name not in embeds]
+    return able, embeds
+
+
+def refuse(trained: Trained, name: str, able: Sequence[str]) -> ComponentError:
+    """No objective of that name predicts."""
+    return ComponentError(
+        "Which objective's prediction is to be exported?",
+        where=str(trained.folder),
+        got=repr(name),
+        expected=" or ".join(able) or "a model with an objective that predicts",
+        hint="format: {name: onnx, objective: NAME}",
+    )
 
 
 def _padded(batch: int, length: int) -> Tensor:
@@ -140,15 +319,29 @@ def _padded(batch: int, length: int) -> Tensor:
     return mask
 
 
-def _regions(given: dict[str, Tensor]) -> Regions | None:
+def _regions(given: Outputs) -> Regions | None:
     if "features" not in given:
         return None
-    features, boxes, mask = (given[name].flatten(0, 1) for name in ("features", "boxes", "region_mask"))
-    return Regions(features, boxes, mask, torch.ones_like(boxes[:, 0, :2], dtype=torch.long))
+    flat: dict[str, Any] = {name: given[name].flatten(0, 1) for name in (*REGIONS, "class_probs") if name in given}
+    features, boxes, mask = (flat.pop(name) for name in REGIONS[:3])
+    sizes = flat.pop("sizes") if "sizes" in flat else torch.ones_like(boxes[:, 0, :2], dtype=torch.long)
+    return Regions(features, boxes, mask, sizes, **flat)
 
 
-def _pixels(given: dict[str, Tensor]) -> Pixels | None:
+def _pixels(given: Outputs) -> Pixels | None:
     if "pixels" not in given:
         return None
     images = given["pixels"].flatten(0, 1)
     return Pixels(images, torch.ones_like(images[:, 0, 0, :2], dtype=torch.long))
+
+
+def _concepts(given: Outputs) -> Concepts | None:
+    if "concept_ids" not in given:
+        return None
+    ids = given["concept_ids"].flatten(0, 1)
+    ranks = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    scores, ranks = (
+        given[name].flatten(0, 1) if name in given else usual
+        for name, usual in (("concept_scores", torch.ones_like(ids, dtype=torch.float32)), ("concept_ranks", ranks))
+    )
+    return Concepts(ids, scores, ranks, given["concept_mask"].flatten(0, 1))

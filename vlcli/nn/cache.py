@@ -35,7 +35,12 @@ class KeyValueCache:
 
     def __len__(self) -> int:
         """How many tokens are cached."""
-        return 0 if self.layout is None else len(self.layout)
+        return self.length
+
+    @property
+    def length(self) -> int:
+        """The same; a symbol where a graph is exported, which ``len`` would make a constant."""
+        return 0 if self.layout is None else self.layout.route.shape[1]
 
     def grow(self, layout: Layout) -> Layout:
         """Append the places of new tokens; returns all of them. A stack calls it once, before its layers."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.engine.bundle import WEIGHTS, find_bundle, load_bundle, record_weights
 from vlcli.errors import UsageError
 from vlcli.export.base import Exporter
+from vlcli.features import FeatureStore
 from vlcli.files import follow_mask
+from vlcli.recipe import stage_record
 from vlcli.recipe.schema import Export
 
 
@@ -27,6 +32,7 @@ def run(context: StageContext) -> StageResult:
     exporter: Exporter = registry.exporters.build(config.format)
     found = next((source for source in sources if find_bundle(source) is not None), sources[0])
     bundle = load_bundle(found, "cpu")
+    bundle.info |= {"extractor": extractor_of(found)} if bundle.model.input_spec().regions else {}
     made = exporter.export(bundle, context.folder, context.progress)
     for folder in (context.folder / name for name in made.files.values()):
         if find_bundle(folder) == folder and (folder / WEIGHTS).is_file():
@@ -35,3 +41,10 @@ def run(context: StageContext) -> StageResult:
     for note in made.notes:
         context.progress.info(note)
     return StageResult(made.metrics, made.files, made.notes, {"model": str(bundle.folder)})
+
+
+def extractor_of(source: Path) -> dict[str, Any] | None:
+    """The extractor of the regions that a stage trained on, as their store tells; None where that is not there."""
+    record = stage_record.read(source)
+    files = [Path(file) for file in (record.features if record is not None else []) if Path(file).is_file()]
+    return FeatureStore.open(files[:1]).provenance if files else None

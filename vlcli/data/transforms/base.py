@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -58,6 +58,16 @@ class Transform:
             The changed scene.
         """
         return scene
+
+    def steps(self) -> list[dict[str, Any]]:
+        """What :meth:`evaluate` does, for readers of an exported model; called once per ONNX export.
+
+        Returns:
+            Steps in order, of the kinds that docs/onnx.md lists (``cover``, ``crop``, ``shorter``); a subclass whose
+            ``evaluate`` does something else is named as ``transform``. None by default.
+        """
+        changed = type(self).evaluate is not Transform.evaluate
+        return [{"step": "transform", "name": type(self).__name__}] if changed else []
 
     def finish(self, pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
         """Last change of a training image (random erasing); called once per image after normalisation.

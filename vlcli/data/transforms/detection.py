@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from vlcli.data.transforms.base import Transform
@@ -53,6 +55,10 @@ class Detection(Transform):
     def evaluate(self, scene: TransformInput) -> TransformInput:
         """One scale."""
         return self._scaled(scene, self.short, self.longest)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """One scale."""
+        return [{"step": "shorter", "pixels": self.short, "longest": self.longest, "interpolation": "bilinear"}]
 
     def _crop(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         low, high = self.crop_sides

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -121,6 +122,12 @@ class ImageNet(Transform):
         scene = resize(scene, *_covering(scene.size, (tall, wide)), self.resample)
         top, left = round((scene.size[0] - height) / 2), round((scene.size[1] - width) / 2)
         return crop(scene, top, left, height, width)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The shorter side, then the centre."""
+        tall, wide = (math.floor(side / self.crop) for side in self.size)
+        cover = {"step": "cover", "height": tall, "width": wide, "interpolation": self.interpolation}
+        return [cover, {"step": "crop", "height": self.size[0], "width": self.size[1]}]
 
 
 def _covering(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:

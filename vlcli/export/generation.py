@@ -1,0 +1,171 @@
+"""Incremental decoding as two functions of tensors: what is seen once, and one word further with a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vlcli.export.base import Trained
+from vlcli.export.graph import Graph, Outputs, form_of
+from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn.layout import Layout
+
+STEPS = 2
+"""Words said before the step is traced: a length of one would become a constant of the graph."""
+
+
+def generation(trained: Trained, probabilities: bool = False) -> tuple[Graph, Step]:
+    """The two graphs of a model that says sentences: ``start`` and ``step``."""
+    asks = "decode" in trained.model.capabilities
+    form = form_of(trained, alone=not asks, probabilities=probabilities)
+    about = "logits of the first word piece, and the cache"
+    start = Graph(trained, "start", form, _Start(trained, asks), about)
+    start.compared = ("logits",)
+    return start, Step(trained, start)
+
+
+class _Start:
+    """Forward passes to first logits and cache.
+
+    Args:
+        trained: the model.
+        asks: whether a question is answered; else pictures are described.
+    """
+
+    def __init__(self, trained: Trained, asks: bool) -> None:
+        self.model, self.asks = trained.model, asks
+        self.cls_id = trained.data_spec.cls_id
+
+    def __call__(self, step: ForwardPasses) -> Outputs:
+        """Logits of the first word piece (B, V) and the tensors of the cache."""
+        logits, cache = self.state(step)
+        return {"logits": logits} | dict(flatten(cache))
+
+    def state(self, step: ForwardPasses) -> tuple[Tensor, Any]:
+        """The same, with the cache as the model keeps it."""
+        seen = step.fused().text if self.asks else step.pictures()
+        first = torch.full_like(step.batch.seeds, self.cls_id)
+        return self.model.step(first, self.model.start(seen))
+
+
+class Step(Graph):
+    """One word piece further: its id and the cache in, logits and what changed of the cache out.
+
+    Args:
+        trained: the model.
+        start: the graph that makes the first cache.
+    """
+
+    looks = False
+
+    def __init__(self, trained: Trained, start: Graph) -> None:
+        super().__init__(trained, "step", start.form, start.compute, "logits of the next word piece, and the cache")
+        first: Any = start.compute
+        self.form, self.start = start.form, first
+        self.model = trained.model
+        with torch.no_grad():
+            self.template = self._cache(3, 7, 5, STEPS)
+            others = [self._cache(4, 6, 6, STEPS), self._cache(3, 7, 5, STEPS + 1)]
+        self.places = [name for name, _ in flatten(self.template)]
+        self.sizes = [_changing(name, [self.template, *others]) for name in self.places]
+
+    def _cache(self, batch: int, words: int, regions: int, steps: int, seed: int = 0) -> Any:
+        """The cache after some words."""
+        inputs = self.form.example(batch, words, regions, seed)
+        passes = ForwardPasses(self.model, self.form.batch(inputs), training=False)
+        logits, cache = self.start.state(passes)
+        for _ in range(steps):
+            logits, cache = self.model.step(logits.argmax(-1), cache)
+        return cache
+
+    def names(self) -> list[str]:
+        """``ids`` and the tensors of the cache."""
+        return ["ids", *self.places]
+
+    def meaning(self, name: str) -> str:
+        """What an input holds."""
+        return "(batch,) int64: the word piece chosen last" if name == "ids" else "as start or the last step gave it"
+
+    def axes(self) -> list[dict[int, str]]:
+        """What differs from batch to batch or from step to step."""
+        return [{0: ""}, *(dict.fromkeys(sizes, "") for sizes in self.sizes)]
+
+    def example(self, batch: int, words: int, regions: int, seed: int = 0) -> tuple[Tensor, ...]:
+        """A word for each row, and a cache of ``STEPS`` words or more."""
+        with torch.no_grad():
+            cache = self._cache(batch, words, regions, STEPS + seed, seed)
+        ids = torch.arange(batch) % self.form.data_spec.vocab_size
+        return ids, *(value for _, value in flatten(cache))
+
+    def say(self, inputs: tuple[Tensor, ...], words: int) -> list[Tensor]:
+        """Logits (B, V) of the first word and of ``words`` more, each the likeliest, as the model itself gives them."""
+        logits, cache = self.start.state(ForwardPasses(self.model, self.form.batch(inputs), training=False))
+        made = [logits]
+        for _ in range(words):
+            logits, cache = self.model.step(logits.argmax(-1), cache)
+            made.append(logits)
+        return made
+
+    def outputs(self, *inputs: Tensor) -> Outputs:
+        """Logits (B, V), and the tensors of the cache that are others than before."""
+        ids, *given = inputs
+        before = rebuild(self.template, iter(given))
+        logits, after = self.model.step(ids, before)
+        old = {name: id(value) for name, value in flatten(before)}
+        changed = {f"next.{name}": value for name, value in flatten(after) if id(value) != old[name]}
+        made = {"logits": logits} | changed
+        return made if self.kept is None else {name: made[name] for name in self.kept if name in made}
+
+
+def _changing(name: str, caches: list[Any]) -> list[int]:
+    """Dimensions of a tensor whose size is not the same in all caches."""
+    shapes = [dict(flatten(cache))[name].shape for cache in caches]
+    return [place for place, sizes in enumerate(zip(*shapes, strict=True)) if len({*sizes}) > 1]
+
+
+def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of a cache with a name."""
+    if isinstance(value, Tensor):
+        yield name, value
+        return
+    for key, item in _parts(value):
+        yield from flatten(item, f"{name}.{key}" if name and key else name or key)
+
+
+def rebuild(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """A cache like ``value`` with other tensors, in the order of :func:`flatten`."""
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if isinstance(value, Mapping):
+        return {key: rebuild(item, tensors) for key, item in value.items()}
+    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
+        return tuple(rebuild(item, tensors) for item in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    made = {item.name: rebuild(getattr(value, item.name), tensors) for item in fields(value)}
+    if isinstance(value, Layout):
+        made["runs"] = None  # counts of the traced example
+    return replace(value, **made)
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    """Names and values of what a part of a cache holds; keys and values of a layer are ``past.N.key``, ``.value``."""
+    if isinstance(value, Mapping):
+        return [(_place(key), item) for key, item in value.items()]
+    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
+        return list(zip(("key", "value"), value, strict=True))
+    if not is_dataclass(value) or isinstance(value, type):
+        return []
+    hidden = {"cache", "kept"}  # names that would tell nobody anything
+    return [("" if item.name in hidden else item.name, getattr(value, item.name)) for item in fields(value)]
+
+
+def _place(key: Any) -> str:
+    if not isinstance(key, tuple):
+        return str(key)
+    layer, crossing = key
+    return f"{'seen' if crossing else 'past'}.{layer}"
