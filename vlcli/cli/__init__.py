@@ -20,7 +20,7 @@ from vlcli.cli import (
     features,
     follow,
     listing,
-    predict,
+    plugin,
     run,
     runs,
     schema,
@@ -65,7 +65,6 @@ for _kind, _about in {
     app.command(_kind, rich_help_panel=_RUN)(run.stage_verb(_kind, _about))
 app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
 app.command("draw", rich_help_panel=_RUN)(draw.draw)
-app.command("predict", rich_help_panel=_RUN)(predict.predict)
 app.command("ask", rich_help_panel=_RUN)(ask.ask)
 app.command("search", rich_help_panel=_RUN)(search.search)
 _LOOKERS: dict[str, Callable[..., None]] = {
@@ -85,6 +84,7 @@ for _name, _verb in _LOOKERS.items():
     app.command(_name, rich_help_panel=_LOOK)(_verb)
 app.add_typer(features.app, name="features", rich_help_panel=_DATA)
 app.add_typer(data.app, name="data", rich_help_panel=_DATA)
+app.add_typer(plugin.app, name="plugin", rich_help_panel=_LOOK)
 
 
 def main() -> None:

@@ -50,16 +50,15 @@ class Answerer:
     top: int = 5
     min_score: float | None = None
 
-    def answer(self, requests: Iterable[Request | Failure], batch_size: int) -> Iterator[Prediction | Failure]:
-        """A prediction or a failure for every request, in order; failures of reading the requests are passed on.
+    def answer(self, requests: Iterable[Request], batch_size: int) -> Iterator[Prediction | Failure]:
+        """A prediction or a failure for every request, in order.
 
         Raises:
             VlcliError: no request can be answered, since the extractor cannot be built or the task cannot predict.
         """
         waiting = iter(requests)
         while some := list(islice(waiting, batch_size)):
-            found = iter(self._some([one for one in some if isinstance(one, Request)]))
-            yield from (one if isinstance(one, Failure) else next(found) for one in some)
+            yield from self._some(some)
 
     def one(self, request: Request) -> Prediction:
         """The prediction of one request.
@@ -125,8 +124,7 @@ class Answerer:
         if use.text == "none" and text:
             return UsageError(f"{use.name} takes no text.", got=shown(text, 60), expected=use.about)
         if use.text == "needed" and not (text or "").strip():
-            hint = 'write it behind the pictures: vlcli predict MODEL PICTURE "TEXT"'
-            return UsageError(f"{use.name} needs a text.", got="none", expected=use.about, hint=hint)
+            return UsageError(f"{use.name} needs a text.", got="none", expected=use.about)
         if text is not None and len(text) > MAX_TEXT:
             got = f"{len(text):,} characters: {shown(text, 40)}"
             hint = f"shorten it: this model reads {self.data_spec.text_length} word pieces at most"

@@ -1,0 +1,71 @@
+"""``vlcli plugin new`` and ``vlcli plugin check``: a package to begin with, and whether components conform."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vlcli.cli import options as o
+from vlcli.cli.guard import guarded
+from vlcli.cli.plugged import PluginGroup
+
+app = typer.Typer(
+    cls=PluginGroup, help="Packages with components: begin one, check one.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@app.command("new")
+@guarded
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the package: my-paper.")],
+    folder: Annotated[Path | None, typer.Option("--folder", help="Where to; else a folder of that name.")] = None,
+    json_: o.Json = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Write a package with a model, an objective, a position encoding, a reader, a task, a recipe and tests.
+
+    vlcli plugin new my-paper
+    """
+    from vlcli.cli import console
+    from vlcli.tools.scaffold import write_package
+
+    place = folder or Path(name)
+    files = [str(file) for file in write_package(name, place)]
+    if json_:
+        console.out_json({"folder": str(place), "files": files})
+        return
+    console.table(["file"], [[file] for file in files])
+    console.err(f"next: pip install -e {place} && vlcli plugin check {name}, then vlcli run {name}/small")
+
+
+@app.command("check")
+@guarded
+def check(
+    what: Annotated[
+        str | None, typer.Argument(metavar="[NAME|FOLDER]", help="A package, a component, or a package's folder.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the checks that trace or train.")] = False,
+    json_: o.Json = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Check components: interface, shapes, masks, saving and loading, a training step, export. Without a name: all.
+
+    vlcli plugin check my-paper
+    """
+    from vlcli.cli import console
+    from vlcli.tools.conformance import FAILED, chosen, conform
+
+    found = [result for entry in chosen(what) for result in conform(entry, quick=quick)]
+    wrong = [result for result in found if result.state == FAILED]
+    rows: list[dict[str, Any]] = [vars(result) for result in found]
+    if json_:
+        console.out_json({"checks": rows, "failed": len(wrong)})
+    else:
+        console.table(["kind", "name", "check", "result"], [[r.kind, r.name, r.check, r.state] for r in found])
+        for result in wrong:
+            console.err(str(result))
+        console.err(f"{len(found) - len(wrong)} of {len(found)} checks passed or do not apply")
+    if wrong:
+        raise typer.Exit(4)
