@@ -23,11 +23,10 @@ from vlcli.builders.stores import open_stores
 from vlcli.data.collate import Item, collate
 from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.data.transforms import Transform
-from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_bundle
+from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import fingerprint
-from vlcli.engine.training_module import TrainingModule, build_training_module
-from vlcli.engine.weights import load_exactly, read_tensors
-from vlcli.errors import DataError, UsageError
+from vlcli.engine.training_module import TrainingModule
+from vlcli.errors import UsageError
 from vlcli.features import FeatureStore
 from vlcli.features.concepts import ConceptStore
 from vlcli.nn.batch import Batch
@@ -35,18 +34,17 @@ from vlcli.nn.model import DataSpec, EncoderOutput, FusionOutput, Model, Recorde
 from vlcli.nn.slots import build_model
 from vlcli.objectives.answering import Answering
 from vlcli.prediction.batches import Answerer
+from vlcli.prediction.finding import find_model, load_any
 from vlcli.prediction.pictures import PictureReader
 from vlcli.prediction.records import Failure, Picture, Prediction, RegionFeatures, Request, Use, name_of
 from vlcli.prediction.sources import Sources, find_sources
 from vlcli.prediction.uses import Asked, choose, uses_of
-from vlcli.recipe.stage_record import similar
 from vlcli.tasks.base import Task
 from vlcli.tasks.generative_vqa import GenerativeVQA
 from vlcli.tools.search import Index, make_index
 
 __all__ = ["Loaded", "Picture", "RegionFeatures", "load", "model"]
 
-RUNS = "runs"
 AT_ONCE = 64
 """Texts embedded at a time."""
 
@@ -166,9 +164,14 @@ class Loaded:
         Raises:
             UsageError: the model cannot be asked anything.
         """
-        return self._use(None).use
+        return self.choose().use
 
-    def _use(self, task: str | None) -> Asked:
+    def choose(self, task: str | None = None) -> Asked:
+        """One of :attr:`uses` with the task that carries it out; None: the first.
+
+        Raises:
+            UsageError: the model cannot be asked that.
+        """
         return choose(self._asked, task, str(self.folder), list(self.module.objectives))
 
     def predict(
@@ -205,7 +208,7 @@ class Loaded:
 
     def predict_many(
         self,
-        requests: Iterable[Request],
+        requests: Iterable[Request | Failure],
         *,
         task: str | None = None,
         top: int = 5,
@@ -227,7 +230,7 @@ class Loaded:
         return self._answerer(task, top, min_score).answer(requests, batch_size)
 
     def _answerer(self, task: str | None, top: int, min_score: float | None = None) -> Answerer:
-        asked = self._use(task)
+        asked = self.choose(task)
         return Answerer(asked, self.module, self.tokenizer, self.data_spec, self.reader, top, min_score)
 
     def outputs(self, text: str | None, image: Picture | Sequence[Picture]) -> dict[str, Any]:
@@ -349,7 +352,7 @@ def load(
     Raises:
         DataError: there is no trained model there.
     """
-    bundle = _load(_find(place), device)
+    bundle = load_any(find_model(place), device)
     named: dict[str, Any] = {"features_from": features_from, "extractor": extractor, "boxes": boxes, "device": device}
     sources = find_sources(bundle, bundle.model.input_spec(), **named)
     if features is None or isinstance(features, FeatureStore):
@@ -370,26 +373,6 @@ def model(name: str, *, data_spec: DataSpec | None = None, **parameters: Any) ->
         parameters: what a recipe may set on it (``vlcli show NAME``).
     """
     return build_model({"name": name, **parameters}, data_spec or DataSpec()).eval()
-
-
-def _find(place: str | Path) -> Path:
-    for path in (Path(place), Path(RUNS) / place):
-        if path.exists():
-            return path
-    expected = f"a folder, or RECIPE/STAGE under {RUNS}/"
-    hint = similar(Path(RUNS), str(place)) or "train it: vlcli run RECIPE"
-    raise DataError("There is no such model.", got=str(place), expected=expected, hint=hint)
-
-
-def _load(path: Path, device: str) -> Bundle:
-    """A bundle, or the weights of a checkpoint in the bundle of its stage."""
-    if find_bundle(path) is not None or not (path / WEIGHTS).is_file():
-        return load_bundle(path, device)
-    bundle = read_bundle(path.parent.parent)
-    module = build_training_module(bundle.model_spec, bundle.objectives_specs, bundle.data_spec)
-    load_exactly(module, read_tensors(path / WEIGHTS), str(path / WEIGHTS))
-    bundle.module, bundle.folder = module.to(device).eval(), path
-    return bundle
 
 
 def _listed(image: Picture | Sequence[Picture]) -> list[Picture]:

@@ -34,7 +34,7 @@ from .conftest import photographs
 from .pages import PROJECT, Ended, blocks, environment, files, run, split, vlcli
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def desk(quickstart):
     """The quickstart's folder with everything else that the pages assume."""
     folder = quickstart.desk
@@ -151,9 +151,10 @@ def test_a_command_that_looks(desk, command, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [c for c in WAYS if WAYS[c].slow])
 def test_a_slow_command_that_is_shown(desk, tmp_path, command):
-    """In a copy of the desk, whose finished stages hold there too."""
+    """In a copy of the desk, whose finished stages hold there too; a small recipe in one process, with two seeds."""
     folder = shutil.copytree(desk, tmp_path / "desk")
     words = words_of(command, WAYS[command])
+    words += ["jobs=1"] * command.startswith("vlcli run tiny/") + ["--seeds", "2"] * ("--seeds" in words)
     ranks = command.startswith("torchrun")
     ended = run([sys.executable, "-m", "torch.distributed.run", *words], folder) if ranks else vlcli(folder, *words)
     assert ended.code == 0, ended.err

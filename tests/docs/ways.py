@@ -76,6 +76,7 @@ SMALL_DETECTOR = (
 )
 WALLS_SEEN = ("--from", "contrast/pairs", "--images", "photos/images")
 CONCEPTS = ("data", "concepts", f"{WORLD}/coco/annotations/captions_train.json", "--out", "words.txt")
+PAIR = tuple(f"{WORLD}/nlvr2/images/test1/test1-0-0-img{side}.png" for side in (0, 1))
 SHORT = tuple(
     f"stages.{name}.steps=2" for name in ("eyes", "image", "text", "pairs", "scratch", "nlvr2", "nlvr2-scratch")
 )
@@ -227,6 +228,15 @@ WAYS: dict[str, Way] = {
     "vlcli run tiny/vlmo --seeds 3 --table": Way("±", (*LITTLE, *SHORT, "--quiet"), slow=True),
     "vlcli run tiny/detr": Way(
         "AP50", ("stages.world.world.images=20", "stages.detr.steps=1", "stages.detr.batch_size=2", "--quiet")
+    ),
+    'vlcli predict quickstart/nlvr2 one.png two.png "each picture has a red circle"': Way(
+        "probability", instead=("predict", "quickstart/nlvr2", *PAIR, "each picture has a red circle")
+    ),
+    "vlcli predict quickstart/detector PICTURES --draw boxes.png": Way(
+        "", instead=("predict", "quickstart/detector", *PAIR, "--min-score", "0", "--draw", "boxes.png", "--quiet")
+    ),
+    "vlcli predict quickstart/nlvr2 - --json < requests.jsonl": Way(
+        '"choices"', instead=("predict", "quickstart/nlvr2", *PAIR, "each picture has a red circle", "--json")
     ),
     'vlcli ask quickstart/nlvr2 "each picture has a red circle" test1-0-0-img0 test1-0-0-img1 '
     "--features runs/quickstart/regions": Way("prediction"),

@@ -21,6 +21,7 @@ from vlcli.cli import (
     follow,
     listing,
     plugin,
+    predict,
     run,
     runs,
     schema,
@@ -65,6 +66,7 @@ for _kind, _about in {
     app.command(_kind, rich_help_panel=_RUN)(run.stage_verb(_kind, _about))
 app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
 app.command("draw", rich_help_panel=_RUN)(draw.draw)
+app.command("predict", rich_help_panel=_RUN)(predict.predict)
 app.command("ask", rich_help_panel=_RUN)(ask.ask)
 app.command("search", rich_help_panel=_RUN)(search.search)
 _LOOKERS: dict[str, Callable[..., None]] = {

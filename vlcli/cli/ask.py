@@ -19,20 +19,38 @@ def ask(
     features: Annotated[
         Path | None, typer.Option("--features", help="For models that read regions: a store or its stage's folder.")
     ] = None,
+    features_from: Annotated[
+        Path | None, typer.Option("--features-from", help="An extract stage whose extractor reads the pictures.")
+    ] = None,
+    extractor: Annotated[
+        str | None, typer.Option("--extractor", help="An extractor as in recipes: '{name: NAME, weights: FILE}'.")
+    ] = None,
     best: Annotated[int, typer.Option("--best", min=1, help="How many answers.")] = 5,
     json_: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> None:
-    """Ask a trained model: the best answers to a question, else what its task predicts."""
+    """Ask a trained model: the best answers to a question, else what its task predicts.
+
+    The text may also stand behind the pictures, as in `vlcli predict`.
+    """
     from vlcli.api import load
     from vlcli.cli import console
+    from vlcli.cli.predict import read_extractor
     from vlcli.cli.regions import refuse_unknown
+    from vlcli.errors import shown
+    from vlcli.prediction.pictures import is_file
 
-    loaded = load(model, features=features)
+    if is_file(text) and not is_file(pictures[-1]):
+        text, pictures = pictures[-1], [text, *pictures[:-1]]
+    loaded = load(model, features=features, features_from=features_from, extractor=read_extractor(extractor))
     refuse_unknown(loaded, pictures, "ask")
     given = pictures[0] if len(pictures) == 1 else pictures
     if loaded.answerer is None and loaded.ranker is None:
-        found: dict[str, Any] = {key: _plain(value) for key, value in loaded.predict(text, given).items()}
+        silent = bool(loaded.uses) and loaded.use.text == "none"
+        if silent and text:
+            console.err(f"{loaded.use.name} takes no text: {shown(text, 60)} is not read")
+        said = loaded.predict(None if silent else text, given)
+        found: dict[str, Any] = {key: _plain(value) for key, value in said.items()}
     else:
         found = {"answers": [{"answer": a, "probability": p} for a, p in loaded.answers(text, given, best)]}
     if json_:

@@ -1,4 +1,4 @@
-"""What to type where a model reads regions of pictures that no store was given for (``ask``, ``search``)."""
+"""What to type where a model reads regions of pictures, and nobody knows how to extract them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def refuse_unknown(loaded: Any, pictures: list[str], verb: str, folder: str = "FOLDER") -> None:
-    """Say what to type where a model reads regions of pictures that no store was given for.
+    """Say what to type where a model reads regions of pictures that no store holds and no extractor is known for.
 
     Args:
         loaded: the model (:class:`vlcli.api.Loaded`).
@@ -16,20 +16,24 @@ def refuse_unknown(loaded: Any, pictures: list[str], verb: str, folder: str = "F
         folder: what holds the pictures, where that is known.
 
     Raises:
-        UsageError: which pictures, and the commands that extract their regions.
+        UsageError: which pictures, the options that name an extractor, and the command that extracts the regions.
     """
     from vlcli.errors import UsageError
     from vlcli.images.boxes import image_id
 
-    if not loaded.model.input_spec().regions:
+    trained = None if verb == "search" else loaded.reader.trained  # a folder's pictures are not read by their names
+    store = loaded.features if loaded.features is not None else trained
+    if not loaded.model.input_spec().regions or loaded.reader.fresh.known:
         return
-    absent = [one for one in pictures if loaded.features is None or loaded.features.missing([image_id(one)])]
-    if absent or loaded.features is None:
+    absent = [one for one in pictures if store is None or store.missing([image_id(one)])]
+    if absent or store is None:
         given = "no store was given" if loaded.features is None else "the store does not hold them"
+        ids = ", or ids of pictures in it" if verb != "search" else ""
+        more = "" if verb == "search" else "; or what extracts them: --features-from STAGE, --extractor '{name: NAME}'"
         raise UsageError(
             f"This model reads regions of pictures, and {given}.",
             got=", ".join(absent) or folder,
-            expected="--features STORE with these pictures" + (", or ids of pictures in it" if verb == "ask" else ""),
+            expected=f"--features STORE with these pictures{ids}{more}",
             hint=_extraction(loaded.folder, verb, folder),
         )
 
@@ -44,29 +48,9 @@ def _extraction(model: Path, verb: str, folder: str) -> str:
     made = next(((store, found) for store in stores if (found := stage_record.read(store))), None)
     recipe, stage = (_recipe_of(made[0], made[1].recipe), made[1].stage) if made else ("RECIPE", "STAGE")
     root, data = f"stages.{stage}.root={folder}", f"'stages.{stage}.data={{name: folder, images: .}}'"
-    word, boxes = _boxes(stage, made[1].config.get("extractor", {})) if made else ("", "")
-    extract = f"vlcli extract --recipe {recipe} --only {stage} {root} {data}{word}"
     where = ", where FOLDER holds the pictures" if folder == "FOLDER" else ""
-    return f"{extract}{where}{boxes}; then {verb} with --features and the folder it prints"
-
-
-def _boxes(stage: str, spec: dict[str, Any]) -> tuple[str, str]:
-    """What an extractor of given boxes must be told besides: the words, and what they mean; nothing for others."""
-    from vlcli.errors import ComponentError
-    from vlcli.registry import load, parameters
-
-    try:
-        known = parameters(load("extractors", spec["name"])).get("boxes") if spec else None
-    except ComponentError:  # a plugin that is not loaded now
-        return "", ""
-    if known is None or spec.get("boxes", known.default) != "given":
-        return "", ""
-    file = f"stages.{stage}.boxes=FILE"
-    reads = "this extractor reads given boxes: FILE has those of the pictures (COCO JSON or npz, see docs/features.md)"
-    if "grid" not in getattr(known.annotation, "__args__", ()):
-        return f" {file}", f"; {reads}"
-    grid = f" stages.{stage}.extractor.boxes=grid"
-    return grid, f"; the model learnt from given boxes, which it does better with: {file}, in place of the grid"
+    extract = f"vlcli extract --recipe {recipe} --only {stage} {root} {data}"
+    return f"{extract}{where}; then {verb} with --features and the folder it prints"
 
 
 def _recipe_of(stage: Path, name: str) -> str:

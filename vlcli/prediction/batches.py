@@ -50,15 +50,16 @@ class Answerer:
     top: int = 5
     min_score: float | None = None
 
-    def answer(self, requests: Iterable[Request], batch_size: int) -> Iterator[Prediction | Failure]:
-        """A prediction or a failure for every request, in order.
+    def answer(self, requests: Iterable[Request | Failure], batch_size: int) -> Iterator[Prediction | Failure]:
+        """A prediction or a failure for every request, in order; failures of reading the requests are passed on.
 
         Raises:
             VlcliError: no request can be answered, since the extractor cannot be built or the task cannot predict.
         """
         waiting = iter(requests)
         while some := list(islice(waiting, batch_size)):
-            yield from self._some(some)
+            found = iter(self._some([one for one in some if isinstance(one, Request)]))
+            yield from (one if isinstance(one, Failure) else next(found) for one in some)
 
     def one(self, request: Request) -> Prediction:
         """The prediction of one request.
@@ -124,7 +125,8 @@ class Answerer:
         if use.text == "none" and text:
             return UsageError(f"{use.name} takes no text.", got=shown(text, 60), expected=use.about)
         if use.text == "needed" and not (text or "").strip():
-            return UsageError(f"{use.name} needs a text.", got="none", expected=use.about)
+            hint = 'write it behind the pictures: vlcli predict MODEL PICTURE "TEXT"'
+            return UsageError(f"{use.name} needs a text.", got="none", expected=use.about, hint=hint)
         if text is not None and len(text) > MAX_TEXT:
             got = f"{len(text):,} characters: {shown(text, 40)}"
             hint = f"shorten it: this model reads {self.data_spec.text_length} word pieces at most"

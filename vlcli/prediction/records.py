@@ -13,6 +13,8 @@ from PIL import Image
 
 from vlcli.errors import VlcliError
 
+SHOWN = 200
+"""Characters of a text that a failure repeats."""
 Kind = Literal["answer", "verdict", "label", "match", "caption", "box", "boxes", "other"]
 
 
@@ -174,7 +176,9 @@ class Failure:
         """Plain data, as ``vlcli predict --json`` prints it."""
         names = [name_of(image, place) for place, image in enumerate(self.request.images)]
         key = self.request.key or (names[0] if names else "")
-        return {"key": key, "images": names, "text": self.request.text, "error": self.error.as_dict()}
+        text = self.request.text
+        said = text if text is None or len(text) <= SHOWN else f"{text[:SHOWN]}..."
+        return {"key": key, "images": names, "text": said, "error": self.error.as_dict()}
 
 
 def name_of(picture: Picture, place: int) -> str:

@@ -1,0 +1,115 @@
+"""Requests from a command line: pictures, folders of pictures and a text, or JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from vlcli.data.files import IMAGE_SUFFIXES, walk
+from vlcli.errors import DataError, UsageError, VlcliError, shown
+from vlcli.prediction.records import Failure, Request, Use
+
+MAX_LINE = 1 << 24
+"""Characters of a JSON line."""
+LINE = '{"image": "photo.jpg", "text": "..."}, or "images": [...]; "key" names the request'
+
+
+def split_words(words: Sequence[str], text: str | None) -> tuple[list[str], str | None]:
+    """Positional words as pictures and a text: the last word is the text where it names no file and no folder.
+
+    Args:
+        words: as they were typed.
+        text: of the option ``--text``; then all words are pictures.
+    """
+    if text is not None or len(words) < 2 or _is_place(words[-1]) or _looks_like_file(words[-1]):
+        return list(words), text
+    return list(words[:-1]), words[-1]
+
+
+def _is_place(word: str) -> bool:
+    try:
+        return Path(word).exists()
+    except OSError:  # longer than a name can be
+        return False
+
+
+def _looks_like_file(word: str) -> bool:
+    return " " not in word and Path(word).suffix.lower() in IMAGE_SUFFIXES
+
+
+def requests_of(words: Sequence[str], text: str | None, use: Use) -> list[Request]:
+    """A request for each picture, or one for all where a request takes several.
+
+    Args:
+        words: files, folders (with all pictures below) and ids in a store.
+        text: the same for all requests.
+        use: what is asked.
+
+    Raises:
+        DataError: a folder has no pictures.
+        UsageError: there are not as many pictures as one request takes.
+    """
+    pictures = [found for word in words for found in _pictures(word)]
+    if use.images == 1:
+        return [Request([picture], text) for picture in pictures]
+    if use.images and len(pictures) != use.images:
+        raise UsageError(
+            f"{use.name} takes {use.images} pictures in one request.",
+            got=f"{len(pictures)}",
+            expected=use.about,
+            hint=f"give {use.images} pictures, or JSON lines: vlcli predict MODEL - < requests.jsonl",
+        )
+    return [Request(pictures, text)]
+
+
+def _pictures(word: str) -> list[str]:
+    if not (_is_place(word) and Path(word).is_dir()):
+        return [word]
+    folder = Path(word)
+    named = [place / name for place, names in walk(folder) for name in names if not name.startswith(".")]
+    found = sorted(str(path) for path in named if path.suffix.lower() in IMAGE_SUFFIXES)
+    if not found:
+        expected = f"files like {', '.join(sorted(IMAGE_SUFFIXES))}"
+        raise DataError("There is no picture in the folder.", where=word, expected=expected)
+    return found
+
+
+def read_lines(lines: Iterable[str]) -> Iterator[Request | Failure]:
+    """The requests of JSON lines; a line that is none becomes a failure, empty lines are passed over."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield _request(line)
+            except (ValueError, TypeError, RecursionError) as error:
+                fault = DataError("A line is no request.", where=f"line {number}", got=str(error), expected=LINE)
+                yield Failure(Request([], key=f"line {number}"), fault)
+
+
+def _request(line: str) -> Request:
+    if len(line) > MAX_LINE:
+        raise ValueError(f"{len(line):,} characters")
+    value: Any = json.loads(line)
+    if not isinstance(value, dict):
+        raise TypeError(shown(value, 60))
+    images = value.get("images", value.get("image"))
+    images = [images] if isinstance(images, str) else images
+    if not isinstance(images, list) or not images or not all(isinstance(one, str) and one for one in images):
+        raise ValueError(f"image: {shown(images, 60)}")
+    text = value.get("text")
+    if text is not None and not isinstance(text, str):
+        raise TypeError(f"text: {shown(text, 60)}")
+    return Request(images, text, str(value.get("key", "")))
+
+
+def failed(found: Sequence[Failure], total: int) -> VlcliError:
+    """What to say after some of several requests failed; each was said before."""
+    first = found[0].error
+    error = DataError(
+        f"{len(found)} of {total} requests could not be answered.",
+        got=f"the first: {first.what} {first.where or first.got}".strip(),
+        hint=first.hint or "the messages above say why",
+    )
+    error.exit_code = first.exit_code
+    return error
