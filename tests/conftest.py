@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import forked
 import pytest
@@ -84,3 +85,12 @@ def cli(tmp_path: Path) -> Callable[..., Ended]:
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium for the tests of a module; skips them where none is installed."""
+    from browsers import open_browser
+
+    with open_browser() as opened:
+        yield opened

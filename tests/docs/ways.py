@@ -106,8 +106,13 @@ WAYS: dict[str, Way] = {
     "vlcli follow quickstart": Way("metrics"),
     "vlcli runs --clean --yes": Way("stages done"),
     "vlcli runs --clean": Way("stages done", ("--yes",)),
+    "vlcli report quickstart": Way("report.html", instead=("report", "runs/quickstart", "--no-model")),
+    "vlcli report quickstart quickstart-1a2b3c4d -o page.html": Way(
+        "page.html", instead=("report", "runs/quickstart", "quickstart/test", "-o", "page.html", "--no-model")
+    ),
+    "vlcli run quickstart --seed 2": Way("run", DRY),
     "vlcli diff quickstart mine.yaml": Way("seed", instead=("diff", "quickstart", "tiny/lxmert")),
-    "vlcli diff quickstart/test quickstart/scratch-test": Way("accuracy"),
+    "vlcli diff quickstart/test quickstart/scratch-test": Way("settings"),
     "vlcli run own.yaml": Way("accuracy", TINY),
     "vlcli run table.yaml": Way("accuracy"),
     "vlcli data stats table.yaml": Way("csv"),

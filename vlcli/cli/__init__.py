@@ -22,6 +22,7 @@ from vlcli.cli import (
     listing,
     plugin,
     predict,
+    report,
     run,
     runs,
     schema,
@@ -81,6 +82,7 @@ _LOOKERS: dict[str, Callable[..., None]] = {
     "runs": runs.runs,
     "diff": diff.diff,
     "follow": follow.follow,
+    "report": report.report,
 }
 for _name, _verb in _LOOKERS.items():
     app.command(_name, rich_help_panel=_LOOK)(_verb)

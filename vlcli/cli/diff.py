@@ -109,6 +109,8 @@ def _tell(found: Comparison, every: bool) -> None:
     ]
     if rows:
         console.table(["metrics", *found.labels, "difference", "95 % interval", "examples"], rows)
+    elif found.metrics:
+        console.out("metrics: all the same")
     elif not (found.settings or found.versions or found.data):
         console.out("no difference")
 

@@ -91,11 +91,11 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
     from vlcli.cli import console, render
 
     resolved = resolve(reference, overrides, request, verb)
-    carry_out(resolved, request, render, console)
+    carry_out(resolved, request, render, console, verb is None)
 
 
-def carry_out(resolved: Any, request: RunRequest, render: Any, console: Any) -> None:
-    """Plan or run a resolved recipe, print, and leave with the exit code."""
+def carry_out(resolved: Any, request: RunRequest, render: Any, console: Any, whole: bool = False) -> None:
+    """Plan or run a resolved recipe, print, and leave with the exit code; a ``whole`` run may end with its report."""
     if request.dry_run:
         code = render.render_plan(resolved, plan_options(request), request)
     else:
@@ -103,6 +103,31 @@ def carry_out(resolved: Any, request: RunRequest, render: Any, console: Any) -> 
 
         shown = console.progress(request.verbose, request.quiet, request.worker)
         outcomes = run_recipe(resolved, plan_options(request), shown)
-        code = render.render_outcomes(resolved, outcomes, request)
+        page = _report(resolved, request, outcomes, shown) if whole and resolved.recipe.report else None
+        more = {} if page is None else {"report": str(page)}
+        code = render.render_outcomes(resolved, outcomes, request, **more)
+        if page is not None and not request.json_:
+            console.out(f"report: {page}")
     if code:
         raise typer.Exit(code)
+
+
+def _report(resolved: Any, request: RunRequest, outcomes: list[Any], progress: Any) -> Path | None:
+    """The page of a run that did something or has none yet; what goes wrong with it is no fault of the run."""
+    from vlcli.errors import VlcliError
+    from vlcli.recipe import plan
+    from vlcli.tools.run_folder import REPORT, is_run
+
+    if request.worker or request.only or not outcomes:
+        return None
+    folder = plan.make(resolved, plan_options(request))[0].folder
+    page = folder / REPORT
+    if not is_run(folder) or (page.is_file() and not any(o.action in ("run", "resume", "reuse") for o in outcomes)):
+        return page if page.is_file() else None
+    from vlcli.pages.report import ReportOptions, write_report
+
+    try:
+        return write_report([folder], page, ReportOptions(device=request.device or "auto"), progress)
+    except (VlcliError, OSError) as error:
+        progress.warn(f"the report could not be written: {' '.join(str(error).split())}")
+        return None

@@ -273,7 +273,11 @@ def make(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[Planned
 
 def _folder_names(resolved: Resolved) -> list[str]:
     """Folder names to try, in order."""
-    dump = resolved.recipe.model_dump(by_alias=True, mode="json", exclude={"about", "paper", "jobs", "stages"})
+    dump = resolved.recipe.model_dump(
+        by_alias=True, mode="json", exclude={"about", "paper", "jobs", "stages", "report"}
+    )
+    if not dump["datasets"]:
+        del dump["datasets"]  # a later key: without it, folders keep the names that they had
     dump["stages"] = {name: keys.plain(stage) for name, stage in resolved.stages.items()}
     hashed = [f"{resolved.name}-{stage_record.digest([dump, n] if n else dump)[:8]}" for n in range(16)]
     return hashed if resolved.words else [resolved.name, *hashed]

@@ -347,3 +347,4 @@ class Recipe(Section):
     datasets: dict[str, DataField] = {}
     stages: dict[str, Any]
     table: TableOptions | None = None
+    report: bool = False

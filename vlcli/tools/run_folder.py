@@ -19,7 +19,8 @@ from vlcli.recipe.components import with_present_names
 from vlcli.recipe.load import RUN_COPY
 from vlcli.recipe.stage_record import StageRecord
 
-RECIPE = "recipe.yaml"
+RECIPE, REPORT = "recipe.yaml", "report.html"
+"""Files in a run's folder: its recipe, and the page that shows it."""
 MOST_ROWS = 500_000
 """Rows of one ``predictions.jsonl`` that are read."""
 _LONGEST_LINE = 1_000_000
