@@ -110,6 +110,7 @@ def test_unfinished(base: Path, tmp_path: Path) -> None:
         "Pictures and sentences of c cannot be shown.",
     ):
         assert part in made
+    assert made.count("lines are damaged") == made.count("1 of 5 lines are damaged"), "only a file that is there"
 
 
 def test_recipe_gone(tmp_path: Path) -> None:

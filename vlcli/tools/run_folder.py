@@ -63,7 +63,7 @@ class StageFacts:
     @cached_property
     def log(self) -> list[dict[str, Any]]:
         """Lines of the training log, by step; none where the stage does not train."""
-        rows = self._lines("log") or (self._read(self.folder / "log.jsonl") if self.state != "done" else [])
+        rows = self._lines("log") or self._unfinished_log()
         return [row for row in rows if isinstance(row.get("step"), int)]
 
     def file(self, role: str) -> Path | None:
@@ -81,6 +81,11 @@ class StageFacts:
             self.faults.append(f"{self.folder / self.record.files[role]} is missing.")
             return []
         return self._read(path)
+
+    def _unfinished_log(self) -> list[dict[str, Any]]:
+        """A stage that has not ended has recorded no files yet, and one that has not begun has none."""
+        path = self.folder / "log.jsonl"
+        return self._read(path) if self.state != "done" and path.is_file() else []
 
     def _read(self, path: Path) -> list[dict[str, Any]]:
         rows, damaged = read_lines(path)
