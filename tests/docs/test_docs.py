@@ -98,6 +98,23 @@ def test_the_reader_and_the_task_of_the_page_run_as_written(tmp_path):
     assert right == pytest.approx(sum(row["right"] for row in rows) / len(rows))
 
 
+def test_the_model_with_slots_of_the_page_runs_as_written(tmp_path):
+    for name in ("tiny_paper.py", "gated.py", "gated.yaml"):
+        (tmp_path / name).write_text(PAGE[name])
+    ended = vlcli(tmp_path, "run", "gated.yaml", "--trust", "--json")
+    assert ended.code == 0, ended.err
+    assert [stage["status"] for stage in json.loads(ended.out)["stages"]] == ["done"] * 3
+    config = json.loads((tmp_path / "runs/gated/gated/model/config.json").read_text())
+    assert "distance-bias" in json.dumps(config)
+    assert "rope-2d" in json.dumps(config)
+    plugins = ["--plugin", "tiny_paper.py", "--plugin", "gated.py"]
+    drawn = vlcli(tmp_path, "draw", "attention", "--from", "gated/gated", *plugins, "count=1")
+    assert drawn.code == 0, drawn.err
+    refused = vlcli(tmp_path, "validate", "--deep", "gated.yaml", "--trust", "stages.gated.model.cross_position=box")
+    assert refused.code == 4
+    assert "gated.image_position" in refused.err
+
+
 PLUGINS = "plugins: [tiny_paper.py]\n"
 
 

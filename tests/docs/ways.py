@@ -274,6 +274,7 @@ WAYS: dict[str, Way] = {
     "vlcli trust --list": Way(),  # nothing is trusted here, which is said on stderr
     "vlcli count tiny/lxmert tiny/vlmo": Way("tiny/vlmo"),
     "vlcli run tiny_paper.yaml --trust": Way("lxmert", DRY),  # run in earnest by test_docs
+    "vlcli run gated.yaml --trust": Way("gated", DRY),  # run in earnest by test_docs
     "vlcli run statements.yaml --trust": Way("tune", DRY),  # run in earnest by test_docs
     "vlcli data make shapes world --images 60 'parts=[snli-ve]'": Way(
         "hypotheses", instead=("data", "make", "shapes", "statements-world", "--images", "20", "parts=[snli-ve]")

@@ -106,6 +106,44 @@ def test_a_packages_incomplete_component_is_one_message(monkeypatch, tmp_path):
     assert issubclass(registry.models.load("lxmert"), Model)
 
 
+def test_a_component_that_takes_other_positional_parameters_is_refused(monkeypatch, tmp_path):
+    import pytest
+
+    from vlcli.errors import ComponentError
+
+    file = tmp_path / "misfits.py"
+    file.write_text(
+        "from vlcli.data import Reader\nfrom vlcli.objectives import Objective\nfrom vlcli.registry import component\n"
+        "@component('datasets', 'rootless')\nclass Rootless(Reader):\n    def __init__(self, *, file: str = 'x'): ...\n"
+        "    def files(self): return []\n    def read(self): return []\n"
+        "@component('objectives', 'greedy')\nclass Greedy(Objective):\n"
+        "    def __init__(self, model, data_spec, scale): ...\n    def forward(self, step, others): ...\n"
+        "@component('datasets', 'any')\nclass Any(Reader):\n    def __init__(self, *args, **options): ...\n"
+        "    def files(self): return []\n    def read(self): return []\n"
+    )
+    monkeypatch.setattr(ENTRIES, "_session", {})
+    registry.load_file(file)
+    for kind, name, wanted in (
+        ("datasets", "rootless", "its __init__ takes no positional parameter, and vlcli passes root"),
+        ("objectives", "greedy", "its __init__ takes model, data_spec, scale, and vlcli passes model, data_spec"),
+    ):
+        with pytest.raises(ComponentError, match=f"is not what an? {kind[:-1]} must be") as caught:
+            registry.load(kind, name)
+        assert caught.value.got == wanted
+        assert caught.value.where.startswith(f"{file}:")
+    assert registry.load("datasets", "any")
+
+
+def test_types_are_shown_as_a_person_writes_them():
+    shown = {
+        kind: {p.name: p.type_text for p in registry.parameters(registry.load(*kind)).values()}
+        for kind in (("extractors", "backbone"), ("models", "lxmert"), ("datasets", "jsonl"))
+    }
+    assert shown["extractors", "backbone"]["short"] == "int | None"
+    assert shown["models", "lxmert"]["init_std"] == "float | 'auto'"
+    assert shown["datasets", "jsonl"]["split"] == "str | list[str]"
+
+
 def test_a_plugin_files_incomplete_component_is_one_message(monkeypatch, tmp_path):
     """Checked like that of a package, so that no step on invented data fails with an error about something else."""
     import pytest

@@ -92,9 +92,8 @@ def _find(source: str, output: Path) -> Path:
     from vlcli.errors import DataError
     from vlcli.recipe import stage_record
 
-    for path in (Path(source).expanduser(), output / source):
-        if path.exists():
-            return path.absolute()
+    if (path := stage_record.earlier(output, source)) is not None:
+        return path.absolute()
     expected = f"a folder, or RECIPE/STAGE under {output}/"
     hint = stage_record.similar(output, source) or "make it: vlcli run RECIPE"
     raise DataError("There is nothing to draw here.", got=source, expected=expected, hint=hint)

@@ -69,11 +69,13 @@ def _evaluate_task(
     from vlcli import registry
     from vlcli.cli import console, render
     from vlcli.errors import UsageError
+    from vlcli.recipe import stage_record
 
     if len(names) > 1:
         raise UsageError("Name one task.", got=" ".join(names), hint="list them: vlcli ls tasks")
     entry = registry.find("tasks", names[0])
-    folder = checkpoint or newest(entry.name, request.output)
+    given = checkpoint and stage_record.earlier(request.output, str(checkpoint))
+    folder = given or checkpoint or newest(entry.name, request.output)
     if not request.quiet:
         console.err(f"checkpoint: {folder}")
     value = task_recipe(names[0], folder, split, root)
@@ -124,7 +126,8 @@ def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | Non
     from vlcli.recipe import stage_record
 
     if not checkpoint.exists():
-        raise DataError("The checkpoint is not there.", where=str(checkpoint), expected="a stage's or model's folder")
+        expected = "a stage's or model's folder, or RECIPE/STAGE of an earlier run"
+        raise DataError("The checkpoint is not there.", where=str(checkpoint), expected=expected)
     record = stage_record.read(checkpoint) or stage_record.read(checkpoint.parent)
     stage: dict[str, Any] = {"kind": "evaluate", "from": [str(checkpoint)], "task": {"name": task}}
     if split is not None:

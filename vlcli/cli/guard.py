@@ -71,9 +71,13 @@ def as_vlcli(error: BaseException) -> VlcliError:
         return VlcliError("The disk is full.", where=str(error.filename or ""), hint="free some space and run it again")
     if isinstance(error, OSError) and error.filename is not None:
         return _of_a_file(error)
+    from vlcli.registry.contract import blame
+
     text = str(error).strip().split("\n", 1)[0]
     got = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return VlcliError("Something unforeseen went wrong.", got=got, hint="run with -vv for the traceback")
+    return VlcliError(
+        "Something unforeseen went wrong.", where=blame(error), got=got, hint="run with -vv for the traceback"
+    )
 
 
 _FILE_FAULTS = {

@@ -120,12 +120,9 @@ def show(
 
 def _not_sound(item: dict[str, Any]) -> ComponentError:
     """A component that is no whole one of its kind, told behind its description."""
-    return ComponentError(
-        f"The {item['kind'][:-1]} {item['name']!r} is not what a {item['kind'][:-1]} must be.",
-        where=item["origin"],
-        got=item["broken"],
-        hint=f"this is for its author ({item['distribution']}); docs/seams.md lists what each kind must be",
-    )
+    from vlcli.registry.contract import incomplete
+
+    return incomplete(item["kind"], item["name"], item["broken"], item["origin"], item["distribution"])
 
 
 def _is_recipe(name: str, plain: str) -> bool:

@@ -21,6 +21,7 @@ from vlcli.export.preprocessing import FILE as PREPROCESSING
 from vlcli.export.preprocessing import copy_tokenizer, preprocessing
 from vlcli.files import write_json, written
 from vlcli.progress import Progress
+from vlcli.registry.contract import blame
 
 FILE = "model.onnx"
 TRIALS = ((1, 5, 3), (5, 9, 7), (4, 12, 11))
@@ -143,24 +144,47 @@ def graphs(trained: Trained, objective: str | None, probabilities: bool = False)
 
 
 def write(graph: Graph, path: Path, opset: int) -> None:
-    """Export ``graph`` with named axes that may change; inputs that nothing reads are left out."""
+    """Export ``graph`` with named axes that may change; inputs that nothing reads are left out.
+
+    Raises:
+        VlcliError: torch's exporter cannot follow the model, or ONNX lacks one of its operations.
+    """
     example = graph.example(*EXAMPLE)
     with torch.no_grad():
         names = [*graph.outputs(*example)]
-    with _quiet(), torch.no_grad():
-        torch.onnx.export(
-            graph,
-            example,
-            str(path),
-            input_names=graph.names(),
-            output_names=names,
-            dynamic_shapes=(tuple(_sizes(graph)),),
-            opset_version=opset,
-            dynamo=True,
-            external_data=_size(graph) > 1 << 30,
-            verbose=False,
-        )
+    try:
+        with _quiet(), torch.no_grad():
+            torch.onnx.export(
+                graph,
+                example,
+                str(path),
+                input_names=graph.names(),
+                output_names=names,
+                dynamic_shapes=(tuple(_sizes(graph)),),
+                opset_version=opset,
+                dynamo=True,
+                external_data=_size(graph) > 1 << 30,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        raise _refused(error) from error
     _prune(path)
+
+
+def _refused(error: BaseException) -> VlcliError:
+    """What torch's exporter says first: the operation that ONNX lacks, or the line that it cannot follow."""
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    place = blame(cause)
+    return VlcliError(
+        "The model cannot be written as an ONNX graph.",
+        where="" if "site-packages" in place else place,
+        got=f"{type(cause).__name__}: {str(cause).strip().split(chr(10))[0]}",
+        expected="operations that ONNX has, on tensors alone",
+        hint="write the operation with others in the code of the model or of its position encodings (torch.cdist, "
+        "for example, as a difference and a norm); -vv shows the traceback",
+    )
 
 
 def _sizes(graph: Graph) -> list[dict[int, Any]]:

@@ -8,7 +8,7 @@ from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_
 from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import load_exactly, read_tensors
 from vlcli.errors import DataError
-from vlcli.recipe.stage_record import similar
+from vlcli.recipe.stage_record import earlier, similar
 
 RUNS = "runs"
 
@@ -19,9 +19,8 @@ def find_model(place: str | Path) -> Path:
     Raises:
         DataError: there is none.
     """
-    for path in (Path(place), Path(RUNS) / place):
-        if path.exists():
-            return path
+    if (path := earlier(Path(RUNS), str(place))) is not None:
+        return path
     expected = f"a folder, or RECIPE/STAGE under {RUNS}/"
     hint = similar(Path(RUNS), str(place)) or "train it: vlcli run RECIPE"
     raise DataError("There is no such model.", got=str(place), expected=expected, hint=hint)

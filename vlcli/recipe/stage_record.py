@@ -248,6 +248,18 @@ def finished_stages(output: Path) -> Iterator[tuple[Path, StageRecord]]:
     yield from ((folder, record) for _, folder, record in sorted(found, key=lambda row: row[0], reverse=True))
 
 
+def earlier(output: Path, source: str) -> Path | None:
+    """The folder that ``source`` names: itself, or RUN or RUN/STAGE under ``output``; None where there is none.
+
+    A run may have its recipe's name: ``tiny/lxmert/vqa`` is the folder ``tiny-lxmert/vqa`` under ``output``.
+    """
+    parts = source.strip("/").split("/")
+    dashed = ["/".join(["-".join(parts[:end]), *parts[end:]]) for end in range(len(parts), 1, -1)]
+    folders = [Path(source).expanduser(), *(output / name for name in [source, *dashed])]
+    there = [folder for folder in folders if folder.exists()]
+    return next((folder for folder in there if folder.is_dir()), there[0] if there else None)
+
+
 def similar(output: Path, source: str) -> str:
     """The stages ``RECIPE-.../STAGE`` that a changed recipe left where ``source`` is RECIPE/STAGE, newest first.
 

@@ -20,27 +20,29 @@ class Contract:
         bases: base classes as ``module:name``, one of which a component must have.
         methods: methods that a component must define.
         unless: methods of which one, if defined, replaces all of ``methods`` (a task that overrides ``evaluate``).
+        passes: the positional parameters that vlcli passes to ``__init__``.
     """
 
     bases: tuple[str, ...]
     methods: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
+    passes: tuple[str, ...] = ()
 
 
 CONTRACTS = {
-    "models": Contract(("vlcli.nn.model:Model",), ("dim", "input_spec")),
-    "objectives": Contract(("vlcli.objectives.base:Objective",), ("forward",)),
-    "positions": Contract(("vlcli.nn.position:TokenPosition", "vlcli.nn.position:PairwisePosition")),
-    "attentions": Contract(("vlcli.nn.attention:Attention",), ("project",)),
+    "models": Contract(("vlcli.nn.model:Model",), ("dim", "input_spec"), passes=("data_spec",)),
+    "objectives": Contract(("vlcli.objectives.base:Objective",), ("forward",), passes=("model", "data_spec")),
+    "positions": Contract(("vlcli.nn.position:TokenPosition", "vlcli.nn.position:PairwisePosition"), passes=("shape",)),
+    "attentions": Contract(("vlcli.nn.attention:Attention",), ("project",), passes=("shape",)),
     "extractors": Contract(("vlcli.detection.extractor:Extractor",)),
-    "datasets": Contract(("vlcli.data.reader:Reader",), ("files", "read")),
+    "datasets": Contract(("vlcli.data.reader:Reader",), ("files", "read"), passes=("root",)),
     "tasks": Contract(("vlcli.tasks.base:Task",), ("decode", "score"), ("evaluate", "predictions")),
-    "transforms": Contract(("vlcli.data.transforms.base:Transform",)),
+    "transforms": Contract(("vlcli.data.transforms.base:Transform",), passes=("needs",)),
     "roles": Contract(("vlcli.data.language.roles:Role",), ("spans",)),
     "rewrites": Contract(("vlcli.data.language.rewrites:Rewrite",), ("changes",)),
     "exporters": Contract(("vlcli.export.base:Exporter",), ("export",)),
     "drawings": Contract(("vlcli.drawings.base:Drawing",), ("draw",)),
-    "trackers": Contract(("vlcli.engine.trackers:Tracker",), ("log",)),
+    "trackers": Contract(("vlcli.engine.trackers:Tracker",), ("log",), passes=("folder",)),
     "formats": Contract(("vlcli.features.formats.base:Format",), ("entries",)),
     "worlds": Contract(("vlcli.data.world:World",), ("make",)),
 }
@@ -69,7 +71,18 @@ def fault(kind: str, target: Any) -> str:
         return f"its base class is not {wanted}"
     missing = sorted({name for name in _wanted(contract, target) if not overrides(target, name, contract.bases)})
     missing += sorted(set(getattr(target, "__abstractmethods__", ())) - set(missing))
-    return f"it does not define {', '.join(missing)}" if missing else ""
+    return f"it does not define {', '.join(missing)}" if missing else _misfit(target, contract.passes)
+
+
+def incomplete(kind: str, name: str, got: str, where: str, author: str) -> ComponentError:
+    """The error for a component that lacks something of its kind (``got``), with ``file:line`` of its class."""
+    one = kind[:-1]
+    return ComponentError(
+        f"The {one} {name!r} is not what {'an' if one[0] in 'aeiou' else 'a'} {one} must be.",
+        where=where,
+        got=got,
+        hint=f"this is for its author ({author}); docs/seams.md lists what each kind must be",
+    )
 
 
 def overrides(target: type, name: str, bases: Iterable[str]) -> bool:
@@ -109,6 +122,22 @@ def unforeseen(error: Exception, kind: str, name: str, target: Any) -> Component
         got=f"{type(error).__name__}: {text}",
         hint="this is for the author of the component; -vv shows the traceback",
     )
+
+
+def _misfit(target: type, passes: tuple[str, ...]) -> str:
+    """Why ``__init__`` cannot be called with ``passes`` as positional parameters; empty where it can."""
+    try:
+        taken = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):  # a class whose signature Python does not know
+        return ""
+    if any(one.kind is one.VAR_POSITIONAL for one in taken):
+        return ""
+    names = [one for one in taken if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    needed = [one.name for one in names if one.default is one.empty]
+    if len(needed) <= len(passes) <= len(names):
+        return ""
+    has = ", ".join(one.name for one in names) or "no positional parameter"
+    return f"its __init__ takes {has}, and vlcli passes {', '.join(passes) or 'none'}"
 
 
 def _wanted(contract: Contract, target: type) -> Iterator[str]:

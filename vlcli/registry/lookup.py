@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from vlcli.errors import ComponentError, Problem, shown
 from vlcli.registry.bounds import has_bounds, number_fault
-from vlcli.registry.contract import blame, fault, origin
+from vlcli.registry.contract import blame, fault, incomplete, origin
 from vlcli.registry.entries import Entry, entries, find
 from vlcli.registry.public import imports_of, warn_of_private_imports
 from vlcli.registry.renames import former_names
@@ -50,12 +50,8 @@ def load(kind: str, name: str) -> Any:
     entry = find(kind, name)
     target = _imported(entry)
     if entry.distribution != "session" and (wrong := fault(kind, target)) and not _lacking(target, name, ""):
-        raise ComponentError(
-            f"The {kind[:-1]} {name!r} is not what a {kind[:-1]} must be.",
-            where=origin(target) or f"{entry.distribution} {entry.version} ({entry.value})",
-            got=wrong,
-            hint=f"this is for its author ({entry.distribution}); docs/seams.md lists what each kind must be",
-        )
+        where = origin(target) or f"{entry.distribution} {entry.version} ({entry.value})"
+        raise incomplete(kind, name, wrong, where, entry.distribution)
     if entry.distribution not in TRUSTED:
         warn_of_private_imports(entry.value)
     return target

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -133,11 +134,13 @@ def _kind_of(annotation: Any) -> str | None:
 def _type_text(annotation: Any) -> str:
     if kind := _kind_of(annotation):
         return f"{kind[:-1]} (a component)"
-    if isinstance(annotation, type):
-        return annotation.__name__
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        return "None" if annotation is type(None) else annotation.__name__
     if typing.get_origin(annotation) is typing.Literal:
         return " | ".join(map(repr, typing.get_args(annotation)))
-    bounds = [item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Between)]
-    if bounds:
-        return f"{_type_text(typing.get_args(annotation)[0])} ({bounds[0].text().removeprefix('a number ')})"
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return " | ".join(map(_type_text, typing.get_args(annotation)))
+    if extra := getattr(annotation, "__metadata__", ()):
+        bounds = [f" ({item.text().removeprefix('a number ')})" for item in extra if isinstance(item, Between)]
+        return _type_text(typing.get_args(annotation)[0]) + "".join(bounds[:1])
     return str(annotation).replace("typing.", "").replace("NoneType", "None")

@@ -141,16 +141,16 @@ def find_run(name: str, output: Path = Path("runs")) -> Path:
     Raises:
         DataError: neither is a run's or a stage's folder.
     """
-    for path in (Path(name).expanduser(), output / name):
-        if path.is_dir():
-            if is_run(path) or stage_record.has_record(path):
-                return path
-            raise DataError(
-                "This folder holds no run.",
-                where=str(path),
-                expected=f"a folder with {RECIPE} or with stages (STAGE/{stage_record.FILE})",
-                hint="list runs: vlcli runs",
-            )
+    path = stage_record.earlier(output, name)
+    if path is not None and path.is_dir():
+        if is_run(path) or stage_record.has_record(path):
+            return path
+        raise DataError(
+            "This folder holds no run.",
+            where=str(path),
+            expected=f"a folder with {RECIPE} or with stages (STAGE/{stage_record.FILE})",
+            hint="list runs: vlcli runs",
+        )
     hint = stage_record.similar(output, name) or "list runs: vlcli runs; make one: vlcli run quickstart"
     raise DataError("There is no such run.", got=name, expected=f"a folder, or a name under {output}/", hint=hint)
 
