@@ -94,6 +94,9 @@ WAYS: dict[str, Way] = {
     "vlcli run quickstart": Way("without"),
     "vlcli run quickstart --dry-run": Way("unchanged"),
     "vlcli run quickstart root=photographs": Way("pretrain", DRY),  # run in earnest by test_photographs
+    "vlcli init photos -o first.yaml": Way("vlcli run first.yaml", more=("--force",)),
+    "vlcli validate first.yaml": Way("valid (shallow)", instead=("validate", "first.yaml")),
+    "vlcli run first.yaml": Way("judge", DRY),
     "vlcli schema -o recipe.schema.json": Way("recipe.schema.json"),
     "vlcli validate quickstart": Way("valid (shallow)"),
     "vlcli validate quickstart --deep": Way("valid (deep)"),

@@ -19,6 +19,7 @@ from vlcli.cli import (
     evaluate,
     features,
     follow,
+    init,
     listing,
     plugin,
     predict,
@@ -57,6 +58,7 @@ def _root(version: bool = typer.Option(False, "--version", callback=_version, is
 
 
 _RUN, _LOOK, _DATA = "Run", "Look", "Data"
+app.command("init", rich_help_panel=_RUN)(init.init)
 app.command("run", rich_help_panel=_RUN)(run.run)
 for _kind, _about in {
     "extract": "Turn images into region features: the recipe's extract stages.",

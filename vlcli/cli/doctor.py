@@ -46,6 +46,7 @@ EXTRAS = {
     "plots": ("matplotlib",),
     "tensorboard": ("tensorboard",),
     "faiss": ("faiss",),
+    "parquet": ("pyarrow",),
 }
 LEAST_DISK, LEAST_FILES = 5 * 2**30, 1024
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -38,21 +39,42 @@ def inside(root: Path, path: str | Path) -> Path:
     return joined
 
 
-def read_text(path: Path) -> str:
-    """A text file, gzip or not.
+def known_encoding(name: str) -> str:
+    """An encoding of text files, checked.
 
     Raises:
-        DataError: missing, unreadable, truncated or not UTF-8.
+        DataError: Python knows none of this name.
+    """
+    try:
+        "".encode(name)
+        codecs.lookup(name)
+    except (LookupError, ValueError):
+        expected = "utf-8, utf-16, latin-1, cp1252, shift_jis, ..."
+        raise DataError("There is no such text encoding.", where="encoding", got=name, expected=expected) from None
+    return name
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """A text file, gzip or not.
+
+    Args:
+        path: the file.
+        encoding: as Python calls it; a byte order mark is left out.
+
+    Raises:
+        DataError: missing, unreadable, truncated or not of this encoding.
     """
     try:
         data = path.read_bytes()
-        return (_unpacked(data, path) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
+        return (_unpacked(data, path) if data[:2] == b"\x1f\x8b" else data).decode(
+            "utf-8-sig" if encoding == "utf-8" else encoding
+        )
     except FileNotFoundError:
         raise DataError("The file does not exist.", where=str(path), hint="check `root` and the file's name") from None
-    except UnicodeDecodeError as error:
-        raise DataError(
-            "The file is not UTF-8 text.", where=str(path), got=str(error), hint="save it as UTF-8"
-        ) from None
+    except UnicodeError as error:
+        name = "UTF-8" if encoding == "utf-8" else encoding
+        hint = "save it as UTF-8; tables of your own may say another: encoding: utf-16, or latin-1"
+        raise DataError(f"The file is not {name} text.", where=str(path), got=str(error)[:200], hint=hint) from None
     except (OSError, EOFError, zlib.error) as error:
         got = f"{type(error).__name__}: {error}"
         raise DataError("The file cannot be read.", where=str(path), got=got, hint="is it complete?") from None
@@ -110,13 +132,13 @@ def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:
     return content
 
 
-def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a JSON-lines file, each with its place (``file:line``); blank lines are passed over.
 
     Raises:
         DataError: a line is malformed or no object.
     """
-    text = read_text(path)
+    text = read_text(path, encoding)
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:

@@ -8,10 +8,12 @@
 ``first:0.85``        images whose number in [0, 1), made from their id alone, is below 0.85
 ``after:0.85``        all the others
 ``first:0.85:7``      the same with another shuffle (seed 7; 0 where none is given)
+``between:0.8:0.9``   images whose number is 0.8 or more and below 0.9; ``between:0.8:0.9:7`` with seed 7
 ``in:FILE``           the images that FILE lists, one id or file name a line (the first word of a line counts)
 ``not-in:FILE``       all the others
 ====================  =====================================================================================
 
+``first:0.8``, ``between:0.8:0.9`` and ``after:0.9`` are three disjoint parts for training, validation and testing.
 Whatever the kind, an image's captions, questions and boxes go together, ``first`` and ``after`` (``in`` and ``not-in``)
 are disjoint and together everything. Counts give exact numbers within one file. Shares depend on ids alone, so that
 captions, questions and boxes of the same photographs are divided alike even where the files list different subsets.
@@ -40,12 +42,14 @@ def select(examples: Sequence[Example], take: str, root: Path) -> list[Example]:
     groups = _groups(examples)
     if kind in ("first", "after"):
         chosen = _first(sorted(set(groups)), rest, take)
+    elif kind == "between":
+        chosen = _between(set(groups), rest, take)
     elif kind in ("in", "not-in") and rest:
         listed = _listed(inside(root, rest))
         chosen = {group for group, example in zip(groups, examples, strict=True) if listed & set(example.images)}
     else:
         raise _unclear(take)
-    wanted = kind in ("first", "in")
+    wanted = kind in ("first", "between", "in")
     return [example for group, example in zip(groups, examples, strict=True) if (group in chosen) is wanted]
 
 
@@ -57,6 +61,18 @@ def _first(groups: list[str], rest: str, take: str) -> set[str]:
             share = float(size)
             return {group for group in groups if number(group) < share}
         return set(sorted(groups, key=number)[: int(size)])
+    except ValueError:
+        raise _unclear(take) from None
+
+
+def _between(groups: set[str], rest: str, take: str) -> set[str]:
+    low, _, tail = rest.partition(":")
+    high, _, seed = tail.partition(":")
+    try:
+        if "." not in low or "." not in high:
+            raise _unclear(take)
+        number = _number(int(seed or 0))
+        return {group for group in groups if float(low) <= number(group) < float(high)}
     except ValueError:
         raise _unclear(take) from None
 
@@ -96,6 +112,6 @@ def _unclear(take: str) -> DataError:
         "It is not clear which part of the data is meant.",
         where="take",
         got=take,
-        expected="first:N, after:N, first:SHARE, after:SHARE, in:FILE or not-in:FILE",
+        expected="first:N, after:N, first:SHARE, after:SHARE, between:SHARE:SHARE, in:FILE or not-in:FILE",
         hint="a share has a point, e.g. first:0.9",
     )

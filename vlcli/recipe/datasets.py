@@ -67,7 +67,8 @@ def suggestion(name: str, recipe_datasets: dict[str, Any]) -> str:
 def _named(named: dict[str, Any], document: Document) -> tuple[dict[str, Entries], list[Problem]]:
     """What each name stands for: readers alone; and the faults of names."""
     readers, problems = set(names(KEY)), []
-    for name in named:
+    sound = {}
+    for name, value in named.items():
         path: Path_ = (KEY, name)
         where, key = document.place(path), f"{KEY}.{name}"
         if not isinstance(name, str) or not _NAME.match(name):
@@ -76,11 +77,11 @@ def _named(named: dict[str, Any], document: Document) -> tuple[dict[str, Entries
         elif name in readers:
             what, hint = "a reader has this name", f"choose another name, such as my-{name}"
             problems.append(Problem(key, what, where, name, "a name that no reader has", hint))
-    if problems:
-        return {}, problems
+        else:
+            sound[name] = value
     found: dict[str, Entries] = {}
-    for name in named:
-        made, circle = _stands_for(name, named, ())
+    for name in sound:
+        made, circle = _stands_for(name, sound, ())
         if circle:
             where, got = document.place((KEY, name)), " -> ".join(circle)
             problems.append(Problem(f"{KEY}.{name}", "data sets stand for one another in a circle", where, got))

@@ -1,151 +1,22 @@
-"""One's own data with no class to write: JSON lines, CSV, and a folder of pictures."""
+"""One's own data with no class to write: JSON lines, JSON, CSV, and a folder of pictures."""
 
 from __future__ import annotations
 
 import csv
 import io
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data.files import index_images, inside, read_lines, read_text
+from vlcli.data.files import index_images, inside, parse_json, read_lines, read_text
 from vlcli.data.reader import Reader
 from vlcli.data.readers import cells
+from vlcli.data.readers.table import COLUMNS, Table
 from vlcli.data.sample import Example
-from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
-from vlcli.images.boxes import BoxList
-
-COLUMNS = {
-    "id": "id",
-    "image": "image",
-    "text": "text",
-    "label": "label",
-    "boxes": "boxes",
-    "box_labels": "box_labels",
-    "answers": "answers",
-}
-"""Column names that hold unless a recipe names others."""
 
 
-class _Table(Reader):
-    """What JSON lines and CSV share: rows in, examples out."""
-
-    pictures_help: ClassVar[str] = "name the column that holds them (image=COLUMN), or their folder (images=FOLDER)"
-
-    def _set_up(
-        self, file: str, columns: dict[str, str], extra: list[str], labels: list[str] | None, only: dict[str, str]
-    ) -> None:
-        self.file, self.columns, self.extra, self.labels, self.only = file, columns, extra, labels, only
-        self._words: list[str] = []
-        self._box_words: list[str] = []
-        self._boxes: dict[str, BoxList] = {}
-
-    def files(self) -> list[Path]:
-        """The table(s), each once."""
-        return list(dict.fromkeys(self.first_file(self.file, ())))
-
-    def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Every row with its place."""
-        raise NotImplementedError(f"{type(self).__name__} cannot read {file}")
-
-    def read(self) -> list[Example]:
-        """One example a row that ``only`` admits."""
-        rows = [(where, row) for file in self.files() for where, row in self.rows(file)]
-        if rows:
-            self._check_columns(*rows[0])
-        rows = [(where, row) for where, row in rows if all(str(row.get(k)) == v for k, v in self.only.items())]
-        for name in ("label", "box_labels"):
-            found = ((where, row.get(self.columns[name])) for where, row in rows)
-            cells.check_labels(found, self.columns[name], several=name == "box_labels")
-        self._words = self.labels or _words(row.get(self.columns["label"]) for _, row in rows)
-        self._box_words = _words(word for _, row in rows for word in _listed(row.get(self.columns["box_labels"])))
-        return [self._example(row, where, place) for place, (where, row) in enumerate(rows)]
-
-    def first_examples(self, count: int) -> list[Example]:
-        """Of the first rows that ``only`` admits, without their labels, whose words stand in all rows."""
-        rows = itertools.chain.from_iterable(self.rows(file) for file in self.files())
-        first = next(rows, None)
-        if first is None:
-            return []
-        self._check_columns(*first)
-        found: list[Example] = []
-        for where, row in itertools.chain([first], itertools.islice(rows, 100 * count)):
-            if len(found) == count:
-                break
-            if all(str(row.get(k)) == v for k, v in self.only.items()):
-                unlabelled = {k: v for k, v in row.items() if k not in (self.columns["label"], self.columns["boxes"])}
-                found.append(self._example({**dict.fromkeys(self.extra), **unlabelled}, where, len(found)))
-        return found
-
-    def boxes(self) -> dict[str, BoxList]:
-        """The boxes column, by image id."""
-        used = dict.fromkeys(name for example in self.examples() for name in example.images)
-        return {name: self._boxes[name] for name in used if name in self._boxes}
-
-    def label_names(self) -> list[str]:
-        """The words of the label column, in the order of their numbers; empty where labels are numbers."""
-        self.examples()
-        return self._words
-
-    def class_names(self) -> list[str]:
-        """The words of the box-label column, in the order of their numbers."""
-        self.examples()
-        return self._box_words
-
-    def _check_columns(self, where: str, row: dict[str, Any]) -> None:
-        named = [name for key, name in self.columns.items() if name != COLUMNS[key]] + self.extra + list(self.only)
-        absent = [name for name in named if name not in row]
-        if absent or not ({self.columns["image"], self.columns["text"]} & set(row)):
-            raise DataError(
-                "The table lacks a column.",
-                where=where,
-                got=", ".join(map(str, row)),
-                expected=", ".join(absent) or f"{self.columns['image']} or {self.columns['text']}",
-                hint="name the columns, e.g. image=file text=caption",
-            )
-
-    def _example(self, row: dict[str, Any], where: str, place: int) -> Example:
-        get: Callable[[str], Any] = lambda name: row.get(self.columns[name])  # noqa: E731
-        names = self._image_names(get("image"))
-        images = [self.picture(cells.word(name, where, self.columns["image"])) for name in names]
-        text = self._text(row, where)
-        if text is None and not images:
-            raise DataError("The row has neither image nor text.", where=where, got=shown(row))
-        targets: dict[str, Any] = {name: row[name] for name in self.extra}
-        if get("label") is not None:
-            targets["label"] = self._label(get("label"), where)
-        if get("answers") is not None:
-            targets |= cells.answers(get("answers"), where)
-        if get("boxes") is not None and images:
-            self._boxes[images[0]] = self._box_list(get("boxes"), get("box_labels"), where)
-        key = get("id")
-        name = str(place) if key is None else cells.word(key, where, self.columns["id"])
-        return Example(name, text, images, targets=targets)
-
-    def _text(self, row: dict[str, Any], where: str) -> str | None:
-        """The sentence; None where the field is missing, null or an empty cell (NaN, a number or a list is a fault)."""
-        column = self.columns["text"]
-        given = row.get(column)
-        return None if given is None else sentence(given, where, column)
-
-    def _image_names(self, given: Any) -> list[Any]:
-        return [name for name in _listed(given) if name not in ("", None)]
-
-    def _label(self, given: Any, where: str) -> int | float:
-        if not self._words:
-            return int(given) if isinstance(given, bool) else given
-        word = str(given)
-        if word not in self._words:
-            raise DataError("The label is unknown.", where=where, got=word, expected=", ".join(self._words[:20]))
-        return self._words.index(word)
-
-    def _box_list(self, boxes: Any, labels: Any, where: str) -> BoxList:
-        return cells.box_list(boxes, _listed(labels), where, self._box_words)
-
-
-class JsonLines(_Table):
+class JsonLines(Table):
     """One's own data: a JSON object a line, columns named by parameters.
 
     A column that a row lacks, or holds null in, is not used for that row: ``"text": null`` is an example without a
@@ -156,10 +27,11 @@ class JsonLines(_Table):
     Args:
         root: data root.
         split: fills ``{split}`` in the file's name.
-        file: the file under the root.
+        file: the file under the root; None: ``{split}.jsonl``.
         images: folder that image paths are relative to; "." for the root itself.
         id: column of the example's id; without it the row's number.
-        image: column of the picture(s).
+        image: column of the picture(s); a template such as ``dev-{identifier}-0.png`` makes a file name of columns, and
+            a list names several columns or templates, one picture each.
         text: column of the sentence.
         label: column of the class: a number, or a word that is numbered (see ``labels``).
         boxes: column of the first picture's boxes.
@@ -170,17 +42,20 @@ class JsonLines(_Table):
         only: column -> value: only these rows are read, e.g. ``{split: train}``.
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
+        encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
     """
+
+    usual_file: ClassVar[str] = "{split}.jsonl"
 
     def __init__(
         self,
         root: Path,
         *,
         split: str | list[str] = "train",
-        file: str = "{split}.jsonl",
+        file: str | None = None,
         images: str = "images",
         id: str = COLUMNS["id"],
-        image: str = COLUMNS["image"],
+        image: str | list[str] = COLUMNS["image"],
         text: str = COLUMNS["text"],
         label: str = COLUMNS["label"],
         boxes: str = COLUMNS["boxes"],
@@ -191,25 +66,43 @@ class JsonLines(_Table):
         only: dict[str, str] = {},  # noqa: B006
         take: str | None = None,
         limit: int | None = None,
+        encoding: str = "utf-8",
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         columns = {
             "id": id,
-            "image": image,
             "text": text,
             "label": label,
             "boxes": boxes,
             "box_labels": box_labels,
             "answers": answers,
         }
-        self._set_up(file, columns, extra, labels, only)
+        self.set_up(file, image, columns, extra, labels, only, encoding)
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """The lines."""
-        return read_lines(file)
+        return read_lines(file, self.encoding)
 
 
-class Csv(_Table):
+class Json(JsonLines):
+    """One's own data: a JSON document that is a list of objects, or holds one; columns named by parameters.
+
+    The options are those of ``jsonl``; the file is ``{split}.json`` unless a recipe names another. Of an object at the
+    top the first list of objects among its values is read; of an object of objects, its values.
+    """
+
+    usual_file: ClassVar[str] = "{split}.json"
+
+    def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The objects, with their place in the list."""
+        content = parse_json(read_text(file, self.encoding), str(file))
+        for place, row in enumerate(records_of(content, str(file))):
+            if not isinstance(row, dict):
+                raise DataError("An entry is no object.", where=f"{file}[{place}]", got=shown(row), expected="{...}")
+            yield f"{file}[{place}]", row
+
+
+class Csv(Table):
     """One's own data: a CSV table with a header, columns named by parameters.
 
     Numbers are recognised in the label column; ``boxes``, ``box_labels`` and ``answers`` are JSON, or plain words.
@@ -217,12 +110,13 @@ class Csv(_Table):
     Args:
         root: data root.
         split: fills ``{split}`` in the file's name.
-        file: the file under the root.
+        file: the file under the root; None: ``{split}.csv``.
         images: folder that image paths are relative to; "." for the root itself.
         separator: between columns; "tab" for a tabulator.
         several: between the files of several pictures in one cell.
         id: column of the example's id; without it the row's number.
-        image: column of the picture(s).
+        image: column of the picture(s); a template such as ``dev-{identifier}-0.png`` makes a file name of columns, and
+            a list names several columns or templates, one picture each.
         text: column of the sentence.
         label: column of the class: a number, or a word that is numbered (see ``labels``).
         boxes: column of the first picture's boxes.
@@ -233,19 +127,22 @@ class Csv(_Table):
         only: column -> value: only these rows are read, e.g. ``{split: train}``.
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
+        encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
     """
+
+    usual_file: ClassVar[str] = "{split}.csv"
 
     def __init__(
         self,
         root: Path,
         *,
         split: str | list[str] = "train",
-        file: str = "{split}.csv",
+        file: str | None = None,
         images: str = "images",
         separator: str = ",",
         several: str = ";",
         id: str = COLUMNS["id"],
-        image: str = COLUMNS["image"],
+        image: str | list[str] = COLUMNS["image"],
         text: str = COLUMNS["text"],
         label: str = COLUMNS["label"],
         boxes: str = COLUMNS["boxes"],
@@ -256,23 +153,23 @@ class Csv(_Table):
         only: dict[str, str] = {},  # noqa: B006
         take: str | None = None,
         limit: int | None = None,
+        encoding: str = "utf-8",
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         columns = {
             "id": id,
-            "image": image,
             "text": text,
             "label": label,
             "boxes": boxes,
             "box_labels": box_labels,
             "answers": answers,
         }
-        self._set_up(file, columns, extra, labels, only)
+        self.set_up(file, image, columns, extra, labels, only, encoding)
         self.separator, self.several = "\t" if separator == "tab" else separator, several
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """The lines below the header, empty cells left out."""
-        table = csv.DictReader(io.StringIO(read_text(file)), delimiter=self.separator, strict=True)
+        table = csv.DictReader(io.StringIO(read_text(file, self.encoding)), delimiter=self.separator, strict=True)
         names = table.fieldnames or []
         try:
             for row in table:
@@ -364,11 +261,20 @@ def _class_of(folder: Path, path: Path) -> str:
     return parts[0]
 
 
-def _listed(given: Any) -> list[Any]:
-    return given if isinstance(given, list) else [] if given is None else [given]
+def records_of(content: Any, where: str) -> list[Any]:
+    """The rows of a JSON document: a list, the first list of objects in an object, or an object's values.
 
-
-def _words(values: Any) -> list[str]:
-    """The words that must be numbered: none where every value is a number."""
-    found = [item for item in values if item is not None]
-    return sorted({str(item) for item in found}) if any(isinstance(item, str) for item in found) else []
+    Raises:
+        DataError: there are none.
+    """
+    if isinstance(content, list):
+        return content
+    if isinstance(content, dict):
+        for value in content.values():
+            if isinstance(value, list) and value and isinstance(value[0], dict):
+                return value
+        if content and all(isinstance(value, dict) for value in content.values()):
+            return list(content.values())
+    raise DataError(
+        "The JSON document holds no table.", where=where, got=type(content).__name__, expected="a list of objects"
+    )

@@ -1,0 +1,128 @@
+"""``vlcli init``: the first recipe for a folder of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vlcli.cli import options as o
+from vlcli.cli.guard import guarded
+from vlcli.errors import UsageError
+
+
+@guarded
+def init(
+    folder: Annotated[Path, typer.Argument(help="The folder with your pictures and tables.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The recipe to write.")] = Path("recipe.yaml"),
+    task: Annotated[
+        str | None,
+        typer.Option("--task", help="What to learn, where several things can be: vqa, retrieval, captioning ..."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a recipe that is there.")] = False,
+    json_: o.Json = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Look at a folder of pictures and tables, say what can be learnt from it, and write a recipe that does so.
+
+    vlcli init photos -o photos.yaml
+    """
+    from vlcli.cli import console
+    from vlcli.files import write_text
+    from vlcli.tools.starter.look import look, plan_for
+    from vlcli.tools.starter.plan import GOALS
+    from vlcli.tools.starter.recipe import recipe_text
+    from vlcli.tools.starter.times import times_of
+
+    if output.exists() and not force:
+        hint = "choose another name with -o, or replace it with --force"
+        raise UsageError("The recipe is there already.", where=str(output), hint=hint)
+    if task is not None and task not in GOALS:
+        raise UsageError("No recipe is written for this task.", got=task, expected=", ".join(GOALS))
+    found = look(folder)
+    plan = plan_for(found, task)
+    times = times_of(plan)
+    write_text(output, recipe_text(plan, str(folder), output.name, times))
+    facts = _facts(found, plan, times)
+    if json_:
+        console.out_json({"recipe": str(output), **facts})
+        return
+    _tell(facts)
+    console.out(f"wrote {output}; next:")
+    console.out(f"  vlcli validate {output} --deep")
+    console.out(f"  vlcli run {output}")
+
+
+def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
+    """What was seen and chosen, as plain data."""
+    from vlcli.tools.starter.plan import GOALS
+
+    width, height = found.pictures.sizes()
+    root = found.root
+    return {
+        "pictures": {
+            "count": len(found.pictures),
+            "size": [width, height],
+            "unreadable": {str(path.relative_to(root)): why for path, why in found.unreadable.items()},
+        },
+        "data": [
+            {"file": one.where, "kind": one.kind, "reader": one.entry, "notes": one.notes} for one in found.sources
+        ],
+        "passed_over": [*found.passed, *found.tables.unread],
+        "boxes": found.boxes,
+        "weights": None if found.weights is None else vars(found.weights),
+        "can_learn": {goal: GOALS[goal][1] for goal in found.goals},
+        "chosen": plan.goal,
+        "parts": {name: vars(part) for name, part in plan.parts.items()},
+        "features": plan.features,
+        "machine": plan.machine.text,
+        "notes": plan.notes,
+        "expected_seconds": round(times.total),
+        "expected": times.text,
+    }
+
+
+_MOST = 5
+_FEATURES = {
+    "weights": "of the backbone whose weights lie in the folder",
+    "boxes": "of a small network that learns from the labelled boxes first",
+    "pixels": "none: the model reads pixels, since the folder has no weights of a backbone",
+}
+
+
+def _tell(facts: dict[str, Any]) -> None:
+    """What was seen, what can be learnt and what was chosen, for people."""
+    from vlcli.cli import console
+    from vlcli.tools.starter.sources import KINDS
+
+    pictures = facts["pictures"]
+    console.out(f"{pictures['count']:,} pictures, mostly about {pictures['size'][0]} x {pictures['size'][1]} pixels")
+    for path, why in list(pictures["unreadable"].items())[:3]:
+        console.out(f"  cannot be read: {path} ({why})")
+    for one in facts["data"]:
+        console.out(f"{one['file']}: {KINDS[one['kind']]}")
+        columns = ", ".join(f"{key}={value}" for key, value in one["reader"].items() if key not in ("name", "file"))
+        console.out(f"  reader {one['reader']['name']}" + (f" with {columns}" if columns else ""))
+    for line in facts["passed_over"][:_MOST]:
+        console.out(f"passed over {line}")
+    if len(facts["passed_over"]) > _MOST:
+        console.out(f"passed over {len(facts['passed_over']) - _MOST} more files (--json lists them)")
+    for line in (*(f"boxes: {name}" for name in facts["boxes"]), *_weights(facts)):
+        console.out(line)
+    console.out("")
+    console.out("What can be learnt (--task chooses):")
+    for goal, text in facts["can_learn"].items():
+        console.out(f"  {goal:<21}{text}" + ("  <- chosen" if goal == facts["chosen"] else ""))
+    console.out("")
+    rows = [[name, f"{part['examples']:,}", f"{part['pictures']:,}"] for name, part in facts["parts"].items()]
+    console.table(["part", "examples", "pictures"], rows)
+    console.out(f"features: {_FEATURES[facts['features']]}")
+    for note in facts["notes"]:
+        console.out(f"note: {note}")
+    console.out(f"time expected on this machine ({facts['machine']}): {facts['expected']}")
+
+
+def _weights(facts: dict[str, Any]) -> list[str]:
+    found = facts["weights"]
+    return [] if found is None else [f"weights: {found['file']} ({found['arch']})"]

@@ -1,0 +1,188 @@
+"""Tables of one's own: rows with columns that a recipe names, in any file format."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from vlcli.data.files import known_encoding
+from vlcli.data.reader import Reader
+from vlcli.data.readers import cells
+from vlcli.data.readers.templates import fields_of, filled, is_template
+from vlcli.data.sample import Example
+from vlcli.data.texts import sentence
+from vlcli.errors import DataError, shown
+from vlcli.images.boxes import BoxList
+
+COLUMNS = {
+    "image": "image",
+    "id": "id",
+    "text": "text",
+    "label": "label",
+    "boxes": "boxes",
+    "box_labels": "box_labels",
+    "answers": "answers",
+}
+"""Column names that hold unless a recipe names others."""
+
+
+class Table(Reader):
+    """What JSON lines, CSV and other tables share: rows in, examples out. Subclasses define :meth:`rows`."""
+
+    usual_file: ClassVar[str] = ""
+    """The file where a recipe names none; ``{split}`` is filled in."""
+
+    pictures_help: ClassVar[str] = "name the column that holds them (image=COLUMN), or their folder (images=FOLDER)"
+
+    def set_up(
+        self,
+        file: str | None,
+        image: str | list[str],
+        columns: dict[str, str],
+        extra: list[str],
+        labels: list[str] | None,
+        only: dict[str, str],
+        encoding: str = "utf-8",
+    ) -> None:
+        """Keep the options; called by the constructors of subclasses.
+
+        Raises:
+            DataError: Python knows no such encoding.
+        """
+        self.file, self.encoding = file or self.usual_file, known_encoding(encoding)
+        self.sources = [image] if isinstance(image, str) else list(image)
+        self.columns, self.extra, self.labels, self.only = columns, extra, labels, only
+        self._words: list[str] = []
+        self._box_words: list[str] = []
+        self._boxes: dict[str, BoxList] = {}
+
+    def files(self) -> list[Path]:
+        """The table(s), each once."""
+        return list(dict.fromkeys(self.first_file(self.file, ())))
+
+    def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Every row with its place."""
+        raise NotImplementedError(f"{type(self).__name__} cannot read {file}")
+
+    def read(self) -> list[Example]:
+        """One example a row that ``only`` admits."""
+        rows = [(where, row) for file in self.files() for where, row in self.rows(file)]
+        if rows:
+            self._check_columns(*rows[0])
+        rows = [(where, row) for where, row in rows if all(str(row.get(k)) == v for k, v in self.only.items())]
+        for name in ("label", "box_labels"):
+            found = ((where, row.get(self.columns[name])) for where, row in rows)
+            cells.check_labels(found, self.columns[name], several=name == "box_labels")
+        self._words = self.labels or _words(row.get(self.columns["label"]) for _, row in rows)
+        self._box_words = _words(word for _, row in rows for word in listed(row.get(self.columns["box_labels"])))
+        return [self._example(row, where, place) for place, (where, row) in enumerate(rows)]
+
+    def first_examples(self, count: int) -> list[Example]:
+        """Of the first rows that ``only`` admits, without their labels, whose words stand in all rows."""
+        rows = itertools.chain.from_iterable(self.rows(file) for file in self.files())
+        first = next(rows, None)
+        if first is None:
+            return []
+        self._check_columns(*first)
+        found: list[Example] = []
+        for where, row in itertools.chain([first], itertools.islice(rows, 100 * count)):
+            if len(found) == count:
+                break
+            if all(str(row.get(k)) == v for k, v in self.only.items()):
+                unlabelled = {k: v for k, v in row.items() if k not in (self.columns["label"], self.columns["boxes"])}
+                found.append(self._example({**dict.fromkeys(self.extra), **unlabelled}, where, len(found)))
+        return found
+
+    def boxes(self) -> dict[str, BoxList]:
+        """The boxes column, by image id."""
+        used = dict.fromkeys(name for example in self.examples() for name in example.images)
+        return {name: self._boxes[name] for name in used if name in self._boxes}
+
+    def label_names(self) -> list[str]:
+        """The words of the label column, in the order of their numbers; empty where labels are numbers."""
+        self.examples()
+        return self._words
+
+    def class_names(self) -> list[str]:
+        """The words of the box-label column, in the order of their numbers."""
+        self.examples()
+        return self._box_words
+
+    def _check_columns(self, where: str, row: dict[str, Any]) -> None:
+        named = [name for key, name in self.columns.items() if name != COLUMNS[key]] + self.extra + list(self.only)
+        pictures = [name for source in self.sources for name in fields_of(source) if name != "split"]
+        if self.sources != [COLUMNS["image"]]:
+            named += pictures
+        absent = [name for name in dict.fromkeys(named) if name not in row]
+        if absent or not ({*pictures, self.columns["text"]} & set(row)):
+            raise DataError(
+                "The table lacks a column.",
+                where=where,
+                got=", ".join(map(str, row)),
+                expected=", ".join(absent) or f"{self.sources[0]} or {self.columns['text']}",
+                hint=f"name the columns, e.g. image=file text=caption{_close(absent, list(row))}",
+            )
+
+    def _example(self, row: dict[str, Any], where: str, place: int) -> Example:
+        get: Callable[[str], Any] = lambda name: row.get(self.columns[name])  # noqa: E731
+        images = [self.picture(name) for source in self.sources for name in self._pictures(source, row, where)]
+        text = self._text(row, where)
+        if text is None and not images:
+            raise DataError("The row has neither image nor text.", where=where, got=shown(row))
+        targets: dict[str, Any] = {name: row[name] for name in self.extra}
+        if get("label") is not None:
+            targets["label"] = self._label(get("label"), where)
+        if get("answers") is not None:
+            targets |= cells.answers(get("answers"), where)
+        if get("boxes") is not None and images:
+            self._boxes[images[0]] = self._box_list(get("boxes"), get("box_labels"), where)
+        key = get("id")
+        name = str(place) if key is None else cells.word(key, where, self.columns["id"])
+        return Example(name, text, images, targets=targets)
+
+    def _text(self, row: dict[str, Any], where: str) -> str | None:
+        """The sentence; None where the field is missing, null or an empty cell (NaN, a number or a list is a fault)."""
+        column = self.columns["text"]
+        given = row.get(column)
+        return None if given is None else sentence(given, where, column)
+
+    def _pictures(self, source: str, row: dict[str, Any], where: str) -> list[str]:
+        """File names of a row's pictures, of a column or by a template."""
+        if is_template(source):
+            split = self.split_names[0] if len(self.split_names) == 1 else None
+            return [filled(source, {"split": split, **row} if split else row, where)]
+        return [cells.word(name, where, source) for name in self._image_names(row.get(source))]
+
+    def _image_names(self, given: Any) -> list[Any]:
+        return [name for name in listed(given) if name not in ("", None)]
+
+    def _label(self, given: Any, where: str) -> int | float:
+        if not self._words:
+            return int(given) if isinstance(given, bool) else given
+        word = str(given)
+        if word not in self._words:
+            raise DataError("The label is unknown.", where=where, got=word, expected=", ".join(self._words[:20]))
+        return self._words.index(word)
+
+    def _box_list(self, boxes: Any, labels: Any, where: str) -> BoxList:
+        return cells.box_list(boxes, listed(labels), where, self._box_words)
+
+
+def listed(given: Any) -> list[Any]:
+    """A cell as a list: itself, nothing where it is empty, else a list of one."""
+    return given if isinstance(given, list) else [] if given is None else [given]
+
+
+def _words(values: Any) -> list[str]:
+    """The words that must be numbered: none where every value is a number."""
+    found = [item for item in values if item is not None]
+    return sorted({str(item) for item in found}) if any(isinstance(item, str) for item in found) else []
+
+
+def _close(absent: list[str], known: list[str]) -> str:
+    """The columns whose names are nearly those that are not there."""
+    close = [found[0] for name in absent if (found := difflib.get_close_matches(name, map(str, known), n=1))]
+    return f"; did you mean {' and '.join(map(repr, close))}?" if close else ""

@@ -1,0 +1,171 @@
+"""From a folder to a plan: look at what lies in it, and choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vlcli.errors import DataError
+from vlcli.tools.starter import plan as planning
+from vlcli.tools.starter.documents import box_files
+from vlcli.tools.starter.machine import Machine, this_machine
+from vlcli.tools.starter.pictures import Pictures
+from vlcli.tools.starter.plan import Plan
+from vlcli.tools.starter.sources import Source, find_sources, nothing_found
+from vlcli.tools.starter.stages import BATCH
+from vlcli.tools.starter.tables import Tables, find_tables
+from vlcli.tools.starter.weights import Weights, find_weights
+
+
+@dataclass
+class Folder:
+    """What lies in a folder.
+
+    Attributes:
+        root: the folder.
+        pictures: its pictures.
+        tables: its tables.
+        sources: data sets made of both.
+        passed: tables that make none, with the reason.
+        boxes: files of boxes.
+        weights: of a backbone.
+        unreadable: pictures that cannot be read, with the reason.
+    """
+
+    root: Path
+    pictures: Pictures
+    tables: Tables
+    sources: list[Source]
+    passed: list[str]
+    boxes: list[str]
+    weights: Weights | None
+    unreadable: dict[Path, str] = field(default_factory=dict)
+
+    @property
+    def goals(self) -> dict[str, Source]:
+        """What can be learnt, best first."""
+        return planning.goals_of(self.sources)
+
+
+def look(root: Path) -> Folder:
+    """Look at every picture and table of a folder.
+
+    Raises:
+        DataError: it is no folder, has no picture that can be read, or nothing says what the pictures show.
+    """
+    if not root.is_dir():
+        raise DataError("There is no such folder.", where=str(root), hint="name the folder that holds your pictures")
+    pictures = Pictures(root)
+    if not len(pictures):
+        raise DataError(
+            "The folder holds no pictures.",
+            where=str(root),
+            got=f"{sum(1 for _ in root.iterdir())} files and folders",
+            expected="files that end in .jpg, .png, .webp, .gif, .bmp, .tif or .ppm, also in subfolders",
+            hint="name the folder that holds them, or convert other formats first",
+        )
+    unreadable = pictures.unreadable()
+    if len(unreadable) == len(pictures):
+        path, reason = next(iter(unreadable.items()))
+        raise DataError("No picture of the folder can be read.", where=str(path), got=reason)
+    tables = find_tables(root)
+    sources, passed = find_sources(root, tables.files, pictures)
+    if not sources:
+        raise nothing_found(root, pictures, passed, tables.unread)
+    boxes = box_files(root, tables.files, pictures)
+    return Folder(root, pictures, tables, sources, passed, boxes, find_weights(root), unreadable)
+
+
+def plan_for(folder: Folder, wanted: str | None = None, machine: Machine | None = None) -> Plan:
+    """Choose what to learn, the parts, features and sizes.
+
+    Args:
+        folder: what lies there.
+        wanted: the goal; None: the first that fits.
+        machine: where it will run; None: this one.
+
+    Raises:
+        DataError: a table cannot be read by its reader, or there are too few pictures.
+        UsageError: the data do not fit the goal.
+    """
+    if not folder.goals:
+        raise _no_recipe(folder)
+    goal = planning.choose(folder.goals, wanted)
+    source = folder.goals[goal]
+    more = [] if source.parts else [one for one in folder.sources if _joins(one, source)]
+    examples = [example for one in (source, *more) for example in planning.read(one, folder.root)[1]]
+    folder.pictures.refuse_twice([name for example in examples for name in example.images])
+    parts = planning.divide(source, examples, folder.root)
+    machine = machine or this_machine()
+    made = Plan(goal, source, parts, machine, planning.size_for(1, machine, False), more)
+    made.weights = folder.weights if goal != "image-classification" else None
+    made.boxes = folder.boxes
+    labelled = next((one for one in folder.sources if one.kind == "boxes"), None)
+    made.labelled = (
+        labelled if made.weights is None and labelled and labelled.entry["name"] == "coco-instances" else None
+    )
+    if goal == "captioning" and made.features == "pixels":
+        raise _needs_weights(folder)
+    if goal in ("vqa", "classification", "pairs") and not source.parts:
+        made.captions = [one for one in folder.sources if one.kind == "captions" and not one.parts]
+    _sizes(made, examples, folder.root)
+    _notes(made, folder, examples)
+    return made
+
+
+def _joins(one: Source, source: Source) -> bool:
+    """Whether a further data set is learnt from together with the first: captions of several files are."""
+    return one is not source and one.kind == source.kind == "captions" and not one.parts
+
+
+def _sizes(plan: Plan, examples: list[Any], root: Path) -> None:
+    """Model, vocabulary, length and epochs by the data."""
+    number = plan.parts["train"].examples
+    plan.size = planning.size_for(number, plan.machine, plan.features == "pixels")
+    captions = [example for one in plan.captions for example in planning.read(one, root)[1]]
+    plan.vocabulary, plan.length = planning.text_facts([*examples, *captions])
+    batch = 64 if plan.goal in ("retrieval", "captioning") else 4 if plan.goal == "detection" else BATCH
+    plan.epochs = planning.epochs_for(number, batch)
+    if plan.goal == "vqa":
+        plan.min_count, plan.one_answer, plan.classes = planning.answers_facts(examples)
+    else:
+        plan.classes = len({str(example.targets.get("label")) for example in examples})
+
+
+def _notes(plan: Plan, folder: Folder, examples: list[Any]) -> None:
+    source = plan.source
+    plan.notes += source.notes
+    used = {name for example in examples for name in example.images}
+    absent = sorted(name for name in used if name not in folder.pictures.by_id)
+    if absent:
+        plan.notes.append(f"{len(absent):,} pictures that the data name are not there, such as {absent[0]}")
+    bad = [path for path in folder.unreadable if path.stem in used]
+    if bad:
+        plan.notes.append(f"{len(bad):,} pictures cannot be read, such as {bad[0].relative_to(folder.root)}")
+    plan.drop = bool(absent or bad)
+    if "encoding" in source.entry:
+        encoding = source.entry["encoding"]
+        plan.notes.append(f"{source.where} is {encoding} text, not UTF-8; look whether letters with accents are right")
+    if plan.parts["train"].examples < 1000:
+        few = plan.parts["train"].examples
+        plan.notes.append(
+            f"{few:,} training examples are few: expect little more than the most frequent answer or chance"
+        )
+
+
+def _no_recipe(folder: Folder) -> DataError:
+    kinds = sorted({source.kind for source in folder.sources})
+    hints = [planning.LATER[kind] for kind in kinds if kind in planning.LATER]
+    return DataError(
+        "No recipe is written for these data.", where=str(folder.root), got=", ".join(kinds), hint="; ".join(hints)
+    )
+
+
+def _needs_weights(folder: Folder) -> DataError:
+    return DataError(
+        "Captions are written from features of a backbone, and the folder has no weights.",
+        where=str(folder.root),
+        expected="a ResNet's weights in the folder, e.g. resnet50.safetensors",
+        hint="put the file there and call init again, or take --task retrieval",
+    )

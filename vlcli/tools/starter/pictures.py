@@ -1,0 +1,179 @@
+"""Pictures in a folder: their names, which cannot be read, and which of them a column of a table names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from vlcli.data.files import IMAGE_SUFFIXES, index_images
+from vlcli.errors import DataError
+from vlcli.images.boxes import image_id
+from vlcli.images.files import BadImageError, read_size
+
+MOST_CHECKED = 2000
+"""Pictures whose headers are read."""
+_SAMPLE = 40
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How a column names pictures.
+
+    Attributes:
+        sources: the column, or templates of file names.
+        folder: what the names are relative to, under the root.
+        share: which share of the values name a picture that is there.
+    """
+
+    sources: tuple[str, ...]
+    folder: str
+    share: float
+
+
+class Pictures:
+    """The pictures under a folder.
+
+    Args:
+        root: the folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.by_id = index_images(root)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return sum(map(len, self.by_id.values()))
+
+    @cached_property
+    def paths(self) -> set[str]:
+        """Their paths relative to the root."""
+        return {path.relative_to(self.root).as_posix() for found in self.by_id.values() for path in found}
+
+    @cached_property
+    def folders(self) -> list[str]:
+        """The folders that hold some, those with most first."""
+        found = Counter(str(PurePosixPath(path).parent) for path in self.paths)
+        return [folder for folder, _ in found.most_common()]
+
+    @cached_property
+    def folder(self) -> str:
+        """The innermost folder that holds all of them."""
+        return os.path.commonpath(self.folders) or "." if "." not in self.folders else "."
+
+    def twice(self) -> dict[str, list[Path]]:
+        """Names that several pictures have."""
+        return {name: found for name, found in self.by_id.items() if len(found) > 1}
+
+    def unreadable(self) -> dict[Path, str]:
+        """Pictures whose header cannot be read, with the reason; of many, a sample is looked at."""
+        every = [path for found in self.by_id.values() for path in found]
+        found = {}
+        for path in every[:: max(1, len(every) // MOST_CHECKED)]:
+            try:
+                read_size(path)
+            except BadImageError as error:
+                found[path] = str(error)
+        return found
+
+    def sizes(self) -> tuple[int, int]:
+        """Median width and height of a sample; 0 where none can be read."""
+        wide, high = [], []
+        for found in list(self.by_id.values())[:: max(1, len(self.by_id) // 50)]:
+            try:
+                height, width = read_size(found[0])
+            except BadImageError:
+                continue
+            wide.append(width)
+            high.append(height)
+        return (sorted(wide)[len(wide) // 2], sorted(high)[len(high) // 2]) if wide else (0, 0)
+
+    def named_by(self, column: str, values: Sequence[Any], beside: Path) -> Naming | None:
+        """How the values of a column name pictures; None where fewer than half do.
+
+        Args:
+            column: its name.
+            values: what it holds: names, paths, ids, or lists of them.
+            beside: the folder of the table, which paths may be relative to.
+        """
+        names = [name for value in values for name in _names(value)]
+        if not names:
+            return None
+        found = [self._by_path(column, names, beside), self._by_id(column, names)]
+        best = max((one for one in found if one), key=lambda one: one.share, default=None)
+        return best if best is not None and best.share >= 0.5 else None
+
+    def _by_path(self, column: str, names: list[str], beside: Path) -> Naming | None:
+        usual = [".", self.folder, os.path.relpath(beside, self.root), *self.folders[:50]]
+        found = None
+        for folder in dict.fromkeys(usual):
+            there = sum(os.path.normpath(PurePosixPath(folder, name)) in self.paths for name in names)
+            if there and (found is None or there / len(names) > found.share):
+                found = Naming((column,), folder, there / len(names))
+        return found
+
+    def _by_id(self, column: str, names: list[str]) -> Naming | None:
+        plain = [name for name in names if PurePosixPath(name).suffix.lower() not in IMAGE_SUFFIXES]
+        there = sum(image_id(name) in self.by_id for name in plain)
+        return Naming((column,), self.folder, there / len(names)) if there else None
+
+    def by_template(self, column: str, values: Sequence[Any]) -> Naming | None:
+        """File names of which a column's values are a part; one template a picture of the row."""
+        sample = list(dict.fromkeys(str(value) for value in values if isinstance(value, str | int)))
+        sample = [value for value in sample if re.fullmatch(r"[\w.-]{1,80}", value)]
+        sample = sample[:: max(1, len(sample) // _SAMPLE)][:_SAMPLE]
+        if len(sample) < 3:
+            return None
+        votes: Counter[str] = Counter()
+        for value in sample:
+            votes.update(self._templates(column, value))
+        kept = sorted(template for template, count in votes.items() if count >= 0.8 * len(sample))
+        share = min((votes[template] / len(sample) for template in kept), default=0.0)
+        return Naming(tuple(kept), self.folder, share) if 1 <= len(kept) <= 2 else None
+
+    def _templates(self, column: str, value: str) -> set[str]:
+        digit = value.isdigit()
+        pattern = re.compile(rf"(?<![0-9])(0*){re.escape(value)}(?![0-9])" if digit else f"(){re.escape(value)}")
+        found = set()
+        for name, paths in self.by_id.items():
+            hit = pattern.search(name)
+            if hit is None:
+                continue
+            width = len(hit[1]) + len(value)
+            part = f"{{{column}:0{width}}}" if digit and hit[1] else f"{{{column}}}"
+            found.add(f"{name[: hit.start()]}{part}{name[hit.end() :]}{paths[0].suffix}")
+        return found
+
+    def refuse_twice(self, used: Sequence[str]) -> None:
+        """Refuse pictures of one name that the data use.
+
+        Raises:
+            DataError: two files answer to one image id.
+        """
+        both = [name for name in dict.fromkeys(used) if len(self.by_id.get(name, [])) > 1]
+        if both:
+            first = self.by_id[both[0]]
+            more = f" (and {len(both) - 1} more names)" if len(both) > 1 else ""
+            raise DataError(
+                f"Two pictures have the name {both[0]!r}{more}.",
+                where=str(self.root),
+                got=" and ".join(str(path.relative_to(self.root)) for path in first[:2]),
+                expected="file names that differ by more than folder and extension",
+                hint="rename one of them, or call init with the folder that holds the right ones",
+            )
+
+
+def _names(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [str(item) for item in value if isinstance(item, str | int)]
+    if isinstance(value, dict) and isinstance(value.get("path"), str):
+        return [value["path"]]
+    if isinstance(value, str):
+        return [name.strip() for name in value.split(";") if name.strip()]
+    return [str(value)] if isinstance(value, int) and not isinstance(value, bool) else []

@@ -1,0 +1,252 @@
+"""The stages of a recipe for each goal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vlcli.tools.starter.emit import Writer, flow
+from vlcli.tools.starter.plan import Plan
+
+Rows = dict[str, str]
+BATCH = 32
+_GRID = [6, 6]
+METRICS: dict[str, tuple[list[str], str]] = {
+    "vqa": (["accuracy", "accuracy/*"], "in brackets: always the most frequent answer"),
+    "pairs": (["accuracy"], "in brackets: always the most frequent label"),
+    "classification": (["accuracy", "accuracy/*"], "in brackets: always the most frequent label"),
+    "retrieval": (["image/*", "text/*", "r_mean"], "recall at 1, 5, 10 both ways"),
+    "captioning": (["cider_d", "baseline/cider_d", "bleu_4", "distinct"], "baseline: one caption said of all pictures"),
+    "image-classification": (["accuracy", "top5", "top1"], "in brackets: always the most frequent class"),
+    "detection": (["AP", "AP50", "AP75"], "COCO's average precision"),
+}
+
+
+def model_of(plan: Plan) -> tuple[dict[str, Any] | None, str]:
+    """The recipe's model and why it is that; None where stages name their own."""
+    size, grid = plan.size, plan.features != "pixels"
+    why = f"Size: width {size.hidden} for {size.why}."
+    if plan.goal == "detection":
+        return None, ""
+    if plan.goal == "image-classification":
+        shape = {"hidden": size.hidden, "layers": 4, "heads": size.heads, "classes": None}
+        side = 224 if plan.machine.gpu else 96
+        return {"name": "deit", **shape, "image_size": side, "patch": 16 if side > 96 else 12, "drop_path": 0.0}, why
+    if plan.goal == "captioning":
+        shape = {"hidden": size.hidden, "heads": size.heads, "layers": max(2, size.layers[2])}
+        return {"name": "dimbert", **shape, "dropout": 0.1, "appearance": "linear", "concepts": 0}, why
+    if grid and plan.goal != "retrieval":
+        layers = dict(zip(("text_layers", "image_layers", "cross_layers"), size.layers, strict=True))
+        model = {"name": "lxmert", "hidden": size.hidden, "heads": size.heads, **layers}
+        return {
+            **model,
+            "image_position": {"name": "box", "numbers": 7},
+        }, f"LXMERT reads regions with their boxes. {why}"
+    side = 224 if plan.machine.gpu else 96
+    seen = {"image": "features", "grid": _GRID} if grid else {"image": "pixels", "image_size": side, "patch": 16}
+    shape = {"hidden": size.hidden, "heads": size.heads, "layers": max(2, size.layers[2] + 1), "fused_layers": 1}
+    rest = {"second_path": False, "length": max(24, plan.length), "layer_scale": None, "drop_path": 0.0}
+    pair = {"images": 2} if plan.goal == "pairs" else {}
+    source = (
+        "the cells of a grid"
+        if grid
+        else f"pixels in {(side // 16) ** 2} patches: the folder has no weights of a backbone"
+    )
+    return {"name": "vlmo", **seen, **shape, **rest, **pair}, f"VLMo reads {source}. {why}"
+
+
+def answering(plan: Plan, writer: Writer) -> Rows:
+    """VQA, and the control that sees no picture."""
+    _features(plan, writer)
+    source = _pretraining(plan, writer)
+    loss = "ce" if plan.one_answer else "bce"
+    task = {"name": "vqa", "min_count": plan.min_count, "loss": loss}
+    least = f"{plan.min_count} question{_s(plan.min_count)}"
+    why = f"{plan.classes:,} answers have a row, each the best answer of {least} or more; "
+    why += "one answer a question: softmax (ce)" if plan.one_answer else "several people answered: sigmoid (bce)"
+    return _tuned_with_control(plan, writer, "answer", task, why, source, "question alone")
+
+
+def classification(plan: Plan, writer: Writer) -> Rows:
+    """Sentences with labels about one picture or two."""
+    _features(plan, writer)
+    source = _pretraining(plan, writer)
+    task: dict[str, Any] = {"name": "classification"}
+    task |= {"images": 2} if plan.goal == "pairs" else {}
+    why = f"{plan.classes} labels" + ("; each example has two pictures" if plan.goal == "pairs" else "")
+    return _tuned_with_control(plan, writer, "judge", task, why, source, "sentence alone")
+
+
+def retrieval(plan: Plan, writer: Writer) -> Rows:
+    """Contrast, masked words and matching; ranking by vectors, the nearest again by matching."""
+    _features(plan, writer)
+    last = max(2, plan.epochs - 3)
+    writer.open("pairs", 2)
+    writer.key("kind", "pretrain", 4)
+    writer.key("data", "train", 4)
+    writer.comment("Contrast learns vectors; matching looks at sentence and picture together.", 4)
+    objectives = [
+        {"name": "contrast", "positives": "masked"},
+        {"name": "mlm", "weight": 0.5, "probability": 0.2, "until_epoch": last},
+        {"name": "contrast-matching", "from_epoch": last - 1},
+    ]
+    writer.open("objectives", 4)
+    writer.lines += [f"      - {flow(one)}" for one in objectives]
+    _training(plan, writer, lr=1e-3, batch=64)
+    _missing(plan, writer)
+    for name, task in (
+        ("test", {"name": "retrieval", "first": "contrast", "objective": None}),
+        ("again", {"name": "retrieval", "first": "contrast", "objective": "contrast-matching", "candidates": 16}),
+    ):
+        stage = {"kind": "evaluate", "from": "pairs", "task": task, "data": "test"}
+        writer.key(name, stage | _drop(plan), 2)
+    rows = {"vectors alone": "test", "nearest 16 ranked again": "again"}
+    if plan.features != "pixels":
+        writer.comment("A row beside: correlation of words and mean features, which needs no training.", 2)
+        writer.key(
+            "cca", {"kind": "evaluate", "task": "cca-retrieval", "fit": "train", "data": "test"} | _drop(plan), 2
+        )
+        rows["canonical correlation"] = "cca"
+    return rows
+
+
+def captioning(plan: Plan, writer: Writer) -> Rows:
+    """DiMBERT learns to continue captions, and writes them by beam search."""
+    _features(plan, writer)
+    writer.open("pretrain", 2)
+    writer.key("data", "train", 4)
+    writer.key("objectives", [{"name": "blm-s2slm", "probability": 0.3, "limit": None}], 4)
+    _training(plan, writer, lr=1e-3, batch=64)
+    writer.open("caption", 2)
+    writer.key("kind", "finetune", 4)
+    writer.key("from", "pretrain", 4)
+    writer.key("task", "captioning", 4)
+    writer.key("objectives", [{"name": "s2slm", "probability": 0.3, "limit": None}], 4)
+    writer.key("data", "train", 4)
+    writer.key("epochs", max(1, plan.epochs // 3), 4)
+    writer.key("batch_size", 64, 4)
+    writer.key("optimizer", {"lr": 3e-4, "betas": [0.9, 0.98]}, 4)
+    task = {"name": "captioning", "no_repeat_ngram": 3}
+    writer.key("test", {"kind": "evaluate", "from": "caption", "task": task, "data": "test"}, 2)
+    writer.comment("A row beside: the caption of the training picture that looks most alike.", 2)
+    writer.key("nearest", {"kind": "evaluate", "task": "nearest-caption", "fit": "train", "data": "test"}, 2)
+    return {"DiMBERT": "test", "caption of the nearest picture": "nearest"}
+
+
+def image_classification(plan: Plan, writer: Writer) -> Rows:
+    """A small vision transformer on pixels."""
+    writer.open("classify", 2)
+    writer.key("kind", "finetune", 4)
+    writer.key("task", "image-classification", 4)
+    writer.key("data", "train", 4)
+    writer.key("validation", "validation", 4, "the epoch with the best score here is kept")
+    writer.key("transform", {"name": "resize", "flip": 0.5}, 4)
+    _training(plan, writer, lr=1e-3, batch=BATCH)
+    _missing(plan, writer)
+    writer.key("test", {"kind": "evaluate", "from": "classify", "data": "test"} | _drop(plan), 2)
+    return {"test": "test"}
+
+
+def detection(plan: Plan, writer: Writer) -> Rows:
+    """Faster R-CNN with a small backbone."""
+    writer.open("detector", 2)
+    writer.key("kind", "finetune", 4)
+    side = {"short": 320, "long": 480} if not plan.machine.gpu else {"short": 600, "long": 1000}
+    body = {"backbone": plan.weights.arch} if plan.weights else {"backbone": "tiny-conv"}
+    writer.key("model", {"name": "faster-rcnn", **body, **side, "width": 256, "proposals": 100}, 4)
+    writer.key("task", "detection", 4)
+    writer.key("data", "train", 4)
+    _training(plan, writer, lr=1e-3, batch=4)
+    _missing(plan, writer)
+    writer.key("test", {"kind": "evaluate", "from": "detector", "data": "test"} | _drop(plan), 2)
+    return {"Faster R-CNN": "test"}
+
+
+def _features(plan: Plan, writer: Writer) -> None:
+    """The stage that extracts features, where the model reads any."""
+    if plan.weights is None and plan.labelled is None:
+        return
+    extractor: dict[str, Any] = {"name": "backbone"}
+    if plan.weights is not None:
+        writer.comment(f"Features of the {plan.weights.arch} in {plan.weights.file}.", 2)
+        layout = {"layout": "caffe"} if plan.weights.layout == "caffe" else {}
+        extractor |= {"arch": plan.weights.arch, **layout, "weights": plan.weights.file, "short": 256, "long": 427}
+    else:
+        writer.comment(
+            "The folder has no weights of a backbone: a small network learns from the labelled boxes first.", 2
+        )
+        writer.open("eyes", 2)
+        writer.key("kind", "finetune", 4)
+        writer.key("model", {"name": "region-classifier", "arch": "tiny-conv"}, 4)
+        writer.key("task", "region-labels", 4)
+        writer.key("data", "objects", 4)
+        writer.key("steps", 600, 4)
+        writer.key("batch_size", 16, 4)
+        writer.key("optimizer", {"lr": 2e-3}, 4)
+        extractor |= {"arch": "tiny-conv", "short": 256, "long": 427}
+    on_grid = plan.goal in ("retrieval", "captioning") or not plan.boxes
+    extractor |= {"boxes": "grid", "grid": _GRID} if on_grid else {"boxes": "given-or-grid", "limit": 36}
+    writer.open("regions", 2)
+    writer.key("kind", "extract", 4)
+    if plan.weights is None:
+        writer.key("from", "eyes", 4)
+    writer.key("extractor", extractor, 4)
+    writer.key("data", ["all", "captioned"] if plan.captions else "all", 4)
+    if not on_grid:
+        writer.key("boxes", plan.boxes, 4, "given boxes; pictures without any are cut into a grid")
+
+
+def _pretraining(plan: Plan, writer: Writer) -> str | None:
+    """Pre-training on captions of the same pictures, where there are any."""
+    if not plan.captions:
+        return None
+    writer.comment("Words and pictures first, from the captions of the training pictures.", 2)
+    writer.open("pretrain", 2)
+    writer.key("data", "captioned", 4)
+    writer.key("objectives", [{"name": "mlm", "probability": 0.2}, "matching"], 4)
+    _training(plan, writer, lr=5e-4, batch=64, epochs=10)
+    _missing(plan, writer)
+    return "pretrain"
+
+
+def _tuned_with_control(
+    plan: Plan, writer: Writer, name: str, task: dict[str, Any], why: str, source: str | None, control: str
+) -> Rows:
+    """Fine-tuning with its test, and the same without pictures: what the words alone give away."""
+    rows: Rows = {}
+    for stage, only, label in ((name, {}, "with pictures"), (f"{name}-blind", {"only": "text"}, control)):
+        if only:
+            writer.comment("The control: the same model without pictures. What it scores is in the words alone.", 2)
+        writer.open(stage, 2)
+        writer.key("kind", "finetune", 4)
+        if source is not None:
+            writer.key("from", source, 4)
+        writer.key("task", {**task, **only}, 4, "" if only else why)
+        writer.key("data", "train", 4)
+        writer.key("validation", "validation", 4, "" if only else "the epoch with the best score here is kept")
+        _training(plan, writer, lr=5e-4, batch=BATCH)
+        _missing(plan, writer)
+        test = "test" if not only else "test-blind"
+        writer.key(test, {"kind": "evaluate", "from": stage, "data": "test"} | _drop(plan), 2)
+        rows[label] = test
+    return rows
+
+
+def _training(plan: Plan, writer: Writer, *, lr: float, batch: int, epochs: int | None = None) -> None:
+    writer.key("epochs", epochs or plan.epochs, 4)
+    writer.key("batch_size", batch, 4)
+    writer.key("optimizer", {"lr": lr, "betas": [0.9, 0.98]}, 4)
+    if plan.machine.gpu:
+        writer.key("precision", "bf16", 4, "the GPU is faster in it")
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _missing(plan: Plan, writer: Writer) -> None:
+    if plan.drop:
+        writer.key("missing", "drop", 4, "examples whose picture cannot be used are left out and counted")
+
+
+def _drop(plan: Plan) -> dict[str, str]:
+    return {"missing": "drop"} if plan.drop else {}

@@ -1,0 +1,202 @@
+"""Tables in a folder: their format, encoding and rows, found from their content."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vlcli.data.files import read_text, walk
+from vlcli.data.readers.cells import parsed
+from vlcli.data.readers.generic import records_of
+from vlcli.errors import DataError
+
+SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+"""Reader by the ending of a file's name; ``.gz`` may follow."""
+MOST_BYTES = 512 * 2**20
+"""Larger files are named and left unread."""
+MOST_ROWS = 5000
+"""Rows from which the meaning of columns is guessed; the reader of the recipe reads all."""
+_SEPARATORS = ("\t", ";", "|", ",")
+INSTALL = "pip install 'vlcli[parquet]'"
+
+
+@dataclass
+class TableFile:
+    """One file with rows.
+
+    Attributes:
+        path: the file.
+        reader: reader that reads it: ``csv``, ``jsonl``, ``json`` or ``parquet``.
+        rows: its first rows.
+        encoding: of its text.
+        separator: between the columns of a CSV.
+        document: the whole JSON document, where it is one.
+    """
+
+    path: Path
+    reader: str
+    rows: list[dict[str, Any]]
+    encoding: str = "utf-8"
+    separator: str = ","
+    document: Any = field(default=None, repr=False)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns, in the order of the first rows."""
+        return list(dict.fromkeys(str(name) for row in self.rows[:50] for name in row))
+
+    def values(self, column: str) -> list[Any]:
+        """The values of a column, empty ones left out."""
+        return [row[column] for row in self.rows if row.get(column) not in (None, "")]
+
+
+@dataclass
+class Tables:
+    """What was found of tables.
+
+    Attributes:
+        files: those that were read.
+        unread: why others were not, a line each.
+    """
+
+    files: list[TableFile] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+
+def find_tables(root: Path) -> Tables:
+    """Read every table under ``root``; what cannot be read is a line of ``unread``."""
+    found = Tables()
+    for path in _candidates(root):
+        try:
+            if path.stat().st_size > MOST_BYTES:
+                raise DataError(f"larger than {MOST_BYTES >> 20} MB")
+            table = read_table(path)
+        except DataError as error:
+            reason = error.what if not error.got else f"{error.what} {error.got}"
+            found.unread.append(f"{path.relative_to(root)}: {reason}" + (f" ({error.hint})" if error.hint else ""))
+            continue
+        if table is not None:
+            found.files.append(table)
+    return found
+
+
+def _candidates(root: Path) -> Iterator[Path]:
+    for place, names in walk(root):
+        if "stage.json" in names or place.name.startswith("."):
+            continue  # a run's folder is no data
+        for name in names:
+            if _reader_of(name) and not name.startswith("."):
+                yield place / name
+
+
+def _reader_of(name: str) -> str:
+    return SUFFIXES.get(Path(name.removesuffix(".gz")).suffix.lower(), "")
+
+
+def read_table(path: Path) -> TableFile | None:
+    """One table.
+
+    Returns:
+        The table; None where a JSON file holds no rows.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    reader = _reader_of(path.name)
+    if reader == "parquet":
+        return _parquet(path)
+    encoding = encoding_of(path)
+    text = read_text(path, encoding)
+    if reader == "csv":
+        return _csv(path, text, encoding)
+    if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
+        rows = [json.loads(line) for line in text.splitlines()[:MOST_ROWS] if line.strip()]
+        return TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding)
+    document = _document(text)
+    try:
+        rows = [row for row in records_of(document, str(path))[:MOST_ROWS] if isinstance(row, dict)]
+    except DataError:
+        rows = []
+    return TableFile(path, "json", rows, encoding, document=document)
+
+
+def _document(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError("The JSON is malformed.", got=str(error)[:120]) from None
+
+
+def _is_lines(text: str) -> bool:
+    """Whether a file called ``.json`` holds an object a line."""
+    lines = [line for line in text.lstrip().split("\n", 3)[:2] if line.strip()]
+    try:
+        return len(lines) == 2 and all(isinstance(json.loads(line), dict) for line in lines)
+    except (ValueError, RecursionError):
+        return False
+
+
+def encoding_of(path: Path) -> str:
+    """The encoding of a text file: UTF-8 where it is that, UTF-16 by its mark or its zeros, else Latin-1 or Windows'.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError("The file cannot be read.", where=str(path), got=error.strerror or "") from None
+    if data[:2] == b"\x1f\x8b":
+        return "utf-8"
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    sample = data[:4096]
+    if sample and sample.count(0) > len(sample) // 4:
+        return "utf-16-le" if sample[1::2].count(0) > sample[::2].count(0) else "utf-16-be"
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "cp1252" if any(0x80 <= byte < 0xA0 for byte in data) else "latin-1"
+    return "utf-8"
+
+
+def _csv(path: Path, text: str, encoding: str) -> TableFile | None:
+    head = text.split("\n", 1)[0]
+    separator = max(_SEPARATORS, key=head.count)
+    table = csv.DictReader(io.StringIO(text), delimiter=separator, strict=True)
+    rows: list[dict[str, Any]] = []
+    try:
+        for row in table:
+            if None in row or any(cell is None for cell in row.values()):
+                names = len(table.fieldnames or [])
+                raise DataError(f"Line {table.line_num} does not have the header's {names} cells.")
+            rows.append({name: _cell(cell) for name, cell in row.items()})
+            if len(rows) == MOST_ROWS:
+                break
+    except csv.Error as error:
+        raise DataError(f"Line {table.line_num} is malformed.", got=str(error)) from None
+    return TableFile(path, "csv", rows, encoding, separator) if rows else None
+
+
+def _cell(text: str) -> Any:
+    """A cell that holds a JSON list or object is one; everything else stays text."""
+    return parsed(text) if text[:1] in ("[", "{") else text
+
+
+def _parquet(path: Path) -> TableFile:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise DataError("Parquet needs the package pyarrow.", hint=INSTALL)
+    import pyarrow.parquet as pq
+    from pyarrow.lib import ArrowException
+
+    try:
+        batch = next(pq.ParquetFile(path).iter_batches(batch_size=MOST_ROWS), None)
+    except (ArrowException, OSError) as error:
+        raise DataError("The Parquet file is damaged.", got=str(error)[:120]) from None
+    return TableFile(path, "parquet", batch.to_pylist() if batch is not None else [])

@@ -1,0 +1,87 @@
+"""How long a recipe will take on this machine, from multiply-adds and a measured rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vlcli.tools.starter.plan import Plan
+
+_RESNET = {"resnet18": 1.8e9, "resnet34": 3.7e9, "resnet50": 4.1e9, "resnet101": 7.8e9, "resnet152": 11.5e9}
+"""Multiply-adds of a picture of 224 x 224."""
+_USED = 0.35
+"""Share of the measured rate that training reaches; large layers reach more."""
+_EACH = 2.5e-3
+"""Seconds an example costs beside the model's arithmetic: loading, the optimizer's part, many small layers."""
+_READ = 0.02
+"""Seconds to decode and resize a picture."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds by stage.
+
+    Attributes:
+        extraction: of features.
+        training: of all trainings.
+        evaluation: of all evaluations.
+    """
+
+    extraction: float
+    training: float
+    evaluation: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.extraction + self.training + self.evaluation
+
+    @property
+    def text(self) -> str:
+        """In words, with what takes longest."""
+        parts = {"extraction": self.extraction, "training": self.training, "evaluation": self.evaluation}
+        named = ", ".join(f"{name} {span(value)}" for name, value in parts.items() if value >= 20)
+        return f"about {span(self.total)}" + (f" ({named})" if named else "")
+
+
+def span(seconds: float) -> str:
+    """Seconds, minutes or hours, rounded as an estimate should be."""
+    if seconds < 90:
+        return f"{max(10, round(seconds / 10) * 10)} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def times_of(plan: Plan) -> Times:
+    """An estimate: right within a factor of two or three."""
+    pictures = sum(part.pictures for part in plan.parts.values())
+    rate = plan.machine.rate
+    extraction = 0.0
+    if plan.weights is not None and plan.goal not in ("image-classification", "detection"):
+        one = _RESNET[plan.weights.arch] * 256 * 384 / 224**2
+        extraction = pictures * (one / (0.5 * rate) + _READ)
+    each = 3 * operations(plan) / (_USED * rate) + _EACH + (_READ / 4 if plan.features == "pixels" else 0)
+    seen = plan.parts["train"].examples * plan.epochs * _trainings(plan)
+    tested = plan.parts["validation"].examples * plan.epochs + 2 * plan.parts["test"].examples
+    evaluation = tested * each / 3
+    if plan.goal == "retrieval":
+        evaluation += plan.parts["test"].examples * each
+    if plan.goal == "captioning":
+        evaluation += plan.parts["test"].pictures * each * 10
+    return Times(extraction, seen * each, evaluation)
+
+
+def operations(plan: Plan) -> float:
+    """Multiply-adds of one forward pass of one example."""
+    hidden, (text, image, both) = plan.size.hidden, plan.size.layers
+    regions = 36
+    layer = 12 * hidden**2
+    found = plan.length * text * layer + regions * image * layer + (plan.length + regions) * both * layer * 4 / 3
+    return found + regions * 2048 * hidden * (plan.features == "weights")
+
+
+def _trainings(plan: Plan) -> float:
+    """Passes over the training data beside the main one: the control on text alone, pre-training."""
+    if plan.goal in ("vqa", "classification", "pairs"):
+        return 2.0 if plan.machine.cores < 2 else 1.4  # side by side, sharing the machine
+    return 1.3 if plan.goal == "captioning" else 1.0
