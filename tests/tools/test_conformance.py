@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from vlcli.cli import app
-from vlcli.tools.conformance import FAILED, PASSED, chosen, conform, of_folder
+from vlcli.tools.conformance import FAILED, PASSED, chosen, of_folder
+from vlcli.tools.conformance_checks import conform
 
 QUICK = {
     ("models", "lxmert"),

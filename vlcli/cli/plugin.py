@@ -55,7 +55,8 @@ def check(
     vlcli plugin check my-paper
     """
     from vlcli.cli import console
-    from vlcli.tools.conformance import FAILED, chosen, conform
+    from vlcli.tools.conformance import FAILED, chosen
+    from vlcli.tools.conformance_checks import conform
 
     found = [result for entry in chosen(what) for result in conform(entry, quick=quick)]
     wrong = [result for result in found if result.state == FAILED]

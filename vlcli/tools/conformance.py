@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,24 +129,6 @@ def _imported(entry: Entry) -> Any:
     for part in attribute.split("."):
         found = getattr(found, part)
     return found
-
-
-def conform(entry: Entry, *, quick: bool = False) -> Iterator[Result]:
-    """Every check of a component, one after another; without its interface nothing else is tried.
-
-    Args:
-        entry: which.
-        quick: leave out what traces a graph or trains a step.
-    """
-    first = one(entry, "interface", interface)
-    yield first
-    if first.state != PASSED:
-        return
-    from vlcli.tools import conformance_checks as checks
-
-    for name, check, slow in checks.OF_KIND.get(entry.kind, ()):
-        if not (quick and slow):
-            yield one(entry, name, check)
 
 
 def one(entry: Entry, name: str, check: Check) -> Result:

@@ -28,7 +28,7 @@ from vlcli.recipe.load import load as load_recipe
 from vlcli.registry import Entry
 from vlcli.runner.execute import context_of
 from vlcli.runner.smoke_test import smoke_test
-from vlcli.tools.conformance import Check, DoesNotApply, Failure
+from vlcli.tools.conformance import PASSED, Check, DoesNotApply, Failure, Result, interface, one
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("text_layers", "image_layers", "cross_layers", "fused_layers", "encoder_layers"), 1),
@@ -381,3 +381,13 @@ OF_KIND: dict[str, tuple[tuple[str, Check, bool], ...]] = {
     "transforms": (("pictures", pictures, False),),
 }
 """Name, check, and whether it takes longer than a second, by kind."""
+
+
+def conform(entry: Entry, *, quick: bool = False) -> Iterator[Result]:
+    """Every check of a component; without its interface nothing else is tried, ``quick`` leaves the slow ones out."""
+    first = one(entry, "interface", interface)
+    yield first
+    if first.state == PASSED:
+        for name, check, slow in OF_KIND.get(entry.kind, ()):
+            if not (quick and slow):
+                yield one(entry, name, check)
