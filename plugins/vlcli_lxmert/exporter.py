@@ -40,6 +40,7 @@ class Transformers(Exporter):
     paper = "LXMERT in transformers"
     packages: ClassVar[tuple[str, ...]] = ("transformers",)
     install = "pip install 'vlcli[hf]'"
+    writes = "transformers"
 
     def __init__(self, *, architecture: Architecture = "auto") -> None:
         self.architecture = architecture

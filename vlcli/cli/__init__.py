@@ -23,6 +23,7 @@ from vlcli.cli import (
     listing,
     plugin,
     predict,
+    push,
     report,
     run,
     runs,
@@ -72,6 +73,7 @@ app.command("draw", rich_help_panel=_RUN)(draw.draw)
 app.command("predict", rich_help_panel=_RUN)(predict.predict)
 app.command("ask", rich_help_panel=_RUN)(ask.ask)
 app.command("search", rich_help_panel=_RUN)(search.search)
+app.command("push", rich_help_panel=_RUN)(push.push)
 _LOOKERS: dict[str, Callable[..., None]] = {
     "ls": listing.ls,
     "show": listing.show,

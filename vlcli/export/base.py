@@ -54,11 +54,14 @@ class Exporter:
     Attributes:
         packages: modules it imports that vlcli does not install; a recipe that names it is refused without them.
         install: the command that installs them.
+        writes: ``transformers`` for an exporter whose folder ``model/`` AutoModel loads: ``hub`` calls it for models
+            that it can express.
     """
 
     paper: ClassVar[str] = ""
     packages: ClassVar[tuple[str, ...]] = ()
     install: ClassVar[str] = ""
+    writes: ClassVar[str] = ""
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         """Write a trained model.

@@ -35,8 +35,9 @@ def run(context: StageContext) -> StageResult:
     bundle.info |= {"extractor": extractor_of(found)} if bundle.model.input_spec().regions else {}
     made = exporter.export(bundle, context.folder, context.progress)
     for folder in (context.folder / name for name in made.files.values()):
-        if find_bundle(folder) == folder and (folder / WEIGHTS).is_file():
-            record_weights(folder)
+        place = find_bundle(folder) if folder.is_dir() else None
+        if place is not None and (place / WEIGHTS).is_file():
+            record_weights(place)
     follow_mask([context.folder / name for name in made.files.values()])  # safetensors writes for the owner alone
     for note in made.notes:
         context.progress.info(note)

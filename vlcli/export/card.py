@@ -1,0 +1,162 @@
+"""The model card of a folder for a hub: what was trained, on what, with which scores and intervals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vlcli.export.base import Trained
+from vlcli.metrics.rows import Measured, measured
+from vlcli.recipe import stage_record
+from vlcli.recipe.dump import to_yaml
+from vlcli.recipe.stage_record import StageRecord
+from vlcli.registry import as_spec
+from vlcli.version import __version__
+
+PREDICTIONS = "predictions.jsonl"
+SETTINGS = ("epochs", "steps", "batch_size", "accumulate", "precision", "optimizer", "schedule", "objectives")
+"""Keys of a training stage that the card shows; the recipe beside it has all."""
+
+
+def card(trained: Trained, *, title: str, licence: str, loads: Sequence[str]) -> str:
+    """README.md: front matter that hubs read, then how to load it, how it was trained, and its scores.
+
+    Args:
+        trained: the model.
+        title: heading.
+        licence: identifier of the licence as hubs write it; ``other`` where nobody named one.
+        loads: lines of Python that load the folder.
+    """
+    stage = trained.folder.parent if trained.folder.name == "model" else trained.folder
+    chain = history(stage)
+    scores = evaluations(stage)
+    parts = [
+        f"---\n{front_matter(trained, licence, chain, scores)}---\n",
+        f"# {title}\n",
+        _about(trained, chain, licence),
+        "## Use\n\n```python\n" + "\n".join(loads) + "\n```\n",
+        "## Evaluation\n\n" + _scores(scores),
+        "## Training\n\n" + _training(chain),
+        "## Limits\n\nThis page was made by vlcli from the recipe and its records. What the training data do not "
+        "show, the model has not learnt: look at wrong answers before you rely on it.\n",
+    ]
+    return "\n".join(parts)
+
+
+def front_matter(
+    trained: Trained, licence: str, chain: Sequence[StageRecord], scores: Sequence[tuple[StageRecord, list[Measured]]]
+) -> str:
+    """The fields that hubs index, as YAML."""
+    task = as_spec(getattr(trained, "task_spec", None) or "pre-training")["name"]
+    results = [
+        {
+            "task": {"type": task},
+            "dataset": {"name": _data(record) or "evaluation", "type": "other"},
+            "metrics": [{"type": one.name, "value": one.value} for one in found],
+        }
+        for record, found in scores
+    ]
+    fields: dict[str, Any] = {
+        "license": licence,
+        "library_name": "vlcli",
+        "tags": ["vision-language", model_name(trained), task],
+        "datasets": sorted({name for record in chain for name in _data(record).split(", ") if name}),
+    }
+    if results:
+        fields["model-index"] = [{"name": model_name(trained), "results": results}]
+    return to_yaml(fields)
+
+
+def model_name(trained: Trained) -> str:
+    """The registered name of the model."""
+    return str(as_spec(getattr(trained, "model_spec", None) or "model")["name"])
+
+
+def history(stage: Path) -> list[StageRecord]:
+    """The training stages that led to a model, first to last, as far as their records are there."""
+    found: list[StageRecord] = []
+    place: Path | None = stage
+    while place is not None and (record := stage_record.read(place)) is not None and len(found) < 100:
+        found.insert(0, record)
+        sources = [name for name in _sources(record) if name in record.inputs]
+        place = Path(record.inputs[sources[0]]["path"]) if sources else None
+    return [record for record in found if record.kind in ("pretrain", "finetune", "average")]
+
+
+def _sources(record: StageRecord) -> list[str]:
+    named = record.config.get("from") or []
+    return [named] if isinstance(named, str) else [str(name) for name in named]
+
+
+def evaluations(stage: Path) -> list[tuple[StageRecord, list[Measured]]]:
+    """The evaluations of a stage's model in the same run, with intervals where the predictions allow them."""
+    records = [(folder, stage_record.read(folder)) for folder in sorted(stage.parent.glob("*")) if folder.is_dir()]
+    return [
+        (record, measured(record.metrics, _rows(folder)))
+        for folder, record in records
+        if record is not None
+        and record.kind == "evaluate"
+        and record.status == "done"
+        and record.metrics
+        and stage.name in _sources(record)
+    ]
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    file = folder / PREDICTIONS
+    if not file.is_file():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _data(record: StageRecord) -> str:
+    """Names of a stage's data sets."""
+    rows = record.config.get("data") or []
+    rows = rows if isinstance(rows, list) else [rows]
+    return ", ".join(dict.fromkeys(str(as_spec(row)["name"]) for row in rows if row))
+
+
+def _about(trained: Trained, chain: Sequence[StageRecord], licence: str) -> str:
+    count = sum(value.numel() for value in trained.model.parameters())
+    task = as_spec(getattr(trained, "task_spec", None) or "none")["name"]
+    steps = " → ".join(f"{record.stage} ({record.kind})" for record in chain) or "not recorded"
+    paper = getattr(type(trained.model), "paper", "") or "not named"
+    lines = [
+        f"- model: `{model_name(trained)}`, {count:,} parameters (heads not counted)",
+        f"- after: {paper}",
+        f"- task: {task}",
+        f"- trained by: {steps}",
+        f"- licence: {licence}"
+        + ("" if licence != "other" else " (nobody named one: `format: {name: hub, license: ...}`)"),
+        f"- made by: vlcli {__version__}; `recipe.yaml` repeats it",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _scores(scores: Sequence[tuple[StageRecord, list[Measured]]]) -> str:
+    rows = [
+        f"| {record.stage} | {record.config.get('split') or '-'} | {one.name} | {one.value:.4g} | {_interval(one)} | "
+        f"{'-' if one.baseline is None else f'{one.baseline:.4g} ({one.by})'} | {one.count or '-'} |"
+        for record, found in scores
+        for one in found
+    ]
+    if not rows:
+        return "The run has no finished evaluation of this model.\n"
+    head = ["| stage | split | metric | value | 95 % interval | baseline | examples |", "| --- " * 7 + "|"]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def _interval(one: Measured) -> str:
+    return "-" if one.low is None or one.high is None else f"{one.low:.4g} to {one.high:.4g}"
+
+
+def _training(chain: Sequence[StageRecord]) -> str:
+    parts = []
+    for record in chain:
+        chosen = {key: record.config[key] for key in SETTINGS if record.config.get(key) not in (None, [], {})}
+        versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+        facts = f"data: {_data(record) or 'of the task'}; seed {record.seed}; {record.seconds:.0f} s; {versions}"
+        parts.append(f"### {record.stage}\n\n{facts}\n\n```yaml\n{to_yaml(chosen)}```\n")
+    return "\n".join(parts) or "No record of the training is there.\n"
