@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from run_folders import answers, write_recipe, write_stage
-from shown_run import EVIL, make_run
+from shown_run import EVIL, make_pictures, make_run
 from typer.testing import CliRunner
 
 from vlcli.cli import app
@@ -68,7 +68,7 @@ def test_all_parts(page: str) -> None:
     assert page.count("data:image/jpeg;base64,") == 16
     assert 'class="box region"' in page
     assert "0.332 to 0.769" in page  # 9 of 16, Wilson
-    assert "later has not begun." in page
+    assert "Not begun: later." in page
     looks = json.loads(re.findall(r'id="looks">(.*?)</script>', page, re.S)[0])
     names = [part["name"] for part in looks[0]["examples"][0]["maps"]]
     assert "cross.0.text_to_image" in names
@@ -101,11 +101,11 @@ def test_unfinished(base: Path, tmp_path: Path) -> None:
     assert ended.exit_code == 0, ended.output
     made = (run / "report.html").read_text()
     for part in (
-        "a failed.",
-        "b was stopped before its end.",
+        "Failed: a.",
+        "Stopped before the end: b.",
         "1 of 5 lines are damaged",
-        "d is damaged.",
-        "e has not begun.",
+        "Damaged: d.",
+        "Not begun: e.",
         "where: &lt;here&gt;",
         "Pictures and sentences of c cannot be shown.",
     ):
@@ -204,3 +204,29 @@ def test_replay(tmp_path: Path) -> None:
     assert replay(read_run(tmp_path / "run")) == "vlcli run tiny/lxmert seed=7"
     write_stage(tmp_path / "run", "world", "make", recipe="gone.yaml")
     assert replay(read_run(tmp_path / "run")) == f"vlcli run {tmp_path / 'run' / 'recipe.yaml'}"
+
+
+def test_ranking(tmp_path: Path) -> None:
+    """A sentence's row shows the true image and the one ranked first; an image's row the sentence ranked first."""
+    make_pictures(tmp_path / "data" / "images", ["one", "two"], ".jpg")
+    pictures = [
+        {"id": n, "file_name": f"{name}.jpg", "height": 100, "width": 100} for n, name in enumerate(("one", "two"))
+    ]
+    captions = [{"id": 7 + n, "image_id": n, "caption": f"caption {n}"} for n in (0, 1)]
+    (tmp_path / "data" / "coco" / "annotations").mkdir(parents=True)
+    file = tmp_path / "data" / "coco" / "annotations" / "captions_test.json"
+    file.write_text(json.dumps({"images": pictures, "annotations": captions}))
+    rows = [
+        {"key": "image/7", "prediction": "two", "score": 0.4, "rank": 2.0, "correct": False},
+        {"key": "text/two", "prediction": "7", "score": 0.4, "rank": 2.0, "correct": False},
+    ]
+    config = {"kind": "evaluate", "from": [], "data": [{"name": "coco-captions", "split": "test"}], "task": "retrieval"}
+    run = tmp_path / "run"
+    write_recipe(run, stages={"rank": {"kind": "evaluate"}})
+    facts = {"metrics": {"image/r@1": 0.0}, "rows": rows, "config": config, "root": str(tmp_path / "data")}
+    write_stage(run, "rank", **facts)
+    assert report(run, "-q", "--no-model").exit_code == 0
+    made = (run / "report.html").read_text()
+    assert "ranked first</figcaption>" in made
+    assert "Ranked first: caption 0" in made
+    assert "rank 2" in made

@@ -30,12 +30,20 @@ def curves_of(runs: Sequence[RunFacts]) -> list[Curves]:
     names = dict.fromkeys(name for run in runs for name in run.stages)
     found = []
     for name in names:
-        logs = {run.label: _finite(run.stages[name].log) for run in runs if name in run.stages}
-        logs = {label: rows for label, rows in logs.items() if rows}
+        logs = _logs([run for run in runs if name in run.stages], name)
         if logs:
             kind = next(run.stages[name].kind for run in runs if name in run.stages)
             found.append(Curves(name, kind, _charts(logs)))
     return [curves for curves in found if curves.charts]
+
+
+def _logs(runs: Sequence[RunFacts], name: str) -> dict[str, list[dict[str, Any]]]:
+    """The log of one stage by run; runs that share the stage stand together."""
+    shared: dict[Any, list[RunFacts]] = {}
+    for run in runs:
+        shared.setdefault(run.stages[name].folder.resolve(), []).append(run)
+    logs = {", ".join(run.label for run in some): _finite(some[0].stages[name].log) for some in shared.values()}
+    return {label: rows for label, rows in logs.items() if rows}
 
 
 def _finite(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

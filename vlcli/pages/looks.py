@@ -49,6 +49,7 @@ class Map:
         asked: whether queries are ``words``, ``regions`` or ``tokens`` named in ``names``.
         values: one array (heads, queries, regions) for each picture.
         names: of the queries, where they are tokens.
+        keys: tokens over which attention is spread, words and class tokens included; 0 where it is none.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Map:
     asked: Literal["words", "regions", "tokens"]
     values: list[Array]
     names: list[str] = field(default_factory=list)
+    keys: int = 0
 
     @property
     def size(self) -> int:
@@ -69,6 +71,7 @@ class Map:
         bytes_ = [np.rint(array * scale).astype(np.int8).tobytes() for array in self.values]
         heads = len(self.values[0]) if self.values else 0
         facts = {"name": self.name, "group": self.group, "asked": self.asked, "names": self.names, "heads": heads}
+        facts["keys"] = self.keys
         signed = any(float(array.min(initial=0)) < 0 for array in self.values)
         return {**facts, "top": top, "signed": signed, "data": [base64.b64encode(b).decode() for b in bytes_]}
 
@@ -110,8 +113,10 @@ class Look:
         words += [f"reference: {self.sample.truth}"] if self.sample.truth else []
         right = None if said is None else said.right
         mark = "" if right is None else "✓ " if right >= 0.5 else "✗ "
+        grids = [_is_grid(boxes) for boxes in self.boxes]
         labels = [
-            [_label(place, picture.boxes) for place in boxes] for boxes, picture in zip(self.boxes, shown, strict=False)
+            [_cell(place) if grid else _label(place, picture.boxes) for place in boxes]
+            for boxes, picture, grid in zip(self.boxes, shown, grids, strict=False)
         ]
         return {
             "title": mark + (self.sample.text or self.sample.key)[:80],
@@ -121,6 +126,7 @@ class Look:
             "pictures": pictures,
             "boxes": self.boxes,
             "labels": labels,
+            "grids": grids,
             "maps": [part.as_dict() for part in self.maps],
         }
 
@@ -140,11 +146,21 @@ class Looks:
     notes: list[str] = field(default_factory=list)
 
 
+def _is_grid(boxes: list[list[float]]) -> bool:
+    """Whether regions are the cells of a grid: many, and all of one size."""
+    sides = np.array([box[2:] for box in boxes])
+    return len(boxes) >= 9 and bool(np.allclose(sides, sides[0], atol=0.01))
+
+
 def _label(place: list[float], boxes: Sequence[Box]) -> str:
     """What the store calls the region at a place; empty where it has none there."""
     near = (box.label for box in boxes if box.role == "region" and np.allclose(box.place, place, atol=0.02))
-    whole = "whole image" if place[2] * place[3] > WHOLE else ""
-    return next(filter(None, near), whole)
+    return next(filter(None, near), "whole image" if place[2] * place[3] > WHOLE else "")
+
+
+def _cell(place: list[float]) -> str:
+    """The name of a cell of a grid."""
+    return f"row {round(place[1] / place[3]) + 1}, column {round(place[0] / place[2]) + 1}"
 
 
 def looks_of(samples: Samples, title: str, room: int) -> Looks:
@@ -248,8 +264,14 @@ class Seen:
     def maps(self, name: str, group: Group, found: Tensor) -> Iterator[Map]:
         """The parts of recorded numbers (pictures, heads, queries, keys) whose keys are image tokens."""
         queries, keys = found.shape[-2:]
-        both = self.words + self.tokens
         per_picture = self._per_picture(found)
+        spread = int((per_picture[0].mean(0)[0] > 0).sum()) if group == "attention" else 0
+        for part in self._sorted(name, group, per_picture, queries, keys):
+            part.keys = spread
+            yield part
+
+    def _sorted(self, name: str, group: Group, per_picture: list[Array], queries: int, keys: int) -> Iterator[Map]:
+        both = self.words + self.tokens
         if keys == self.tokens and queries == self.words and self.words:
             yield self._map(name, group, "words", per_picture, slice(None), 0)
         elif keys == self.tokens and queries == self.tokens:

@@ -198,11 +198,12 @@ def _looks(
 
 def _missing(run: RunFacts) -> list[str]:
     """Faults of a run, and stages that are not done."""
-    words = {"not begun": "has not begun", "stopped": "was stopped before its end", "working": "is still running"}
-    words |= {"failed": "failed", "skipped": "was passed over", "lost": "is lost", "damaged": "is damaged"}
-    states = [f"{s.name} {words.get(s.state, s.state)}." for s in run.stages.values() if s.state != "done"]
-    empty = [] if run.stages else ["The folder holds no stage."]
-    return [*run.every_fault(), *states, *empty]
+    words = {"stopped": "stopped before the end", "working": "still running", "skipped": "passed over"}
+    states: dict[str, list[str]] = {}
+    for stage in run.stages.values():
+        states.setdefault(stage.state, []).append(stage.name)
+    lines = [f"{words.get(s, s).capitalize()}: {', '.join(names)}." for s, names in states.items() if s != "done"]
+    return [*run.every_fault(), *lines, *([] if run.stages else ["The folder holds no stage."])]
 
 
 def _facts(runs: Sequence[RunFacts]) -> list[str]:

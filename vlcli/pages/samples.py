@@ -207,7 +207,7 @@ def _said(row: Row) -> Said:
     text = "" if _is_box(value) else as_text(value)
     rank = row.get("rank")
     if isinstance(rank, int | float):
-        text = f"{text} first; the true one has rank {rank:g}" if rank > 1 else f"{text} first, which is right"
+        text = f"rank {rank:g}"
     if "boxes" in row and isinstance(row["boxes"], list):
         text = f"{len(_kept(row))} boxes"
     return Said(text, right_of(row), _sure(row))
@@ -261,6 +261,7 @@ def _illustrate(sample: Sample, row: Row, source: Source, album: Thumbnails) -> 
     """Give a sample its sentence, its reference and its pictures."""
     example = _example(row, source.examples)
     if example is None:
+        _add_picture_alone(sample, row, source, album)
         return
     sample.example = example.key
     sample.text = cut(example.text or "")
@@ -278,6 +279,16 @@ def _example(row: Row, examples: Mapping[str, Example]) -> Example | None:
     bare = next((key.removeprefix(start) for start in DIRECTIONS if key.startswith(start)), key)
     names = (key, bare, str(row.get("image", "")))
     return next((examples[name] for name in names if name in examples), None)
+
+
+def _add_picture_alone(sample: Sample, row: Row, source: Source, album: Thumbnails) -> None:
+    """The picture for which sentences were ranked, and the sentence that is ranked first."""
+    name = str(row.get("key")).removeprefix("text/")
+    found = source.examples.get(str(row.get("prediction")))
+    if name in source.files:
+        sample.pictures.append(_shown(name, source, album))
+    if found is not None and found.text:
+        sample.text = cut(f"Ranked first: {found.text}")
 
 
 def _add_found(sample: Sample, row: Row, source: Source, album: Thumbnails) -> None:

@@ -141,9 +141,9 @@
       cell.hole.setAttribute("fill-opacity", map().signed || cell.whole ? 0 : share.toFixed(3));
       cell.style.fill = map().signed && !cell.whole ? colour : "transparent";
       cell.style.fillOpacity = (0.75 * share).toFixed(3);
-      cell.style.stroke = colour;
+      if (!cell.small) cell.style.stroke = colour;
       cell.style.strokeOpacity = (0.25 + 0.75 * share).toFixed(3);
-      cell.style.strokeWidth = cell.whole ? 2 + 14 * share : cell.small ? 0.4 : 1 + 2.5 * share;
+      cell.style.strokeWidth = cell.whole ? 2 + 14 * share : cell.small ? 0.3 : 1 + 2.5 * share;
       cell.classList.toggle("asked", query?.picture === Number(cell.dataset.picture) && query.q === Number(cell.dataset.region));
     }
     all(".word").forEach((word) => {
@@ -198,6 +198,7 @@
       const svg = made("svg", { viewBox: `0 0 ${picture.width} ${picture.height}`, role: "group", "aria-label": `image ${n + 1}: ${picture.name}` });
       const frame = { width: picture.width, height: picture.height }, mask = made("mask", { id: `mask${n}` });
       mask.append(made("rect", { ...frame, fill: "#fff" }));
+      svg.classList.toggle("patches", look.grids[n]);
       svg.append(mask, made("use", { href: `#${picture.id}` }));
       if (!map().signed) svg.append(made("rect", { ...frame, class: "veil", mask: `url(#mask${n})` }));
       const order = look.boxes[n].map((box, region) => ({ box, region })).sort((a, b) => b.box[2] * b.box[3] - a.box[2] * a.box[3]);
@@ -207,7 +208,7 @@
         const cell = made("rect", { ...place, class: "cell", "data-picture": n, "data-region": region });
         cell.hole = made("rect", { ...place, fill: "#000" });
         cell.whole = look.boxes[n].length > 1 && box[2] * box[3] > 0.85;
-        cell.small = look.boxes[n].length > 60;
+        cell.small = look.grids[n];
         mask.append(cell.hole);
         cell.append(made("title", {}, label));
         const query = { q: region, picture: n };
@@ -240,8 +241,7 @@
     part("bar").classList.toggle("signed", current.signed);
     one(".bar span").textContent = current.signed ? `-${number(now.top)}` : "0";
     part("top").textContent = number(now.top);
-    const regions = example().boxes[0]?.length ?? 1;
-    part("even").textContent = current.group === "attention" ? `Spread evenly over ${regions} regions: ${number(1 / regions)}.` : current.group === "Grad-CAM" ? "Attention times the gradient of the score." : "Added to the attention scores before softmax.";
+    part("even").textContent = current.group === "attention" ? `Spread evenly over all ${current.keys} tokens: ${number(1 / current.keys)}.` : current.group === "Grad-CAM" ? "Attention times the gradient of the score." : "Added to the attention scores before softmax.";
     paint(false);
   };
   const heads = () => {
