@@ -115,7 +115,9 @@ def test_show_component_and_recipe(tmp_path):
     assert "hidden" in shown.stdout
     found = json.loads(invoke("show", "fake-model", "--plugin", PLUGIN, "--json").stdout)
     assert found["components"][0]["parameters"] == [{"name": "hidden", "type": "int", "required": False, "default": 8}]
-    assert "capabilities: fuse, image, text\n" in invoke("show", "lxmert", "--kind", "models").stdout
+    shown = invoke("show", "lxmert", "--kind", "models").stdout
+    assert "capabilities: fuse, image, text\n" in shown
+    assert "text_position takes pairs and tokens; " in shown
     assert "needs a model that can: fuse\n" in invoke("show", "nlvr2", "--kind", "tasks").stdout
     recipe = json.loads(invoke("show", "quickstart", "--kind", "recipes", "--json").stdout)["recipe"]
     assert recipe["sources"][0]["name"] == "quickstart"

@@ -165,6 +165,7 @@ def _show_component(item: dict[str, Any]) -> None:
     facts = {
         "paper": item["paper"],
         "capabilities": ", ".join(item["capabilities"]),
+        "position encodings": "; ".join(f"{name} takes {' and '.join(item['slots'][name])}" for name in item["slots"]),
         "needs a model that can": ", ".join(item["requires"]),
         "source": item["origin"],
     }

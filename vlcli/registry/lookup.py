@@ -194,6 +194,7 @@ def describe(kind: str, name: str) -> dict[str, Any]:
         "origin": origin(target),
         "broken": fault(kind, target),
         "capabilities": sorted(getattr(target, "capabilities", ())) if kind == "models" else [],
+        "slots": {n: sorted(s.takes) for n, s in getattr(target, "slots", {}).items()} if kind == "models" else {},
         "requires": sorted(getattr(target, "requires", ())) if kind in ("objectives", "tasks") else [],
         "parameters": [_parameter_row(p) for p in parameters(target).values()],
     }
