@@ -237,6 +237,17 @@ WAYS: dict[str, Way] = {
     "vlcli run tiny/detr": Way(
         "AP50", ("stages.world.world.images=20", "stages.detr.steps=1", "stages.detr.batch_size=2", "--quiet")
     ),
+    "vlcli eval --predictions runs/quickstart/test/predictions.jsonl --checkpoint quickstart/test": Way(
+        "consistency",
+        instead=("eval", "--predictions", "runs/quickstart/test/predictions.jsonl", "--checkpoint", "quickstart/test"),
+    ),
+    "vlcli eval nlvr2 --predictions answers.csv --root DATA --split dev": Way(
+        "consistency",
+        instead=(
+            *("eval", "nlvr2", "--predictions", "runs/quickstart/test/nlvr2.csv"),
+            *("--root", WORLD, "--split", "test1"),
+        ),
+    ),
     'vlcli predict quickstart/nlvr2 one.png two.png "each picture has a red circle"': Way(
         "probability", instead=("predict", "quickstart/nlvr2", *PAIR, "each picture has a red circle")
     ),

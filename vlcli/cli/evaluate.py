@@ -35,19 +35,30 @@ def evaluate(
     ] = None,
     split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
     root: Annotated[Path | None, typer.Option("--root", help="The data root; default: the one trained on.")] = None,
+    predictions: Annotated[
+        Path | None, typer.Option("--predictions", help="Score this file of predictions, without a model.")
+    ] = None,
     *,
     request: RunRequest,
 ) -> None:
-    """Score a trained model.
+    """Score a trained model, or a file of predictions.
 
     vlcli eval nlvr2
 
     vlcli eval vqa --checkpoint runs/lxmert/vqa --split val --root DATA
 
     vlcli eval --recipe quickstart
+
+    vlcli eval --predictions answers.jsonl --checkpoint runs/quickstart/test
     """
     request = replace(request, kind=None if request.only else "evaluate")
     names, overrides = o.split_words(words)
+    if predictions is not None:
+        from vlcli.cli.rescore import rescore
+
+        where = {"checkpoint": checkpoint, "root": root}
+        rescore(predictions, names, request, recipe=recipe, split=split, **where)
+        return
     if recipe is not None or not names:
         from vlcli.errors import UsageError
 

@@ -77,9 +77,8 @@ def predict(
     from vlcli.prediction.requests import read_lines, requests_of, split_words
 
     pictures, said = split_words(words, text)
-    where = resolve_device(device or "cpu")
-    named = {"features": features, "features_from": features_from, "extractor": read_extractor(extractor)}
-    loaded = load(model, **named, boxes=boxes, device=where)
+    named: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
+    loaded = load(model, **named, extractor=read_extractor(extractor), device=resolve_device(device or "cpu"))
     use = loaded.choose(task).use
     if pictures == [STDIN]:
         asked: Iterable[Request | Failure] = read_lines(sys.stdin)
@@ -88,7 +87,7 @@ def predict(
         refuse_unknown(loaded, pictures, "predict")
         asked = requests_of(pictures, said, use)
         count = len(asked)
-    options = {"task": task, "top": top, "batch_size": batch_size, "min_score": min_score}
+    options: dict[str, Any] = {"task": task, "top": top, "batch_size": batch_size, "min_score": min_score}
     answers = loaded.predict_many(asked, **options)
     with console.progress(verbose, quiet or count == 1).task("predict", count, "requests") as bar:
         _show(use, _told(answers, json_, bar), top, draw, json_, single=count == 1)

@@ -60,6 +60,11 @@ class Answering(Task):
         score, chosen = full_precision(logits_of(outputs, "answering", classes=len(self.answers))).max(-1)
         return self.answered(batch, [self.answers[place] for place in chosen.tolist()], score.tolist())
 
+    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+        """Answers, whether or not a table has them."""
+        answers = [str(row["prediction"]) for row in predictions]
+        return self.answered(batch, answers, [row.get("score", 0.0) for row in predictions])
+
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
         """Answers of the table: each by its own sigmoid where ``loss`` is ``bce``, else by a softmax."""
         logits = full_precision(logits_of(predict(step), "answering", classes=len(self.answers)))

@@ -22,6 +22,22 @@ Predict = Callable[[ForwardPasses], dict[str, dict[str, Tensor]]]
 """``predict`` of every objective that has one, by objective name."""
 
 
+Find = Callable[[Batch], list[dict[str, Any]]]
+"""Returns the predictions of a batch that were made elsewhere, in its order."""
+
+
+class Examples(Protocol):
+    """What a task is given that scores predictions without a model."""
+
+    progress: Progress
+    data: Any
+    """The assembled data (``vlcli.data.pipeline.Pipeline``): keys and targets."""
+
+    def batches(self, data: Any = None) -> Iterable[Batch]:
+        """The batches in order (or those of other data)."""
+        ...
+
+
 class Runner(Protocol):
     """What a task's evaluation is given."""
 
@@ -273,6 +289,36 @@ class Task:
         for batch in runner.batches():
             predictions += self.predictions(runner.step(batch), runner.predict, tokenizer)
         return Result(self.score(predictions), predictions)
+
+    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+        """Add the truth to predictions that were made elsewhere.
+
+        Called by :meth:`rescore` once per batch. Subclasses that can be scored without a model define it.
+
+        Args:
+            predictions: one mapping per example, with ``prediction``.
+            batch: the B examples: keys and targets, without texts and images.
+
+        Returns:
+            The rows that :meth:`predictions` would return.
+
+        Raises:
+            NotImplementedError: the task needs a model.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is not scored without a model")
+
+    def rescore(self, find: Find, runner: Examples) -> Result:
+        """Score predictions that were made elsewhere; called once per ``vlcli eval --predictions``.
+
+        Args:
+            find: returns the predictions of a batch, in order.
+            runner: gives the batches of keys and targets; it has no model.
+
+        Returns:
+            Metrics and predictions.
+        """
+        rows = [row for batch in runner.batches() for row in self.judge(find(batch), batch)]
+        return Result(self.score(rows), rows)
 
     def solve(self, given: Given) -> Result:
         """Evaluate without a model, where ``fitted`` is true.

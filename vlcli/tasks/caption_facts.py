@@ -9,10 +9,10 @@ from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
 from vlcli.metrics.captions.facts import Claims, ClaimTruth, Thing, fact_metrics
 from vlcli.registry import Spec
-from vlcli.tasks.base import Given, Runner
+from vlcli.tasks.base import Examples, Given
 
 
-def check_facts(spec: Spec | str, runner: Runner | Given, rows: list[dict[str, Any]]) -> dict[str, float]:
+def check_facts(spec: Spec | str, runner: Examples | Given, rows: list[dict[str, Any]]) -> dict[str, float]:
     """Shares of true captions; each row is told in ``facts`` what its caption claims and whether that holds.
 
     Args:

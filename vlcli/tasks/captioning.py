@@ -14,11 +14,12 @@ from vlcli.data.references import REFERENCES, WithReferences
 from vlcli.errors import ComponentError
 from vlcli.files import write_json, written
 from vlcli.metrics.captions.measure import NAMES, Metric, measure, same_for_all
+from vlcli.nn.batch import Batch
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.generation import Generation
 from vlcli.nn.model import DataSpec
 from vlcli.registry import DatasetSpec, Spec
-from vlcli.tasks.base import Given, Predict, Result, Runner, Task
+from vlcli.tasks.base import Examples, Find, Given, Predict, Result, Runner, Task
 from vlcli.tasks.caption_facts import check_facts
 from vlcli.tasks.outputs import target
 
@@ -119,17 +120,30 @@ class Captioning(Task):
         batch = step.batch
         found = step.generate(self.generation(tokenizer), generator=_draws(step))
         said = [tokenizer.decode(words[0]) for words in found.words(tokenizer.ids["sep"])]
-        given = zip(batch.keys, said, found.scores[:, 0].tolist(), target(batch, REFERENCES), strict=True)
+        return self._rows(batch, said, found.scores[:, 0].tolist())
+
+    @staticmethod
+    def _rows(batch: Batch, said: Sequence[str], scores: Sequence[float | None]) -> list[dict[str, Any]]:
+        given = zip(batch.keys, said, scores, target(batch, REFERENCES), strict=True)
         return [
             {"key": key, "image_id": coco_number(key), "prediction": text, "score": score, REFERENCES: known or []}
             for key, text, score, known in given
         ]
 
+    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+        """Captions beside the references."""
+        said = [str(row["prediction"]) for row in predictions]
+        return self._rows(batch, said, [row.get("score") for row in predictions])
+
+    def rescore(self, find: Find, runner: Examples) -> Result:
+        """Score the captions; say which metrics could not be computed."""
+        return self.measured(super().rescore(find, runner), runner)
+
     def evaluate(self, runner: Runner) -> Result:
         """Caption every picture; say which metrics could not be computed."""
         return self.measured(super().evaluate(runner), runner)
 
-    def measured(self, result: Result, runner: Runner | Given) -> Result:
+    def measured(self, result: Result, runner: Examples | Given) -> Result:
         """The same result, its captions scored against the references."""
         if self.facts is not None:
             result.metrics |= check_facts(self.facts, runner, result.predictions)

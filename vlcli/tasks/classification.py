@@ -15,7 +15,7 @@ from vlcli.nn.model import DataSpec
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
-from vlcli.tasks.base import Predict, Result, Runner, Task
+from vlcli.tasks.base import Examples, Find, Predict, Result, Runner, Task
 from vlcli.tasks.outputs import likeliest, logits_of, target
 
 
@@ -71,7 +71,7 @@ class Classification(Task):
 
     def evaluate(self, runner: Runner) -> Result:
         """The usual loop, with the words that the data number."""
-        self.words = next((tuple(reader.label_names()) for reader in runner.data.readers if reader.label_names()), ())
+        self.words = self._words_of(runner)
         return super().evaluate(runner)
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
@@ -89,11 +89,31 @@ class Classification(Task):
 
     def _row(self, key: str, place: int, chance: float, label: Any) -> dict[str, Any]:
         name = self.names[place] if self.names else str(place)
-        row: dict[str, Any] = {"key": key, "prediction": name, "score": chance}
+        return self._judged({"key": key, "prediction": name, "score": chance}, label)
+
+    def _judged(self, row: dict[str, Any], label: Any) -> dict[str, Any]:
+        """A row with the true label, where it is known."""
         if label not in (None, ""):
             truth = self.words[label] if self.words and isinstance(label, int) else str(label)
-            row |= {"label": truth, "correct": name == truth}
+            row |= {"label": truth, "correct": row["prediction"] == truth}
         return row
+
+    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+        """Labels, as the data write them."""
+        kept: list[dict[str, Any]] = [{k: row[k] for k in ("score", "top") if k in row} for row in predictions]
+        given = zip(batch.keys, predictions, kept, target(batch, "label"), strict=True)
+        return [
+            self._judged({"key": key, "prediction": str(p["prediction"]), **k}, label) for key, p, k, label in given
+        ]
+
+    def rescore(self, find: Find, runner: Examples) -> Result:
+        """The usual loop, with the words that the data number."""
+        self.words = self._words_of(runner)
+        return super().rescore(find, runner)
+
+    @staticmethod
+    def _words_of(runner: Examples) -> tuple[str, ...]:
+        return next((tuple(reader.label_names()) for reader in runner.data.readers if reader.label_names()), ())
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         """Accuracy, overall beside that of the most frequent label, and by label."""

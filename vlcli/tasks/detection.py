@@ -17,7 +17,7 @@ from vlcli.nn.batch import Batch
 from vlcli.nn.model import DataSpec
 from vlcli.registry import Spec
 from vlcli.report.drawing import draw_boxes
-from vlcli.tasks.base import Result, Runner, Task
+from vlcli.tasks.base import Examples, Find, Result, Runner, Task
 from vlcli.tasks.outputs import logits_of
 
 SUBMISSION, SHEET = "detections.json", "detections.png"
@@ -76,9 +76,23 @@ class Detection(Task):
 
     def evaluate(self, runner: Runner) -> Result:
         """Detect in every picture and score against the data sets' own annotations."""
+        self._read_truth(runner)
+        return super().evaluate(runner)
+
+    def rescore(self, find: Find, runner: Examples) -> Result:
+        """Score boxes against the data sets' own annotations."""
+        self._read_truth(runner)
+        return super().rescore(find, runner)
+
+    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+        """Boxes in pixels, with COCO's numbers of pictures and categories."""
+        numbers = {} if self.truth is None else self.truth.numbers
+        rows = zip(batch.keys, predictions, strict=True)
+        return [{**row, "key": key, "image": key, "image_id": numbers.get(key, key)} for key, row in rows]
+
+    def _read_truth(self, runner: Examples) -> None:
         self.truth = joined([reader.truth() for reader in runner.data.readers])
         self.files = {name: path for reader in runner.data.readers for name, path in reader.image_files().items()}
-        return super().evaluate(runner)
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """A row a picture: ``image_id`` and ``categories`` as the file has them (None: not there), boxes in pixels."""

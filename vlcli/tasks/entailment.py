@@ -53,7 +53,15 @@ class Entailment(Classification):
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """``prediction``, its probability, ``label`` and ``correct`` where the label is known; the data's ``kind``."""
         self.names = self.words = LABELS
-        rows = super().decode(outputs, batch)
+        return self._with_kind(super().decode(outputs, batch), batch)
+
+    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+        """Labels by their words; the data's ``kind``."""
+        self.words = LABELS
+        return self._with_kind(super().judge(predictions, batch), batch)
+
+    @staticmethod
+    def _with_kind(rows: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         kinds = target(batch, "kind")
         return [row if kind in (None, "") else {**row, "kind": kind} for row, kind in zip(rows, kinds, strict=True)]
 

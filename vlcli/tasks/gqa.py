@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
-
-from torch import Tensor
 
 from vlcli.data.answers import best_answer
 from vlcli.files import write_json
@@ -15,7 +14,7 @@ from vlcli.nn.batch import Batch
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
 from vlcli.tasks.answering import Answering, Loss
-from vlcli.tasks.base import Result, Runner
+from vlcli.tasks.base import Examples, Find, Result, Runner
 
 
 class GQA(Answering):
@@ -80,15 +79,23 @@ class GQA(Answering):
 
     def evaluate(self, runner: Runner) -> Result:
         """The usual loop, with the data's files of choices."""
+        self._read_choices(runner)
+        return super().evaluate(runner)
+
+    def rescore(self, find: Find, runner: Examples) -> Result:
+        """The usual loop, with the data's files of choices."""
+        self._read_choices(runner)
+        return super().rescore(find, runner)
+
+    def _read_choices(self, runner: Examples) -> None:
         readers = getattr(runner.data, "readers", ())
         self.choices = {
             key: row for reader in readers if hasattr(reader, "choices") for key, row in reader.choices().items()
         }
-        return super().evaluate(runner)
 
-    def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
+    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
         """The answers, with ``correct`` where the true one is known."""
-        rows = super().decode(outputs, batch)
+        rows = super().answered(batch, answers, scores)
         for row in rows:
             if "answer" in row:
                 row["correct"] = same(row["prediction"], str(row["answer"]))

@@ -54,6 +54,13 @@ class ImageClassification(Classification):
         row["top"] = [self.names[place] if self.names else str(place) for place in places]
         return {**row, "in_top": row["label"] in row["top"]} if "label" in row else row
 
+    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+        """Labels, with the five best as ``top``; without them, the one label stands for all."""
+        rows = super().judge(predictions, batch)
+        for row in rows:
+            row.setdefault("top", [row["prediction"]])
+        return [{**row, "in_top": row["label"] in row["top"]} if "label" in row else row for row in rows]
+
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         """``top1`` beside that of the most frequent label, ``top5``, and top-1 by label where there are few."""
         rows = [row for row in predictions if "correct" in row]

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vlcli.errors import DataError, shown
 from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import accuracy, by_kind, consistency
 from vlcli.nn.batch import Batch
@@ -50,7 +51,13 @@ class NLVR2(Task):
         chances = full_precision(logits_of(outputs, "classification", classes=2)).softmax(-1)[:, 1].tolist()
         names = [given or key for given, key in zip(target(batch, "identifier"), batch.keys, strict=True)]
         labels, kinds = target(batch, "label"), target(batch, "kind")
-        return [_row(*facts) for facts in zip(names, chances, labels, kinds, strict=True)]
+        return [_row(name, p > 0.5, p, *facts) for name, p, *facts in zip(names, chances, labels, kinds, strict=True)]
+
+    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+        """Verdicts: True or False, as such or as words."""
+        names = [given or key for given, key in zip(target(batch, "identifier"), batch.keys, strict=True)]
+        facts = zip(names, predictions, target(batch, "label"), target(batch, "kind"), strict=True)
+        return [_row(name, _verdict(row), row.get("score"), label, kind) for name, row, label, kind in facts]
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
         """Of both verdicts."""
@@ -73,8 +80,21 @@ class NLVR2(Task):
         return [write_csv(folder / "nlvr2.csv", [(row["key"], row["prediction"]) for row in predictions])]
 
 
-def _row(name: str, chance: float, label: Any, kind: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {"key": name, "prediction": chance > 0.5, "score": chance}
+def _verdict(row: dict[str, Any]) -> bool:
+    """The prediction of a row.
+
+    Raises:
+        DataError: it is neither true nor false.
+    """
+    said = str(row["prediction"]).strip().lower()
+    if said not in ("true", "false"):
+        what = "A prediction is no verdict."
+        raise DataError(what, where=str(row.get("key", "")), got=shown(row["prediction"], 60), expected="true or false")
+    return said == "true"
+
+
+def _row(name: str, verdict: bool, chance: float | None, label: Any, kind: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"key": name, "prediction": verdict} | ({} if chance is None else {"score": chance})
     if label is not None and label != -1:
-        row |= {"label": bool(label), "correct": row["prediction"] == bool(label)}
+        row |= {"label": bool(label), "correct": verdict == bool(label)}
     return row if kind in (None, "") else {**row, "kind": kind}

@@ -12,6 +12,7 @@ from vlcli.data.references import REFERENCES, OfAlbum
 from vlcli.files import write_json
 from vlcli.metrics.captions.measure import NAMES, Metric
 from vlcli.metrics.captions.tokens import tokenize
+from vlcli.nn.batch import Batch
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.registry import Spec
 from vlcli.tasks.base import Predict
@@ -84,8 +85,15 @@ class Storytelling(Captioning):
 
     def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
         """A story of every example, with its album, its photographs and its sentences."""
-        rows = super().predictions(step, predict, tokenizer)
-        more = zip(*(target(step.batch, name) for name in (ALBUM, PHOTOS, NAMED)), strict=True)
+        return self._of_albums(super().predictions(step, predict, tokenizer), step.batch)
+
+    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+        """Stories beside those that people wrote on the album."""
+        return self._of_albums(super().judge(predictions, batch), batch)
+
+    @staticmethod
+    def _of_albums(rows: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+        more = zip(*(target(batch, name) for name in (ALBUM, PHOTOS, NAMED)), strict=True)
         for row, (album, photos, named) in zip(rows, more, strict=True):
             row.pop("image_id")
             row |= {ALBUM: album, PHOTOS: photos, "sentences": sentences(row["prediction"])}

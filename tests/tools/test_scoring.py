@@ -1,0 +1,160 @@
+"""Predictions of any origin score what the task's own evaluation scores; damaged files are one message."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from small_run import NLVR2_OBJECTIVES, context, make_bundle, make_nlvr2, make_store
+from typer.testing import CliRunner
+
+from vlcli import registry
+from vlcli.builders.readers import open_readers
+from vlcli.cli import app
+from vlcli.data.pipeline import Pipeline
+from vlcli.errors import DataError
+from vlcli.nn.model import DataSpec, InputSpec
+from vlcli.progress import Silent
+from vlcli.recipe import stage_record
+from vlcli.recipe.stage_record import StageRecord
+from vlcli.stages import evaluate
+from vlcli.tasks.base import Result
+from vlcli.tools.scoring import Examples, read_predictions, score, source_of_task
+
+ANSWERS = ("red", "yes", "no", "two", "circle", "green")
+TASKS = {
+    "vqa": ({"name": "vqa"}, "val", "answering", ANSWERS),
+    "gqa": ({"name": "gqa"}, "testdev", "answering", ANSWERS),
+    "snli-ve": ({"name": "snli-ve"}, "dev", "classification", ()),
+    "nlvr2": ({"name": "nlvr2"}, "dev", "classification", ()),
+}
+WIDTH = {"snli-ve": 3, "nlvr2": 2}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    words = ["data", "make", "shapes", str(folder / "w"), "--images", "20"]
+    made = CliRunner().invoke(app, [*words, "parts=[coco, vqa, gqa, nlvr2, snli-ve]", "nlvr2_train=8", "nlvr2_dev=8"])
+    assert made.exit_code == 0, made.stderr
+    return folder / "w"
+
+
+def own(task, source, objective, width):
+    """What the task's evaluation makes of random logits."""
+    readers = task.arrange(open_readers(source.data, source.root, Silent()))
+    data = Pipeline(readers, needs=InputSpec(text=False))
+    if hasattr(task, "_read_choices"):
+        task._read_choices(Examples(data, Silent()))
+    torch.manual_seed(0)
+    rows = []
+    for batch in Examples(data, Silent()).batches():
+        rows += task.decode({objective: {"logits": torch.randn(len(batch), width)}}, batch)
+    return Result(task.score(rows), rows)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_file_scores_what_the_evaluation_scored(world, tmp_path, name):
+    spec, split, objective, answers = TASKS[name]
+    source = source_of_task(spec, world, split)
+    source.task.attach(DataSpec(answers=answers))
+    wanted = own(source.task, source, objective, WIDTH.get(name, len(answers)))
+    assert wanted.metrics
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in reversed(wanted.predictions)))
+    found = score(source_of_task(spec, world, split), tmp_path / "rows.jsonl")
+    assert json.dumps(found.metrics) == json.dumps(wanted.metrics)
+    for path in registry.tasks.build(spec).submission(wanted.predictions, tmp_path):
+        official = score(source_of_task(spec, world, split), path)
+        assert json.dumps(official.metrics) == json.dumps(wanted.metrics)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    """A finished evaluate stage of NLVR2."""
+    root = tmp_path_factory.mktemp("run")
+    make_store(root / "runs/small/regions", make_nlvr2(root / "data"))
+    model = make_bundle(root / "runs/small/nlvr2", {"name": "nlvr2"}, NLVR2_OBJECTIVES)
+    folder = root / "runs/small/test"
+    inputs = {"nlvr2": model, "regions": root / "runs/small/regions"}
+    there = context(folder, root / "data", inputs, kind="evaluate", **{"from": "nlvr2"})
+    result = evaluate.run(there)
+    config = there.config.model_dump(mode="json", by_alias=True)
+    record = StageRecord("test", "evaluate", "done", "k", config, root=str(root / "data"), metrics=result.metrics)
+    stage_record.write(folder, record)
+    return folder
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["eval", *map(str, words)])
+
+
+def test_a_stages_own_predictions_give_its_metrics(stage, monkeypatch):
+    wanted = (stage / "metrics.json").read_text()
+    for words in (("--checkpoint", stage), ("--checkpoint", "small/test"), ("--recipe", "small", "--only", "test")):
+        monkeypatch.chdir(stage.parents[2])
+        ended = run("--predictions", stage / "predictions.jsonl", *words, "--json")
+        assert ended.exit_code == 0, ended.stderr
+        assert json.dumps(json.loads(ended.stdout)["metrics"]) == json.dumps(json.loads(wanted))
+    official = run("nlvr2", "--predictions", stage / "nlvr2.csv", "--root", stage.parents[2] / "data", "--json")
+    assert json.loads(official.stdout)["metrics"] == json.loads(wanted)
+    assert "accuracy" in run("--predictions", stage / "predictions.jsonl", "--checkpoint", stage).stdout
+
+
+def changed(kind, lines):
+    """The lines of a file that is damaged in one way."""
+    other = {
+        "missing": lines[1:],
+        "unknown": [*lines, json.dumps({"key": "dev-99-0-0", "prediction": True})],
+        "duplicate": [*lines, lines[0]],
+        "broken": [lines[0], "{"],
+        "no prediction": [json.dumps({"key": "dev-0-0-0"})],
+        "list": ["7"],
+        "verdict": [json.dumps({**json.loads(lines[0]), "prediction": "maybe"}), *lines[1:]],
+        "empty": [],
+    }
+    return other[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("missing", "1 of 16 examples have no prediction"),
+        ("unknown", "1 predictions belong to no example"),
+        ("duplicate", "Two predictions have one key"),
+        ("broken", "line 2"),
+        ("no prediction", "A row is no prediction"),
+        ("list", "A row is no mapping"),
+        ("verdict", "A prediction is no verdict"),
+        ("empty", "There is no prediction in the file"),
+    ],
+)
+def test_damaged_predictions_are_one_message(stage, tmp_path, kind, says):
+    lines = (stage / "predictions.jsonl").read_text().splitlines()
+    (tmp_path / "mine.jsonl").write_text("\n".join(changed(kind, lines)) + "\n")
+    ended = run("--predictions", tmp_path / "mine.jsonl", "--checkpoint", stage)
+    assert ended.exit_code == 5, ended.stdout
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_what_cannot_be_scored_is_said(stage, tmp_path):
+    assert "Say what the predictions are scored against" in run("--predictions", stage / "nlvr2.csv").stderr
+    ranked = run("retrieval", "--predictions", stage / "predictions.jsonl", "--root", tmp_path)
+    assert "cannot be scored from a file" in ranked.stderr
+    assert run("--predictions", tmp_path / "absent.jsonl", "--checkpoint", stage).exit_code == 5
+    assert run("--predictions", stage / "nlvr2.csv", "--checkpoint", tmp_path / "absent").exit_code == 2
+
+
+def test_boxes_of_coco_are_a_row_a_picture(tmp_path):
+    rows = [
+        {"image_id": 3, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5},
+        {"image_id": 3, "category_id": 2, "bbox": [0, 0, 5, 5], "score": 0.25},
+    ]
+    (tmp_path / "boxes.json").write_text(json.dumps(rows))
+    found = read_predictions(tmp_path / "boxes.json", boxes=True)
+    assert found["3"]["boxes"] == [[1, 2, 4, 6], [0, 0, 5, 5]]
+    assert found["3"]["categories"] == [1, 2]
+    (tmp_path / "boxes.json").write_text(json.dumps([{**rows[0], "bbox": 7}]))
+    with pytest.raises(DataError, match="no detection"):
+        read_predictions(tmp_path / "boxes.json", boxes=True)
