@@ -9,6 +9,10 @@ recipes = ["vlcli_recipes", *(f"vlcli_recipes.{name}" for name in find_packages(
 setup(
     packages=[*core, *plugins, *recipes],
     package_dir={"vlcli_recipes": "recipes", **{name: f"plugins/{name}" for name in plugins if "." not in name}},
-    package_data={"": ["py.typed", "*.yaml", "*.json", "*.txt"], "vlcli.pages": ["templates/*"]},
+    package_data={
+        "": ["py.typed", "*.yaml", "*.json", "*.txt"],
+        "vlcli.pages": ["templates/*"],
+        "vlcli.demo": ["page/*"],
+    },
     include_package_data=False,
 )

@@ -143,10 +143,16 @@ class Loaded:
 
     def attention(self, text: str, image: Picture | Sequence[Picture]) -> dict[str, NDArray[np.float32]]:
         """Attention probabilities by layer, e.g. ``cross.4.text_to_image``: (pictures, heads, queries, keys)."""
+        return self.looked(text, image)[1]
+
+    def looked(
+        self, text: str, image: Picture | Sequence[Picture]
+    ) -> tuple[FusionOutput, dict[str, NDArray[np.float32]]]:
+        """What :meth:`fuse` and :meth:`attention` return, in one pass."""
         record = Recorder()
         with torch.no_grad():
-            self.module.step(self._example(text, image), record=record).fused()
-        return {name: weights.float().cpu().numpy() for name, weights in record.attention.items()}
+            fused = self.module.step(self._example(text, image), record=record).fused()
+        return fused, {name: weights.float().cpu().numpy() for name, weights in record.attention.items()}
 
     @cached_property
     def _asked(self) -> dict[str, Asked]:

@@ -13,6 +13,7 @@ from vlcli.cli import (
     ask,
     count,
     data,
+    demo,
     diff,
     doctor,
     draw,
@@ -74,6 +75,7 @@ app.command("predict", rich_help_panel=_RUN)(predict.predict)
 app.command("ask", rich_help_panel=_RUN)(ask.ask)
 app.command("search", rich_help_panel=_RUN)(search.search)
 app.command("push", rich_help_panel=_RUN)(push.push)
+app.command("demo", rich_help_panel=_RUN)(demo.demo)
 _LOOKERS: dict[str, Callable[..., None]] = {
     "ls": listing.ls,
     "show": listing.show,

@@ -51,6 +51,11 @@ def out(text: str) -> None:
             sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
+def flush() -> None:
+    """Hand on what was written to stdout, for whoever reads it while this process goes on."""
+    sys.stdout.flush()
+
+
 def err(text: str) -> None:
     """A line for the person at the terminal; a terminal that is gone is no reason to fail."""
     try:

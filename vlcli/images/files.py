@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,6 +15,8 @@ from vlcli.images.shards import read_member, split_path
 
 MAX_PIXELS = 178_956_970
 """Largest image decoded: twice Pillow's own warning limit, where it too speaks of a decompression bomb."""
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+"""Formats of files that strangers send: none whose decoder starts other programs."""
 _ORIENTATION = 0x0112
 
 
@@ -54,12 +57,32 @@ def open_image(path: Path, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | 
         BadImageError: missing, empty, truncated, no image, or too large.
     """
     with _opened(path, max_pixels) as image:
-        try:
-            image.load()
-            turned = _orientation(image) != 1 and not _keeps(image, raw)
-            return to_rgb(ImageOps.exif_transpose(image) if turned else image)
-        except Exception as error:  # decoders of damaged files raise whatever they meet
-            raise BadImageError(f"cannot be decoded: {error}") from None
+        return _decoded(image, raw)
+
+
+def open_image_bytes(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Decode the content of an image file that a stranger sent, as :func:`open_image` does.
+
+    Args:
+        data: the content, in one of :data:`FORMATS`.
+        max_pixels: refuse larger ones.
+
+    Raises:
+        BadImageError: empty, truncated, no image, of another format, or too large.
+    """
+    if not data:
+        raise BadImageError("the file is empty")
+    with _bounded(lambda: Image.open(io.BytesIO(data), formats=FORMATS), max_pixels) as image:
+        return _decoded(image, None)
+
+
+def _decoded(image: Image.Image, raw: tuple[int, int] | None) -> Image.Image:
+    try:
+        image.load()
+        turned = _orientation(image) != 1 and not _keeps(image, raw)
+        return to_rgb(ImageOps.exif_transpose(image) if turned else image)
+    except Exception as error:  # decoders of damaged files raise whatever they meet
+        raise BadImageError(f"cannot be decoded: {error}") from None
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -75,10 +98,15 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _opened(path: Path, max_pixels: int) -> Image.Image:
+    return _bounded(lambda: Image.open(_source(path)), max_pixels)
+
+
+def _bounded(opened: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
+    """An image of which no more than the header has been read; one that is too large is refused."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(_source(path))
+            image = opened()
     except FileNotFoundError:
         raise BadImageError("the file does not exist") from None
     except UnidentifiedImageError:

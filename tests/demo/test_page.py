@@ -1,0 +1,213 @@
+"""The page in a real browser, and the command that serves it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from browsers import Watched
+from PIL import Image
+from tiny_contrast import make_model
+from typer.testing import CliRunner
+
+import vlcli
+from vlcli.cli import app
+from vlcli.demo.asking import Demo
+from vlcli.demo.samples import of_folder
+
+from .conftest import serving
+
+
+def opened(browser, client, width=1200, height=850):
+    """A tab with the page, ready."""
+    tab = Watched(browser, width, height)
+    tab.page.set_default_timeout(30_000)
+    tab.page.goto(client.server.url)
+    tab.page.wait_for_selector("body[data-ready]")
+    return tab
+
+
+def settled(tab):
+    """Wait until the page has got its answer; the answer's words."""
+    tab.page.wait_for_selector("body:not([aria-busy])")
+    return tab.page.inner_text("#answer")
+
+
+def until(tab, condition):
+    """Wait until an expression holds; the page's own rules forbid playwright's way, which evaluates strings in it."""
+    end = time.monotonic() + 30
+    while not tab.page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        time.sleep(0.05)
+
+
+LOADED = "[...document.images].every(image => image.complete && image.naturalWidth > 0)"
+
+
+def clean(tab, client, expected=()):
+    """No request left the page, and nothing but ``expected`` was told on the console."""
+    assert all(url.startswith(client.server.url) for url in tab.requests), tab.requests
+    assert [line for line in tab.messages if not any(word in line for word in expected)] == []
+
+
+def test_a_picture_a_question_an_answer_within_the_time_that_the_page_prints(browser, vqa, studio, tmp_path):
+    tab = opened(browser, vqa)
+    page = tab.page
+    page.set_input_files("#file", studio.photo(1))
+    page.wait_for_selector(".frame img")
+    within = float(page.get_attribute("#expect", "data-seconds"))
+    page.fill("#text", "two red circles")
+    begun = time.monotonic()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#answer")
+    assert time.monotonic() - begun <= within
+    expected = vlcli.load(studio.run / "vqa").predict("two red circles", studio.photo(1))
+    assert settled(tab) == expected.words()
+    labels = page.locator("#bars dt").all_inner_texts()
+    assert labels == [choice.label for choice in expected.choices if choice.probability >= 0.0005][: len(labels)]
+    assert "answered in" in page.inner_text("#time")
+    assert page.locator(".frame svg rect").count() == 6
+    page.check("#show-regions")
+    assert page.locator(".frame svg rect").count() == 12
+    shades = "[...document.querySelectorAll('.frame svg rect')].map(one => one.getAttribute('fill-opacity')).join()"
+    before = page.evaluate(shades)
+    page.select_option("#view", label="layer 1, head 2")
+    page.locator("#words button").nth(2).click()
+    assert page.locator("#words button[aria-pressed=true]").count() == 1
+    assert page.evaluate(shades) != before
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(Path(studio.photo(1)).read_bytes()[:200])
+    page.set_input_files("#file", str(broken))
+    page.wait_for_selector("#message:not([hidden])")
+    told = page.inner_text("#message")
+    assert "The picture cannot be used." in told
+    assert "broken.png" in told
+    page.keyboard.press("Escape")
+    page.click("#ask")  # the former picture is still there
+    page.wait_for_selector("#message", state="hidden")
+    assert settled(tab) == expected.words()
+    clean(tab, vqa, ["400 (Bad Request)"])
+
+
+@pytest.mark.slow("pages")
+def test_bad_input_is_told_on_the_page(browser, vqa, large, tmp_path):
+    tab = opened(browser, vqa)
+    page = tab.page
+    page.click("#ask")
+    assert "Choose a picture first." in page.inner_text("#message")
+    page.set_input_files("#file", str(large))
+    page.wait_for_selector("#message:has-text('cannot be used')")
+    assert "too large" in page.inner_text("#message")
+    huge = tmp_path / "huge.jpg"
+    huge.write_bytes(b"x" * (21 * 2**20))
+    page.set_input_files("#file", str(huge))
+    page.wait_for_selector("#message:has-text('at most 20,971,520 bytes')")
+    page.click("#samples li:nth-child(1) button")
+    page.wait_for_selector(".frame img")
+    page.wait_for_selector("#message", state="hidden")
+    page.evaluate("document.getElementById('text').value = 'a '.repeat(2 ** 19)")
+    page.click("#ask")
+    page.wait_for_selector("#message:has-text('The text is too long.')")
+    page.fill("#text", "<img src=x onerror=alert(1)>")
+    page.click("#ask")
+    page.wait_for_selector("#answer")
+    assert page.inner_text("#result .asked") == "<img src=x onerror=alert(1)>"
+    assert page.locator("#result img").count() == 0
+    clean(tab, vqa, ["400 (Bad Request)"])
+
+
+@pytest.mark.slow("pages")
+@pytest.mark.parametrize(("width", "height"), [(1200, 850), (390, 844)])
+def test_two_pictures_samples_and_keyboard_at_desktop_and_phone_width(browser, studio, width, height):
+    demo = Demo(vlcli.load(studio.run / "nlvr2"), samples=of_folder(studio.photos))
+    with serving(demo) as client:
+        tab = opened(browser, client, width, height)
+        page = tab.page
+        page.set_input_files("#file", [studio.photo(0)])
+        page.wait_for_selector(".frame img")
+        page.get_by_label("choose a file for picture 2").click()
+        page.set_input_files("#file", [studio.photo(1)])
+        until(tab, "document.querySelectorAll('.frame img').length == 2")
+        page.fill("#text", "two red circles")
+        page.press("#text", "Enter")
+        page.wait_for_selector("#answer")
+        assert settled(tab) in ("True", "False")
+        assert page.locator(".frame svg").nth(1).locator("rect").count() == 6
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        wide = page.locator("#left").bounding_box(), page.locator("#right").bounding_box()
+        assert (wide[1]["y"] > wide[0]["y"]) == (width < 760)
+        page.locator("#samples li").last.scroll_into_view_if_needed()
+        until(tab, LOADED)
+        page.click("h1")
+        reached = set(tab.focused(30))
+        assert {"textarea.text", "button.ask", "select.view"} <= reached
+        clean(tab, client)
+
+
+@pytest.mark.slow("pages")
+def test_a_folder_is_searched_on_the_page(browser, studio, tmp_path):
+    model = vlcli.load(make_model(tmp_path / "model"))
+    with serving(Demo(model, index=model.index(studio.photos, store=tmp_path / "vectors.h5"))) as client:
+        tab = opened(browser, client)
+        page = tab.page
+        page.fill("#text", "a red wall")
+        page.click("#search")
+        page.wait_for_selector("#found li")
+        assert page.locator("#found li").count() == 6
+        until(tab, LOADED)
+        page.locator("#found li button").first.click()
+        page.wait_for_selector(".frame img")
+        clean(tab, client)
+
+
+def test_the_command_tells_what_is_wrong_before_it_serves(studio, monkeypatch):
+    monkeypatch.chdir(studio.photos.parent)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        taken = CliRunner().invoke(app, ["demo", "small/vqa", "--port", str(port)])
+    assert taken.exit_code == 2
+    assert f"Port {port} is in use by another program." in taken.stderr
+    checked = CliRunner().invoke(app, ["demo", "small/vqa", "--port", "0", "--check", "--samples", str(studio.photos)])
+    assert checked.exit_code == 0, checked.stderr
+    assert checked.stdout.startswith("small/vqa: vqa; an answer takes at most about")
+    missing = CliRunner().invoke(app, ["demo", "small/other", "--port", "0"])
+    assert missing.exit_code == 5
+    nothing = CliRunner().invoke(app, ["demo", "small/vqa", "--port", "0", "--samples", "nowhere"])
+    assert "There is no such folder of samples." in nothing.stderr
+
+
+@pytest.mark.slow("pages")
+def test_ctrl_c_ends_the_command_and_the_port_is_free_afterwards(studio):
+    words = [sys.executable, "-m", "vlcli", "demo", "small/vqa", "--port", "0"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        words, cwd=studio.photos.parent, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    url = process.stdout.readline().strip()
+    port = int(url.rstrip("/").rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as silent:  # a client that never says a word
+        silent.send(b"GET / HTTP/1.1\r\n")
+        process.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        _, told = process.communicate(timeout=60)
+    assert time.monotonic() - begun < 10
+    assert process.returncode == 130
+    assert "the page has ended" in told
+    assert "Traceback" not in told
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+
+
+def test_samples_of_a_folder_are_its_first_pictures(studio):
+    samples = of_folder(studio.photos, 3)
+    assert [sample.pictures[0].name for sample in samples] == ["photo0.png", "photo1.png", "photo2.png"]
+    assert Image.open(samples[0].pictures[0]).size

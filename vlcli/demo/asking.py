@@ -1,0 +1,296 @@
+"""What the page can ask of one model: its uses, search in a folder, samples; answers as plain data."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from vlcli.api import Loaded
+from vlcli.demo.looking import look
+from vlcli.demo.samples import Sample
+from vlcli.demo.turns import Turns
+from vlcli.demo.uploads import Remembered, Upload, Uploads, preview
+from vlcli.errors import DataError, UsageError, VlcliError
+from vlcli.images.files import BadImageError, open_image
+from vlcli.prediction import MAX_TEXT, Prediction, Use
+from vlcli.tools.search import Index
+
+TOP = 8
+THUMBNAIL = 240
+TRIED = "is this a picture"
+PICTURES = 5
+"""Pictures of one request where the task takes any number."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the page accepts.
+
+    Attributes:
+        upload: bytes of a picture's file.
+        pixels: of a picture.
+        text: characters of a text.
+        waiting: requests that wait for the model.
+    """
+
+    upload: int = 20 * 2**20
+    pixels: int = 50_000_000
+    text: int = MAX_TEXT
+    waiting: int = 32
+
+
+@dataclass
+class Demo:
+    """One model behind the page; its methods may be called from several threads.
+
+    Attributes:
+        model: what answers.
+        limits: what is accepted.
+        samples: examples to begin with.
+        index: the folder that can be searched.
+        uploads: pictures that are kept.
+        turns: lets one request at a time to the model.
+    """
+
+    model: Loaded
+    limits: Limits = field(default_factory=Limits)
+    samples: Sequence[Sample] = ()
+    index: Index | None = None
+
+    def __post_init__(self) -> None:
+        if not self.model.uses and self.index is None:
+            heads = ", ".join(self.model.module.objectives)
+            raise UsageError(
+                "The page has nothing to show of this model: it cannot be asked anything.",
+                where=str(self.model.folder),
+                got=f"objectives: {heads}" if heads else "no objective",
+                expected="a task, a head that answers, or --folder with a model that has learnt contrast",
+                hint="fine-tune it on a task (vlcli ls tasks), or name another stage of its run",
+            )
+        self.uploads, self.turns = Uploads(self.limits.pixels), Turns(self.limits.waiting)
+        self.model.reader = Remembered(self.model.reader, self.uploads)  # type: ignore[assignment]
+
+    def warm_up(self) -> None:
+        """Ask once, so that the extractor is built and faults are met before the page is shown.
+
+        Raises:
+            VlcliError: the model cannot answer.
+        """
+        if not self.model.uses:
+            return
+        use = self.model.use
+        uploads, text = self._first(max(1, use.images))
+        for _ in range(3):  # the last pass is as fast as those that follow
+            self.turns.forget()
+            for upload in uploads:
+                upload.sample = None
+            self.ask(use.name, [upload.key for upload in uploads], text if use.text != "none" else "")
+
+    def _first(self, count: int) -> tuple[list[Upload], str]:
+        """Pictures and a text to try the model on: the first sample, or grey pictures where there is none."""
+        sample = next((one for one in self.samples if len(one.pictures) == count), None)
+        try:
+            if sample is not None:
+                return [self._file(path) for path in sample.pictures], sample.text or TRIED
+        except DataError:
+            pass
+        grey = preview(Image.new("RGB", (320, 240), (128, 128, 128)), 320)
+        return [self.uploads.add(grey) for _ in range(count)], TRIED
+
+    def page(self) -> dict[str, Any]:
+        """What the page must know to draw itself."""
+        uses = [_use(use) for use in self.model.uses.values()]
+        samples = [
+            {"pictures": len(sample.pictures), "text": sample.text, "answer": sample.answer} for sample in self.samples
+        ]
+        folder = None if self.index is None else {"name": self.index.folder.name, "pictures": len(self.index.store)}
+        limits = {**vars(self.limits), "pictures": PICTURES}
+        return {
+            "model": _name(self.model),
+            "about": type(self.model.model).__name__,
+            "uses": uses,
+            "samples": samples,
+            "folder": folder,
+            "limits": limits,
+            "within": self.within(),
+        }
+
+    def within(self) -> int:
+        """Seconds within which an answer may be expected: twice the slowest of the last, and who waits already."""
+        return max(1, math.ceil(2 * self.turns.usual * (1 + self.turns.waiting)))
+
+    def ask(self, task: str, keys: Sequence[str], text: str) -> dict[str, Any]:
+        """Ask the model.
+
+        Args:
+            task: one of its uses.
+            keys: of uploads.
+            text: question or sentence.
+
+        Raises:
+            VlcliError: something is wrong with the request.
+            Busy: too many requests wait.
+        """
+        self.check(text)
+        uploads = self.uploads.get(keys)
+        with self.turns.turn() as waited:
+            begun = time.monotonic()
+            found = self.model.predict(text or None, [one.token for one in uploads], task=task, top=TOP)
+            seen = look(self.model, text, [one.token for one in uploads]) if text else None
+            spent = time.monotonic() - begun
+        return {
+            **_plain(found, uploads),
+            "attention": seen,
+            "seconds": round(spent, 3),
+            "waited": round(waited, 3),
+            "within": self.within(),
+        }
+
+    def check(self, text: str) -> None:
+        """Refuse a text that is too long.
+
+        Raises:
+            UsageError: it is.
+        """
+        if len(text) > self.limits.text:
+            most, pieces = self.limits.text, self.model.data_spec.text_length
+            raise UsageError(
+                "The text is too long.",
+                got=f"{len(text):,} characters",
+                expected=f"at most {most:,} characters",
+                hint=f"shorten it: this model reads {pieces} word pieces at most",
+            )
+
+    def search(self, text: str, keys: Sequence[str], top: int = 12) -> dict[str, Any]:
+        """The pictures of the folder that are nearest to a sentence or to a picture.
+
+        Raises:
+            VlcliError: there is no folder, or nothing to look for.
+            Busy: too many requests wait.
+        """
+        if self.index is None:
+            raise UsageError("There is no folder to search.", hint="start the page with --folder FOLDER")
+        self.check(text)
+        uploads = self.uploads.get(keys[:1])
+        if not text.strip() and not uploads:
+            raise UsageError("Say what to look for.", expected="a sentence, or a picture")
+        with self.turns.turn() as waited:
+            begun = time.monotonic()
+            query = self.model.embed_text(text) if text.strip() else self.model.embed_image([uploads[0].token])
+            found = self.index.nearest(query[0], min(top, len(self.index.store)))
+            spent = time.monotonic() - begun
+        names = {name: row for row, name in enumerate(self.index.store.ids)}
+        rows = [
+            {
+                "name": path.name,
+                "score": round(score, 4),
+                "number": names[path.relative_to(self.index.folder).as_posix()],
+            }
+            for path, score in found
+        ]
+        return {"found": rows, "seconds": round(spent, 3), "waited": round(waited, 3), "within": self.within()}
+
+    def take_sample(self, number: int) -> dict[str, Any]:
+        """The pictures of a sample as uploads, and its text.
+
+        Raises:
+            DataError: there is no such sample, or its file is gone.
+        """
+        sample = self._sample(number)
+        made = [self._file(path) for path in sample.pictures]
+        return {"pictures": [described(one) for one in made], "text": sample.text, "answer": sample.answer}
+
+    def take_found(self, number: int) -> dict[str, Any]:
+        """A picture of the folder as an upload.
+
+        Raises:
+            DataError: there is no such picture.
+        """
+        return {"pictures": [described(self._file(self._found(number)))], "text": "", "answer": ""}
+
+    def thumbnail(self, kind: str, number: int, place: int = 0) -> bytes:
+        """A small JPEG of a sample's or of the folder's picture.
+
+        Raises:
+            DataError: there is no such picture.
+        """
+        pictures = self._sample(number).pictures if kind == "samples" else (self._found(number),)
+        if not 0 <= place < len(pictures):
+            raise DataError("There is no such picture.")
+        try:
+            with self.uploads.decoding:
+                return preview(open_image(pictures[place], self.limits.pixels), THUMBNAIL)
+        except BadImageError as error:
+            raise DataError("The picture cannot be used.", where=pictures[place].name, got=str(error)) from None
+
+    def _sample(self, number: int) -> Sample:
+        if not 0 <= number < len(self.samples):
+            raise DataError("There is no such sample.")
+        return self.samples[number]
+
+    def _found(self, number: int) -> Path:
+        if self.index is None or not 0 <= number < len(self.index.store):
+            raise DataError("There is no such picture in the folder.")
+        return self.index.folder / self.index.store.ids[number]
+
+    def _file(self, path: Path) -> Upload:
+        try:
+            return self.uploads.add(path.read_bytes(), path.name)
+        except OSError as error:
+            raise DataError("The picture cannot be used.", where=path.name, got=error.strerror or "") from None
+
+
+def described(upload: Upload) -> dict[str, Any]:
+    """An upload as the page knows it."""
+    width, height = upload.size
+    return {"key": upload.key, "width": width, "height": height}
+
+
+def error_row(error: VlcliError) -> dict[str, Any]:
+    """A message for the page."""
+    return {"error": error.as_dict()}
+
+
+def _use(use: Use) -> dict[str, Any]:
+    return {"name": use.name, "kind": use.kind, "images": use.images, "text": use.text, "about": use.about}
+
+
+def _name(model: Loaded) -> str:
+    """The last two parts of the model's place: run and stage."""
+    folder = Path(model.folder) if model.folder else Path("model")
+    parts = [part for part in folder.absolute().parts if part != "model"]
+    return "/".join(parts[-2:])
+
+
+def _plain(found: Prediction, uploads: Sequence[Upload]) -> dict[str, Any]:
+    """A prediction for the page; boxes are divided by width and height."""
+    pictures = []
+    for place, upload in enumerate(uploads):
+        width, height = upload.size
+        size = [width, height, width, height]
+        boxes = [
+            {"box": _share(one.box, size), "label": one.label, "score": round(float(one.score), 4)}
+            for one in found.boxes
+            if one.image == place
+        ]
+        regions: Sequence[Sequence[float]] = list(found.regions[place]) if place < len(found.regions) else []
+        pictures.append({"boxes": boxes[:100], "regions": [_share(box, size) for box in regions]})
+    choices = [{"label": str(one.label), "probability": round(float(one.probability), 4)} for one in found.choices]
+    return {
+        "task": found.use.name,
+        "kind": found.use.kind,
+        "words": found.words(),
+        "choices": choices,
+        "pictures": pictures,
+        "notes": found.notes,
+    }
+
+
+def _share(box: Sequence[float], size: Sequence[int]) -> list[float]:
+    return [round(min(max(float(value) / most, 0.0), 1.0), 4) for value, most in zip(box, size, strict=True)]

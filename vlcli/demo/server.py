@@ -1,0 +1,320 @@
+"""The page's HTTP server: the standard library's, on this machine alone unless told otherwise.
+
+Every request is checked before anything is done: the Host header (a page of another site whose name leads to this
+machine is refused), the Origin header, the size of the body, the pixels of a picture. The page may load nothing from
+elsewhere (Content-Security-Policy), and other sites may read nothing here (no CORS headers).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import re
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from typing import Any, ClassVar
+
+from vlcli.demo.asking import Demo, described, error_row
+from vlcli.demo.turns import Busy
+from vlcli.errors import UsageError, VlcliError
+from vlcli.version import __version__
+
+PORT = 7860
+CONNECTIONS = 128
+"""Requests in progress at a time; further ones are answered by 503."""
+QUIET = 30.0
+"""Seconds without a byte after which a connection is closed."""
+JSON_BYTES = 256 * 1024
+DISCARDED = 64 * 2**20
+"""Bytes of a body too large that are read and thrown away, so that the sender gets to read the answer."""
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/demo.js": ("demo.js", "text/javascript; charset=utf-8"),
+    "/demo.css": ("demo.css", "text/css; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Connection": "close",
+}
+_THUMBNAIL = re.compile(r"/thumbnails/(samples|folder)/(\d{1,6})/(\d)")
+_TAKE = re.compile(r"/api/(samples|folder)/(\d{1,6})")
+_PICTURE = re.compile(r"/pictures/([\w-]{1,40})")
+
+
+class Refused(Exception):  # noqa: N818 - an answer
+    """A request that gets no further.
+
+    Attributes:
+        status: of the answer.
+        error: the message.
+    """
+
+    def __init__(self, status: HTTPStatus, what: str, **more: str) -> None:
+        super().__init__(what)
+        self.status, self.error = status, UsageError(what, **more)
+
+
+class Server(ThreadingHTTPServer):
+    """Serves one demo.
+
+    Args:
+        demo: what is asked; may be set later, before :meth:`serve_forever`.
+        host: name or address to listen on.
+        port: 0: any that is free.
+        log: gets a line for each request.
+
+    Raises:
+        UsageError: the port is in use, or the host is not of this machine.
+    """
+
+    demo: Demo
+    daemon_threads, block_on_close = True, False
+    request_queue_size = 128
+
+    def __init__(self, demo: Demo | None, host: str, port: int, log: Callable[[str], None] | None = None) -> None:
+        self.host, self.log = host, log
+        if demo is not None:
+            self.demo = demo
+        self.places = threading.BoundedSemaphore(CONNECTIONS)
+        with contextlib.suppress(OSError, UnicodeError):
+            self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        try:
+            super().__init__((host, port), Handler)
+        except (OSError, OverflowError, UnicodeError) as error:
+            raise _unusable(host, port, error) from None
+
+    @property
+    def url(self) -> str:
+        """Where a browser on this machine finds the page."""
+        host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host  # noqa: S104 - compared, not bound
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.server_port}/"
+
+    def knows(self, name: str) -> bool:
+        """Whether a Host header names this server.
+
+        An address does: only names can be made to lead here by a stranger's name server.
+        """
+        host, _, port = name.rpartition(":") if re.search(r":\d+$", name) else (name, "", "80")
+        if not port.isdigit() or int(port) != self.server_port:
+            return False
+        host = host.strip("[]").lower()
+        with contextlib.suppress(ValueError):
+            address = ipaddress.ip_address(host)
+            return address.is_loopback or not self.is_local
+        names = {"localhost", self.host.lower()}
+        return host in (names if self.is_local else names | {socket.gethostname().lower()})
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the page."""
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_loopback
+        return self.host == "localhost"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that is gone is no fault; anything else is logged."""
+        fault = sys.exception()
+        if self.log is not None and not isinstance(fault, (ConnectionError, TimeoutError)):
+            self.log(f"{client_address}: {fault!r}")
+
+
+def _unusable(host: str, port: int, error: Exception) -> UsageError:
+    """Why nothing can listen there, and what can be done."""
+    reason = getattr(error, "strerror", None) or str(error)
+    with contextlib.suppress(OSError), socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        free = other.getsockname()[1]
+        if isinstance(error, OSError) and "in use" in reason.lower():
+            return UsageError(
+                f"Port {port} is in use by another program.",
+                where=f"{host}:{port}",
+                hint=f"choose another port, such as one that is free now: --port {free}",
+            )
+    return UsageError(
+        "The page cannot be served there.",
+        where=f"{host}:{port}",
+        got=reason,
+        expected="an address of this machine, and a port from 1 to 65535 (below 1024 for administrators)",
+        hint="leave out --host and --port",
+    )
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: Server
+    server_version, sys_version = f"vlcli/{__version__}", ""
+    timeout = QUIET
+    allowed: ClassVar[tuple[str, ...]] = ("GET", "HEAD", "POST")
+
+    def do_GET(self) -> None:
+        """The page, its files, pictures and what it must know."""
+        self._guarded(self._get)
+
+    def do_HEAD(self) -> None:
+        """As GET, without content."""
+        self._guarded(self._get)
+
+    def do_POST(self) -> None:
+        """Pictures and questions."""
+        self._guarded(self._post)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """To the server's log, if any."""
+        if self.server.log is not None:
+            self.server.log(f"{self.client_address[0]} {format % args}")
+
+    def _guarded(self, answer: Callable[[], None]) -> None:
+        """Check and answer; whatever goes wrong becomes one message."""
+        if not self.server.places.acquire(blocking=False):
+            self._json(HTTPStatus.SERVICE_UNAVAILABLE, _busy(CONNECTIONS), {"Retry-After": "5"})
+            return
+        try:
+            self._check_origin()
+            answer()
+        except Refused as refused:
+            self._json(refused.status, error_row(refused.error))
+        except Busy as busy:
+            after = str(max(1, round(busy.seconds)))
+            self._json(HTTPStatus.SERVICE_UNAVAILABLE, _busy(busy.waiting), {"Retry-After": after})
+        except VlcliError as error:
+            self._json(HTTPStatus.BAD_REQUEST, error_row(error))
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
+        except Exception as error:  # the page goes on for all others
+            self.log_message("%s", repr(error))
+            known = VlcliError(
+                "Something unforeseen went wrong.", got=type(error).__name__, hint="see the terminal: -v"
+            )
+            self._json(HTTPStatus.INTERNAL_SERVER_ERROR, error_row(known))
+        finally:
+            self.server.places.release()
+
+    def _check_origin(self) -> None:
+        """Refuse what other sites send.
+
+        Raises:
+            Refused: the Host or the Origin header names another site.
+        """
+        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        if not self.server.knows(host):
+            what = "This name is not the page's."
+            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, what, got=host[:80], hint=f"open {self.server.url}")
+        foreign = origin is not None and origin != f"http://{host}"
+        elsewhere = self.headers.get("Sec-Fetch-Site") == "cross-site" and self.path not in FILES  # links may lead here
+        if foreign or elsewhere:
+            raise Refused(HTTPStatus.FORBIDDEN, "Another site sent this request.", got=(origin or "")[:80])
+
+    def _get(self) -> None:
+        demo, path = self.server.demo, self.path.partition("?")[0]
+        if path in FILES:
+            name, kind = FILES[path]
+            self._send(HTTPStatus.OK, resources.files("vlcli.demo").joinpath("page", name).read_bytes(), kind)
+        elif path == "/api/page":
+            self._json(HTTPStatus.OK, demo.page())
+        elif match := _THUMBNAIL.fullmatch(path):
+            self._send(HTTPStatus.OK, demo.thumbnail(match[1], int(match[2]), int(match[3])), "image/jpeg")
+        elif match := _PICTURE.fullmatch(path):
+            self._send(HTTPStatus.OK, demo.uploads.get([match[1]])[0].preview, "image/jpeg")
+        else:
+            raise Refused(HTTPStatus.NOT_FOUND, "There is no such page.", got=path[:80], hint=f"open {self.server.url}")
+
+    def _post(self) -> None:
+        demo = self.server.demo
+        if self.path == "/api/pictures":
+            data = self._body(demo.limits.upload, "picture")
+            self._json(HTTPStatus.OK, described(demo.uploads.add(data)))
+        elif match := _TAKE.fullmatch(self.path):
+            self._body(JSON_BYTES, "request")
+            take = demo.take_sample if match[1] == "samples" else demo.take_found
+            self._json(HTTPStatus.OK, take(int(match[2])))
+        elif self.path in ("/api/ask", "/api/search"):
+            self._asked(self.path)
+        else:
+            self._body(JSON_BYTES, "request")
+            raise Refused(HTTPStatus.NOT_FOUND, "There is no such page.", got=self.path[:80])
+
+    def _asked(self, path: str) -> None:
+        demo = self.server.demo
+        fields = _fields(self._body(JSON_BYTES, "text"))
+        if path == "/api/ask":
+            self._json(HTTPStatus.OK, demo.ask(fields["task"], fields["pictures"], fields["text"]))
+        else:
+            self._json(HTTPStatus.OK, demo.search(fields["text"], fields["pictures"]))
+
+    def _body(self, most: int, what: str) -> bytes:
+        """The request's content.
+
+        Raises:
+            Refused: it does not say its length, or is longer than ``most`` bytes.
+        """
+        given = self.headers.get("Content-Length", "")
+        if not given.isdigit() or len(given) > 15:
+            raise Refused(HTTPStatus.LENGTH_REQUIRED, "The request does not say how long it is.")
+        length = int(given)
+        if length > most:
+            self._discard(length)
+            got, expected = f"{length:,} bytes", f"at most {most:,} bytes"
+            hint = "make the picture smaller" if what == "picture" else "shorten it"
+            raise Refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The {what} is too large.", got=got, expected=expected, hint=hint
+            )
+        data = self.rfile.read(length)
+        if len(data) < length:
+            raise ConnectionError("the sender has gone")
+        return data
+
+    def _discard(self, length: int) -> None:
+        left = min(length, DISCARDED)
+        while left > 0 and (part := self.rfile.read(min(left, 2**20))):
+            left -= len(part)
+
+    def _json(self, status: HTTPStatus, value: Any, headers: dict[str, str] | None = None) -> None:
+        self._send(status, json.dumps(value).encode(), "application/json", headers)
+
+    def _send(self, status: HTTPStatus, content: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
+        self.close_connection = True
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            self.send_response(status)
+            for name, value in {**HEADERS, **(headers or {}), "Content-Type": kind}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    """The fields of a question, each of its kind.
+
+    Raises:
+        Refused: the body is no such question.
+    """
+    try:
+        given = json.loads(body)
+        task, text, pictures = given.get("task"), given.get("text") or "", given.get("pictures") or []
+    except (ValueError, AttributeError, RecursionError):
+        raise Refused(HTTPStatus.BAD_REQUEST, "The request is no JSON object.") from None
+    named = isinstance(pictures, list) and len(pictures) <= 10 and all(isinstance(one, str) for one in pictures)
+    if not named or not isinstance(text, str) or not isinstance(task, str | None):
+        expected = "task and text are strings, pictures a list of their keys"
+        raise Refused(HTTPStatus.BAD_REQUEST, "The request has fields of a wrong kind.", expected=expected)
+    return {"task": task, "text": text, "pictures": pictures}
+
+
+def _busy(waiting: int) -> dict[str, Any]:
+    hint = "try again in a moment"
+    return error_row(VlcliError("The model is busy.", got=f"{waiting} requests wait already", hint=hint))

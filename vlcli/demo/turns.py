@@ -1,0 +1,73 @@
+"""One after another: requests wait for the model in the order in which they came, a limited number of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Busy(Exception):  # noqa: N818 - a state, which the page shows as such
+    """Too many requests wait already.
+
+    Attributes:
+        waiting: how many.
+        seconds: until a place is free, about.
+    """
+
+    def __init__(self, waiting: int, seconds: float) -> None:
+        super().__init__(f"{waiting} requests wait already")
+        self.waiting, self.seconds = waiting, seconds
+
+
+class Turns:
+    """Lets one thread at a time to the model, in the order of arrival.
+
+    Args:
+        most: threads that may wait; one more is refused.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._changed = threading.Condition()
+        self._queue: deque[object] = deque()
+        self._times: deque[float] = deque([1.0], maxlen=5)
+
+    @property
+    def usual(self) -> float:
+        """Seconds that a turn takes at most, by the slowest of the last five."""
+        return max(self._times)
+
+    @property
+    def waiting(self) -> int:
+        """Threads that wait or have their turn."""
+        return len(self._queue)
+
+    @contextmanager
+    def turn(self) -> Iterator[float]:
+        """Wait for this thread's turn and keep it while the section lasts; yields the seconds that it waited.
+
+        Raises:
+            Busy: too many wait already.
+        """
+        came, me = time.monotonic(), object()
+        with self._changed:
+            if len(self._queue) > self.most:
+                raise Busy(len(self._queue), len(self._queue) * self.usual)
+            self._queue.append(me)
+            self._changed.wait_for(lambda: self._queue[0] is me)
+        begun = time.monotonic()
+        try:
+            yield begun - came
+        finally:
+            self._times.append(time.monotonic() - begun)
+            with self._changed:
+                self._queue.popleft()
+                self._changed.notify_all()
+
+    def forget(self) -> None:
+        """Forget the times measured so far: the first pass of a model takes longer than later ones."""
+        self._times.clear()
+        self._times.append(0.1)
