@@ -109,10 +109,10 @@ def _tell(found: Comparison, every: bool) -> None:
     ]
     if rows:
         console.table(["metrics", *found.labels, "difference", "95 % interval", "examples"], rows)
-    elif found.metrics:
-        console.out("metrics: all the same")
     elif not (found.settings or found.versions or found.data):
         console.out("no difference")
+    elif found.metrics:
+        console.out("metrics: all the same")
 
 
 def _numbers(row: Paired) -> list[str]:
