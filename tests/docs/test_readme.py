@@ -167,6 +167,8 @@ def test_the_reduced_quickstart_ran_every_stage_and_ends_in_its_table(quickstart
     assert {stage["kind"] for stage in stages.values()} >= {"extract", "pretrain", "finetune", "evaluate", "export"}
     rows = {row["label"]: row["metrics"] for row in quickstart.document["table"]["rows"]}
     assert {"with pre-training", "without", "language only"} <= set(rows)
+    assert quickstart.document["report"] == "runs/quickstart/report.html"
+    assert 200_000 < (quickstart.runs / "report.html").stat().st_size < 10_000_000
     kinds = [name for name in rows["without"] if name.startswith("accuracy/")]
     assert len(kinds) >= 5
     assert all(0 <= value <= 1 for metrics in rows.values() for value in metrics.values())

@@ -230,3 +230,25 @@ def test_ranking(tmp_path: Path) -> None:
     assert "ranked first</figcaption>" in made
     assert "Ranked first: caption 0" in made
     assert "rank 2" in made
+
+
+def test_run_ends_with_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``report: true``: the page is written once, kept while nothing changes, and is no reason for a run to fail."""
+    monkeypatch.chdir(tmp_path)
+    world = {"kind": "make", "world": {"name": "shapes", "images": 20, "parts": ["coco"]}}
+    Path("r.yaml").write_text(json.dumps({"report": True, "stages": {"world": world}}))
+
+    def run(*words: str) -> Any:
+        ended = CliRunner().invoke(app, ["run", "r.yaml", "-q", *words])
+        assert ended.exit_code == 0, ended.output
+        return ended
+
+    page = Path("runs/r/report.html")
+    assert run().stdout.splitlines()[-1] == f"report: {page}"
+    assert "vlcli run r.yaml" in page.read_text()
+    written = page.stat().st_mtime_ns
+    assert json.loads(run("--json").stdout)["report"] == str(page)
+    assert page.stat().st_mtime_ns == written
+    page.write_text("mine")
+    assert "the report could not be written" in run("--force").stderr
+    assert page.read_text() == "mine"

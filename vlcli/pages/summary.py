@@ -15,7 +15,7 @@ from vlcli.pages.charts import Bar, short
 from vlcli.pages.scores import Column, Group, headline
 from vlcli.recipe.dump import to_yaml
 from vlcli.recipe.load import load
-from vlcli.tools.differences import Comparison, Difference, flat
+from vlcli.tools.differences import WORDS, Comparison, Difference, flat
 from vlcli.tools.run_folder import RECIPE, RunFacts, StageFacts
 
 MOST_OVERRIDES = 8
@@ -184,12 +184,19 @@ def replay(run: RunFacts) -> str:
     if not reference or not run.recipe:
         return own
     try:
-        words = _overrides(load(reference, plugins=False).document.value, run.recipe)
-        if words is None or load(reference, words, plugins=False).document.value != run.recipe:
+        words = _overrides(_computed(load(reference, plugins=False).document.value), _computed(run.recipe))
+        if words is None:
+            return own
+        if _computed(load(reference, words, plugins=False).document.value) != _computed(run.recipe):
             return own
     except VlcliError:
         return own
     return shlex.join(["vlcli", "run", reference, *words])
+
+
+def _computed(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe without the keys that change nothing of what is computed."""
+    return {key: value for key, value in recipe.items() if key not in WORDS | {"report", "jobs"}}
 
 
 def _overrides(recipe: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str] | None:
