@@ -24,6 +24,7 @@ def report(
     samples: Annotated[int, typer.Option("--samples", min=0, help="Samples of each group of evaluate stages.")] = 36,
     output: o.Output = Path("runs"),
     device: o.Device = None,
+    plugin: o.Plugin = None,
     json_: o.Json = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
@@ -38,6 +39,7 @@ def report(
     from vlcli.pages.report import ReportOptions, write_report
     from vlcli.tools.run_folder import REPORT, find_run
 
+    o.load_plugins(plugin)
     folders = list(dict.fromkeys(find_run(name, output) for name in runs))
     file = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
     options = ReportOptions(samples, not no_model, device or "auto")

@@ -236,6 +236,8 @@ def as_text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, Mapping):
         names = sorted(value, key=lambda name: -_number(value[name]))
+        if [_number(score) for score in value.values()] == [1.0]:
+            return cut(str(names[0]))
         return cut(", ".join(f"{name} ({_number(value[name]):.2g})" for name in names[:5]))
     if isinstance(value, list | tuple):
         return cut(" / ".join(dict.fromkeys(map(str, value[:20]))))
