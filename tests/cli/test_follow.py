@@ -132,11 +132,12 @@ def test_a_terminal_shows_all_stages_and_another_one_follows(cli, folder):
 
 
 def test_ctrl_c_in_a_terminal_ends_the_view_cleanly_and_whoever_follows_is_told(folder, here):
-    run = Terminal(folder, "run", "both.yaml", "--jobs", "1", sleep=0.5)
+    run = Terminal(folder, "run", "both.yaml", "--jobs", "1", sleep=2.0)
     run.read("steps 1/4")
     words = [sys.executable, "-m", "vlcli", "follow", "both"]
     beside = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert ": running" in beside.stderr.readline()
+    while ": running" not in beside.stderr.readline():
+        assert beside.poll() is None
     row = json.loads(here("runs", "--json").stdout)["runs"][0]
     assert (row["state"], row["pid"]) == ("running", run.process.pid)
     os.write(run.parent, b"\x03")
@@ -154,15 +155,16 @@ def test_ctrl_c_in_a_terminal_ends_the_view_cleanly_and_whoever_follows_is_told(
 
 @pytest.mark.slow
 def test_a_killed_run_is_shown_as_stopped_and_the_next_run_leaves_no_trace_of_it(cli, folder):
-    run = Terminal(folder, "run", "both.yaml", "--jobs", "1", sleep=1.0)
+    run = Terminal(folder, "run", "both.yaml", "--jobs", "1", sleep=2.0)
     run.read("steps 1/4")
-    (folder / "runs/both/.progress.json.tmp-1-0").write_text("{")  # of a process that is gone
+    (folder / "runs/both/.progress.json.tmp-4194303-0").write_text("{")  # of a process that is gone
     followed = subprocess.Popen(
         [sys.executable, "-m", "vlcli", "follow", "both"], cwd=folder, stderr=subprocess.PIPE, text=True
     )
     seen = ""
     while ": running" not in seen:
         seen = followed.stderr.readline()
+        assert followed.poll() is None
     run.process.send_signal(signal.SIGKILL)
     run.process.wait()
     os.close(run.parent)
