@@ -150,6 +150,28 @@ def test_onnx_agrees_at_every_size(run, tmp_path):
     assert model.predict(SENTENCES[0], names)["score"] == pytest.approx(chance, abs=1e-5)
 
 
+@pytest.mark.slow
+def test_int8_is_written_and_scored_beside_float(run, tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    stage = context(
+        tmp_path / "out",
+        run["root"],
+        inputs(run),
+        kind="export",
+        format={"name": "onnx", "int8": True},
+        **{"from": "nlvr2"},
+    )
+    result = export.run(stage)
+    small, whole = (tmp_path / "out" / name for name in ("model.int8.onnx", "model.onnx"))
+    assert small.stat().st_size < whole.stat().st_size
+    plain = context(tmp_path / "test", run["root"], inputs(run), kind="evaluate", **{"from": "nlvr2"})
+    assert result.metrics["float/accuracy"] == evaluate.run(plain).metrics["accuracy"]
+    lost = result.metrics["int8/accuracy"] - result.metrics["float/accuracy"]
+    assert result.metrics["int8_difference/accuracy"] == pytest.approx(lost)
+    assert any("int8: accuracy" in note for note in result.notes)
+
+
 def test_onnx_that_differs_is_not_kept(run, tmp_path, monkeypatch):
     pytest.importorskip("onnxscript")
     from vlcli.export import onnx

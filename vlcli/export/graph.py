@@ -143,6 +143,19 @@ class Form:
         view = View(self._text(given), seen, rows, places, aligned=self.pictures == 1)
         return Batch({"clean": view}, {}, [], rows)
 
+    def inputs(self, batch: Batch, unique: bool = False) -> tuple[Tensor, ...]:
+        """The inputs in the order of :meth:`names` of a batch's examples, or of its unique texts or images."""
+        view, made = batch.clean, {}
+        if view.text is not None:
+            rows = torch.arange(len(view.text)) if unique else view.text_rows
+            made = {"ids": view.text.ids[rows], "text_mask": view.text.mask[rows]}
+        if view.images is not None and {*self.names()} - {*TEXT}:
+            every = torch.arange(len(view.images))[:, None]
+            rows = every if unique else view.image_rows[:, : self.pictures]
+            found = {name: value[rows] for name, value in _stored(view.images).items()}
+            made |= {name: value[:, 0] if self.alone else value for name, value in found.items()}
+        return tuple(made[name] for name in self.names())
+
     def _text(self, given: Outputs) -> Text | None:
         if "ids" not in given:
             return None
@@ -163,6 +176,7 @@ class Graph(nn.Module):
         facts: what else a reader of its signature should know.
 
     Attributes:
+        objective: whose prediction it is; empty where it is none.
         kept: outputs that the file has; None: all.
         compared: outputs that must equal the model's; None: all. Caches hold rows at padding, which nothing reads.
         looks: whether it finds out itself which inputs the model looks at.
@@ -184,6 +198,7 @@ class Graph(nn.Module):
         self.about, self.facts = about, facts or {}
         self.kept: tuple[str, ...] | None = None
         self.compared: tuple[str, ...] | None = None
+        self.objective = ""
         if self.looks:
             self.form = replace(form, without=frozenset(name for name in OPTIONAL if self._ignores(name)))
 
@@ -238,7 +253,9 @@ def prediction(trained: Trained, name: str, stem: str, probabilities: bool = Fal
     fused = reads_both(trained) and part.requires != frozenset({"image"})
     pictures = getattr(part, "images", 1) if fused else 1
     form = form_of(trained, pictures=pictures, alone=not fused, probabilities=probabilities)
-    return Graph(trained, stem, form, part.predict, f"what the objective {name} predicts")
+    made = Graph(trained, stem, form, part.predict, f"what the objective {name} predicts")
+    made.objective = name
+    return made
 
 
 def encoders(trained: Trained, name: str, probabilities: bool = False) -> list[Graph]:
@@ -310,6 +327,23 @@ def refuse(trained: Trained, name: str, able: Sequence[str]) -> ComponentError:
         expected=" or ".join(able) or "a model with an objective that predicts",
         hint="format: {name: onnx, objective: NAME}",
     )
+
+
+def _stored(images: Images) -> Outputs:
+    """What a batch holds of its images, by the names of inputs; unknown classes are -1 with confidence 1."""
+    made: Outputs = {}
+    if images.pixels is not None:
+        made["pixels"] = images.pixels.images
+    if (regions := images.regions) is not None:
+        none = torch.full_like(regions.mask, -1, dtype=torch.long)
+        made |= {"features": regions.features, "boxes": regions.boxes, "region_mask": regions.mask}
+        made |= {"sizes": regions.sizes, "classes": none if regions.classes is None else regions.classes}
+        made["class_scores"] = (none * 0 + 1.0) if regions.class_scores is None else regions.class_scores
+        made |= {} if regions.class_probs is None else {"class_probs": regions.class_probs}
+    if (concepts := images.concepts) is not None:
+        made |= {"concept_ids": concepts.ids, "concept_scores": concepts.scores}
+        made |= {"concept_ranks": concepts.ranks, "concept_mask": concepts.mask}
+    return made
 
 
 def _padded(batch: int, length: int) -> Tensor:

@@ -7,9 +7,9 @@ from typing import Any
 
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
-from vlcli.engine.bundle import WEIGHTS, find_bundle, load_bundle, record_weights
+from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, record_weights
 from vlcli.errors import UsageError
-from vlcli.export.base import Exporter
+from vlcli.export.base import Exported, Exporter
 from vlcli.features import FeatureStore
 from vlcli.files import follow_mask
 from vlcli.recipe import stage_record
@@ -34,6 +34,7 @@ def run(context: StageContext) -> StageResult:
     bundle = load_bundle(found, "cpu")
     bundle.info |= {"extractor": extractor_of(found)} if bundle.model.input_spec().regions else {}
     made = exporter.export(bundle, context.folder, context.progress)
+    score_int8(context, bundle, exporter, made)
     for folder in (context.folder / name for name in made.files.values()):
         place = find_bundle(folder) if folder.is_dir() else None
         if place is not None and (place / WEIGHTS).is_file():
@@ -42,6 +43,19 @@ def run(context: StageContext) -> StageResult:
     for note in made.notes:
         context.progress.info(note)
     return StageResult(made.metrics, made.files, made.notes, {"model": str(bundle.folder)})
+
+
+def score_int8(context: StageContext, bundle: Bundle, exporter: Exporter, made: Exported) -> None:
+    """Add to what was made what 8-bit weights cost, where the exporter wrote them."""
+    if not getattr(exporter, "int8", False):
+        return
+    from vlcli.export.onnx import graphs
+    from vlcli.stages.quantized import cost
+
+    known = graphs(bundle, getattr(exporter, "objective", None), getattr(exporter, "class_probs", False))
+    metrics, notes = cost(context, bundle, {graph.objective or graph.stem: graph for graph in known})
+    made.metrics |= metrics
+    made.notes += notes
 
 
 def extractor_of(source: Path) -> dict[str, Any] | None:

@@ -1,0 +1,118 @@
+"""What 8-bit weights cost: a task's metric with the float files of an export, and with the 8-bit ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from vlcli.builders.context import StageContext
+from vlcli.builders.resolve import resolve_stage
+from vlcli.engine.bundle import Bundle
+from vlcli.engine.evaluation import TaskRunner
+from vlcli.errors import VlcliError
+from vlcli.export.graph import Graph
+from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.recipe import stage_record
+from vlcli.recipe.schema import Evaluate
+from vlcli.stages import evaluate
+
+Run = Callable[[str, tuple[Tensor, ...]], dict[str, Tensor]]
+"""Outputs by name of a graph's file, of its stem and its inputs."""
+
+
+class FileRunner(TaskRunner):
+    """A task's evaluation whose outputs come from files instead of the model.
+
+    Args:
+        module: model and objectives, for all that no file computes.
+        data: to score on.
+        batch_size: examples at a time.
+        graphs: the exported graphs, by the objective that each computes (``text`` and ``image`` by these names).
+        run: runs a file.
+    """
+
+    def __init__(self, module: Any, data: Any, batch_size: int, graphs: dict[str, Graph], run: Run) -> None:
+        super().__init__(module, data, batch_size=batch_size)
+        self.graphs, self.run = graphs, run
+
+    def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
+        """Outputs of the files, by objective."""
+        chosen = {name: graph for name, graph in self.graphs.items() if only in (None, name)}
+        return {
+            name: self.run(graph.stem, graph.form.inputs(step.batch))
+            for name, graph in chosen.items()
+            if graph.stem not in ("text", "image")
+        }
+
+    def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
+        """Vectors of the batch's unique sentences or pictures."""
+        return self.run(side, self.graphs[side].form.inputs(step.batch, unique=True))["vectors"]
+
+
+def cost(context: StageContext, bundle: Bundle, graphs: dict[str, Graph]) -> tuple[dict[str, float], list[str]]:
+    """The metric of the float and of the 8-bit files on the evaluation split, and their difference, with a line on it.
+
+    Args:
+        context: of the export stage, whose folder holds the files.
+        bundle: the model.
+        graphs: what was exported, by objective (``text`` and ``image`` by these names).
+    """
+    try:
+        own, task, data = _evaluation(context, bundle)
+        found = [_scored(context.folder, ending, own, task, data, bundle, graphs) for ending in ("", ".int8")]
+    except (VlcliError, KeyError) as error:
+        reason = error.what if isinstance(error, VlcliError) else f"no file computes {error}"
+        return {}, [f"the 8-bit files were not scored: {reason}"]
+    name = task.metric
+    if any(name not in metrics for metrics in found):
+        return {}, [f"the 8-bit files were not scored: the data give no {name}"]
+    whole, small = (metrics[name] for metrics in found)
+    split = own.split or task.eval_split
+    line = f"int8: {name} {small:.4g}, float {whole:.4g}, difference {small - whole:+.2g}, on {split}"
+    return {f"float/{name}": whole, f"int8/{name}": small, f"int8_difference/{name}": small - whole}, [line]
+
+
+def _evaluation(context: StageContext, bundle: Bundle) -> tuple[Evaluate, Any, Any]:
+    """The recipe's evaluation of the same model, or else the task's own split: its section, task and data."""
+    named, stages = set(context.config.source), context.recipe.stages.values()
+    own = next((one for one in stages if isinstance(one, Evaluate) and named & set(one.source) and not one.task), None)
+    own = own or Evaluate(kind="evaluate", **{"from": list(named)})
+    source = next(iter(context.sources()))
+    record = stage_record.read(source)
+    if record is not None:
+        features = own.features or [path for path in record.features if Path(path).is_file()]
+        own = own.model_copy(update={"features": features})
+        context = replace(context, root=Path(record.root) if record.root else context.root)
+    asked = replace(context, config=own)
+    resolved = resolve_stage(asked)
+    task = evaluate.choose_task(asked, resolved)
+    return own, task, evaluate.assemble(asked, bundle, evaluate.readers_of(asked, resolved), task)
+
+
+def _scored(
+    folder: Path, ending: str, own: Evaluate, task: Any, data: Any, bundle: Bundle, graphs: dict[str, Graph]
+) -> dict[str, float]:
+    """The task's metrics with the files of an ending."""
+    from vlcli.export.onnx import run as run_file
+    from vlcli.export.onnx import session_of
+
+    files = {graph.stem: (graph, session_of(folder / f"{graph.stem}{ending}.onnx")) for graph in graphs.values()}
+
+    asked: set[str] = set()
+
+    def run(stem: str, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        graph, session = files[stem]
+        asked.add(stem)
+        names = [item.name for item in session.get_outputs()]
+        return dict(zip(names, run_file(session, graph, inputs), strict=True))
+
+    with torch.no_grad():
+        metrics: dict[str, float] = task.evaluate(FileRunner(bundle.module, data, own.batch_size, graphs, run)).metrics
+    if not asked:
+        raise KeyError("what the task scores")  # it has asked the model itself
+    return metrics
