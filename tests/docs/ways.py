@@ -97,6 +97,8 @@ WAYS: dict[str, Way] = {
     "vlcli init photos -o first.yaml": Way("vlcli run first.yaml", more=("--force",)),
     "vlcli validate first.yaml": Way("valid (shallow)", instead=("validate", "first.yaml")),
     "vlcli run first.yaml": Way("judge", DRY),
+    "vlcli data where lxmert": Way("missing"),
+    "vlcli data where": Way("https://cocodataset.org"),
     "vlcli schema -o recipe.schema.json": Way("recipe.schema.json"),
     "vlcli validate quickstart": Way("valid (shallow)"),
     "vlcli validate quickstart --deep": Way("valid (deep)"),

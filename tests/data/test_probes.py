@@ -1,0 +1,121 @@
+"""Readers of probes and of Arrow tables, on small files in the published formats; and the scores of probes."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from vlcli.data.readers.arrow import HuggingFace, Parquet
+from vlcli.data.readers.generic import JsonLines
+from vlcli.data.readers.probes import POPE, VSR, SugarCrepe, Winoground
+from vlcli.errors import DataError
+from vlcli.tasks.probes import SugarCrepeTask, WinogroundTask
+
+
+def lines(file, rows):
+    file.write_text("\n".join(map(json.dumps, rows)))
+
+
+def test_sugarcrepe_has_two_examples_an_item(tmp_path):
+    rows = {"0": {"filename": "1.jpg", "caption": "a cat on a mat", "negative_caption": "a mat on a cat"}}
+    (tmp_path / "swap_obj.json").write_text(json.dumps(rows))
+    true, false = SugarCrepe(tmp_path, split="swap_obj").examples()
+    assert (true.text, false.text) == ("a cat on a mat", "a mat on a cat")
+    assert true.images == false.images == ["1"]
+    assert true.targets == {"item": "swap_obj-0", "kind": "swap_obj", "part": 0}
+
+
+def test_pope_asks_yes_or_no(tmp_path):
+    row = {"question_id": 1, "image": "COCO_val2014_000000000009.jpg", "text": "Is there a dog?", "label": "yes"}
+    lines(tmp_path / "coco_pope_random.json", [row, {**row, "question_id": 2, "label": "no"}])
+    yes, no = POPE(tmp_path, split="random").examples()
+    assert (yes.targets["label"], no.targets["label"]) == (1, 0)
+    assert yes.targets["raw_answers"] == ["yes"]
+    lines(tmp_path / "coco_pope_random.json", [{**row, "label": "maybe"}])
+    with pytest.raises(DataError, match="unknown"):
+        POPE(tmp_path, split="random").examples()
+
+
+def test_vsr_keeps_the_relation(tmp_path):
+    row = {"image": "9.jpg", "caption": "The cat is under the car.", "label": 0, "relation": "under"}
+    lines(tmp_path / "dev.jsonl", [row])
+    (example,) = VSR(tmp_path, split="dev").examples()
+    assert example.targets == {"label": 0, "relation": "under"}
+    lines(tmp_path / "dev.jsonl", [{**row, "label": 2}])
+    with pytest.raises(DataError, match="neither 0 nor 1"):
+        VSR(tmp_path, split="dev").examples()
+
+
+def test_winoground_pairs_both_captions_with_both_pictures(tmp_path):
+    row = {"id": 7, "image_0": "ex_7_img_0", "image_1": "ex_7_img_1", "caption_0": "a b", "caption_1": "b a"}
+    lines(tmp_path / "examples.jsonl", [row])
+    found = Winoground(tmp_path).examples()
+    assert [(e.text, e.images[0]) for e in found] == [
+        ("a b", "ex_7_img_0"),
+        ("a b", "ex_7_img_1"),
+        ("b a", "ex_7_img_0"),
+        ("b a", "ex_7_img_1"),
+    ]
+    assert [e.targets["part"] for e in found] == [0, 1, 2, 3]
+
+
+def rows(scores, kind="", item="1"):
+    return [{"item": item, "part": part, "score": score, "kind": kind} for part, score in enumerate(scores)]
+
+
+@pytest.mark.parametrize(
+    ("scores", "text", "image", "group"),
+    [
+        ((2, 1, 1, 2), 1, 1, 1),  # both captions know their pictures
+        ((2, 2, 1, 3), 1, 0, 0),
+        ((2, 1, 2, 3), 0, 1, 0),
+        ((1, 1, 1, 1), 0, 0, 0),  # equal scores decide nothing
+    ],
+)
+def test_winoground_scores(scores, text, image, group):
+    found = WinogroundTask().score(rows(scores))
+    assert (found["text"], found["image"], found["group"]) == (text, image, group)
+
+
+def test_sugarcrepe_counts_by_kind_and_leaves_half_items_out():
+    given = rows((2, 1), "swap_obj") + rows((1, 2), "add_att", "2") + rows((5,), "add_att", "3")
+    found = SugarCrepeTask().score(given)
+    assert found == {"accuracy": 0.5, "chance/accuracy": 0.5, "accuracy/add_att": 0.0, "accuracy/swap_obj": 1.0}
+
+
+TABLE = pa.table({"image": ["a.png", "b.png"], "text": ["one", "two"], "label": ["x", "y"]})
+
+
+def test_parquet_reads_as_json_lines_do(tmp_path):
+    pq.write_table(TABLE, tmp_path / "train.parquet")
+    lines(tmp_path / "train.jsonl", TABLE.to_pylist())
+    assert Parquet(tmp_path).examples() == JsonLines(tmp_path).examples()
+
+
+def test_folders_of_datasets_in_every_layout(tmp_path):
+    (tmp_path / "hub/data").mkdir(parents=True)
+    pq.write_table(TABLE, tmp_path / "hub/data/train-00000-of-00001.parquet")
+    saved = tmp_path / "saved/train"
+    saved.mkdir(parents=True)
+    with (
+        pa.OSFile(str(saved / "data-00000-of-00001.arrow"), "wb") as sink,
+        pa.ipc.new_stream(sink, TABLE.schema) as out,
+    ):
+        out.write_table(TABLE)
+    for folder in ("hub", "saved"):
+        assert [e.text for e in HuggingFace(tmp_path, file=folder).examples()] == ["one", "two"]
+    with pytest.raises(DataError, match="missing"):
+        HuggingFace(tmp_path, file="saved", split="test").examples()
+
+
+def test_pictures_inside_a_table_and_damaged_tables_are_told(tmp_path):
+    inside = pa.table({"image": [{"bytes": b"png", "path": "a.png"}], "text": ["one"]})
+    pq.write_table(inside, tmp_path / "train.parquet")
+    with pytest.raises(DataError, match="inside the table"):
+        Parquet(tmp_path).examples()
+    (tmp_path / "train.parquet").write_bytes(b"PAR1 cut")
+    with pytest.raises(DataError, match="cannot be read"):
+        Parquet(tmp_path).examples()

@@ -1,0 +1,101 @@
+"""Tables in Parquet and Arrow files on the local disk, also in folders of Hugging Face's ``datasets``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from vlcli.data.files import inside
+from vlcli.data.readers.generic import JsonLines
+from vlcli.errors import DataError
+
+_BATCH = 4096
+
+
+class Parquet(JsonLines):
+    """One's own data: a Parquet table, columns named by parameters (needs pyarrow).
+
+    The options are those of ``jsonl``; the file is ``{split}.parquet`` unless a recipe names another.
+    """
+
+    usual_file: ClassVar[str] = "{split}.parquet"
+    packages: ClassVar[tuple[str, ...]] = ("pyarrow",)
+    install: ClassVar[str] = "pip install 'vlcli[parquet]'"
+
+    def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The rows, with their number."""
+        number = 0
+        for batch in _batches(file):
+            for row in batch.to_pylist():
+                yield f"{file}[{number}]", {name: _plain(cell, f"{file}[{number}]") for name, cell in row.items()}
+                number += 1
+
+
+class HuggingFace(Parquet):
+    """A folder of Hugging Face's ``datasets``, saved by ``save_to_disk`` or as Parquet shards (needs pyarrow).
+
+    The options are those of ``jsonl``; ``file`` is the folder under the root (".": the root). Pictures must be files
+    that a column names: pictures inside the tables are refused, with the line that writes them out.
+    """
+
+    usual_file: ClassVar[str] = "."
+
+    def files(self) -> list[Path]:
+        """The shards of every split, in order."""
+        folder = inside(self.root, self.file)
+        found = [path for split in self.split_names for path in _shards(folder, split)]
+        return list(dict.fromkeys(found)) or [folder / f"{self.split_names[0]}-00000-of-00001.parquet"]
+
+
+def _shards(folder: Path, split: str) -> list[Path]:
+    """Files of one split in the first layout that has any."""
+    layouts = [f"{split}/data-*.arrow", f"data/{split}-*.parquet", f"{split}-*.parquet", f"{split}/*.parquet"]
+    layouts += [f"{split}.parquet", f"{split}/*.arrow", "data-*.arrow"]
+    return next((found for layout in layouts if (found := sorted(folder.glob(layout)))), [])
+
+
+def _batches(file: Path) -> Iterator[Any]:
+    """Record batches of a Parquet file, or of an Arrow stream or file.
+
+    Raises:
+        DataError: it is none of these, or damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if file.suffix == ".parquet":
+            yield from pq.ParquetFile(file).iter_batches(batch_size=_BATCH)
+            return
+        with pa.memory_map(str(file)) as source:
+            try:
+                reader = pa.ipc.open_stream(source)
+            except pa.ArrowInvalid:
+                reader = pa.ipc.open_file(source)
+                yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+                return
+            yield from reader
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            "The table cannot be read.", where=str(file), got=str(error)[:200], hint="is it complete?"
+        ) from None
+
+
+def _plain(cell: Any, where: str) -> Any:
+    """A cell as other tables hold it; of a picture its path.
+
+    Raises:
+        DataError: the picture is inside the table.
+    """
+    if not isinstance(cell, dict) or set(cell) != {"bytes", "path"}:
+        return cell
+    if cell["bytes"] is not None:
+        raise DataError(
+            "The picture is inside the table.",
+            where=where,
+            got=f"{len(cell['bytes']):,} bytes",
+            expected="the name of a file",
+            hint="write the pictures to files, dataset[i]['image'].save(f'images/{i}.png'), and a column of names",
+        )
+    return cell["path"]
