@@ -13,8 +13,8 @@ from pathlib import Path
 import forked
 
 PROJECT = Path(__file__).parents[2]
-INSTALLING = ("python3", ".venv/bin/pip", ".venv/bin/python")
-"""First words of shown commands that install or test rather than use vlcli."""
+INSTALLING = ("python3", ".venv/bin/pip", ".venv/bin/python", "python from_pixels.py")
+"""First words of shown commands that install, test or run a page's program (test_onnx_page) rather than use vlcli."""
 
 
 def pages() -> dict[str, str]:
