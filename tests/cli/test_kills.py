@@ -145,7 +145,7 @@ PLACES = {"extraction": "regions/features.h5.part", "training": "pretrain/checkp
 @pytest.mark.parametrize(
     ("number", "code", "place"),
     [
-        (signal.SIGTERM, 143, "training"),
+        pytest.param(signal.SIGTERM, 143, "training", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, 130, "extraction", marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, 129, "tuning", marks=pytest.mark.slow),
     ],

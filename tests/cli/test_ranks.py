@@ -91,6 +91,7 @@ def test_a_killed_process_is_named_by_one_message(folder, rank):
     assert "Traceback" not in told
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_named_by_one_message(folder):
     both = Ranks(folder, "hung", *LONG, VLCLI_PATIENCE="3")
     both.until(TRAINING)

@@ -157,6 +157,7 @@ def test_a_strangers_recipe_is_found_from_any_folder(crowd, tmp_path):
     assert [stage["stage"] for stage in json.loads(ended.out)["stages"]] == ["world", "regions", "bag", "lxmert"]
 
 
+@pytest.mark.slow
 def test_a_broken_package_is_named_and_stops_nobody(crowd, tmp_path):
     plain = json.loads(vlcli(tmp_path, "ls", "models", "--json", python=crowd).out)["components"]
     assert {"bag", "cracked", "lxmert"} <= {row["name"] for row in plain}
@@ -181,6 +182,7 @@ class Copy(Bag):
 '''
 
 
+@pytest.mark.slow
 def test_a_name_used_twice_is_told_apart(quickstart, tmp_path):
     code = re.sub(r"^@component\(.*\n|^from vlcli.registry import component\n", "", PAGE["tiny_paper.py"], flags=re.M)
     bag = {"objectives": {"contrast-in-batch": "Contrast"}}

@@ -107,7 +107,7 @@ WAYS: dict[str, Way] = {
     "vlcli count quickstart --stage nlvr2 --answers 2 --json": Way('"macs"'),
     "vlcli cp quickstart mine.yaml": Way("mine.yaml", instead=("cp", "quickstart", "copied/mine.yaml")),
     "vlcli cp quickstart -": Way("# vlcli run quickstart", instead=("cp", "quickstart", "-")),
-    "vlcli doctor": Way("torch and torchvision"),
+    "vlcli doctor": Way("torch and torchvision", slow=True),
     "vlcli runs": Way("stages done"),
     "vlcli follow quickstart": Way("metrics", instead=("follow", "runs/quickstart")),
     "vlcli demo runs/quickstart/nlvr2": Way("an answer takes", ("--check", "--port", "0"), slow=True),
@@ -141,7 +141,7 @@ WAYS: dict[str, Way] = {
     "vlcli plugin new my-paper": Way("pyproject.toml"),
     "vlcli plugin check my-paper": Way("interface", instead=("plugin", "check", "--quick", "bag-contrast")),
     "vlcli plugin check --quick lxmert": Way("masks"),
-    "vlcli run my-paper/small": Way("skip", instead=("run", "quickstart", *DRY)),  # run by test_new_package
+    "vlcli run my-paper/small": Way("skip", instead=("run", "quickstart.yaml", *DRY)),  # run by test_new_package
     "vlcli run quickstart --from nlvr2 --until test": Way("skip"),
     "vlcli run quickstart --force --only nlvr2": Way("run"),
     "vlcli run quickstart stages.pretrain.objectives.mlm.probability=0.2 '~stages.onnx' --dry-run": Way("reuse"),

@@ -78,6 +78,7 @@ def test_a_small_lxmert_learns_with_its_defaults(tmp_path):
     assert kept["held_out"] >= 0.95
 
 
+@pytest.mark.slow
 def test_the_table_and_the_curves(tmp_path):
     file = tmp_path / "curves.jsonl"
     options = ["--models", "plain-post", "vlmo", "--tasks", "pair", "--seeds", "1", "--steps", "50"]

@@ -95,7 +95,8 @@ def test_masks_by_phrase_hide_whole_phrases():
         assert sorted(words) == sorted(w for p in phrases if set(p.split()) <= set(words) for w in p.split())
 
 
-@pytest.mark.parametrize("compared", ["masking", pytest.param("matching", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("compared", ["masking", "matching"])
 def test_the_table_and_the_curves(compared, tmp_path):
     file = tmp_path / "curves.jsonl"
     options = ["--compare", compared, *SMALL, "--json", str(file)]

@@ -105,7 +105,11 @@ def reason(problems: list[Problem]) -> str:
     return "; ".join(f"{p.what} ({p.got})" for p in problems)
 
 
-@pytest.mark.parametrize("model", models())
+FIRST = ("lxmert", "vlmo", "deit", "albef", "butd", "detr")
+"""The models whose reasons are looked at below; the others among the slow tests."""
+
+
+@pytest.mark.parametrize("model", [m if m in FIRST else pytest.param(m, marks=pytest.mark.slow) for m in models()])
 def test_every_objective_steps_or_says_why(model):
     assert set(column(model)) == set(OBJECTIVES)
 
@@ -118,6 +122,7 @@ def test_cells_that_need_a_setting(setting):
     assert not any(said.values()) or setting == "grid features", said
 
 
+@pytest.mark.slow
 def test_every_objective_has_a_clean_cell():
     elsewhere = {name for _, _, names, _ in SETTINGS.values() for name in names}
     for name in OBJECTIVES:
@@ -135,6 +140,7 @@ def test_reasons_for_what_used_to_fail_without_words():
     assert column("butd")["contrast-matching"] == ""
 
 
+@pytest.mark.slow
 def test_table(capsys):
     """Prints all cells (with ``-s``); none that once acted is lost."""
     with capsys.disabled():

@@ -121,6 +121,7 @@ def test_a_backbone_can_be_exported_alone(run, tmp_path):
     assert loaded.task is None
 
 
+@pytest.mark.slow
 def test_onnx_agrees_at_every_size(run, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

@@ -16,6 +16,20 @@ if TYPE_CHECKING:
 
 _PAGE = "The page"
 _MODEL = "The model"
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="Pictures to search, with a model that has learnt contrast.", rich_help_panel=_PAGE),
+]
+Store = Annotated[
+    Path | None,
+    typer.Option("--store", help="With --folder: where vectors are kept; default: beside it.", rich_help_panel=_PAGE),
+]
+Samples = Annotated[
+    Path | None,
+    typer.Option(
+        "--samples", help="Sample pictures; default: those on which the run is tested.", rich_help_panel=_PAGE
+    ),
+]
 
 
 @guarded
@@ -30,24 +44,9 @@ def demo(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="0: any free one.", rich_help_panel=_PAGE)
     ] = 7860,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--folder", help="Pictures to search, with a model that has learnt contrast.", rich_help_panel=_PAGE
-        ),
-    ] = None,
-    store: Annotated[
-        Path | None,
-        typer.Option(
-            "--store", help="With --folder: where vectors are kept; default: beside it.", rich_help_panel=_PAGE
-        ),
-    ] = None,
-    samples: Annotated[
-        Path | None,
-        typer.Option(
-            "--samples", help="Sample pictures; default: those on which the run is tested.", rich_help_panel=_PAGE
-        ),
-    ] = None,
+    folder: Folder = None,
+    store: Store = None,
+    samples: Samples = None,
     max_upload: Annotated[
         int, typer.Option("--max-upload", min=1, max=1000, help="Largest picture file, in MB.", rich_help_panel=_PAGE)
     ] = 20,

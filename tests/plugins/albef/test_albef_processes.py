@@ -26,6 +26,7 @@ def test_gathered_rows_go_back_to_the_order_they_were_dealt_in(size: int, world:
     assert torch.cat(parts)[order].tolist() == list(range(size))
 
 
+@pytest.mark.slow
 def test_two_processes_are_one_also_with_a_queue_that_is_no_multiple_of_the_batch(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -34,6 +34,7 @@ def run_two(*arguments: str) -> None:
         assert process.returncode == 0, errors[-2000:]
 
 
+@pytest.mark.slow
 def test_losses_and_gradients_do_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
     run_two(str(tmp_path / "two.safetensors"))
     two, one = read_tensors(tmp_path / "two.safetensors"), ranks.gradients([0, 1, 2, 3], False)
