@@ -115,6 +115,16 @@ def test_the_model_with_slots_of_the_page_runs_as_written(tmp_path):
     assert "gated.image_position" in refused.err
 
 
+def test_the_model_of_pixels_of_the_page_learns_as_written(tmp_path):
+    for name in ("tiny_paper.py", "patches.py", "patches.yaml"):
+        (tmp_path / name).write_text(PAGE[name])
+    ended = vlcli(tmp_path, "run", "patches.yaml", "--trust", "--json")
+    assert ended.code == 0, ended.err
+    log = [json.loads(line) for line in (tmp_path / "runs/patches/patches/log.jsonl").read_text().splitlines()]
+    assert log[-1]["loss/contrast-in-batch"] < log[0]["loss/contrast-in-batch"]
+    assert vlcli(tmp_path, "validate", "--deep", "patches.yaml", "--trust").code == 0
+
+
 PLUGINS = "plugins: [tiny_paper.py]\n"
 
 

@@ -295,6 +295,7 @@ WAYS: dict[str, Way] = {
     "vlcli run tiny_paper.yaml --trust": Way("lxmert", DRY),  # run in earnest by test_docs
     "vlcli run gated.yaml --trust": Way("gated", DRY),  # run in earnest by test_docs
     "vlcli run statements.yaml --trust": Way("tune", DRY),  # run in earnest by test_docs
+    "vlcli run patches.yaml --trust": Way("patches", DRY),  # run in earnest by test_docs
     "vlcli data make shapes world --images 60 'parts=[snli-ve]'": Way(
         "hypotheses", instead=("data", "make", "shapes", "statements-world", "--images", "20", "parts=[snli-ve]")
     ),
