@@ -13,18 +13,14 @@ from vlcli.cli.guard import guarded
 
 @guarded
 def ask(
-    model: Annotated[str, typer.Argument(help="A stage's folder, RECIPE/STAGE under runs/, or an exported model.")],
+    model: o.Trained,
     text: Annotated[str, typer.Argument(help="The question, or the sentence.")],
     pictures: Annotated[list[str], typer.Argument(help="Picture files, or their ids in the store.")],
     features: Annotated[
         Path | None, typer.Option("--features", help="For models that read regions: a store or its stage's folder.")
     ] = None,
-    features_from: Annotated[
-        Path | None, typer.Option("--features-from", help="An extract stage whose extractor reads the pictures.")
-    ] = None,
-    extractor: Annotated[
-        str | None, typer.Option("--extractor", help="An extractor as in recipes: '{name: NAME, weights: FILE}'.")
-    ] = None,
+    features_from: o.FeaturesFrom = None,
+    extractor: o.Extractor = None,
     best: Annotated[int, typer.Option("--best", min=1, help="How many answers.")] = 5,
     json_: o.Json = False,
     verbose: o.Verbose = 0,

@@ -34,7 +34,7 @@ Samples = Annotated[
 
 @guarded
 def demo(
-    model: Annotated[str, typer.Argument(help="A stage's folder, RECIPE/STAGE under runs/, or an exported model.")],
+    model: o.Trained,
     host: Annotated[
         str,
         typer.Option(

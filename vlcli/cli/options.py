@@ -142,3 +142,12 @@ def one_recipe(words: list[str] | None) -> tuple[str, list[str]]:
     if len(names) != 1:
         raise UsageError("Name one recipe.", got=" ".join(names) or "none", hint="list them: vlcli ls recipes")
     return names[0], overrides
+
+
+FeaturesFrom = Annotated[
+    Path | None, typer.Option("--features-from", help="An extract stage whose extractor reads the pictures.")
+]
+Extractor = Annotated[
+    str | None, typer.Option("--extractor", help="An extractor as in recipes: '{name: NAME, weights: FILE}'.")
+]
+Trained = Annotated[str, typer.Argument(help="A stage's folder, RECIPE/STAGE under runs/, or an exported model.")]

@@ -24,7 +24,7 @@ _HOW, _OUTPUT = "How", "What is shown"
 
 @guarded
 def predict(
-    model: Annotated[str, typer.Argument(help="A stage's folder, RECIPE/STAGE under runs/, or an exported model.")],
+    model: o.Trained,
     words: Annotated[
         list[str],
         typer.Argument(
@@ -45,12 +45,8 @@ def predict(
     features: Annotated[
         Path | None, typer.Option("--features", help="A store; pictures whose ids it holds are read from there.")
     ] = None,
-    features_from: Annotated[
-        Path | None, typer.Option("--features-from", help="An extract stage whose extractor reads the pictures.")
-    ] = None,
-    extractor: Annotated[
-        str | None, typer.Option("--extractor", help="An extractor as in recipes: '{name: NAME, weights: FILE}'.")
-    ] = None,
+    features_from: o.FeaturesFrom = None,
+    extractor: o.Extractor = None,
     boxes: Annotated[
         Path | None, typer.Option("--boxes", help="Boxes of the pictures, for extractors of given boxes.")
     ] = None,

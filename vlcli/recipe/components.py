@@ -17,7 +17,7 @@ OBJECTIVE_OPTIONS = ("as", *ObjectiveOptions.model_fields)
 CHANGED = "changed"
 """Option of a :class:`Use` that stands for a changed objective: the parameters that changed."""
 
-_FIELDS = {
+FIELDS = {
     "extractor": "extractors",
     "data": "datasets",
     "validation": "datasets",
@@ -30,6 +30,7 @@ _FIELDS = {
     "drawing": "drawings",
     "model": "models",
 }
+"""Registry kind of the components that a key of a stage names."""
 _OPTIONS = {"datasets": READER_OPTIONS, "objectives": OBJECTIVE_OPTIONS}
 
 
@@ -78,7 +79,7 @@ def of_recipe(recipe: Recipe) -> Iterator[Use]:
 
 def of_stage(name: str, stage: Stage) -> Iterator[Use]:
     """Components that one stage names."""
-    for field, kind in _FIELDS.items():
+    for field, kind in FIELDS.items():
         value = getattr(stage, field, None)
         path = ("stages", name, field)
         if isinstance(value, dict) and "name" in value:  # a model override without a name adds to the recipe's model
@@ -104,7 +105,7 @@ def _changed(kind: str, value: Spec, path: tuple[str | int, ...]) -> Iterator[Us
 
 def of_raw_stage(name: str, stage: dict[str, Any]) -> Iterator[Use]:
     """Components that a stage names which has not been checked yet, as far as they have the form of one."""
-    for field, kind in _FIELDS.items():
+    for field, kind in FIELDS.items():
         given = stage.get(field)
         for index, item in enumerate(given if isinstance(given, list) else [given]):
             if isinstance(item, str) or (isinstance(item, dict) and isinstance(item.get("name"), str)):
@@ -120,7 +121,7 @@ def translated(stage: Mapping[str, Any], translate: Callable[[str, Any], Any], m
         translate: kind and component to the component with other names: see ``vlcli.registry.renames``.
         model: the name of the model that the stage changes where it names none itself; empty: it is not known.
     """
-    found = {key: translate(_FIELDS[key], item) if key in _FIELDS else item for key, item in stage.items()}
+    found = {key: translate(FIELDS[key], item) if key in FIELDS else item for key, item in stage.items()}
     own = stage.get("model")
     return {**found, "model": with_model_name(own, model, translate)} if isinstance(own, dict) and model else found
 

@@ -10,27 +10,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from vlcli.recipe.components import READER_OPTIONS
+from vlcli.recipe.components import FIELDS, READER_OPTIONS
 from vlcli.recipe.fields import SPEC_SCHEMA, one_or_many
 from vlcli.recipe.schema import STAGES, Recipe
 from vlcli.registry import names
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NULL = {"type": "null"}
-_COMPONENTS = {
-    "extractor": "extractors",
-    "data": "datasets",
-    "validation": "datasets",
-    "fit": "datasets",
-    "objectives": "objectives",
-    "task": "tasks",
-    "transform": "transforms",
-    "trackers": "trackers",
-    "format": "exporters",
-    "drawing": "drawings",
-    "world": "worlds",
-}
-"""Registry kind of the components that a key of a stage names."""
+_COMPONENTS = {key: kind for key, kind in FIELDS.items() if key != "model"} | {"world": "worlds"}
+"""A stage's model may also be a part of the recipe's, so it has a schema for itself."""
 
 
 def recipe_schema() -> dict[str, Any]:
