@@ -1,0 +1,209 @@
+"""What a table is made of: rows, the runs of each row, and the numbers that a paper published for them.
+
+The runner of a recipe's rows fills a :class:`TableResults`; ``vlcli.tables.statistics`` computes from it. Nothing here
+computes a number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from vlcli.errors import DataError
+from vlcli.files import write_json
+
+FILE = "table.json"
+"""The file of a table's results in the folder of a run."""
+DONE, FAILED, STOPPED, REFUSED, UNFINISHED = "done", "failed", "stopped", "refused", "unfinished"
+"""States of a run: with metrics; ended by an error; interrupted; impossible, for the reason in ``error``; not begun."""
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number that a paper prints.
+
+    Attributes:
+        value: the number, in the unit of the metric.
+        spread: the standard deviation or half width that the paper prints beside it; None where it prints none.
+    """
+
+    value: float
+    spread: float | None = None
+
+
+@dataclass
+class RunResults:
+    """One row with one seed.
+
+    Attributes:
+        seed: of the run.
+        state: one of ``done``, ``failed``, ``stopped``, ``refused`` and ``unfinished``.
+        metrics: by name, as the evaluate stage recorded them; with ``most_frequent`` and ``chance/NAME`` where the task
+            has them. Metrics of several evaluate stages may stand side by side as ``STAGE:METRIC``.
+        evaluation: the folder of the evaluate stage, with ``predictions.jsonl``; None where there is none.
+        error: why the run has no metrics, one line.
+    """
+
+    seed: int | None
+    state: str = DONE
+    metrics: dict[str, float] = field(default_factory=dict)
+    evaluation: Path | None = None
+    error: str = ""
+
+
+@dataclass
+class RowResults:
+    """One row of a table.
+
+    Attributes:
+        label: what the row is called; unique in the table.
+        runs: one per seed.
+        published: what the paper prints, by metric.
+        cell: where the row stands in a grid: one value per axis of the table; empty where the table is no grid.
+    """
+
+    label: str
+    runs: list[RunResults] = field(default_factory=list)
+    published: dict[str, Published] = field(default_factory=dict)
+    cell: tuple[str, ...] = ()
+
+    @property
+    def done(self) -> list[RunResults]:
+        """The runs with metrics."""
+        return [run for run in self.runs if run.state == DONE and run.metrics]
+
+    @property
+    def error(self) -> str:
+        """Why the row has no metrics, or lacks seeds; empty where every run ended well."""
+        return next((run.error or run.state for run in self.runs if run.state != DONE), "")
+
+    def values(self, metric: str) -> dict[int | None, float]:
+        """The finite values of one metric by seed."""
+        found = {run.seed: run.metrics[metric] for run in self.done if metric in run.metrics}
+        return {seed: value for seed, value in found.items() if math.isfinite(value)}
+
+
+@dataclass
+class TableResults:
+    """A table.
+
+    Attributes:
+        title: what it shows.
+        metrics: patterns of the metrics to show, in order (``accuracy``, ``accuracy/*``); empty: all of them.
+        rows: in order.
+        reference: label of the row that the others are compared with; None: no comparison.
+        axes: of a grid: the values of each axis by its name, in order; empty where the table is no grid.
+        about: what the table asks, a few sentences.
+    """
+
+    title: str
+    metrics: list[str] = field(default_factory=list)
+    rows: list[RowResults] = field(default_factory=list)
+    reference: str | None = None
+    axes: dict[str, list[str]] = field(default_factory=dict)
+    about: str = ""
+
+    def row(self, label: str) -> RowResults:
+        """The row of this label.
+
+        Raises:
+            KeyError: there is none.
+        """
+        found = next((row for row in self.rows if row.label == label), None)
+        if found is None:
+            raise KeyError(label)
+        return found
+
+    def as_dict(self, folder: Path | None = None) -> dict[str, Any]:
+        """Plain values for JSON; numbers that are not finite become strings.
+
+        Args:
+            folder: evaluation folders below its parent are written relative to it, so that runs can be moved.
+        """
+        made: dict[str, Any] = _plain(asdict(self))
+        for row, plain in zip(self.rows, made["rows"], strict=True):
+            for run, written in zip(row.runs, plain["runs"], strict=True):
+                written["evaluation"] = None if run.evaluation is None else _written(run.evaluation, folder)
+        return {"version": VERSION, **made}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], folder: Path | None = None, where: str = "") -> TableResults:
+        """The table that :meth:`as_dict` wrote; further keys are ignored.
+
+        Args:
+            value: what was read.
+            folder: relative evaluation folders are looked for from here.
+            where: the file, for messages.
+
+        Raises:
+            DataError: the values are not those of a table.
+        """
+        try:
+            table = TypeAdapter(cls).validate_python(value)
+        except ValidationError as error:
+            raise _damaged(where, error) from error
+        for row in table.rows:
+            for run in row.runs:
+                if run.evaluation is not None and folder is not None:
+                    run.evaluation = folder / run.evaluation
+        return table
+
+
+def write_results(table: TableResults, path: Path, **more: Any) -> Path:
+    """The table as JSON, written whole or not at all.
+
+    Args:
+        table: what was measured.
+        path: the file.
+        more: further keys of the document: statistics, for readers without vlcli.
+    """
+    return write_json(path, {**table.as_dict(path.parent), **more})
+
+
+def read_results(path: Path) -> TableResults:
+    """A table from the file that :func:`write_results` wrote.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError("There is no table here.", where=str(path), hint="make one: vlcli table RUN") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError("The table is damaged: the file is not JSON.", where=str(path), got=str(error)[:200]) from error
+    if not isinstance(value, dict):
+        raise DataError("The table is damaged.", where=str(path), got=type(value).__name__, expected="a JSON object")
+    return TableResults.from_dict(value, path.parent, str(path))
+
+
+def _damaged(where: str, error: ValidationError) -> DataError:
+    first = error.errors()[0]
+    key = ".".join(map(str, first["loc"]))
+    hint = "delete the file and run the recipe again: finished stages are not repeated"
+    return DataError("The table is damaged.", where=where, got=f"{key}: {first['msg']}"[:300], hint=hint)
+
+
+def _plain(value: Any) -> Any:
+    """For JSON, which has no number that is not finite: these become ``"nan"``, ``"inf"`` and ``"-inf"``."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _written(path: Path, folder: Path | None) -> str:
+    """Relative to ``folder`` where the path lies below its parent, so that runs can be moved; else absolute."""
+    path = path.resolve()
+    if folder is not None and path.is_relative_to(folder.resolve().parent):
+        return Path(os.path.relpath(path, folder.resolve())).as_posix()
+    return str(path)
