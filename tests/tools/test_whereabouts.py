@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from vlcli.cli import app
 from vlcli.recipe.load import from_mapping
 from vlcli.registry import names
-from vlcli.tools.published import CHECKPOINTS, SOURCES
+from vlcli.tools.published import CHECKPOINTS, NOT_VERIFIED, SOURCES
 from vlcli.tools.whereabouts import wanted_by
 
 
@@ -66,3 +66,17 @@ def test_commands_are_printed_and_nothing_is_run(tmp_path, monkeypatch):
     assert ended.exit_code == 0, ended.stderr
     assert "to get it" in ended.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_not_found_on_an_official_page_says_so(tmp_path):
+    ended = CliRunner().invoke(app, ["data", "where"])
+    assert ended.exit_code == 0, ended.stderr
+    assert NOT_VERIFIED in ended.stdout
+    assert "look at the source before you rely on it" in ended.stdout
+    unsure = [name for name, one in SOURCES.items() if NOT_VERIFIED in f"{one.licence} {one.size}"]
+    assert "gqa" in unsure and "vqa" not in unsure
+
+
+def test_commands_get_files_from_the_web_and_nothing_else():
+    for found in (*SOURCES.values(), *CHECKPOINTS.values()):
+        assert {line.split()[0] for line in found.commands} <= {"curl", "unzip", "tar", "git", "cp", "hf"}, found.title

@@ -6,7 +6,9 @@ from typing import Any
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.tools.published import NOT_VERIFIED
 
+_UNSURE = f"{NOT_VERIFIED}: not found on an official page; look at the source before you rely on it"
 
 @guarded
 def where(
@@ -30,6 +32,7 @@ def where(
             return
         rows = [[name, one.title, one.size, one.licence, one.url] for name, one in sorted(SOURCES.items())]
         console.table(["reader", "data set", "size", "licence", "source"], rows)
+        console.out(_UNSURE)
         return
     name, overrides = o.one_recipe(words)
     found = wanted_by(load(name, overrides, trust=trust))
@@ -63,3 +66,5 @@ def _tell(one: Any) -> None:
     console.out("  to get it, in the data root:" if source.commands else by_hand)
     for line in source.commands:
         console.out(f"    {line}")
+    if NOT_VERIFIED in f"{source.licence} {source.size}":
+        console.out(f"  {_UNSURE}")

@@ -1,15 +1,18 @@
 """What is published about data sets and checkpoints: official source, licence, size, layout, how a person gets them.
 
-The commands are printed and never run. Sizes are rounded; licences are those that the source names, and pictures mostly
-stay with the people who took them.
+Addresses, licences and sizes are those that the official page, repository or file listing stated when they were looked
+up; where none was found, the value is :data:`NOT_VERIFIED`. The commands are printed and never run. Sizes are rounded,
+1 GB is 10^9 bytes. Pictures mostly stay with the people who took them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+NOT_VERIFIED = "not verified"
+"""Value of a licence or a size that was not found on an official page: look there before you rely on it."""
 _COCO = "http://images.cocodataset.org"
-_PICTURES = "annotations CC BY 4.0; pictures under Flickr's terms"
+_PICTURES = "annotations CC BY 4.0; pictures under Flickr's terms of use, their copyright is not COCO's"
 
 
 @dataclass(frozen=True)
@@ -19,8 +22,8 @@ class Published:
     Attributes:
         title: what it is called.
         url: the official page.
-        licence: as the source names it.
-        size: about how much is downloaded.
+        licence: as the source names it, or :data:`NOT_VERIFIED`.
+        size: about how much is downloaded, or :data:`NOT_VERIFIED`.
         layout: where its files are expected under the data root.
         commands: what a person runs, in the data root; empty where a form must be filled in first.
     """
@@ -51,12 +54,19 @@ _COCO_CAPTIONS = Published(
     ),
 )
 _VQA = "https://s3.amazonaws.com/cvmlp/vqa/mscoco/vqa"
+_GENOME = "https://homes.cs.washington.edu/~ranjay/visualgenome"
+_REFER = "https://bvisionweb1.cs.unc.edu/licheng/referit/data"
 _VG = Published(
     "Visual Genome",
-    "https://homes.cs.washington.edu/~ranjay/visualgenome/api.html",
+    f"{_GENOME}/api.html",
     "CC BY 4.0",
-    "15 GB pictures, 1 GB annotations",
+    "15.2 GB pictures, 127 MB region descriptions, 25 MB questions",
     "vg/region_descriptions.json, vg/question_answers.json, vg/image_data.json, images/",
+    tuple(
+        line
+        for name in ("region_descriptions", "question_answers", "image_data")
+        for line in _unpacked(f"{_GENOME}/data/dataset/{name}.json.zip", "vg")
+    ),
 )
 SOURCES: dict[str, Published] = {
     "coco-captions": _COCO_CAPTIONS,
@@ -64,8 +74,8 @@ SOURCES: dict[str, Published] = {
     "karpathy": Published(
         "Karpathy's splits of COCO, Flickr8k and Flickr30k",
         "https://cs.stanford.edu/people/karpathy/deepimagesent/",
-        "see the page; pictures as in COCO and Flickr30k",
-        "36 MB annotations",
+        f"{NOT_VERIFIED} (the splits); pictures as in COCO, Flickr8k and Flickr30k",
+        f"{NOT_VERIFIED} (annotations); pictures as in COCO and Flickr30k",
         "karpathy/dataset_coco.json, karpathy/dataset_flickr30k.json, images/",
         (*_unpacked("https://cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip", "karpathy"),),
     ),
@@ -73,7 +83,7 @@ SOURCES: dict[str, Published] = {
         "VQA v2",
         "https://visualqa.org/download.html",
         "annotations CC BY 4.0; pictures as in COCO",
-        "50 MB questions and annotations, and COCO's pictures",
+        "43 MB questions and annotations of train and val, and COCO's pictures",
         "vqa/v2_OpenEnded_mscoco_train2014_questions.json, vqa/v2_mscoco_train2014_annotations.json, images/",
         tuple(
             line
@@ -85,83 +95,95 @@ SOURCES: dict[str, Published] = {
     "gqa": Published(
         "GQA",
         "https://cs.stanford.edu/people/dorarad/gqa/download.html",
-        "CC BY 4.0",
-        "1.4 GB questions, 20 GB pictures",
+        NOT_VERIFIED,
+        "1.4 GB questions, 20.3 GB pictures",
         "gqa/train_balanced_questions.json, gqa/val_balanced_questions.json, images/",
-        _unpacked("https://downloads.cs.stanford.edu/nlp/data/gqa/questions1.2.zip", "gqa"),
+        (
+            *_unpacked("https://downloads.cs.stanford.edu/nlp/data/gqa/questions1.2.zip", "gqa"),
+            *_unpacked("https://downloads.cs.stanford.edu/nlp/data/gqa/images.zip"),
+        ),
     ),
     "vg-regions": _VG,
     "vg-qa": _VG,
     "nlvr2": Published(
         "NLVR2",
-        "https://lil.nlp.cornell.edu/nlvr/",
-        "annotations CC BY 4.0; pictures after a form, for research",
-        "60 MB annotations, 16 GB pictures",
+        "https://github.com/lil-lab/nlvr/tree/master/nlvr2",
+        "annotations CC BY 4.0; pictures are not licensed: by address, or for research after a form on the page",
+        f"the repository has about 300 MB; pictures {NOT_VERIFIED}",
         "nlvr2/train.json, nlvr2/dev.json, nlvr2/test1.json, nlvr2/images/",
         ("git clone --depth 1 https://github.com/lil-lab/nlvr", "cp -r nlvr/nlvr2/data nlvr2"),
     ),
     "snli-ve": Published(
         "SNLI-VE",
         "https://github.com/necla-ml/SNLI-VE",
-        "see the repository; pictures are Flickr30k's, after a form",
-        "100 MB annotations",
+        "BSD-2 (the repository); pictures are Flickr30k's",
+        NOT_VERIFIED,
         "snli_ve/train.jsonl, snli_ve/dev.jsonl, snli_ve/test.jsonl, images/",
     ),
     "refcoco": Published(
         "RefCOCO, RefCOCO+, RefCOCOg",
         "https://github.com/lichengunc/refer",
-        "Apache 2.0 (code); pictures as in COCO",
-        "100 MB annotations, and COCO's train2014",
+        "Apache 2.0 (the repository); pictures as in COCO",
+        f"{NOT_VERIFIED} (expressions), and COCO's train2014",
         "refcoco/, refcoco+/, instances.json, images/",
+        tuple(line for name in ("refcoco", "refcoco+", "refcocog") for line in _unpacked(f"{_REFER}/{name}.zip")),
     ),
     "vist": Published(
         "VIST",
-        "https://visionandlanguage.net/VIST/",
-        "see the page; pictures under Flickr's terms",
-        "20 MB annotations, 300 GB pictures in original size",
+        "https://visionandlanguage.net/VIST/dataset.html",
+        NOT_VERIFIED,
+        NOT_VERIFIED,
         "vist/train.story-in-sequence.json, images/",
     ),
     "conceptual-captions": Published(
         "Conceptual Captions",
         "https://ai.google.com/research/ConceptualCaptions/",
-        "see the page; pictures stay with their owners",
-        "500 MB of addresses; pictures are fetched one by one, e.g. with img2dataset",
+        "captions and addresses may be freely used for any purpose; pictures stay with their owners",
+        "580 MB captions and addresses; pictures are fetched one by one, e.g. with img2dataset",
         "Train_GCC-training.tsv, images/",
     ),
     "sbu": Published(
         "SBU Captioned Photos",
         "https://www.cs.rice.edu/~vo9/sbucaptions/",
-        "see the page; pictures stay with their owners",
-        "100 MB of addresses; pictures are fetched one by one",
+        f"{NOT_VERIFIED}; pictures stay with their owners",
+        "50 MB captions and addresses; pictures are fetched one by one",
         "sbu-captions-all.json, images/",
+        (
+            "curl -LO https://www.cs.rice.edu/~vo9/sbucaptions/sbu-captions-all.tar.gz",
+            "tar xzf sbu-captions-all.tar.gz",
+        ),
     ),
     "imagenet": Published(
         "ImageNet (ILSVRC 2012)",
         "https://image-net.org/download.php",
-        "research only, after registration",
-        "138 GB train, 6 GB val",
+        "non-commercial research and education, after registration",
+        "148 GB train, 6.7 GB val",
         "imagenet/train/CLASS/, imagenet/val/CLASS/",
     ),
     "ade20k": Published(
         "ADE20K scene parsing",
         "http://sceneparsing.csail.mit.edu/",
-        "BSD-3 (annotations); pictures for research",
-        "1 GB",
+        f"{NOT_VERIFIED} (the development kit on GitHub is BSD-3)",
+        "about 1 GB",
         "ADEChallengeData2016/",
         _unpacked("http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip"),
     ),
     "cub-200": Published(
         "CUB-200-2011",
         "https://www.vision.caltech.edu/datasets/cub_200_2011/",
-        "research only",
-        "1.1 GB",
+        NOT_VERIFIED,
+        "about 1.2 GB",
         "CUB_200_2011/",
+        (
+            "curl -LO https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+            "tar xzf CUB_200_2011.tgz",
+        ),
     ),
     "sugarcrepe": Published(
         "SugarCrepe",
         "https://github.com/RAIVNLab/sugar-crepe",
         "MIT; pictures are COCO's val2017",
-        "2 MB annotations, 1 GB pictures",
+        f"1.7 MB annotations; pictures {NOT_VERIFIED}",
         "sugarcrepe/swap_obj.json and six more, val2017/",
         (
             "git clone --depth 1 https://github.com/RAIVNLab/sugar-crepe",
@@ -173,15 +195,15 @@ SOURCES: dict[str, Published] = {
         "POPE",
         "https://github.com/RUCAIBox/POPE",
         "MIT; pictures are COCO's val2014",
-        "2 MB annotations, 6 GB pictures",
+        "1.1 MB questions, 6 GB pictures",
         "pope/coco_pope_random.json, coco_pope_popular.json, coco_pope_adversarial.json, images/",
         ("git clone --depth 1 https://github.com/RUCAIBox/POPE", "cp -r POPE/output/coco pope"),
     ),
     "vsr": Published(
         "Visual spatial reasoning (VSR)",
         "https://github.com/cambridgeltl/visual-spatial-reasoning",
-        "Apache 2.0; pictures are COCO's",
-        "5 MB annotations, and COCO's pictures",
+        "Apache 2.0; pictures are COCO's train2017 and val2017",
+        f"3.4 MB sentences; pictures {NOT_VERIFIED}",
         "vsr/train.jsonl, vsr/dev.jsonl, vsr/test.jsonl, images/",
         (
             "git clone --depth 1 https://github.com/cambridgeltl/visual-spatial-reasoning",
@@ -191,25 +213,29 @@ SOURCES: dict[str, Published] = {
     "winoground": Published(
         "Winoground",
         "https://huggingface.co/datasets/facebook/winoground",
-        "META IMAGES RESEARCH LICENSE, after accepting it on the page",
-        "400 MB",
-        "winoground/examples.jsonl, images/",
+        "research only, after accepting the conditions on the page; the full text is among the files",
+        NOT_VERIFIED,
+        "winoground/data/examples.jsonl; images/ with the pictures of data/images.zip",
         ("hf download facebook/winoground --repo-type dataset --local-dir winoground",),
     ),
 }
 SOURCES["lxmert-pretrain"] = SOURCES["lxmert-sources"] = Published(
     "LXMERT's pre-training data",
     "https://github.com/airsplay/lxmert#pre-training",
-    "MIT (code); data as in COCO, Visual Genome, VQA and GQA",
-    "600 MB annotations, 60 GB features",
+    "MIT (the repository); data as in COCO, Visual Genome, VQA and GQA",
+    f"700 MB annotations; features {NOT_VERIFIED}",
     "lxmert/mscoco_train.json, lxmert/mscoco_nominival.json, lxmert/vgnococo.json, lxmert/mscoco_minival.json",
+    tuple(
+        f"curl -L --create-dirs -o lxmert/{name}.json https://nlp.cs.unc.edu/data/lxmert_data/lxmert/{name}.json"
+        for name in ("mscoco_train", "mscoco_nominival", "vgnococo", "mscoco_minival")
+    ),
 )
 """By the name of the reader; readers of tables of one's own have none."""
 CHECKPOINTS: dict[str, Published] = {
     "resnet50": Published(
         "ResNet-50 of torchvision",
         "https://pytorch.org/vision/stable/models/resnet.html",
-        "BSD-3 (code); trained on ImageNet",
+        f"BSD-3 (code); weights {NOT_VERIFIED}; trained on ImageNet",
         "98 MB",
         "the file that the recipe names",
         ("curl -LO https://download.pytorch.org/models/resnet50-11ad3fa6.pth",),
