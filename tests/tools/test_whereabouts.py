@@ -74,7 +74,8 @@ def test_what_was_not_found_on_an_official_page_says_so(tmp_path):
     assert NOT_VERIFIED in ended.stdout
     assert "look at the source before you rely on it" in ended.stdout
     unsure = [name for name, one in SOURCES.items() if NOT_VERIFIED in f"{one.licence} {one.size}"]
-    assert "gqa" in unsure and "vqa" not in unsure
+    assert "gqa" in unsure
+    assert "vqa" not in unsure
 
 
 def test_commands_get_files_from_the_web_and_nothing_else():

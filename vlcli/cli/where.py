@@ -10,6 +10,7 @@ from vlcli.tools.published import NOT_VERIFIED
 
 _UNSURE = f"{NOT_VERIFIED}: not found on an official page; look at the source before you rely on it"
 
+
 @guarded
 def where(
     words: o.RecipesAndWords = None,
