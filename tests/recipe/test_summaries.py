@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from vlcli.registry import KINDS, component, entries, find, load
+from vlcli.registry import FILES, KINDS, component, entries, find, load
 from vlcli.registry.summaries import first_sentence, summary
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "recipes"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FILES])
 def test_the_line_read_from_the_source_is_that_of_the_component(kind):
     for entry in (one for one in entries(kind) if one.loaded is None):  # other tests register components too
         target = load(kind, f"{entry.distribution}:{entry.name}")

@@ -26,10 +26,13 @@ def ls(
     """List components: every kind, or one."""
     from vlcli.cli import console
     from vlcli.recipe.load import about
-    from vlcli.registry import entries, lacking, private_imports_of, status
+    from vlcli.registry import FILES, entries, lacking, private_imports_of, status
     from vlcli.registry.summaries import summary
 
     o.load_plugins(plugin)
+    if kind == "claims":
+        _list_claims(json_)
+        return
     found = entries(kind)
     broken = {(b.entry.kind, b.entry.name, b.entry.distribution): b for b in status(kind)} if check else {}
     rows: list[dict[str, Any]] = [
@@ -44,7 +47,7 @@ def ls(
             row["private"] = private_imports_of(entry)
             fault = broken.get((row["kind"], row["name"], row["distribution"]))
             row |= {"broken": fault.cause if fault else "", "place": fault.place if fault else ""}
-            known = row["kind"] != "recipes" and not fault
+            known = row["kind"] not in FILES and not fault
             row["lacks"] = lacking(row["kind"], f"{row['distribution']}:{row['name']}") if known else ""
     if json_:
         console.out_json({"components": rows})
@@ -59,6 +62,20 @@ def ls(
     ]
     console.table(columns, cells)
     _end(bool(broken))
+
+
+def _list_claims(json_: bool) -> None:
+    """One line for each registered claim of a paper: what it says and which rows of which recipe test it."""
+    from vlcli.claims.listing import as_row
+    from vlcli.claims.load import every
+    from vlcli.cli import console
+
+    rows = [as_row(one) for one in every()]
+    if json_:
+        console.out_json({"claims": rows})
+        return
+    cells = [[r["id"], r["table"], r["claim"], r["test"]] for r in rows]
+    console.table(["claim", "table", "what the paper says", "tested by"], cells)
 
 
 def _state(row: dict[str, Any]) -> str:
@@ -94,12 +111,12 @@ def show(
 ) -> None:
     """Describe a component (what it does, its paper, its parameters), or a recipe resolved with its parents."""
     from vlcli.cli import console
-    from vlcli.registry import KINDS, describe, names
+    from vlcli.registry import FILES, KINDS, describe, names
 
     o.load_plugins(plugin)
     name, overrides = o.one_recipe(words)
     plain = name.rpartition(":")[2]
-    kinds = [k for k in ([kind] if kind else KINDS) if k != "recipes" and plain in names(k)]
+    kinds = [k for k in ([kind] if kind else KINDS) if k not in FILES and plain in names(k)]
     found = [describe(k, name) for k in kinds]
     recipe = _recipe(name, overrides) if kind in (None, "recipes") and _is_recipe(name, plain) else None
     if not found and recipe is None:

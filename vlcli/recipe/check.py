@@ -53,6 +53,11 @@ def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:
     return recipe.model_copy(update={"stages": typed}), []
 
 
+def typed(model: type[BaseModel], document: Document) -> tuple[Any, list[Problem]]:
+    """A whole document as ``model``, or None and every fault with its line; for files beside recipes (claims)."""
+    return _validate(model, document.value, (), document)
+
+
 def _stage(name: str, raw: Any, document: Document) -> tuple[Stage | None, list[Problem]]:
     path: Path_ = ("stages", name)
     place = document.place(path)

@@ -49,7 +49,17 @@ def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
 
 
 def _registered(reference: str) -> RecipeFile:
-    entry = find("recipes", reference)
+    return registered_file("recipes", reference)
+
+
+def registered_file(kind: str, reference: str) -> RecipeFile:
+    """The file of a registered recipe, or of another kind whose entries name a YAML file (``registry.FILES``).
+
+    Raises:
+        ComponentError: nothing of this kind has the name (with suggestions).
+        UsageError: the file is not there.
+    """
+    entry = find(kind, reference)
     if isinstance(entry.loaded, str | Path):
         return RecipeFile(reference, Path(entry.loaded))
     package, _, stem = entry.value.partition(":")

@@ -15,7 +15,7 @@ docstring is its summary, ``paper`` its source. Installed packages declare compo
 """
 
 from vlcli.registry.bounds import Between
-from vlcli.registry.entries import KINDS, Entry, component, entries, find, is_loaded, load_file, names, register
+from vlcli.registry.entries import FILES, KINDS, Entry, component, entries, find, is_loaded, load_file, names, register
 from vlcli.registry.lookup import (
     Broken,
     build,
@@ -69,6 +69,7 @@ from vlcli.registry.typed import (
 )
 
 __all__ = [
+    "FILES",
     "KINDS",
     "AttentionSpec",
     "Between",

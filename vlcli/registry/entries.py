@@ -37,8 +37,11 @@ KINDS = (
     "worlds",
     "commands",
     "recipes",
+    "claims",
 )
 """The kinds of components; the entry points of a kind are the group ``vlcli.KIND``."""
+FILES = ("recipes", "claims")
+"""Kinds whose entries name a YAML file (``package:file`` without ``.yaml``), which is read and never imported."""
 
 T = TypeVar("T")
 
@@ -50,7 +53,7 @@ class Entry:
     Attributes:
         kind: one of :data:`KINDS`.
         name: its name in a recipe.
-        value: ``module:attribute`` (a recipe: ``package:file`` without ``.yaml``).
+        value: ``module:attribute`` (of :data:`FILES`: ``package:file`` without ``.yaml``).
         distribution: the package that declares it; ``file`` for ``--plugin`` and ``session`` for run-time registration.
         version: that package's version.
         needs: packages that its distribution does not install, as far as the metadata say so (``vlcli.needs``).

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from vlcli.errors import ComponentError, Problem, shown
 from vlcli.registry.bounds import has_bounds, number_fault
 from vlcli.registry.contract import blame, fault, incomplete, origin
-from vlcli.registry.entries import Entry, entries, find
+from vlcli.registry.entries import FILES, Entry, entries, find
 from vlcli.registry.public import imports_of, warn_of_private_imports
 from vlcli.registry.renames import former_names
 from vlcli.registry.schema import Parameter, as_spec, parameters, validator
@@ -75,7 +75,7 @@ def _imported(entry: Entry) -> Any:
 
 def private_imports_of(entry: Entry) -> list[str]:
     """The private names of vlcli that a component's package imports, each with its remedy; after it was loaded."""
-    if entry.distribution in TRUSTED or entry.kind == "recipes":
+    if entry.distribution in TRUSTED or entry.kind in FILES:
         return []
     return [str(found) for found in imports_of(entry.value.partition(":")[0].partition(".")[0])]
 
@@ -84,7 +84,7 @@ def status(kind: str | None = None) -> list[Broken]:
     """Import every component of ``kind`` and tell which are broken (``ls --check``, ``doctor``)."""
     broken = []
     for entry in entries(kind):
-        if entry.kind == "recipes":
+        if entry.kind in FILES:
             continue
         try:
             target = _import(entry.value) if entry.loaded is None else entry.loaded

@@ -73,7 +73,7 @@ def chosen(what: str | None) -> list[Entry]:
         ComponentError: nothing has that name.
         UsageError: the folder declares no component.
     """
-    known = [entry for entry in registry.entries() if entry.kind not in ("recipes", "commands")]
+    known = [entry for entry in registry.entries() if entry.kind not in (*registry.FILES, "commands")]
     if what is None:
         return known
     if Path(what).is_dir():
@@ -106,7 +106,7 @@ def of_folder(folder: Path) -> list[Entry]:
         registry.find(kind, f"{project['name'].lower()}:{name}") if (kind, name) in installed else _added(project, *row)
         for row in rows
         for kind, name, _ in [row]
-        if kind not in ("recipes", "commands")
+        if kind not in (*registry.FILES, "commands")
     ]
 
 

@@ -1,0 +1,166 @@
+"""From the name of a paper to checked claims: files found through the registry, every fault with its line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlcli.claims.schema import Claim, ClaimsFile, Power, Small
+from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
+from vlcli.recipe import yaml
+from vlcli.recipe.check import by_place, typed
+from vlcli.recipe.load import registered_file
+from vlcli.recipe.yaml import Document
+from vlcli.registry import entries, names
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A claim and what it has of its file.
+
+    Attributes:
+        claim: the contrast.
+        file: the claims of its paper.
+        path: of that file.
+        line: where the claim stands in it.
+    """
+
+    claim: Claim
+    file: ClaimsFile
+    path: Path
+    line: int
+
+    @property
+    def small(self) -> Small | None:
+        """How it is tested; None where it cannot be."""
+        return None if isinstance(self.claim.small, str) else self.claim.small
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that decide."""
+        return list((self.small.seeds if self.small else None) or self.file.seeds)
+
+    @property
+    def power(self) -> Power:
+        """What the number of seeds was estimated from."""
+        return (self.small.power if self.small else None) or self.file.power
+
+    @property
+    def place(self) -> str:
+        """``file:line``."""
+        return f"{self.path}:{self.line}"
+
+
+def papers() -> list[str]:
+    """Names of the papers with claims; reads no file."""
+    return names("claims")
+
+
+def of_paper(reference: str) -> list[Registered]:
+    """The claims of one paper: of its registered name, or of a file.
+
+    Raises:
+        ComponentError: no package registers claims of that paper (with the nearest names).
+        RecipeError: the file has faults; all of them.
+    """
+    if reference.endswith((".yaml", ".yml")):
+        path = Path(reference).expanduser()
+        if not path.is_file():
+            raise UsageError("There is no such file of claims.", where=reference, hint="list papers: vlcli ls claims")
+        return read(path)
+    if reference.rpartition(":")[2] not in papers():
+        raise _unknown_paper(reference)
+    return read(registered_file("claims", reference).file)
+
+
+def every(chosen: Sequence[str] = ()) -> list[Registered]:
+    """The claims of the papers ``chosen``, of all papers without any.
+
+    Raises:
+        RecipeError: two claims have one identifier, or a file has faults.
+    """
+    found: list[Registered] = []
+    for entry in chosen or [f"{one.distribution}:{one.name}" for one in entries("claims")]:
+        found += of_paper(entry)
+    seen: dict[str, Registered] = {}
+    twice = []
+    for one in found:
+        if (other := seen.setdefault(one.claim.id, one)) is not one:
+            twice.append(Problem(one.claim.id, "two claims have this identifier", one.place, got=other.place))
+    if twice:
+        raise RecipeError(twice, "claims")
+    return found
+
+
+def pick(found: Sequence[Registered], wanted: Iterable[str]) -> list[Registered]:
+    """Those with the identifiers ``wanted``, in the order of the files.
+
+    Raises:
+        UsageError: there is no such claim (with the nearest identifiers).
+    """
+    known = {one.claim.id: one for one in found}
+    for name in (wanted := list(dict.fromkeys(wanted))):
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+            hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "list them: vlcli reproduce --list"
+            raise UsageError("There is no such claim.", got=repr(name), hint=hint)
+    return [one for one in found if one.claim.id in wanted]
+
+
+def read(path: Path) -> list[Registered]:
+    """The claims of one file.
+
+    Raises:
+        RecipeError: it cannot be read, or has faults; all of them, each with its line.
+    """
+    document = yaml.read(path)
+    if not isinstance(document.value, dict):
+        problem = Problem("", "a file of claims is a mapping", str(path), expected="paper, title, seeds, claims")
+        raise RecipeError([problem], str(path))
+    file, problems = typed(ClaimsFile, document)
+    problems += _faults(file, document) if file is not None else []
+    if problems:
+        error = RecipeError(sorted(problems, key=by_place), str(path))
+        error.what = error.what.replace("in recipe", "in claims")
+        raise error
+    lines = (document.place(("claims", index)) for index in range(len(file.claims)))
+    return [
+        Registered(claim, file, path, int(place.rpartition(":")[2] or 0))
+        for claim, place in zip(file.claims, lines, strict=True)
+    ]
+
+
+def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
+    """What is wrong between parts of a file: identifiers, worlds, and seeds that chose settings and judge."""
+    problems = _seed_faults("seeds", file.seeds, file, document.place(("seeds",)))
+    seen: dict[str, int] = {}
+    for index, claim in enumerate(file.claims):
+        at, place = f"claims.{index}", document.place(("claims", index))
+        if (first := seen.setdefault(claim.id, index)) != index:
+            got = f"{claim.id}, as in {document.place(('claims', first))}"
+            problems.append(Problem(f"{at}.id", "this identifier is taken", place, got))
+        if not claim.id.startswith(f"{file.paper}-"):
+            problems.append(
+                Problem(f"{at}.id", "identifiers begin with the paper", place, claim.id, f"{file.paper}-...")
+            )
+        if isinstance(claim.small, Small):
+            if claim.small.world not in file.worlds:
+                known = ", ".join(file.worlds)
+                problems.append(Problem(f"{at}.small.world", "there is no such world", place, claim.small.world, known))
+            problems += _seed_faults(f"{at}.small.seeds", claim.small.seeds or [], file, place)
+    return problems
+
+
+def _seed_faults(key: str, seeds: Sequence[int], file: ClaimsFile, place: str) -> list[Problem]:
+    both = sorted(set(seeds) & set(file.settings_seeds))
+    what, expected = "settings were chosen with these seeds, so they cannot judge", "other seeds than settings_seeds"
+    return [Problem(key, what, place, ", ".join(map(str, both)), expected)] if both else []
+
+
+def _unknown_paper(name: str) -> ComponentError:
+    known = papers()
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "list them: vlcli ls claims"
+    return ComponentError(f"No claims of a paper called {name!r} are registered.", expected=", ".join(known), hint=hint)
