@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Collection, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -34,7 +35,7 @@ def run_parallel(planner: Planner, names: list[str], jobs: int, watch: Watch | U
     """
     states: dict[str, PlannedStage] = {}
     outcomes: dict[str, StageOutcome] = {}
-    waiting = list(planner.graph)
+    waiting = first_the_longest({name: node.stages for name, node in planner.graph.items()})
     children = _Children()
     with ThreadPoolExecutor(jobs) as pool:
         running: dict[Future[StageOutcome], str] = {}
@@ -57,8 +58,23 @@ def run_parallel(planner: Planner, names: list[str], jobs: int, watch: Watch | U
     return [outcomes[name] for name in planner.graph if name in outcomes]
 
 
+def first_the_longest(inputs: Mapping[str, Collection[str]]) -> list[str]:
+    """Stages by how many others wait for them in a row, the recipe's order among equals.
+
+    A run lasts as long as its longest chain: an evaluation that nothing waits for must not delay the chain's next one.
+
+    Args:
+        inputs: the stages that each stage reads from, in an order in which a stage stands behind its inputs.
+    """
+    behind = dict.fromkeys(inputs, 0)
+    for name in reversed(list(inputs)):
+        for source in behind.keys() & set(inputs[name]):
+            behind[source] = max(behind[source], behind[name] + 1)
+    return sorted(inputs, key=lambda name: -behind[name])
+
+
 def _startable(planner: Planner, waiting: list[str], running: dict[Future[StageOutcome], str]) -> list[str]:
-    """Stages whose every input is settled, in the recipe's order."""
+    """Stages whose every input is settled, those of the longest chain first."""
     open_ones = {*waiting, *running.values()}
     return [name for name in waiting if not open_ones.intersection(planner.graph[name].stages)]
 
