@@ -16,7 +16,7 @@ from vlcli.recipe import plan as planning
 from vlcli.recipe import stage_record
 from vlcli.recipe.load import load
 from vlcli.recipe.plan import RunOptions
-from vlcli.runner.run import _keep_recipe, run_recipe
+from vlcli.runner.run import keep_recipe, run_recipe
 
 
 def test_everything_runs_then_everything_is_skipped(world):
@@ -245,7 +245,7 @@ def test_the_resolved_recipe_lies_in_the_run(world):
 def test_stages_side_by_side_write_the_recipe_at_the_same_time(world):
     planner, _ = planning.make(load("mine.yaml"), RunOptions(output=Path("runs")))
     with ThreadPoolExecutor(8) as pool:
-        for written in [pool.submit(_keep_recipe, planner) for _ in range(200)]:
+        for written in [pool.submit(keep_recipe, planner) for _ in range(200)]:
             written.result()
     assert load("runs/mine/recipe.yaml").recipe.name == load("mine.yaml").recipe.name
     assert [path.name for path in (world / "runs/mine").iterdir()] == ["recipe.yaml"]

@@ -40,7 +40,10 @@ def count(
     from vlcli.cli import console
 
     o.load_plugins(plugin)
+    from vlcli.cli.recipes import each
+
     names, overrides = o.some_recipes(words)
+    names = [one for name in names for one in each(name)]
     choice = _Choice(overrides, stage, answers, heads, output, trust)
     if len(names) > 1:
         _several(names, choice, json_, verbose)
@@ -53,10 +56,10 @@ def count(
 
 
 def _count(name: str, choice: _Choice) -> dict[str, Any]:
-    from vlcli.recipe.load import load
+    from vlcli.cli.recipes import load_recipe
     from vlcli.tools.counting import count as count_recipe
 
-    resolved = load(name, choice.overrides, only=choice.stage, trust=choice.trust)
+    resolved = load_recipe(name, choice.overrides, only=choice.stage, trust=choice.trust)
     counted = count_recipe(resolved, choice.stage, answers=choice.answers, output=choice.output, heads=choice.heads)
     return {"recipe": resolved.name, **counted}
 

@@ -13,6 +13,7 @@ from vlcli.cli.guard import guarded
 
 if TYPE_CHECKING:
     from vlcli.metrics.rows import Paired
+    from vlcli.recipe.table import RowTable
     from vlcli.tools.differences import Comparison, Difference
     from vlcli.tools.run_folder import RunFacts
 
@@ -64,20 +65,28 @@ def _run(name: str, output: Path) -> RunFacts | None:
 
     A registered recipe's name means the recipe, though a run of this name lies under ``runs/``: ``runs/NAME`` is that.
     """
-    from vlcli.registry import names
+    from vlcli.recipe.locate import is_recipe
     from vlcli.tools.run_folder import find_run, read_run
 
-    path = Path(name).expanduser()
-    if not path.is_dir() and (name.endswith((".yaml", ".yml")) or name in names("recipes")):
+    if not Path(name).expanduser().is_dir() and is_recipe(name):
         return None
     return read_run(find_run(name, output))
 
 
 def _recipe(name: str) -> dict[str, Any]:
-    from vlcli.recipe.load import load
+    from vlcli.cli.recipes import load_recipe, load_rows
+    from vlcli.recipe.table import is_table
 
-    found: dict[str, Any] = load(name, plugins=False).document.value
+    if is_table(name):
+        table = load_rows(name, plugins=False)
+        return {**table.document.value, "rows": {label: _settings(table, label) for label in table.chosen}}
+    found: dict[str, Any] = load_recipe(name, plugins=False).document.value
     return found
+
+
+def _settings(table: RowTable, label: str) -> dict[str, Any]:
+    """What a row changes of its table's recipe, as it is written."""
+    return {key: value for level in table.rows[label].levels for key, value in level.value.items()}
 
 
 def _document(found: Comparison) -> dict[str, Any]:

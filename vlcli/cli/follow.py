@@ -56,13 +56,16 @@ def _folder(name: str | None, output: Path) -> Path:
     """
     from vlcli.errors import DataError
     from vlcli.recipe import run_state
+    from vlcli.recipe.locate import slug
 
     found = sorted(output.iterdir(), key=lambda path: path.stat().st_mtime) if output.is_dir() else []
     alive = [path for path in found if path.is_dir() and run_state.is_alive(path)]
     if name is None and alive:
         return alive[-1]
     if name is not None:
-        for folder in (output / name, Path(name)):
+        rows = [path for path in reversed(found) if path.name.startswith(f"{slug(name)}-")]  # of a table
+        rows = [path for path in rows if path in alive] + [path for path in rows if run_state.read(path) is not None]
+        for folder in (output / name, Path(name), output / slug(name), *rows):
             if (folder / "recipe.yaml").is_file() or run_state.read(folder) is not None:
                 return folder
     hint = f"vlcli follow {alive[-1].name}" if alive else "see all runs: vlcli runs"

@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.cli.recipes import list_rows
 from vlcli.errors import ComponentError
 from vlcli.files import write_text
+
+if TYPE_CHECKING:
+    from vlcli.recipe.table import RowTable
 
 
 @guarded
 def ls(
     kind: Annotated[
-        str | None, typer.Argument(help="models, objectives, tasks, recipes ...", autocompletion=o.complete_kinds)
+        str | None,
+        typer.Argument(
+            metavar="[KIND|TABLE]", help="models, objectives, recipes ..., or a table.", autocompletion=o.complete_kinds
+        ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Import every component and mark what is broken.")] = False,
     plugin: o.Plugin = None,
     json_: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> None:
-    """List components: every kind, or one."""
+    """List components: every kind, or one; or the rows of a table."""
     from vlcli.cli import console
     from vlcli.recipe.load import about
-    from vlcli.registry import FILES, entries, lacking, private_imports_of, status
+    from vlcli.recipe.locate import is_recipe
+    from vlcli.registry import FILES, KINDS, entries, lacking, private_imports_of, status
     from vlcli.registry.summaries import summary
 
     o.load_plugins(plugin)
     if kind == "claims":
         _list_claims(json_)
+        return
+    if kind is not None and kind not in KINDS and is_recipe(kind):
+        list_rows(kind, json_)
         return
     found = entries(kind)
     broken = {(b.entry.kind, b.entry.name, b.entry.distribution): b for b in status(kind)} if check else {}
@@ -111,14 +122,16 @@ def show(
 ) -> None:
     """Describe a component (what it does, its paper, its parameters), or a recipe resolved with its parents."""
     from vlcli.cli import console
+    from vlcli.recipe.locate import is_recipe
     from vlcli.registry import FILES, KINDS, describe, names
 
     o.load_plugins(plugin)
     name, overrides = o.one_recipe(words)
     plain = name.rpartition(":")[2]
+    recipe_name = kind in (None, "recipes") and is_recipe(name)
     kinds = [k for k in ([kind] if kind else KINDS) if k not in FILES and plain in names(k)]
     found = [describe(k, name) for k in kinds]
-    recipe = _recipe(name, overrides) if kind in (None, "recipes") and _is_recipe(name, plain) else None
+    recipe = _recipe(name, overrides) if recipe_name else None
     if not found and recipe is None:
         raise _unknown(name, kind)
     if json_:
@@ -142,12 +155,6 @@ def _not_sound(item: dict[str, Any]) -> ComponentError:
     return incomplete(item["kind"], item["name"], item["broken"], item["origin"], item["distribution"])
 
 
-def _is_recipe(name: str, plain: str) -> bool:
-    from vlcli.registry import names
-
-    return plain in names("recipes") or name.endswith((".yaml", ".yml")) or Path(name).is_file()
-
-
 def _unknown(name: str, kind: str | None) -> Exception:
     import difflib
 
@@ -160,9 +167,12 @@ def _unknown(name: str, kind: str | None) -> Exception:
 
 
 def _recipe(name: str, overrides: list[str]) -> dict[str, Any]:
-    from vlcli.recipe.load import load
+    from vlcli.cli.recipes import load_recipe, load_rows
+    from vlcli.recipe.table import is_table
 
-    resolved = load(name, overrides, plugins=False)
+    if is_table(name):
+        return _table(load_rows(name, overrides, plugins=False))
+    resolved = load_recipe(name, overrides, plugins=False)
     stages = {n: {"kind": s.kind} for n, s in resolved.stages.items()}
     files = [{"name": source.name, "file": str(source.file)} for source in resolved.sources]
     return {
@@ -172,6 +182,16 @@ def _recipe(name: str, overrides: list[str]) -> dict[str, Any]:
         "stages": stages,
         "resolved": resolved.document.value,
     }
+
+
+def _table(table: RowTable) -> dict[str, Any]:
+    """A table as it is written, with its parents; and its rows."""
+    files = [{"name": source.name, "file": str(source.file)} for source in table.sources]
+    value = table.document.value
+    if table.chosen != list(table.written.rows):
+        value = {**value, "rows": {label: value["rows"].get(label) for label in table.chosen}}
+    facts = {"name": table.name, "sources": files, "overrides": list(table.loading.words)}
+    return {**facts, "rows": list(table.chosen), "resolved": value}
 
 
 def _show_component(item: dict[str, Any]) -> None:
@@ -217,16 +237,19 @@ def cp(
 ) -> None:
     """Copy a recipe, comments kept, to start one's own from."""
     from vlcli.cli import console
+    from vlcli.cli.recipes import tell
     from vlcli.errors import UsageError
-    from vlcli.recipe.load import locate
+    from vlcli.recipe.load import locate, notes, slug
 
     source = locate(recipe)
+    tell(notes(source, []))
     text = _portable(recipe, source)
     if dest is not None and str(dest) == "-":
         console.out(text.rstrip())
         return
-    target = dest or Path(source.file.name)
-    target = target / source.file.name if target.is_dir() else target
+    file = f"{slug(source.name)}.yaml" if source.row else source.file.name
+    target = dest or Path(file)
+    target = target / file if target.is_dir() else target
     if target.exists() and not force:
         raise UsageError("There is a file already.", where=str(target), hint="choose another name, or --force")
     write_text(target, text)
@@ -240,6 +263,9 @@ def _portable(name: str, source: Any) -> str:
     from vlcli.registry import names
 
     document, chain = read_chain(source)
+    if source.row:
+        value = {key: item for key, item in document.value.items() if key != "extends"}
+        return f"# {name}, a row of {source.table}, with its parents merged in\n" + to_yaml(value)
     if len(chain) == 1 or chain[1].name in names("recipes"):
         text: str = source.file.read_text(encoding="utf-8")
         return text

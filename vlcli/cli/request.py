@@ -70,17 +70,19 @@ def _parameters() -> list[inspect.Parameter]:
 
 def resolve(reference: str, overrides: list[str], request: RunRequest, verb: str | None = None) -> Resolved:
     """The recipe that a request means."""
-    from vlcli.recipe.load import load
+    from vlcli.cli.recipes import load_recipe
 
-    words = [*overrides, *([f"seed={request.seed}"] if request.seed is not None else [])]
-    return load(
-        reference,
-        words,
-        verb=verb,
-        only=request.only,
-        trust=request.trust,
-        deep=not (request.dry_run or request.worker),
-    )
+    return load_recipe(reference, words_of(overrides, request), verb=verb, only=request.only, **how(request))
+
+
+def words_of(overrides: list[str], request: RunRequest) -> list[str]:
+    """The overrides of a request, with ``--seed`` among them."""
+    return [*overrides, *([f"seed={request.seed}"] if request.seed is not None else [])]
+
+
+def how(request: RunRequest) -> dict[str, bool]:
+    """How the recipes of a request are loaded: see :func:`vlcli.recipe.load.load`."""
+    return {"trust": request.trust, "deep": not (request.dry_run or request.worker)}
 
 
 def plan_options(request: RunRequest) -> RunOptions:

@@ -19,8 +19,10 @@ QUICKSTART = "quickstart"
 @requested
 def run(
     words: o.RecipesAndWords = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Run every recipe over so many seeds.")] = 1,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Run every recipe over so many seeds.")] = None,
     table: Annotated[bool, typer.Option("--table", help="Mean and 95 % interval per metric over the seeds.")] = False,
+    rows: Annotated[str | None, typer.Option("--rows", help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Run a grid of more than 1,000 cells.")] = False,
     first: o.First = None,
     until: o.Until = None,
     run_folder: Annotated[Path | None, typer.Option("--run-folder", hidden=True)] = None,
@@ -34,18 +36,45 @@ def run(
 
     vlcli run lxmert dimbert --seeds 3 --table
 
+    vlcli run tiny/irpe --rows none,product --seeds 5
+
     vlcli run my.yaml stages.pretrain.epochs=3 --from pretrain
     """
     if worker:
         end_with_parent()
     request = replace(request, first=first, until=until, folder=run_folder, worker=worker)
     names, overrides = o.split_words(words)
-    if len(names) <= 1 and seeds == 1 and not table:
+    if not worker and _names_rows(names, rows):
+        from vlcli.cli.rows import run_tables
+
+        run_tables(names, overrides, request, rows, seeds, yes)
+        return
+    if len(names) <= 1 and (seeds or 1) == 1 and not table:
         run_one(names[0] if names else QUICKSTART, overrides, request)
         return
     from vlcli.cli.sweep import sweep
 
-    sweep(names or [QUICKSTART], overrides, request, seeds)
+    sweep(names or [QUICKSTART], overrides, request, seeds or 1)
+
+
+def _names_rows(names: list[str], rows: str | None) -> bool:
+    """Whether a table, or several rows of one, is to be run.
+
+    Raises:
+        UsageError: tables and other recipes are named together, or rows of no table.
+    """
+    from vlcli.errors import UsageError
+    from vlcli.recipe.table import is_table
+
+    tables = [name for name in names if rows is not None or is_table(name)]
+    if tables and len(tables) < len(names):
+        others = ", ".join(name for name in names if name not in tables)
+        raise UsageError(
+            "Tables run by themselves.", got=others, hint="name the tables alone, or single rows: TABLE:ROW"
+        )
+    if rows is not None and not names:
+        raise UsageError("--rows goes with a table.", got=rows, hint="vlcli run TABLE --rows 7,8")
+    return bool(tables)
 
 
 def stage_verb(kind: str, about: str) -> Any:

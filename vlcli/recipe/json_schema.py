@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from vlcli.recipe.components import FIELDS, READER_OPTIONS
 from vlcli.recipe.fields import SPEC_SCHEMA, one_or_many
+from vlcli.recipe.rows import NOT_IN_ROWS
 from vlcli.recipe.schema import STAGES, Recipe
 from vlcli.registry import names
 
@@ -54,9 +55,49 @@ def recipe_schema() -> dict[str, Any]:
     }
     rows = definitions["TableOptions"]["properties"]
     rows["rows"] = {"type": ["object", "null"], "additionalProperties": {"type": ["string", "null"]}}
+    properties["defaults"] = _defaults(stages)
+    properties["rows"], properties["skip"] = _rows(), {"type": ["object", "array", "string", "null"]}
+    properties["published"] = {"type": ["object", "null"], "additionalProperties": {"$ref": "#/$defs/published"}}
+    definitions |= {"row": _row(properties), "published": _PUBLISHED}
     recipe["anyOf"] = [{"required": ["stages"]}, {"required": ["extends"]}]
     head = {"$schema": DIALECT, "title": "vlcli recipe"}
     return {**head, **recipe, "$defs": dict(sorted(definitions.items()))}
+
+
+def _defaults(stages: dict[str, Any]) -> dict[str, Any]:
+    """What the stages of a kind share, by kind."""
+    return {
+        "type": ["object", "null"],
+        "description": "Keys that all stages of a kind share; the keys of a stage take precedence.",
+        "properties": {kind: {"anyOf": [{"$ref": f"#/$defs/stage-{kind}"}, _NULL]} for kind in stages},
+        "additionalProperties": False,
+    }
+
+
+def _rows() -> dict[str, Any]:
+    """Rows by label, or axes by name with levels by label."""
+    row = {"anyOf": [{"$ref": "#/$defs/row"}, _NULL]}
+    return {
+        "type": ["object", "null"],
+        "description": "Rows of a table: labels and what each row changes; or axes of a grid.",
+        "additionalProperties": {"anyOf": [row, {"type": "object", "additionalProperties": row}]},
+    }
+
+
+def _row(properties: dict[str, Any]) -> dict[str, Any]:
+    """What a row may say: keys of a recipe, and what stands beside them."""
+    keys = {key: {"$ref": f"#/properties/{key}"} for key in properties if key not in NOT_IN_ROWS}
+    keys |= {"published": {"$ref": "#/$defs/published"}, "unchanged": {"type": "boolean"}}
+    return {"type": "object", "properties": keys, "additionalProperties": False}
+
+
+_PUBLISHED = {
+    "type": ["object", "null"],
+    "description": "Published numbers by metric, in the metric's unit; [mean, spread] where the paper gives a spread.",
+    "additionalProperties": {
+        "anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": 2}]
+    },
+}
 
 
 def _plain(model: type[BaseModel], definitions: dict[str, Any]) -> dict[str, Any]:

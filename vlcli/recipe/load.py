@@ -6,81 +6,55 @@ resolved.recipe.stages["pretrain"].epochs      # 3
 
 from __future__ import annotations
 
-import importlib.util
+import copy
+import difflib
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
-from vlcli.recipe import datasets, merge, overrides, yaml
+from vlcli.recipe import datasets, defaults, merge, overrides, yaml
 from vlcli.recipe import trust as trusting
 from vlcli.recipe.check import by_place, check_structure
 from vlcli.recipe.components import with_present_names
-from vlcli.recipe.resolved import RecipeFile, Resolved
+from vlcli.recipe.locate import locate, registered_file, slug
+from vlcli.recipe.resolved import RecipeFile, Resolved, Row
+from vlcli.recipe.rows import Rows, has_rows, read_rows, without_tables_keys
 from vlcli.recipe.schema import Recipe, kind_of
 from vlcli.recipe.validate import of_document
 from vlcli.recipe.yaml import Document
-from vlcli.registry import find, load_file, names
+from vlcli.registry import load_file
+
+__all__ = ["RUN_COPY", "Loading", "about", "from_mapping", "load", "locate", "read_chain", "registered_file", "slug"]
 
 _ABOUT = re.compile(r"^about: *(.+)$", re.MULTILINE)
+_ROWS = re.compile(r"^rows:", re.MULTILINE)
 RUN_COPY = "# The recipe of this run, resolved (2).\n"
 """First line of the copy that a run keeps; copies without it have former names of options, which are converted."""
 
 
-def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
-    """The file of a recipe: a registered name, or a path (relative to the recipe ``beside`` it, else to here).
+@dataclass(frozen=True)
+class Loading:
+    """How a recipe is loaded: the arguments of :func:`load` behind the name."""
 
-    Raises:
-        ComponentError: no recipe has this name (with suggestions).
-        UsageError: the path names no file, or leaves its package.
-    """
-    is_path = reference.endswith((".yaml", ".yml"))
-    if not is_path and reference.rpartition(":")[2] in names("recipes"):
-        return _registered(reference)
-    folder = beside.file.parent if beside else Path()
-    file = folder / Path(reference).expanduser()
-    if beside and beside.tree and not file.resolve().is_relative_to(beside.tree.resolve()):
-        raise UsageError("A recipe's parent lies outside its package.", where=str(beside.file), got=reference)
-    if file.is_file():
-        return RecipeFile(reference, file, beside.tree if beside else None)
-    if is_path:
-        raise UsageError("There is no such recipe file.", where=str(file), hint="list recipes: vlcli ls recipes")
-    return _registered(reference)
-
-
-def _registered(reference: str) -> RecipeFile:
-    return registered_file("recipes", reference)
-
-
-def registered_file(kind: str, reference: str) -> RecipeFile:
-    """The file of a registered recipe, or of another kind whose entries name a YAML file (``registry.FILES``).
-
-    Raises:
-        ComponentError: nothing of this kind has the name (with suggestions).
-        UsageError: the file is not there.
-    """
-    entry = find(kind, reference)
-    if isinstance(entry.loaded, str | Path):
-        return RecipeFile(reference, Path(entry.loaded))
-    package, _, stem = entry.value.partition(":")
-    top, *rest = package.split(".")
-    spec = importlib.util.find_spec(top)  # a top-level package is found without being imported
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    tree = Path(folders[0]) if folders else Path(top)
-    file = tree.joinpath(*rest, f"{stem}.yaml")
-    if not file.is_file():
-        hint = f"reinstall {entry.distribution}: its data files are missing"
-        raise UsageError("A registered recipe's file is missing.", where=str(file), got=entry.value, hint=hint)
-    return RecipeFile(reference, file, tree)
+    words: tuple[str, ...] = ()
+    verb: str | None = None
+    only: str | None = None
+    trust: bool = False
+    plugins: bool = True
+    deep: bool = False
 
 
 def about(reference: str) -> str:
     """What a registered recipe says of itself, read from its file alone; empty where it says nothing."""
     try:
-        found = _ABOUT.search(locate(reference).file.read_text(encoding="utf-8"))
+        text = locate(reference).file.read_text(encoding="utf-8")
     except (UsageError, ComponentError, OSError, UnicodeDecodeError):
         return ""
-    return found[1].strip().strip("\"'") if found else ""
+    found = _ABOUT.search(text)
+    said = found[1].strip().strip("\"'") if found else ""
+    return f"{said} (table: vlcli ls {reference})" if _ROWS.search(text) else said
 
 
 def read_chain(source: RecipeFile) -> tuple[Document, list[RecipeFile]]:
@@ -89,23 +63,95 @@ def read_chain(source: RecipeFile) -> tuple[Document, list[RecipeFile]]:
     Raises:
         RecipeError: a parent is missing, parents form a circle, or a file is not a mapping.
     """
-    chain, documents = [source], [_mapping(source)]
-    while parent := documents[-1].value.get("extends"):
-        place = documents[-1].place(("extends",))
-        if not isinstance(parent, str):
-            problem = Problem("extends", "a parent is a name or a path", where=place, got=repr(parent))
-            raise RecipeError([problem], source.name)
-        following = _parent(parent, chain[-1], place)
-        if any(following.file.resolve() == known.file.resolve() for known in chain):
-            circle = " -> ".join([s.name for s in chain] + [following.name])
-            raise RecipeError([Problem("extends", "recipes extend one another in a circle", where=place, got=circle)])
-        chain.append(following)
-        documents.append(_mapping(following))
-    document = documents.pop()
-    while documents:
-        document = merge.merge(document, documents.pop())
+    document, chain = merged(source)
     merge.drop_null_stages(document)
     return document, chain
+
+
+def merged(source: RecipeFile, within: tuple[RecipeFile, ...] = ()) -> tuple[Document, list[RecipeFile]]:
+    """The same as it is written: rows are kept, and so are stages that are set to null; of a row, the row alone.
+
+    Args:
+        source: a recipe, a table, or a row of it.
+        within: the recipes that extend it, outermost first.
+    """
+    if source.row:
+        document, chain, _ = merged_row(source, within)
+        return document, chain
+    document = _mapping(source)
+    parent = document.value.get("extends")
+    if parent is None:
+        return document, [source]
+    base, chain = _above(parent, document.place(("extends",)), source, within)
+    return merge.merge(base, document), [source, *chain]
+
+
+def merged_row(source: RecipeFile, within: tuple[RecipeFile, ...] = ()) -> tuple[Document, list[RecipeFile], Row]:
+    """A row of a table as a recipe, all files, and the row as it is written.
+
+    A row's ``extends`` stands in place of that of the table's file. Where it names a row of the same table, the row is
+    merged over that one alone, which has what the table's file says.
+
+    Raises:
+        RecipeError: rows of the table are not well formed.
+        UsageError: the recipe has no such row.
+    """
+    table, chain = merged(replace(source, row="", name=source.table), within)
+    written = read_rows(table) if has_rows(table) else Rows()
+    if written.problems:
+        raise RecipeError(sorted(written.problems, key=by_place), source.table)
+    row = written.rows.get(source.row)
+    if row is None:
+        raise no_such_row(source, written, [source.row])
+    document, chain = with_row(source, table, chain, row, within)
+    return document, chain, row
+
+
+def with_row(
+    source: RecipeFile, table: Document, chain: list[RecipeFile], row: Row, within: tuple[RecipeFile, ...] = ()
+) -> tuple[Document, list[RecipeFile]]:
+    """A row merged over the table ``table`` (or over what the row extends), and all files."""
+    level = next((one for one in reversed(row.levels) if one.value.get("extends") is not None), None)
+    if level is not None:
+        base, above = _above(level.value["extends"], level.place(("extends",)), source, within)
+        beside = above[0].row and above[0].file.resolve() == source.file.resolve()
+        table = base if beside else merge.merge(base, _mapping(source))
+        chain = [source, *above]
+    document = Document(without_tables_keys(table.value), table.places)
+    for one in row.levels:
+        document = merge.merge(document, one)
+    return document, chain
+
+
+def no_such_row(source: RecipeFile, written: Rows, labels: list[str]) -> UsageError:
+    """The error for labels that no row has."""
+    where, got = str(source.file), ", ".join(labels)
+    if not written.cells:
+        return UsageError("This recipe has no rows.", where=where, got=got, hint=f"name it alone: {source.table}")
+    if (why := written.skipped.get(labels[0])) is not None:
+        return UsageError("This cell of the grid is left out by `skip`.", where=where, got=got, expected=why)
+    close = difflib.get_close_matches(labels[0], list(written.rows), n=1)
+    hint = f"did you mean {source.table}:{close[0]}?" if close else f"see all rows: vlcli ls {source.table}"
+    return UsageError("The table has no such row.", where=where, got=got, expected=_some(written.rows), hint=hint)
+
+
+def _some(labels: Any, most: int = 20) -> str:
+    shown = list(labels)
+    return ", ".join(shown[:most]) + (f" and {len(shown) - most} more" if len(shown) > most else "")
+
+
+def _above(
+    parent: Any, place: str, child: RecipeFile, within: tuple[RecipeFile, ...]
+) -> tuple[Document, list[RecipeFile]]:
+    """What ``child`` extends."""
+    if not isinstance(parent, str):
+        problem = Problem("extends", "a parent is a name or a path", where=place, got=repr(parent))
+        raise RecipeError([problem], (within or (child,))[0].name)
+    following, open_ones = _parent(parent, child, place), (*within, child)
+    if any(following.file.resolve() == one.file.resolve() and following.row == one.row for one in open_ones):
+        circle = " -> ".join([one.name for one in open_ones] + [following.name])
+        raise RecipeError([Problem("extends", "recipes extend one another in a circle", where=place, got=circle)])
+    return merged(following, open_ones)
 
 
 def _parent(name: str, child: RecipeFile, place: str) -> RecipeFile:
@@ -159,24 +205,68 @@ def load(
         RecipeError: every fault of structure at once.
         UsageError: an override is off.
     """
-    words = list(words or [])
     source = locate(reference)
-    document, chain = read_chain(source)
-    changed = _change(document, words, verb, only)
-    loaded = _load_plugins(document, chain, trust) if plugins else []
-    unclear = datasets.expand(document)
+    loading = Loading(tuple(words or ()), verb, only, trust, plugins, deep)
+    if source.row:
+        document, chain, row = merged_row(source)
+        return resolve(source, document, chain, loading, row)
+    document, chain = merged(source)
+    if has_rows(document):
+        raise _is_table(source, read_rows(document))
+    return resolve(source, document, chain, loading)
+
+
+def resolve(
+    source: RecipeFile, document: Document, chain: list[RecipeFile], loading: Loading, row: Row | None = None
+) -> Resolved:
+    """A merged recipe with overrides, defaults and data sets in their places, checked.
+
+    Args:
+        source: the recipe, or the row.
+        document: merged with its parents; it stays as it is.
+        chain: its files.
+        loading: overrides and how to check.
+        row: the row of a table that this is.
+    """
+    document = Document(copy.deepcopy(document.value), dict(document.places))
+    merge.drop_null_stages(document)
+    changed, unclear = _change(document, loading)
+    ran = _load_plugins(document, chain, loading.trust) if loading.plugins else []
+    unclear += datasets.expand(document)
     recipe, problems = check_structure(document)
     problems += unclear
     if problems or recipe is None:
-        raise RecipeError(_with_components(problems, document) if deep else problems, reference)
-    return Resolved(
-        slug(recipe.name or Path(reference).stem if source.tree is None else reference),
-        reference,
-        recipe,
-        document,
-        chain,
-        changed,
-        loaded,
+        raise RecipeError(_with_components(problems, document) if loading.deep else problems, source.name)
+    name = _folder(source, recipe)
+    return Resolved(name, source.name, recipe, document, chain, changed, ran, row, notes(source, chain))
+
+
+def _folder(source: RecipeFile, recipe: Recipe) -> str:
+    """What the run folder of a recipe or a row is called."""
+    if source.tree is not None:
+        return slug(source.name)
+    name = recipe.name or Path(source.table).stem
+    return slug(f"{name}-{source.row}" if source.row else name)
+
+
+def notes(source: RecipeFile, chain: list[RecipeFile]) -> list[str]:
+    """A line for each recipe that was named by a name that it had once."""
+    if source.former:
+        return [f"{source.former} is now {source.name}"]
+    return [f"{one.former}, which {source.name} extends, is now {one.name}" for one in chain if one.former]
+
+
+def _is_table(source: RecipeFile, written: Rows) -> Exception:
+    """The error where one recipe is wanted and a table is named."""
+    if written.problems:
+        return RecipeError(sorted(written.problems, key=by_place), source.name)
+    expected = ", ".join(f"{source.name}:{label}" for label in list(written.rows)[:5])
+    return UsageError(
+        f"This recipe is a table of {len(written.rows)} rows; name one of them.",
+        where=str(source.file),
+        got=source.name,
+        expected=expected + (", ..." if len(written.rows) > 5 else ""),
+        hint=f"see all rows: vlcli ls {source.name}; run all: vlcli run {source.name}",
     )
 
 
@@ -189,8 +279,8 @@ def _with_components(problems: list[Problem], document: Document) -> list[Proble
 def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = None) -> Resolved:
     """A recipe made by the toolkit itself (``vlcli eval TASK``); ``words`` are overrides, as typed."""
     document = Document(value, {(): "command line"})
-    _change(document, list(words or []), None, None)
-    unclear = datasets.expand(document)
+    _, unclear = _change(document, Loading(tuple(words or ())))
+    unclear += datasets.expand(document)
     recipe, problems = check_structure(document)
     problems += unclear
     if problems or recipe is None:
@@ -198,22 +288,26 @@ def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = Non
     return Resolved(slug(name), name, recipe, document)
 
 
-def slug(name: str) -> str:
-    """A name fit for a folder."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "recipe"
+def _change(document: Document, loading: Loading) -> tuple[list[str], list[Problem]]:
+    """Apply the overrides, with what the stages of a kind share in its place; returns them with absolute paths.
+
+    Overrides of ``defaults`` come first, all others change the stages as ``defaults`` left them.
+    """
+    every = overrides.collect(list(loading.words))
+    first = [one for one in every if one.keys[0] == defaults.KEY]
+    changed = {one.text: _apply(document, one, loading) for one in first}
+    problems = defaults.expand(document)
+    changed |= {one.text: _apply(document, one, loading) for one in every if one not in first}
+    return [changed[one.text] for one in every], problems
 
 
-def _change(document: Document, words: list[str], verb: str | None, only: str | None) -> list[str]:
-    """Apply the overrides; returns them with absolute paths."""
-    changed = []
+def _apply(document: Document, override: overrides.Override, loading: Loading) -> str:
     roots = [info.alias or name for name, info in Recipe.model_fields.items()]
-    for override in overrides.collect(words):
-        stages = document.value.get("stages")
-        stages = stages if isinstance(stages, dict) else {}
-        keys = overrides.absolute(override, roots, list(stages), _verb_stage(stages, verb, only))
-        overrides.apply(document, override, keys)
-        changed.append(("~" if override.remove else "") + ".".join(keys) + override.text[len(_path_text(override)) :])
-    return changed
+    stages = document.value.get("stages")
+    stages = stages if isinstance(stages, dict) else {}
+    keys = overrides.absolute(override, roots, list(stages), _verb_stage(stages, loading.verb, loading.only))
+    overrides.apply(document, override, keys)
+    return ("~" if override.remove else "") + ".".join(keys) + override.text[len(_path_text(override)) :]
 
 
 def _path_text(override: overrides.Override) -> str:

@@ -19,6 +19,7 @@ from typing import Literal
 from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe import artifacts, digests, keys, stage_record, wiring
 from vlcli.recipe.resolved import Resolved
+from vlcli.recipe.rows import OF_TABLES
 from vlcli.recipe.schema import STAGES
 from vlcli.recipe.stage_record import StageRecord
 
@@ -274,7 +275,7 @@ def make(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[Planned
 def _folder_names(resolved: Resolved) -> list[str]:
     """Folder names to try, in order."""
     dump = resolved.recipe.model_dump(
-        by_alias=True, mode="json", exclude={"about", "paper", "jobs", "stages", "report"}
+        by_alias=True, mode="json", exclude={"about", "paper", "jobs", "stages", "report", "defaults", *OF_TABLES}
     )
     if not dump["datasets"]:
         del dump["datasets"]  # a later key: without it, folders keep the names that they had

@@ -331,7 +331,11 @@ class TableOptions(Section):
 
 
 class Recipe(Section):
-    """A whole recipe; ``stages`` holds one of :data:`STAGES` per name, in order."""
+    """A whole recipe; ``stages`` holds one of :data:`STAGES` per name, in order.
+
+    ``rows``, ``reference``, ``skip``, ``published`` and ``seeds`` make it a table (``vlcli.recipe.rows``); ``defaults``
+    says what the stages of a kind share (``vlcli.recipe.defaults``). A resolved recipe has none of them.
+    """
 
     schema_version: Annotated[int, Between(1, 1), Field(alias="schema")] = 1
     extends: str | None = None
@@ -345,6 +349,12 @@ class Recipe(Section):
     model: OptionalSpec = None
     text: TextOptions = TextOptions()
     datasets: dict[str, DataField] = {}
+    defaults: dict[str, Any] = {}
     stages: dict[str, Any]
     table: TableOptions | None = None
     report: bool = False
+    rows: dict[str, Any] = {}
+    reference: str | int | float | None = None
+    skip: dict[str, Any] | list[str] | str | None = None
+    published: dict[str, Any] = {}
+    seeds: Annotated[int, Between(1, 1000)] = 1

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -253,7 +254,7 @@ def earlier(output: Path, source: str) -> Path | None:
 
     A run may have its recipe's name: ``tiny/lxmert/vqa`` is the folder ``tiny-lxmert/vqa`` under ``output``.
     """
-    parts = source.strip("/").split("/")
+    parts = re.sub(r"[^A-Za-z0-9._/-]+", "-", source).strip("/").split("/")  # a row: TABLE:ROW
     dashed = ["/".join(["-".join(parts[:end]), *parts[end:]]) for end in range(len(parts), 1, -1)]
     folders = [Path(source).expanduser(), *(output / name for name in [source, *dashed])]
     there = [folder for folder in folders if folder.exists()]

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from vlcli.errors import ComponentError
 from vlcli.registry.builtin import BUILT_IN
+from vlcli.registry.packages import expanded
 from vlcli.version import __version__
 
 KINDS = (
@@ -53,7 +54,8 @@ class Entry:
     Attributes:
         kind: one of :data:`KINDS`.
         name: its name in a recipe.
-        value: ``module:attribute`` (of :data:`FILES`: ``package:file`` without ``.yaml``).
+        value: ``module:attribute`` (of :data:`FILES`: ``package:file`` without ``.yaml``; of a package of recipes:
+            ``package`` alone).
         distribution: the package that declares it; ``file`` for ``--plugin`` and ``session`` for run-time registration.
         version: that package's version.
         needs: packages that its distribution does not install, as far as the metadata say so (``vlcli.needs``).
@@ -88,8 +90,19 @@ def entries(kind: str | None = None) -> list[Entry]:
     """Every registered component of ``kind`` (None: of all kinds), sorted; duplicates are all listed."""
     if kind is not None and kind not in KINDS:
         raise ComponentError(f"There is no kind {kind!r}.", expected=", ".join(KINDS), hint=_did_you_mean(kind, KINDS))
-    found = [*_BUILT_IN, *_installed(), *_session.values()]
+    found = [*_BUILT_IN, *_each_recipe(kind), *_session.values()]
     return sorted((e for e in found if kind in (None, e.kind)), key=lambda e: (e.kind, e.name, e.distribution))
+
+
+def _each_recipe(kind: str | None) -> list[Entry]:
+    """The installed components; where recipes are asked for, with those of packages of recipes one by one."""
+    if kind not in (None, "recipes"):
+        return list(_installed())
+    found: list[Entry] = []
+    for entry in _installed():
+        whole = entry.kind == "recipes" and ":" not in entry.value
+        found += expanded(entry) if whole else [entry]
+    return found
 
 
 def names(kind: str) -> list[str]:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -36,12 +36,12 @@ def run_parallel(planner: Planner, names: list[str], jobs: int, watch: Watch | U
     states: dict[str, PlannedStage] = {}
     outcomes: dict[str, StageOutcome] = {}
     waiting = first_the_longest({name: node.stages for name, node in planner.graph.items()})
-    children = _Children()
+    children = Children()
     with ThreadPoolExecutor(jobs) as pool:
         running: dict[Future[StageOutcome], str] = {}
         try:
             while waiting or running:
-                for name in _startable(planner, waiting, running):
+                for name in startable(planner, waiting, running.values()):
                     if len(running) >= jobs:
                         break
                     waiting.remove(name)
@@ -73,13 +73,13 @@ def first_the_longest(inputs: Mapping[str, Collection[str]]) -> list[str]:
     return sorted(inputs, key=lambda name: -behind[name])
 
 
-def _startable(planner: Planner, waiting: list[str], running: dict[Future[StageOutcome], str]) -> list[str]:
+def startable(planner: Planner, waiting: list[str], running: Iterable[str]) -> list[str]:
     """Stages whose every input is settled, those of the longest chain first."""
-    open_ones = {*waiting, *running.values()}
+    open_ones = {*waiting, *running}
     return [name for name in waiting if not open_ones.intersection(planner.graph[name].stages)]
 
 
-class _Children:
+class Children:
     """The stage processes that are alive."""
 
     def __init__(self) -> None:

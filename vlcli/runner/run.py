@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from vlcli.files import write_text
 from vlcli.progress import Progress, Silent
 from vlcli.recipe import litter, run_state, stage_record
@@ -12,6 +14,42 @@ from vlcli.recipe.resolved import Resolved
 from vlcli.runner import ranks
 from vlcli.runner.execute import StageOutcome, execute, settle
 from vlcli.runner.watch import Unwatched, Watch, watched
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that may begin.
+
+    Attributes:
+        planner: of the run.
+        steps: the stages that concern it, as planned.
+    """
+
+    planner: Planner
+    steps: list[PlannedStage]
+
+    @property
+    def working(self) -> list[str]:
+        """The stages that take computing."""
+        return [step.name for step in self.steps if step.works]
+
+
+def prepare(resolved: Resolved, options: RunOptions, progress: Progress) -> Prepared:
+    """Plan a run and check what will run; nothing is run.
+
+    Raises:
+        RecipeError: deep validation found faults.
+    """
+    planner, steps = planning.make(resolved, options)
+    if _tidy(planner, progress):
+        planner, steps = planning.make(resolved, options)
+    found = Prepared(planner, steps)
+    held_up = [step.name for step in steps if step.action == "blocked"]
+    if options.check and (found.working or held_up):
+        from vlcli.runner.preflight import preflight
+
+        preflight(planner, steps, found.working + held_up, progress)
+    return found
 
 
 def run_recipe(resolved: Resolved, options: RunOptions, progress: Progress | None = None) -> list[StageOutcome]:
@@ -29,18 +67,16 @@ def run_recipe(resolved: Resolved, options: RunOptions, progress: Progress | Non
     if ranks.several() and not ranks.is_first():
         ranks.follow(resolved, options)
         return []
-    planner, steps = planning.make(resolved, options)
-    if _tidy(planner, progress):
-        planner, steps = planning.make(resolved, options)
-    working = [step.name for step in steps if step.works]
-    held_up = [step.name for step in steps if step.action == "blocked"]
-    if options.check and (working or held_up):
-        from vlcli.runner.preflight import preflight
+    return run_prepared(prepare(resolved, options, progress), progress)
 
-        preflight(planner, steps, working + held_up, progress)
+
+def run_prepared(prepared: Prepared, progress: Progress) -> list[StageOutcome]:
+    """Run what :func:`prepare` planned."""
+    planner, steps, working = prepared.planner, prepared.steps, prepared.working
+    options = planner.options
     if working:
-        _keep_recipe(planner)
-    jobs = 1 if ranks.several() or len(working) <= 1 else options.jobs or resolved.recipe.jobs
+        keep_recipe(planner)
+    jobs = 1 if ranks.several() or len(working) <= 1 else options.jobs or planner.resolved.recipe.jobs
     names = [step.name for step in steps]
     if options.check and working:
         with watched(planner, steps, jobs, progress) as watch:
@@ -94,7 +130,7 @@ def _run_first_of_ranks(planner: Planner, names: list[str], watch: Watch | Unwat
     return outcomes
 
 
-def _keep_recipe(planner: Planner) -> None:
+def keep_recipe(planner: Planner) -> None:
     """Write the resolved recipe into the run's folder, for people."""
     from vlcli.recipe.dump import to_yaml
 

@@ -1,0 +1,223 @@
+"""Rows of tables: what a row is as a recipe, grids, defaults of kinds, and every fault with its row and line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from vlcli.errors import RecipeError, UsageError
+from vlcli.recipe import rows as row_keys
+from vlcli.recipe.load import load
+from vlcli.recipe.plan import _folder_names
+from vlcli.recipe.table import is_table, load_table
+
+BASE = """\
+model: {name: lxmert, hidden: 32}
+stages:
+  pretrain: {data: {name: jsonl, file: a}, objectives: [mlm], epochs: 2}
+  test: {kind: evaluate, from: pretrain, task: nlvr2}
+table: {rows: {dev: test}, metrics: [accuracy, "accuracy/*"]}
+"""
+ROWS = """\
+reference: small
+rows:
+  small: {model: {hidden: 16}, published: {accuracy: 0.5}}
+  large:
+    about: more of it
+    model: {hidden: 64}
+    published: {accuracy: [0.6, 0.01]}
+  as-is: {unchanged: true}
+"""
+GRID = """\
+rows:
+  width:
+    narrow: {model: {hidden: 16}}
+    base: {}
+  length:
+    short: {stages: {pretrain: {epochs: 1}}}
+    long: {about: nine epochs, stages: {pretrain: {epochs: 9}}}
+skip: {narrow/short: learns nothing}
+published: {base/long: {accuracy: 0.7}}
+reference: base/short
+"""
+
+
+def write(folder: Path, text: str, name: str = "t.yaml") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def faults(file: str, **options: object) -> list[str]:
+    with pytest.raises(RecipeError) as error:
+        load_table(file, **options)
+    assert error.value.exit_code == 3
+    return [f"{one.where.rpartition(':')[2]} {one.key}: {one.what}" for one in error.value.problems]
+
+
+class TestRows:
+    def test_a_row_is_a_recipe_merged_over_the_table(self, tmp_path):
+        file = write(tmp_path, BASE + ROWS)
+        table = load_table(file)
+        assert list(table.rows) == ["small", "large", "as-is"]
+        assert table.written.reference == "small"
+        assert [table.member(label).recipe.model["hidden"] for label in table.rows] == [16, 64, 32]
+        assert table.rows["large"].published == {"accuracy": (0.6, 0.01)}
+        assert (table.rows["large"].about, table.member("large").recipe.about) == ("more of it",) * 2
+
+    def test_one_row_is_named_behind_a_colon(self, tmp_path):
+        file = write(tmp_path, BASE + ROWS)
+        one = load(f"{file}:large", ["stages.pretrain.epochs=5"])
+        assert (one.name, one.recipe.model["hidden"], one.stages["pretrain"].epochs) == ("t-large", 64, 5)
+        assert one.row is not None
+        assert not is_table(f"{file}:large")
+        assert is_table(f"{file}:small,large")
+        assert is_table(file)
+
+    def test_a_row_is_exactly_the_recipe_that_extends(self, tmp_path):
+        row = load(f"{write(tmp_path, BASE + ROWS)}:small")
+        write(tmp_path, BASE, "base.yaml")
+        child = load(write(tmp_path, "extends: base.yaml\nmodel: {hidden: 16}\n", "child.yaml"))
+        assert row.recipe.model_copy(update={"extends": None}) == child.recipe.model_copy(update={"extends": None})
+
+    def test_some_rows(self, tmp_path):
+        file = write(tmp_path, BASE + ROWS)
+        assert load_table(f"{file}:large,small").chosen == ["small", "large"]
+        assert load_table(file, rows=["*a*"]).chosen == ["small", "large", "as-is"]
+
+    def test_a_row_stands_on_another_recipe_or_row(self, tmp_path):
+        write(tmp_path, BASE.replace("epochs: 2", "epochs: 7"), "other.yaml")
+        more = '  far: {extends: other.yaml, model: {hidden: 8}}\n  twice: {extends: ":small", seed: 3}\n'
+        text = "extends: base.yaml\nseed: 4\n" + ROWS + more
+        write(tmp_path, BASE, "base.yaml")
+        table = load_table(write(tmp_path, text))
+        far, twice = table.member("far"), table.member("twice")
+        assert (far.stages["pretrain"].epochs, far.recipe.seed, far.recipe.model["hidden"]) == (7, 4, 8)
+        assert (twice.recipe.seed, twice.recipe.model["hidden"]) == (3, 16)
+
+    def test_a_recipe_extends_a_row_and_a_table_extends_a_table(self, tmp_path):
+        write(tmp_path, BASE + ROWS)
+        child = load(write(tmp_path, "extends: 't.yaml:large'\nseed: 7\n", "child.yaml"))
+        assert (child.recipe.model["hidden"], child.recipe.seed) == (64, 7)
+        heir = load_table(write(tmp_path, "extends: t.yaml\nrows: {huge: {model: {hidden: 96}}}\n", "heir.yaml"))
+        assert list(heir.rows) == ["small", "large", "as-is", "huge"]
+
+    def test_a_table_is_no_single_recipe(self, tmp_path):
+        file = write(tmp_path, BASE + ROWS)
+        with pytest.raises(UsageError, match="table of 3 rows") as error:
+            load(file)
+        assert f"{file}:small" in error.value.expected
+        with pytest.raises(UsageError, match="no such row") as error:
+            load(f"{file}:smal")
+        assert error.value.hint == f"did you mean {file}:small?"
+
+    def test_rows_extend_one_another_in_a_circle(self, tmp_path):
+        text = BASE + 'rows:\n  a: {extends: ":b", seed: 1}\n  b: {extends: ":a", seed: 2}\n'
+        with pytest.raises(RecipeError, match="circle"):
+            load(f"{write(tmp_path, text)}:a")
+
+
+class TestGrids:
+    def test_cells(self, tmp_path):
+        table = load_table(write(tmp_path, BASE + GRID))
+        assert list(table.rows) == ["narrow/long", "base/short", "base/long"]
+        assert table.written.axes == {"width": ("narrow", "base"), "length": ("short", "long")}
+        assert table.written.skipped == {"narrow/short": "learns nothing"}
+        cell = table.member("narrow/long")
+        assert (cell.recipe.model["hidden"], cell.stages["pretrain"].epochs, cell.name) == (16, 9, "t-narrow-long")
+        assert table.rows["base/long"].published == {"accuracy": (0.7, None)}
+        assert table.rows["narrow/long"].about == "nine epochs"
+        with pytest.raises(UsageError, match="left out"):
+            load(f"{tmp_path / 't.yaml'}:narrow/short")
+
+    def test_a_whole_row_of_the_grid(self, tmp_path):
+        assert load_table(write(tmp_path, BASE + GRID), rows=["*/long"]).chosen == ["narrow/long", "base/long"]
+
+    def test_a_huge_grid_needs_a_yes(self, tmp_path):
+        axes = "".join(f"  {axis}: {{{', '.join(f'x{n}: {{seed: {n}}}' for n in range(40))}}}\n" for axis in "ab")
+        file = write(tmp_path, BASE + "rows:\n" + axes)
+        assert faults(file) == ["6 rows: the grid is very large"]
+        assert load_table(file, rows=["x1/x2"]).chosen == ["x1/x2"]
+
+
+BAD = [
+    ("  a: {model: {hidden: 32}}", "7 rows.a: this row changes nothing"),
+    ("  a: {}", "7 rows.a: this row changes nothing"),
+    ("  a: {seed: 3}\n  b: {seed: 3, about: the same}", "8 rows.b: this row is like the row 'a'"),
+    ("  a: {seed: 3, unchanged: true}", "7 rows.a: this row says `unchanged: true`, and it changes something"),
+    ("  a: {seed: 3, published: {top1: 0.5}}", "7 rows.a.published.top1: the table has no such metric"),
+    ("  a: {seed: 3, published: {accuracy: high}}", "7 rows.a.published.accuracy: a published number is a number"),
+    ("  a: {seed: 3, published: 0.5}", "7 rows.a.published: published numbers are a mapping"),
+    ("  a: {seed: 3}\nreference: b", "8 reference: no row has this label"),
+    ("  a: {seed: 3}\npublished: {b: {accuracy: 1}}", "8 published.b: no row has this label"),
+    ("  a: 7", "7 rows.a: a row is a mapping"),
+    ("  a: {seed: 3, rows: {}}", "7 rows.a.rows: this key belongs to the table"),
+    ("  'a:b': {seed: 3}", "7 rows.a:b: this cannot be the label"),
+    ("  a b: {seed: 3}\n  a-b: {seed: 4}", "8 rows.a-b: this label differs from 'a b' only in signs"),
+    ("  a: {seed: 3}\n  b: {modle: {hidden: 4}}", "8 rows.b.modle: 'modle' is no key of a recipe"),
+    ("  x: {a: {seed: 1}}\n  y: {b: {seed: 2}}\nskip: [b/a]", "9 skip[0]: no cell of the grid"),
+    ("  x: {a: {seed: 1}}\n  y: {b: {seed: 2}, c: {seed: 2}}", "8 rows.y.c: this row is like the row"),
+    ("  x: {a: {seed: 1, published: {accuracy: 1}}}\n  y: {b: {seed: 2}}", "7 rows.x.a.published: a published number"),
+]
+
+
+@pytest.mark.parametrize(("rows", "told"), BAD)
+def test_a_fault_is_told_with_row_and_line(tmp_path, rows, told):
+    found = faults(write(tmp_path, f"{BASE}rows:\n{rows}\n"))
+    assert any(one.startswith(told) for one in found), found
+
+
+def test_a_fault_in_a_row_has_the_line_in_the_row(tmp_path):
+    file = write(tmp_path, f"{BASE}rows:\n  a:\n    stages:\n      pretrain: {{epochs: 0}}\n")
+    with pytest.raises(RecipeError) as error:
+        load(f"{file}:a")
+    assert (error.value.problems[0].where, error.value.what) == (f"{file}:9", f"1 problem in recipe {file}:a")
+
+
+class TestDefaults:
+    def test_stages_of_a_kind_share_them_and_their_own_keys_win(self, tmp_path):
+        text = "defaults: {pretrain: {batch_size: 8, optimizer: {lr: 1e-3, weight_decay: 0.5}}}\n" + BASE.replace(
+            "epochs: 2}", "epochs: 2, optimizer: {lr: 2e-3}}"
+        )
+        stage = load(write(tmp_path, text)).stages["pretrain"]
+        assert (stage.batch_size, stage.optimizer.lr, stage.optimizer.weight_decay) == (8, 2e-3, 0.5)
+
+    def test_overrides_reach_stages_and_defaults(self, tmp_path):
+        more = "  two: {kind: pretrain, from: pretrain, data: {name: jsonl, file: a}}\n  test:"
+        text = BASE.replace("  test:", more).replace("objectives: [mlm], ", "")
+        text = "defaults: {pretrain: {objectives: [{name: mlm, probability: 0.5}]}}\n" + text
+        words = ["stages.two.objectives.mlm.probability=0.2", "defaults.pretrain.batch_size=5"]
+        stages = load(write(tmp_path, text), words).stages
+        assert [stages[name].objectives[0]["probability"] for name in ("pretrain", "two")] == [0.5, 0.2]
+        assert [stages[name].batch_size for name in ("pretrain", "two")] == [5, 5]
+
+    def test_a_resolved_recipe_and_its_folder_do_not_know_them(self, tmp_path):
+        plain = load(write(tmp_path, BASE), ["seed=3"])
+        shared = BASE.replace("epochs: 2", "").replace(", }", "}") + "defaults: {pretrain: {epochs: 2}}\n"
+        assert _folder_names(load(write(tmp_path, shared), ["seed=3"])) == _folder_names(plain)
+
+    @pytest.mark.parametrize(
+        ("written", "told"),
+        [
+            ("{pretain: {}}", "there is no stage kind 'pretain'"),
+            ("{pretrain: {epoch: 3}}", "unknown key 'epoch'"),
+            ("{pretrain: 3}", "a mapping"),
+            ("3", "a mapping"),
+        ],
+    )
+    def test_faults(self, tmp_path, written, told):
+        with pytest.raises(RecipeError, match=re.escape(told)):
+            load(write(tmp_path, f"defaults: {written}\n{BASE}"))
+
+    def test_a_wrong_value_is_told_at_its_line(self, tmp_path):
+        file = write(tmp_path, f"defaults:\n  pretrain: {{batch_size: 0}}\n{BASE}")
+        with pytest.raises(RecipeError) as error:
+            load(file)
+        assert error.value.problems[0].where == f"{file}:2"
+
+
+def test_every_key_of_tables_is_known_to_the_schema():
+    from vlcli.recipe.schema import Recipe
+
+    assert set(row_keys.OF_TABLES) <= set(Recipe.model_fields)

@@ -1,0 +1,167 @@
+"""``vlcli run TABLE``: the rows of a table over seeds, and the table of what they measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from vlcli.cli import console, render
+from vlcli.cli.guard import as_vlcli, report
+from vlcli.cli.recipes import load_rows
+from vlcli.cli.request import RunRequest, how, plan_options, words_of
+from vlcli.cli.scores import main_metrics
+from vlcli.errors import UsageError
+from vlcli.runner.rows import RowRun, results, row_runs, run_rows
+
+if TYPE_CHECKING:
+    from vlcli.recipe.table import RowTable
+    from vlcli.tables.results import TableResults
+
+
+def run_tables(
+    names: list[str], overrides: list[str], request: RunRequest, rows: str | None, seeds: int | None, yes: bool
+) -> None:
+    """Run (or plan) tables, print what each measured, and leave with an exit code.
+
+    Args:
+        names: tables, or ``TABLE:7,8``.
+        overrides: for every row.
+        request: the command line.
+        rows: ``--rows``.
+        seeds: ``--seeds``; None: what the table says.
+        yes: whether a grid may have more than 1,000 cells.
+    """
+    if request.folder is not None:
+        raise UsageError("A table has a folder for each row.", got=str(request.folder), hint="--output DIR")
+    wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
+    codes, documents = [], []
+    for name in names:
+        table = load_rows(name, words_of(overrides, request), rows=wanted, many=yes, only=request.only, **how(request))
+        runs = row_runs(table, seeds or table.written.seeds)
+        code, document = _plan(table, runs, request) if request.dry_run else _run(table, runs, request)
+        codes.append(code)
+        documents.append(document)
+    if request.json_:
+        console.out_json(documents[0] if len(documents) == 1 else {"tables": documents})
+    if code := next((code for code in codes if code), 0):
+        raise typer.Exit(code)
+
+
+def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int, dict[str, Any]]:
+    many = len({run.seed for run in runs}) > 1
+    count = iter(range(1, len(runs) + 1))
+
+    def begins(run: RowRun) -> None:
+        if not request.quiet:
+            seed = f", seed {run.seed}" if many else ""
+            console.err(f"{table.reference}:{run.label}{seed} ({next(count)} of {len(runs)})")
+
+    shown = console.progress(request.verbose, request.quiet)
+    jobs = request.jobs or int(table.document.value.get("jobs") or 1)
+    run_rows(runs, plan_options(request), jobs, shown, begins)
+    found = results(table, runs)
+    folder = table_folder(table, request.output)
+    if not request.json_:
+        _tell(table, runs, found, many)
+    files = _write(found, folder, request)
+    _failures(table, runs, request)
+    code = 1 if any(run.state != "done" for run in runs) else 0
+    rows = [_document(run) for run in runs]
+    made = {name: one.as_dict(folder) for name, one in found.items()}
+    return code, {"recipe": table.reference, "rows": rows, "results": made, "files": [str(file) for file in files]}
+
+
+def _tell(table: RowTable, runs: Sequence[RowRun], found: dict[str, TableResults], many: bool) -> None:
+    """A line for every run, then the tables."""
+    from vlcli.tools.table import seeds_table
+
+    rows = []
+    for run in runs:
+        scores = [main_metrics(one.metrics) for one in run.outcomes if one.kind == "evaluate" and one.metrics]
+        seed = [str(run.seed)] if many else []
+        rows.append(
+            [run.label, *seed, run.state, render.seconds(run.seconds), "; ".join(scores), str(run.folder or "-")]
+        )
+    console.table(["row", *(["seed"] if many else []), "state", "time", "metrics", "folder"], rows)
+    for one in found.values():
+        console.out("")
+        seeds = {row.label: [run.metrics for run in row.done] for row in one.rows}
+        made = seeds_table(seeds, one.metrics or None, one.title)
+        console.table(made.columns, made.text_rows(), made.text_title())
+
+
+def _write(found: dict[str, TableResults], folder: Path, request: RunRequest) -> list[Path]:
+    """The results beside one another in the table's own folder."""
+    from vlcli.recipe.locate import slug
+    from vlcli.tables.results import write_results
+
+    files = []
+    for label, one in found.items():
+        path = folder / (f"table-{slug(label)}.json" if label else "table.json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_results(one, path)
+        files.append(path)
+    return files
+
+
+def table_folder(table: RowTable, output: Path) -> Path:
+    """Where the results of a table lie: ``OUTPUT/TABLE``, with a hash where overrides change it."""
+    from vlcli.recipe.stage_record import digest
+
+    words = list(table.loading.words)
+    return output / (f"{table.name}-{digest(words)[:8]}" if words else table.name)
+
+
+def _failures(table: RowTable, runs: Sequence[RowRun], request: RunRequest) -> None:
+    """What went wrong with each row, on stderr; a fault that several runs share once."""
+    told: set[str] = set()
+    for run in runs:
+        if run.state == "done":
+            continue
+        console.err(f"{table.reference}:{run.label}, seed {run.seed}: {run.state}")
+        if run.error is None:
+            for outcome in run.outcomes:
+                if outcome.status == "blocked":
+                    console.err(f"stage {outcome.name} is blocked: {outcome.why}")
+        elif str(run.error) not in told:
+            told.add(str(run.error))
+            report(run.error, verbose=request.verbose)
+
+
+def _document(run: RowRun) -> dict[str, Any]:
+    error = None if run.error is None else as_vlcli(run.error).as_dict()
+    stages = [render.outcome_row(one) for one in run.outcomes]
+    facts = {"label": run.label, "seed": run.seed, "state": run.state, "folder": str(run.folder or "")}
+    return {**facts, "stages": stages, **({"error": error} if error else {})}
+
+
+def _plan(table: RowTable, runs: Sequence[RowRun], request: RunRequest) -> tuple[int, dict[str, Any]]:
+    """``--dry-run``: every stage of every row; one that an earlier row will have made is reused."""
+    from vlcli.recipe import plan as planning
+
+    rows: list[dict[str, Any]] = []
+    made: dict[str, str] = {}
+    code = 0
+    for run in runs:
+        if run.resolved is None:
+            code = report(run.error or UsageError("This row cannot be loaded."), verbose=request.verbose)
+            continue
+        _, steps = planning.make(run.resolved, plan_options(request))
+        for step in steps:
+            action, why = step.action, step.why
+            if step.works and made.get(step.key, run.label) != run.label:
+                action, why = "reuse", f"row {made[step.key]} will have made it"
+            elif step.works and step.key:
+                made[step.key] = run.label
+            code = code or (5 if action == "blocked" else 0)
+            facts = {"row": run.label, "seed": run.seed, "stage": step.name, "kind": step.kind}
+            rows.append(
+                {**facts, "action": action, "why": why, "key": step.key, "folder": str(step.artifact or step.folder)}
+            )
+    if not request.json_:
+        columns = ["row", "seed", "stage", "kind", "action", "why", "folder"]
+        console.table(columns, [[str(row[column]) for column in columns] for row in rows])
+    return code, {"recipe": table.reference, "stages": rows}

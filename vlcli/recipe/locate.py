@@ -1,0 +1,115 @@
+"""Where a recipe lies: a registered name, a path, a row of a table (``TABLE:ROW``), or a name that recipes once had."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from vlcli.errors import UsageError, VlcliError
+from vlcli.recipe import yaml
+from vlcli.recipe.resolved import RecipeFile
+from vlcli.registry import Entry, entries, find, names
+from vlcli.registry.packages import package_folder
+
+FORMER = "_former.yaml"
+"""File of a package of recipes: what recipes that went are called now (``irpe/table4-7: irpe/table4:7``)."""
+
+
+def slug(name: str) -> str:
+    """A name fit for a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "recipe"
+
+
+def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
+    """The file of a recipe, and its row where the reference is ``TABLE:ROW``.
+
+    Args:
+        reference: a registered name, or a path (relative to the recipe ``beside`` it, else to here); behind a colon, a
+            row. ``:ROW`` is a row of ``beside`` itself.
+        beside: the recipe that names it under ``extends``.
+
+    Raises:
+        ComponentError: no recipe has this name (with suggestions).
+        UsageError: the path names no file, or leaves its package.
+    """
+    if beside is not None and reference.startswith(":"):
+        return replace(beside, name=f"{beside.table}{reference}", row=reference[1:], former="")
+    whole = _whole(reference, beside)
+    if whole is not None:
+        return whole
+    table, _, row = reference.rpartition(":")
+    found = _whole(table, beside) if table and row else None
+    if found is not None:
+        return replace(found, name=reference, row=row)
+    if (present := former_names().get(reference)) is not None:
+        return replace(locate(present), former=reference)
+    if reference.endswith((".yaml", ".yml")):
+        folder = beside.file.parent if beside else Path()
+        where = str(folder / Path(reference).expanduser())
+        raise UsageError("There is no such recipe file.", where=where, hint="list recipes: vlcli ls recipes")
+    return _registered(reference)
+
+
+def is_recipe(reference: str) -> bool:
+    """Whether a word of the command line means a recipe (or a row) rather than a run or a component."""
+    if reference.endswith((".yaml", ".yml")):
+        return True
+    try:
+        locate(reference)
+    except VlcliError:
+        return False
+    return True
+
+
+def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:
+    """The recipe or table that a reference without a row means; None where there is none."""
+    is_path = reference.endswith((".yaml", ".yml"))
+    if not is_path and reference.rpartition(":")[2] in names("recipes"):
+        return _registered(reference)
+    folder = beside.file.parent if beside else Path()
+    file = folder / Path(reference).expanduser()
+    if beside and beside.tree and not file.resolve().is_relative_to(beside.tree.resolve()):
+        raise UsageError("A recipe's parent lies outside its package.", where=str(beside.file), got=reference)
+    return RecipeFile(reference, file, beside.tree if beside else None) if file.is_file() else None
+
+
+def _registered(reference: str) -> RecipeFile:
+    return registered_file("recipes", reference)
+
+
+def registered_file(kind: str, reference: str) -> RecipeFile:
+    """The file of a registered recipe, or of another kind whose entries name a YAML file (``registry.FILES``).
+
+    Raises:
+        ComponentError: nothing of this kind has the name (with suggestions).
+        UsageError: the file is not there.
+    """
+    entry = find(kind, reference)
+    if isinstance(entry.loaded, str | Path):
+        return RecipeFile(reference, Path(entry.loaded))
+    package, _, stem = entry.value.partition(":")
+    tree, folder = package_folder(package)
+    file = folder / f"{stem}.yaml"
+    if not file.is_file():
+        hint = f"reinstall {entry.distribution}: its data files are missing"
+        raise UsageError("A registered recipe's file is missing.", where=str(file), got=entry.value, hint=hint)
+    return RecipeFile(reference, file, tree)
+
+
+@lru_cache(maxsize=1)
+def former_names() -> dict[str, str]:
+    """Present names of recipes by former ones, from the file ``_former.yaml`` of every package of recipes."""
+    packages = dict.fromkeys(entry.value.partition(":")[0] for entry in _packaged())
+    found: dict[str, str] = {}
+    for package in packages:
+        tree, folder = package_folder(package)
+        for file in dict.fromkeys((tree / FORMER, folder / FORMER)):
+            value = yaml.read(file).value if file.is_file() else None
+            found |= {str(old): str(new) for old, new in (value if isinstance(value, dict) else {}).items()}
+    return found
+
+
+def _packaged() -> list[Entry]:
+    return [entry for entry in entries("recipes") if not isinstance(entry.loaded, str | Path)]

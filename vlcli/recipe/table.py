@@ -1,0 +1,208 @@
+"""A table: a recipe with ``rows``, each of which is a recipe that can be loaded, checked and run by itself.
+
+table = load_table("irpe/table4")
+table.member("7").recipe.model          # the model of row 7
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from vlcli.errors import Problem, RecipeError
+from vlcli.recipe.check import by_place
+from vlcli.recipe.components import dotted
+from vlcli.recipe.load import Loading, merged, no_such_row, notes, resolve, with_row
+from vlcli.recipe.locate import locate, slug
+from vlcli.recipe.resolved import RecipeFile, Resolved, Row
+from vlcli.recipe.rows import MOST_CELLS, Rows, has_rows, read_rows, select, too_many, without_tables_keys
+from vlcli.recipe.schema import kind_of
+from vlcli.recipe.yaml import Document, Path_
+
+_NO_EFFECT = ("about", "paper", "extends", "table")
+"""Keys that do not change what a row runs."""
+
+
+@dataclass
+class RowTable:
+    """A recipe whose rows are run and compared.
+
+    Attributes:
+        name: what its folder is called.
+        reference: how it was named, without rows.
+        document: the recipe, merged with its parents, as it stands before any row.
+        sources: its file, then its parents'.
+        written: its rows.
+        chosen: labels of the rows that are meant, in order.
+        loading: how rows are loaded.
+        notes: lines for whoever named it.
+    """
+
+    name: str
+    reference: str
+    document: Document
+    sources: list[RecipeFile]
+    written: Rows
+    chosen: list[str]
+    loading: Loading
+    notes: list[str] = field(default_factory=list)
+    members: dict[str, Resolved] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        """The rows that are meant, by label."""
+        return {label: self.written.rows[label] for label in self.chosen}
+
+    @property
+    def title(self) -> str:
+        """What the table shows: the title of its ``table``, else what it says of itself."""
+        layout = self.document.value.get("table")
+        title = layout.get("title") if isinstance(layout, dict) else None
+        return str(title or self.document.value.get("about") or self.reference)
+
+    def member(self, label: str, words: Iterable[str] = ()) -> Resolved:
+        """One row as a recipe, with further overrides.
+
+        Raises:
+            RecipeError: every fault of the row's structure at once.
+        """
+        words = tuple(words)
+        if words or label not in self.members:
+            made = self._member(label, words)
+            if words:
+                return made
+            self.members[label] = made
+        return self.members[label]
+
+    def _member(self, label: str, words: tuple[str, ...]) -> Resolved:
+        source = replace(self.sources[0], name=f"{self.reference}:{label}", row=label)
+        row = self.written.rows[label]
+        document, chain = with_row(source, self.document, self.sources, row)
+        loading = replace(self.loading, words=(*self.loading.words, *words))
+        return resolve(source, document, chain, loading, row)
+
+
+def load_table(
+    reference: str, words: Iterable[str] = (), rows: Iterable[str] = (), many: bool = False, **options: Any
+) -> RowTable:
+    """A table with its rows checked against one another.
+
+    Args:
+        reference: the table's name or path; ``TABLE:7,8`` names some of its rows.
+        words: overrides, as typed, for every row.
+        rows: the rows that are meant (labels or patterns); none: all.
+        many: allows more than 1,000 rows.
+        options: as for :func:`vlcli.recipe.load.load`.
+
+    Raises:
+        RecipeError: faults of the rows, each with its line.
+        UsageError: no row has such a label, or the recipe has no rows.
+    """
+    source = locate(reference)
+    wanted = [*(source.row.split(",") if source.row else ()), *rows]
+    table = replace(source, row="", name=source.table)
+    document, chain = merged(table)
+    if not has_rows(document):
+        raise no_such_row(table, Rows(), wanted)
+    written = read_rows(document)
+    chosen, unknown = select(written.rows, wanted) if wanted else (list(written.rows), [])
+    if unknown and not written.problems:
+        raise no_such_row(table, written, unknown)
+    if not wanted and written.cells > MOST_CELLS and not many:
+        written.problems = [too_many(document, written.cells)]
+    elif not written.problems:
+        written.problems = _compared(table, document, written, chosen)
+    if written.problems:
+        raise RecipeError(sorted(written.problems, key=by_place), table.name)
+    loading = Loading(tuple(words), **options)
+    name = slug(table.name if table.tree is not None else document.value.get("name") or table.file.stem)
+    return RowTable(name, table.name, document, chain, written, chosen, loading, notes(table, chain))
+
+
+def is_table(reference: str) -> bool:
+    """Whether a recipe's name means a table, or several rows of one, rather than one recipe."""
+    source = locate(reference)
+    if source.row:
+        document, _ = merged(replace(source, row="", name=source.table))
+        return has_rows(document) and source.row not in read_rows(document).rows
+    return has_rows(merged(source)[0])
+
+
+def _compared(source: RecipeFile, document: Document, written: Rows, chosen: list[str]) -> list[Problem]:
+    """Rows that change nothing, rows that are alike, and published numbers without a metric of the table."""
+    base, problems = _effect(Document(without_tables_keys(document.value))), []
+    seen: dict[str, str] = {}
+    for label in chosen:
+        row = written.rows[label]
+        made, _ = with_row(replace(source, name=f"{source.name}:{label}", row=label), document, [source], row)
+        effect = _effect(made)
+        other = seen.setdefault(effect, label)
+        if fault := _of_effect(row, effect == base, other if other != label else "", bool(written.axes)):
+            problems.append(Problem(dotted(row.path), fault[0], document.place(row.path), label, hint=fault[1]))
+        problems += _published(row, made, document)
+    return problems
+
+
+def _of_effect(row: Row, same: bool, other: str, cell: bool) -> tuple[str, str] | None:
+    """What is wrong with what a row changes, and what to do; None where it is right."""
+    if other:
+        return f"this row is like the row {other!r}", "leave one out, or change something else in it"
+    if row.unchanged and not same:
+        return "this row says `unchanged: true`, and it changes something", "leave one of both out"
+    empty = all(not without(level.value) for level in row.levels)
+    if same and not row.unchanged and not (cell and empty):
+        hint = "say `unchanged: true` if the row is the recipe as it stands; vlcli show prints the recipe"
+        return "this row changes nothing", hint
+    return None
+
+
+def without(value: dict[str, Any]) -> dict[str, Any]:
+    """Those keys of a recipe that have an effect on what is run."""
+    return {key: part for key, part in value.items() if key not in _NO_EFFECT}
+
+
+def _effect(document: Document) -> str:
+    value = without(document.value)
+    if isinstance(value.get("stages"), dict):
+        value["stages"] = {name: stage for name, stage in value["stages"].items() if stage is not None}
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _published(row: Row, made: Document, document: Document) -> list[Problem]:
+    """Published numbers of metrics that the row's table does not have."""
+    labels, patterns = metrics_of(made.value)
+    problems = []
+    for metric in row.published:
+        if not takes(metric, labels, patterns):
+            key: Path_ = (*row.path, "published", metric)
+            path = key if key in document.places else ("published", row.label, metric)
+            shown = patterns or ["*"]
+            names = [f"{label}/{one}" for label in labels for one in shown] if len(labels) > 1 else shown
+            what = "the table has no such metric, with which this published number could be compared"
+            problems.append(Problem(dotted(path), what, document.place(path), metric, ", ".join(names)))
+    return problems
+
+
+def metrics_of(value: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The labels of a recipe's ``table`` (else its evaluate stages) and the patterns of its metrics."""
+    layout, stages = value.get("table"), value.get("stages")
+    stages = stages if isinstance(stages, dict) else {}
+    if isinstance(layout, dict) and isinstance(layout.get("rows"), dict):
+        gone = {name for name, stage in stages.items() if stage is None}
+        labels = [label for label, name in layout["rows"].items() if name is not None and name not in gone]
+        patterns = layout.get("metrics") or []
+        return labels, [patterns] if isinstance(patterns, str) else list(patterns)
+    return [name for name, stage in stages.items() if stage is not None and kind_of(name, stage) == "evaluate"], []
+
+
+def takes(metric: str, labels: list[str], patterns: list[str]) -> bool:
+    """Whether a metric of a table may be called so: plainly where there is one label, else ``LABEL/METRIC``."""
+    if len(labels) != 1:
+        label = next((one for one in labels if metric.startswith(f"{one}/")), None)
+        if label is None:
+            return False
+        metric = metric.removeprefix(f"{label}/")
+    return not patterns or any(fnmatchcase(metric, pattern) for pattern in patterns)
