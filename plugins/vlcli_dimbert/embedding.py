@@ -15,6 +15,10 @@ WITH_BACKGROUND = 1601
 """Class columns of VLP's files: the background and Visual Genome's 1,600 classes."""
 
 
+PLACE_SCALE = 0.4
+"""What the norms of place and class start with in a narrow model: short features are smaller than what a norm gives."""
+
+
 class Appearance(nn.Sequential):
     """A region feature as a token: one linear layer, or fc7 anew and a linear layer, as VLP has it.
 
@@ -78,6 +82,16 @@ class PaperRegions(nn.Module):
         self.label = nn.Linear(self.columns, half) if half else None
         self.label_norm = nn.LayerNorm(half, eps=eps) if half else None
         self.weights = nn.Parameter(torch.ones(3)) if weighted else None
+
+    def initialise(self, std: float) -> None:
+        """Keep place and class of a narrow model from drowning an appearance that has passed the ReLUs of ``fc7``.
+
+        Args:
+            std: deviation with which the model draws its weights; with the published one the norms start at 1.
+        """
+        for norm in (self.place_norm, self.label_norm):
+            if norm is not None and std > PUBLISHED_STD and len(self.appearance) > 1:
+                nn.init.constant_(norm.weight, PLACE_SCALE)
 
     def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
         """(M, R, D): the weighted sum of appearance, place with class, and segment (D,)."""

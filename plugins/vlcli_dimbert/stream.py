@@ -36,7 +36,7 @@ from vlcli.nn import (
     init_scale,
     initialise,
 )
-from vlcli_dimbert.embedding import Appearance, ConceptPieces
+from vlcli_dimbert.embedding import Appearance, ConceptPieces, PaperRegions
 
 REGION, CONCEPTS, SENTENCE = 0, 1, 2
 """Rows of the segment table by role."""
@@ -129,7 +129,7 @@ class SingleStream(Model):
             if module not in encodings:
                 initialise(module, self.init_std)
         for module in self.regions.modules():
-            if isinstance(module, Appearance):
+            if isinstance(module, Appearance | PaperRegions):
                 module.initialise(self.init_std)
         if self.which_picture is not None:
             nn.init.normal_(self.which_picture.weight)

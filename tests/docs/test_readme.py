@@ -202,6 +202,7 @@ def test_run_again_takes_less_than_three_seconds(quickstart):
     assert time.monotonic() - began < 3
 
 
+@pytest.mark.slow
 def test_killed_in_pretrain_and_run_again_the_numbers_are_the_same(quickstart, tmp_path):
     """kill -9 between two checkpoints of the pre-training, then the same command."""
     (tmp_path / "quickstart.yaml").write_text((quickstart.desk / "quickstart.yaml").read_text())

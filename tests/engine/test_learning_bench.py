@@ -89,6 +89,7 @@ def test_the_table_and_the_curves(tmp_path):
     assert all(row["curve"][0][0] == 800 and 0 <= row["held_out"] <= 1 for row in kept)
 
 
+@pytest.mark.slow
 def test_examples_of_an_easier_task_before_count(tmp_path):
     file = tmp_path / "curves.jsonl"
     options = ["--models", "plain-pre", "--tasks", "relation-4", "--first", "attribute:50", "place:100", "--seeds", "1"]

@@ -93,6 +93,17 @@ def test_appearances_keep_the_scale_of_features() -> None:
     assert float(seen.square().mean()) == pytest.approx(float(features.square().mean()), rel=0.7)
 
 
+def test_place_and_class_do_not_drown_appearances() -> None:
+    def scales(**options: object) -> set[float]:
+        regions = made("dimbert", **options).get_submodule("regions")
+        weights = (regions.get_parameter(f"{part}_norm.weight").detach() for part in ("place", "label"))
+        return {round(float(weight.mean()), 6) for weight in weights}
+
+    assert scales() == {1.0}
+    assert scales(hidden=64, heads=4) == {0.4}
+    assert scales(hidden=64, heads=4, appearance="linear") == {1.0}
+
+
 @pytest.mark.parametrize("name", ["vlmo", "albef"])
 def test_a_grid_of_one_cell_starts_without_positions(name: str) -> None:
     grid = {"image": "features", "grid": (1, 1)} | ({"position_type": "absolute"} if name == "vlmo" else {})
