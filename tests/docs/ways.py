@@ -119,6 +119,9 @@ WAYS: dict[str, Way] = {
         "page.html", instead=("report", "runs/quickstart", "quickstart/test", "-o", "page.html", "--no-model")
     ),
     "vlcli run quickstart --seed 2": Way("run", DRY),
+    "vlcli table quickstart --reference without": Way(
+        "95 % intervals over", instead=("table", "runs/quickstart", "--reference", "without")
+    ),
     "vlcli diff quickstart mine.yaml": Way("seed", instead=("diff", "quickstart", "tiny/lxmert")),
     "vlcli diff quickstart/test quickstart/scratch-test": Way("settings"),
     "vlcli run own.yaml": Way("accuracy", TINY),

@@ -30,6 +30,7 @@ from vlcli.cli import (
     runs,
     schema,
     search,
+    tables,
     trust,
     validate,
 )
@@ -89,6 +90,7 @@ _LOOKERS: dict[str, Callable[..., None]] = {
     "diff": diff.diff,
     "follow": follow.follow,
     "report": report.report,
+    "table": tables.table,
 }
 for _name, _verb in _LOOKERS.items():
     app.command(_name, rich_help_panel=_LOOK)(_verb)

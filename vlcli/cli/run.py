@@ -132,6 +132,8 @@ def carry_out(resolved: Any, request: RunRequest, render: Any, console: Any, who
 
         shown = console.progress(request.verbose, request.quiet, request.worker)
         outcomes = run_recipe(resolved, plan_options(request), shown)
+        if whole and resolved.recipe.table is not None:
+            _tables(resolved, request, outcomes, shown)
         page = _report(resolved, request, outcomes, shown) if whole and resolved.recipe.report else None
         more = {} if page is None else {"report": str(page)}
         code = render.render_outcomes(resolved, outcomes, request, **more)
@@ -139,6 +141,26 @@ def carry_out(resolved: Any, request: RunRequest, render: Any, console: Any, who
             console.out(f"report: {page}")
     if code:
         raise typer.Exit(code)
+
+
+def _tables(resolved: Any, request: RunRequest, outcomes: list[Any], progress: Any) -> None:
+    """The files of a run's table beside the run; what goes wrong with them is no fault of the run."""
+    from vlcli.errors import VlcliError
+    from vlcli.recipe import plan
+    from vlcli.tables.results import FILE
+
+    evaluated = any(outcome.kind == "evaluate" and outcome.metrics for outcome in outcomes)
+    if request.worker or request.only or not evaluated:
+        return
+    folder = plan.make(resolved, plan_options(request))[0].folder
+    if (folder / FILE).is_file() and not any(o.action in ("run", "resume", "reuse") for o in outcomes):
+        return
+    from vlcli.tools.run_tables import write_tables
+
+    try:
+        write_tables(folder)
+    except (VlcliError, OSError) as error:
+        progress.warn(f"the table could not be written: {' '.join(str(error).split())}")
 
 
 def _report(resolved: Any, request: RunRequest, outcomes: list[Any], progress: Any) -> Path | None:

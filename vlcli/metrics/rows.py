@@ -6,15 +6,20 @@ of just this number. Rows count as independent of one another.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vlcli.metrics.baseline import beside, without_baselines
 
 Row = Mapping[str, Any]
 LEVEL = 0.95
+MOST_ROWS = 500_000
+"""Rows of one ``predictions.jsonl`` that are read."""
+_LONGEST_LINE = 1_000_000
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "accuracy": ("accuracy", "correct"),
     "top1": ("correct",),
@@ -204,3 +209,30 @@ def _pair(
         return made
     low, high = _resampled([b[key] - a[key] for key in a], LEVEL)
     return Paired(name, made.first, made.second, low, high, len(a))
+
+
+def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The objects of a JSON-lines file, and how many lines are damaged; no more than :data:`MOST_ROWS`."""
+    rows: list[dict[str, Any]] = []
+    damaged = 0
+    for line in _some_lines(path):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        rows += [row] if isinstance(row, dict) else []
+        damaged += not isinstance(row, dict)
+    return rows, damaged
+
+
+def _some_lines(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            for _ in range(MOST_ROWS):
+                line = file.readline(_LONGEST_LINE)
+                if not line:
+                    return
+                if line.strip():
+                    yield line
+    except OSError:
+        yield b"?"  # one damaged line

@@ -31,7 +31,8 @@ from vlcli.registry import as_spec
 from vlcli.tasks.base import Given, Result, Task
 from vlcli.tasks.outputs import write_json_lines
 
-PREDICTIONS = "predictions.jsonl"
+PREDICTIONS, IMAGES = "predictions.jsonl", "images.jsonl"
+"""Files of the predictions, and of the images of each example: results on one image depend on one another."""
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -53,7 +54,7 @@ def run(context: StageContext) -> StageResult:
     result = evaluate(task, open_runner(context, bundle, data))
     if processes.rank():
         return StageResult({}, {})
-    files = write_result(context, task, result)
+    files = write_result(context, task, result, data)
     for line in suspicious(result.metrics):
         context.progress.warn(line)
     facts: dict[str, object] = {"examples": data.total, "model": str(bundle.folder)}
@@ -75,7 +76,7 @@ def run_fitted(context: StageContext, config: Evaluate) -> StageResult:
         for some in (readers, known)
     )
     result = task.solve(Given(data, fit, stores.regions, context.progress))
-    files = write_result(context, task, result)
+    files = write_result(context, task, result, data)
     facts: dict[str, object] = {"examples": data.total, "fitted": fit.total}
     return StageResult(result.metrics, files, [*_notes(result, data), *fit.notes()], facts)
 
@@ -212,13 +213,15 @@ def evaluate(task: Task, runner: TaskRunner) -> Result:
         return task.evaluate(runner)
 
 
-def write_result(context: StageContext, task: Task, result: Result) -> dict[str, str]:
-    """``metrics.json``, ``predictions.jsonl`` and the submission's files, by role."""
+def write_result(context: StageContext, task: Task, result: Result, data: Pipeline) -> dict[str, str]:
+    """``metrics.json``, ``predictions.jsonl``, ``images.jsonl`` and the submission's files, by role."""
     write_json(context.folder / "metrics.json", result.metrics)
     files = {"metrics": "metrics.json"}
     if result.predictions:
         write_json_lines(context.folder / PREDICTIONS, result.predictions)
-        files["predictions"] = PREDICTIONS
+        rows = [{"key": example.key, "images": example.images} for example in data.examples if example.images]
+        write_json_lines(context.folder / IMAGES, rows)
+        files |= {"predictions": PREDICTIONS, "images": IMAGES}
     written = task.submission(result.predictions, context.folder) if result.predictions else []
     for number, path in enumerate(written):
         files["submission" if not number else f"submission_{number + 1}"] = path.name

@@ -47,8 +47,9 @@ class RunResults:
         seed: of the run.
         state: one of ``done``, ``failed``, ``stopped``, ``refused`` and ``unfinished``.
         metrics: by name, as the evaluate stage recorded them; with ``most_frequent`` and ``chance/NAME`` where the task
-            has them. Metrics of several evaluate stages may stand side by side as ``STAGE:METRIC``.
+            has them. Metrics of several evaluate stages stand side by side as ``LABEL/METRIC``.
         evaluation: the folder of the evaluate stage, with ``predictions.jsonl``; None where there is none.
+        evaluations: where there are several evaluate stages, the folder of each by its label.
         error: why the run has no metrics, one line.
     """
 
@@ -57,6 +58,19 @@ class RunResults:
     metrics: dict[str, float] = field(default_factory=dict)
     evaluation: Path | None = None
     error: str = ""
+    evaluations: dict[str, Path] = field(default_factory=dict)
+
+    def place(self, metric: str) -> tuple[str, str, Path | None]:
+        """The label of a metric's evaluate stage (empty where there is only one), its name there, and the folder."""
+        label = max((one for one in self.evaluations if metric.startswith(f"{one}/")), key=len, default="")
+        if not label:
+            return "", metric, self.evaluation
+        return label, metric.removeprefix(f"{label}/"), self.evaluations[label]
+
+    def of(self, label: str) -> dict[str, float]:
+        """The metrics of one evaluate stage by their names there; with an empty label all metrics."""
+        start = f"{label}/" if label else ""
+        return {name.removeprefix(start): value for name, value in self.metrics.items() if name.startswith(start)}
 
 
 @dataclass
@@ -99,7 +113,8 @@ class TableResults:
         title: what it shows.
         metrics: patterns of the metrics to show, in order (``accuracy``, ``accuracy/*``); empty: all of them.
         rows: in order.
-        reference: label of the row that the others are compared with; None: no comparison.
+        reference: label of the row that the others are compared with; in a grid also a value of an axis, and then each
+            cell is compared with the cell of that value beside it; None: no comparison.
         axes: of a grid: the values of each axis by its name, in order; empty where the table is no grid.
         about: what the table asks, a few sentences.
     """
@@ -122,6 +137,21 @@ class TableResults:
             raise KeyError(label)
         return found
 
+    def reference_of(self, row: RowResults) -> RowResults | None:
+        """The row that a row is compared with; the row itself where it is a reference.
+
+        Raises:
+            KeyError: the reference is no row, and no value of an axis.
+        """
+        if self.reference is None:
+            return None
+        places = [place for place, values in enumerate(self.axes.values()) if self.reference in values]
+        if not places or any(one.label == self.reference for one in self.rows):
+            return self.row(self.reference)
+        wanted = [*row.cell]
+        wanted[places[0] : places[0] + 1] = [self.reference]
+        return next((one for one in self.rows if [*one.cell] == wanted), None)
+
     def as_dict(self, folder: Path | None = None) -> dict[str, Any]:
         """Plain values for JSON; numbers that are not finite become strings.
 
@@ -132,6 +162,7 @@ class TableResults:
         for row, plain in zip(self.rows, made["rows"], strict=True):
             for run, written in zip(row.runs, plain["runs"], strict=True):
                 written["evaluation"] = None if run.evaluation is None else _written(run.evaluation, folder)
+                written["evaluations"] = {name: _written(path, folder) for name, path in run.evaluations.items()}
         return {"version": VERSION, **made}
 
     @classmethod
@@ -152,8 +183,9 @@ class TableResults:
             raise _damaged(where, error) from error
         for row in table.rows:
             for run in row.runs:
-                if run.evaluation is not None and folder is not None:
-                    run.evaluation = folder / run.evaluation
+                base = Path() if folder is None else folder
+                run.evaluation = None if run.evaluation is None else base / run.evaluation
+                run.evaluations = {name: base / path for name, path in run.evaluations.items()}
         return table
 
 

@@ -5,15 +5,14 @@ Nothing here loads a model; files that cannot be read become a line of ``faults`
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from vlcli.errors import DataError, VlcliError, shown
+from vlcli.metrics.rows import read_lines
 from vlcli.recipe import stage_record, yaml
 from vlcli.recipe.components import with_present_names
 from vlcli.recipe.load import RUN_COPY
@@ -21,9 +20,6 @@ from vlcli.recipe.stage_record import StageRecord
 
 RECIPE, REPORT = "recipe.yaml", "report.html"
 """Files in a run's folder: its recipe, and the page that shows it."""
-MOST_ROWS = 500_000
-"""Rows of one ``predictions.jsonl`` that are read."""
-_LONGEST_LINE = 1_000_000
 _NAME = re.compile(r"[^./][^/]*")
 
 
@@ -216,30 +212,3 @@ def _stage(folder: Path, planned: Any) -> StageFacts:
         made.state = "lost"
         made.faults.append(f"another run made this stage, and its folder {made.folder} is gone.")
     return made
-
-
-def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The objects of a JSON-lines file, and how many lines are damaged; no more than :data:`MOST_ROWS`."""
-    rows: list[dict[str, Any]] = []
-    damaged = 0
-    for line in _some_lines(path):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        rows += [row] if isinstance(row, dict) else []
-        damaged += not isinstance(row, dict)
-    return rows, damaged
-
-
-def _some_lines(path: Path) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as file:
-            for _ in range(MOST_ROWS):
-                line = file.readline(_LONGEST_LINE)
-                if not line:
-                    return
-                if line.strip():
-                    yield line
-    except OSError:
-        yield b"?"  # one damaged line

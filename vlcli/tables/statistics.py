@@ -1,0 +1,328 @@
+"""Means, intervals and paired differences of a table's rows, and what they decide.
+
+Over seeds a mean has Student's interval. With one seed it has an interval over examples, with a covariance that is
+clustered by image, since the answers about one image depend on one another. Differences are paired by seed, or by
+example. All of it is computed by scipy and statsmodels, which are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from vlcli.metrics.rows import mean_interval
+from vlcli.tables.examples import Values, cluster, clusters_of, values_of
+from vlcli.tables.results import RowResults, RunResults
+
+ALPHA, POWER = 0.05, 0.8
+"""Level of the tests, and power at which numbers of seeds are computed."""
+MOST_SEEDS = 10_000
+LARGEST = 30.0
+"""Differences in standard deviations beyond which the power is 1 with two seeds, to every digit that is shown."""
+Over = Literal["seeds", "images", "examples", "seeds and images", ""]
+"""What varies in an interval: seeds; images of the test data; examples, where their images are not known; nothing."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its 95 % interval.
+
+    Attributes:
+        mean: of the seeds' values.
+        low: lower end; None where nothing says how sure the mean is.
+        high: upper end.
+        count: seeds, images or examples, as ``over`` says.
+        over: what varies in the interval.
+        seeds: how many seeds the mean is taken over.
+    """
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    count: int = 1
+    over: Over = ""
+    seeds: int = 1
+
+    @property
+    def half(self) -> float | None:
+        """Half of the interval's width."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The paired difference of a row to the reference row in one metric.
+
+    Attributes:
+        row: label of the row.
+        reference: label of the reference row.
+        metric: its name.
+        difference: mean of ``row - reference`` over what is paired.
+        low: lower end of the 95 % interval; None where nothing says how sure the difference is.
+        high: upper end.
+        p: two-sided p value of no difference.
+        count: pairs: seeds, images or examples, as ``over`` says.
+        over: what the difference is paired by.
+        holm: the p value after Holm's correction over the table's contrasts; None before :func:`holm`.
+        seeds: number of paired seeds that would decide a difference of this size with a power of 80 %; None where fewer
+            than two seeds are paired, or no number below ten thousand would.
+        examples: the same difference over seeds and images together, where it is paired by seed and the same examples
+            were answered with all seeds.
+    """
+
+    row: str
+    reference: str
+    metric: str
+    difference: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    count: int = 1
+    over: Over = ""
+    holm: float | None = None
+    seeds: int | None = None
+    examples: Contrast | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What paired differences say about a published direction.
+
+    Attributes:
+        word: ``reproduced``, ``opposite`` or ``undecided``.
+        difference: mean of the differences.
+        low: lower end of the interval at the level of the test; None with fewer than two differences.
+        high: upper end.
+        p: two-sided p value of no difference.
+        count: differences.
+        seeds: of an undecided claim, the number of seeds that would decide a difference of the measured size.
+    """
+
+    word: Literal["reproduced", "opposite", "undecided"]
+    difference: float
+    low: float | None
+    high: float | None
+    p: float | None
+    count: int
+    seeds: int | None = None
+
+
+def estimate(row: RowResults, metric: str, level: float = 1 - ALPHA) -> Estimate | None:
+    """The mean of one metric and its interval: over seeds, or over examples where there is one seed.
+
+    Args:
+        row: with its runs.
+        metric: name of the metric.
+        level: of the interval.
+
+    Returns:
+        None where no run has a finite value.
+    """
+    values = row.values(metric)
+    if not values:
+        return None
+    given = list(values.values())
+    if len(given) > 1:
+        mean, low, high, _ = _student(given, level)
+        return Estimate(mean, low, high, len(given), "seeds", len(given))
+    run = next(run for run in row.done if run.seed in values and metric in run.metrics)
+    columns = values_of(run, metric)
+    if columns is None:
+        return Estimate(given[0])
+    _, low, high, _, count, over = _clustered([columns], clusters_of(run, metric), level)
+    if count == len(columns):  # no two examples share an image: zeros and ones have a better interval
+        low, high = mean_interval(list(columns.values()), level)
+    return Estimate(given[0], low, high, count, over)
+
+
+def contrast(row: RowResults, reference: RowResults, metric: str, level: float = 1 - ALPHA) -> Contrast | None:
+    """How much a row differs from the reference row: paired by seed where both have two common seeds or more.
+
+    With fewer, the difference is paired by example where both answered the same examples. Else it has no interval.
+
+    Args:
+        row: the row.
+        reference: what it is compared with.
+        metric: name of the metric.
+        level: of the interval.
+
+    Returns:
+        None where one of them lacks the metric.
+    """
+    first, second = reference.values(metric), row.values(metric)
+    common = [seed for seed in first if seed in second]
+    if not first or not second:
+        return None
+    made = Contrast(row.label, reference.label, metric, _mean(second.values()) - _mean(first.values()))
+    shared = _by_example(row, reference, metric, common, level)
+    if len(common) < 2:
+        return shared or made
+    differences = [second[seed] - first[seed] for seed in common]
+    mean, low, high, p = _student(differences, level)
+    if low is None and shared is not None:
+        return shared
+    seeds = seeds_needed(mean, _deviation(differences))
+    return replace(
+        made, difference=mean, low=low, high=high, p=p, count=len(common), over="seeds", seeds=seeds, examples=shared
+    )
+
+
+def _by_example(
+    row: RowResults, reference: RowResults, metric: str, common: Sequence[int | None], level: float
+) -> Contrast | None:
+    """The difference example by example; over seeds and images together with several common seeds."""
+    pairs = [(_run(reference, seed), _run(row, seed)) for seed in common]
+    found = [_differences(first, second, metric) for first, second in pairs]
+    columns = [one for one in found if one is not None]
+    if not columns or len(columns) < len(found):
+        return None
+    keys = columns[0].keys()
+    if any(one.keys() != keys for one in columns):
+        return None
+    clusters = clusters_of(pairs[0][1], metric) or clusters_of(pairs[0][0], metric)
+    mean, low, high, p, count, over = _clustered(columns, clusters, level)
+    return Contrast(row.label, reference.label, metric, mean, low, high, p, count, over)
+
+
+def _run(row: RowResults, seed: int | None) -> RunResults:
+    return next(run for run in row.done if run.seed == seed)
+
+
+def _differences(first: RunResults, second: RunResults, metric: str) -> Values | None:
+    one, other = values_of(first, metric), values_of(second, metric)
+    if one is None or other is None or one.keys() != other.keys():
+        return None
+    return {key: other[key] - one[key] for key in one}
+
+
+def holm(contrasts: Sequence[Contrast]) -> list[Contrast]:
+    """The contrasts of a table with p values that hold for all of them together (Holm's step-down correction)."""
+    values = adjusted([one.p for one in contrasts])
+    return [replace(one, holm=value) for one, value in zip(contrasts, values, strict=True)]
+
+
+def adjusted(values: Sequence[float | None]) -> list[float | None]:
+    """P values after Holm's correction; None, which stands for a test that could not be made, counts for nothing."""
+    from statsmodels.stats.multitest import multipletests
+
+    known = [value for value in values if value is not None]
+    if not known:
+        return list(values)
+    found = iter(multipletests(known, method="holm")[1].tolist())
+    return [None if value is None else next(found) for value in values]
+
+
+def verdict(differences: Sequence[float], direction: int, alpha: float = ALPHA, power: float = POWER) -> Verdict:
+    """Whether paired differences (one per seed) reproduce a published direction, by a paired t test of level ``alpha``.
+
+    Args:
+        differences: of each seed, the row that the paper puts first minus the other, or in any fixed order.
+        direction: sign of the published difference in that order.
+        alpha: level of the two-sided test.
+        power: at which the number of seeds is computed.
+
+    Raises:
+        ValueError: there is no difference, or the direction is 0.
+    """
+    if not differences or direction == 0:
+        raise ValueError("a verdict needs at least one difference and a direction other than 0")
+    mean, low, high, p = _student(differences, 1 - alpha)
+    if p is not None and p < alpha and mean:
+        return Verdict("reproduced" if mean * direction > 0 else "opposite", mean, low, high, p, len(differences))
+    seeds = seeds_needed(mean, _deviation(differences), alpha, power)
+    return Verdict("undecided", mean, low, high, p, len(differences), seeds)
+
+
+def seeds_needed(difference: float, deviation: float | None, alpha: float = ALPHA, power: float = POWER) -> int | None:
+    """The number of paired seeds with which a paired t test finds a difference.
+
+    Args:
+        difference: mean of the paired differences.
+        deviation: standard deviation of the paired differences; None where it is not known.
+        alpha: level of the two-sided test.
+        power: probability with which the test finds the difference.
+
+    Returns:
+        None where more than ten thousand seeds would be needed, or the deviation is not known.
+    """
+    from statsmodels.stats.power import TTestPower
+
+    if deviation is None or not math.isfinite(difference) or not difference:
+        return None
+    size, test = min(abs(difference) / max(deviation, 1e-12), LARGEST), TTestPower()
+    numbers = range(2, MOST_SEEDS + 1)  # solve_power would look for a fraction, and not always find it
+    # where the power is 1 but for rounding, scipy's noncentral t may be nan
+    place = bisect_left(numbers, True, key=lambda number: not test.power(size, number, alpha) < power)
+    return numbers[place] if place < len(numbers) else None
+
+
+def _student(values: Sequence[float], level: float) -> tuple[float, float | None, float | None, float | None]:
+    """Mean, interval and p value of 0; no interval where there is one value, or where all are the same."""
+    from scipy import stats
+
+    mean = _mean(values)
+    if len(values) < 2 or not _deviation(values):
+        return mean, None, None, None
+    found = stats.ttest_1samp(values, 0.0)
+    ends = found.confidence_interval(level)
+    return mean, float(ends.low), float(ends.high), float(found.pvalue)
+
+
+def _clustered(
+    columns: Sequence[Values], clusters: Mapping[str, str] | None, level: float
+) -> tuple[float, float | None, float | None, float | None, int, Over]:
+    """Mean, interval, p value, number of clusters, and what varies: of the numbers of examples, one mapping per seed.
+
+    The covariance of the mean is that of least squares on a constant, clustered by image and, with several seeds, by
+    seed too (Cameron, Gelbach and Miller 2011). The quantile is Student's, of one degree of freedom less than clusters.
+    """
+    import numpy as np
+
+    keys = list(columns[0])
+    values = np.array([[column[key] for key in keys] for column in columns], np.float64)
+    names = [cluster(key, clusters) if clusters is not None else key for key in keys]
+    places = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    images = np.array([places[name] for name in names])
+    over: Over = ("seeds and images" if clusters is not None else "") if len(columns) > 1 else "examples"
+    over = "images" if over == "examples" and clusters is not None else over
+    if min(len(places), len(columns) if len(columns) > 1 else 2) < 2 or not np.ptp(values) or not over:
+        return float(values.mean()), None, None, None, len(places), over
+    groups: Any = images
+    if len(columns) > 1:
+        groups = np.stack([np.tile(images, len(columns)), np.repeat(np.arange(len(columns)), len(keys))], 1)
+    mean, low, high, p = _least_squares(values.ravel(), groups, level)
+    return mean, low, high, p, len(places), over
+
+
+def _least_squares(values: Any, groups: Any, level: float) -> tuple[float, float | None, float | None, float | None]:
+    import numpy as np
+    from statsmodels.regression.linear_model import OLS
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a variance that two-way clustering makes negative: its root is nan, see below
+        made = OLS(values, np.ones(len(values))).fit(cov_type="cluster", cov_kwds={"groups": groups}, use_t=True)
+        low, high = (float(end) for end in made.conf_int(1 - level)[0])
+    mean, p = float(made.params[0]), float(made.pvalues[0])
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return mean, None, None, None
+    return mean, low, high, p
+
+
+def _mean(values: Any) -> float:
+    given = list(values)
+    return math.fsum(given) / len(given)
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    """Standard deviation of a sample; None where there is one value, 0 where values differ by rounding only."""
+    import numpy as np
+
+    if len(values) < 2:
+        return None
+    if np.ptp(values) <= 1e-12 * max(1.0, *map(abs, values)):
+        return 0.0
+    return float(np.std(values, ddof=1))
