@@ -69,13 +69,13 @@ def test_latex_is_escaped_and_has_as_many_cells_as_columns() -> None:
     text = latex(summarise(table()))
     assert r"50 \% \& more\_\{\$\#\textasciitilde{}\textasciicircum{}\textbackslash{}\}" in text
     rows = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert {len(re.findall(r"(?<!\\)&", line)) for line in rows} == {6}
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in rows} == {7}
     assert text.count(r"\midrule") == 2
 
 
 def test_markdown_has_as_many_cells_as_columns() -> None:
     lines = [line for line in markdown(summarise(table())).splitlines() if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {8}
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {9}
 
 
 def test_csv_has_every_number_in_full_and_no_formula() -> None:

@@ -13,7 +13,8 @@ from vlcli.cli.guard import as_vlcli, report
 from vlcli.cli.recipes import load_rows
 from vlcli.cli.request import RunRequest, how, plan_options, words_of
 from vlcli.cli.scores import main_metrics
-from vlcli.errors import UsageError
+from vlcli.cli.tables import tell
+from vlcli.errors import UsageError, VlcliError
 from vlcli.runner.rows import RowRun, results, row_runs, run_rows
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
     found = results(table, runs)
     folder = table_folder(table, request.output)
     if not request.json_:
-        _tell(table, runs, found, many)
+        _tell(runs, many)
     files = _write(found, folder, request)
     _failures(table, runs, request)
     code = 1 if any(run.state != "done" for run in runs) else 0
@@ -74,10 +75,8 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
     return code, {"recipe": table.reference, "rows": rows, "results": made, "files": [str(file) for file in files]}
 
 
-def _tell(table: RowTable, runs: Sequence[RowRun], found: dict[str, TableResults], many: bool) -> None:
-    """A line for every run, then the tables."""
-    from vlcli.tools.table import seeds_table
-
+def _tell(runs: Sequence[RowRun], many: bool) -> None:
+    """A line for every run."""
     rows = []
     for run in runs:
         scores = [main_metrics(one.metrics) for one in run.outcomes if one.kind == "evaluate" and one.metrics]
@@ -86,24 +85,26 @@ def _tell(table: RowTable, runs: Sequence[RowRun], found: dict[str, TableResults
             [run.label, *seed, run.state, render.seconds(run.seconds), "; ".join(scores), str(run.folder or "-")]
         )
     console.table(["row", *(["seed"] if many else []), "state", "time", "metrics", "folder"], rows)
-    for one in found.values():
-        console.out("")
-        seeds = {row.label: [run.metrics for run in row.done] for row in one.rows}
-        made = seeds_table(seeds, one.metrics or None, one.title)
-        console.table(made.columns, made.text_rows(), made.text_title())
 
 
 def _write(found: dict[str, TableResults], folder: Path, request: RunRequest) -> list[Path]:
-    """The results beside one another in the table's own folder."""
+    """Print the tables, and write their files beside one another in the table's own folder."""
     from vlcli.recipe.locate import slug
-    from vlcli.tables.results import write_results
+    from vlcli.tables.outputs import write_table
+    from vlcli.tables.summary import summarise
 
-    files = []
+    files: list[Path] = []
     for label, one in found.items():
-        path = folder / (f"table-{slug(label)}.json" if label else "table.json")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_results(one, path)
-        files.append(path)
+        stem = f"table-{slug(label)}" if label else "table"
+        try:
+            files += write_table(one, folder, stem)
+            if not request.json_:
+                console.out("")
+                tell(summarise(one))
+        except VlcliError as error:
+            report(error, verbose=request.verbose)
+    if files and not request.json_:
+        console.err(f"table: {', '.join(str(file) for file in files)}")
     return files
 
 

@@ -275,7 +275,8 @@ def _beside(document: Document, found: Rows) -> None:
     reference, seeds, published = (document.value.get(key) for key in ("reference", "seeds", "published"))
     if reference is not None:
         found.reference = str(reference)
-        if found.reference not in found.rows and not found.problems:
+        values = [value for axis in found.axes.values() for value in axis]  # of a grid: the cell beside each
+        if found.reference not in [*found.rows, *values] and not found.problems:
             expected = ", ".join(list(found.rows)[:20])
             found.problems.append(_fault(document, ("reference",), "no row has this label", found.reference, expected))
     if isinstance(seeds, int) and seeds >= 1:

@@ -275,7 +275,8 @@ def results(table: RowTable, runs: Sequence[RowRun]) -> dict[str, TableResults]:
         found = TableResults(title, patterns, axes=axes, about=str(table.document.value.get("about") or ""))
         found.rows = [_row(table, row, label, name, runs) for row in table.chosen]
         found.rows += _left_out(table)
-        found.reference = table.written.reference if table.written.reference in table.chosen else None
+        known = [*table.chosen, *(value for values in axes.values() for value in values)]
+        found.reference = table.written.reference if table.written.reference in known else None
         made[name] = found
     return made
 

@@ -47,8 +47,13 @@ def write_table(table: TableResults, folder: Path, stem: str = "table", summary:
     Raises:
         UsageError: the table cannot be summarised (see :func:`vlcli.tables.summary.summarise`).
     """
-    made = summary or summarise(table)
-    files = [write_results(table, folder / f"{stem}.json", statistics=made.as_dict())]
+    path = folder / f"{stem}.json"
+    try:
+        made = summary or summarise(table)
+    except UsageError:
+        write_results(table, path)  # what was measured is kept in any case
+        raise
+    files = [write_results(table, path, statistics=made.as_dict())]
     for name, render in FORMATS.items():
         files.append(write_text(folder / f"{stem}{ENDINGS[name]}", render(made)))
     if made.rows and has_plots():
