@@ -14,7 +14,6 @@ from vlcli_albef.decoder import WordDecoder
 from vlcli_albef.weights import HEADS, PARTS, TEXTUAL, VISUAL, State, albef_name
 
 _COPIES = re.compile(r"^(visual_encoder|text_encoder|text_decoder|vision_proj|text_proj|cls_head)_m\.")
-_TABLE = "positions.0.table.weight"
 _TIED = ("embeddings.position_ids", "predictions.decoder.weight", "predictions.decoder.bias")
 _NEEDLESS = re.compile(
     r"(.*\.)?(pooler\.dense|seq_relationship|fc_norm|head|head_dist|pre_logits)\.(.*\.)?(weight|bias)$"
@@ -44,6 +43,9 @@ class Loadable(Protocol):
 
     def state_dict(self) -> dict[str, Any]:
         """All weights and buffers by name."""
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """All parts with their names."""
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -150,17 +152,22 @@ def _more(key: str, depth: int, table: Mapping[str, str]) -> str | None:
 
 
 def _interpolated(model: Loadable, made: State, report: list[str]) -> State:
-    """The table of places at the model's resolution."""
-    table, position = made.get(_TABLE), next(iter(model.positions), None)
-    if table is None or not isinstance(position, LearnedPosition) or position.grid is None:
-        return made
+    """The tables of positions of patches, in the image encoder and where the cross layers begin, at this resolution."""
+    for name, position in model.named_modules():
+        table = made.get(f"{name}.table.weight")
+        if table is not None and isinstance(position, LearnedPosition) and position.grid is not None:
+            made = {**made, f"{name}.table.weight": _at_grid(name, table, position, report)}
+    return made
+
+
+def _at_grid(name: str, table: Tensor, position: LearnedPosition, report: list[str]) -> Tensor:
     table = table[0] if table.dim() == 3 else table
     side = round((len(table) - position.specials) ** 0.5)
-    if (side, side) != position.grid:
-        table = position.resize_state({"table.weight": table}, (side, side), position.grid)["table.weight"]
-        rows, columns = position.grid
-        report.append(f"{_TABLE}: {side}x{side} places interpolated to {rows}x{columns}")
-    return {**made, _TABLE: table}
+    if position.grid is None or (side, side) == position.grid:
+        return table
+    rows, columns = position.grid
+    report.append(f"{name}.table.weight: {side}x{side} places interpolated to {rows}x{columns}")
+    return position.resize_state({"table.weight": table}, (side, side), position.grid)["table.weight"]
 
 
 def _doubled(model: Loadable, made: State, report: list[str]) -> State:

@@ -324,6 +324,7 @@ def test_one_bad_data_set_does_not_hold_up_the_others(tmp_path):
     assert rows[1]["words"] == 2
     assert rows[0]["error"]["what"] == "The file is one JSON document, not JSON lines."
     assert "jq -c" in rows[0]["error"]["next"]
+    assert "{name: json, file: bad.jsonl}" in rows[0]["error"]["next"]
     ended = CliRunner().invoke(app, ["data", "stats", str(recipe)])
     assert (ended.exit_code, ended.stdout.count("cannot be read")) == (5, 4)
     assert ended.stderr.count("not JSON lines") == 1

@@ -7,16 +7,21 @@ import re
 import shutil
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 from small_run import SENTENCES
+from typer.testing import CliRunner
 
 import vlcli
+from vlcli.cli import app
 from vlcli.errors import DataError, UsageError
 from vlcli.prediction import MAX_TEXT, Failure, Prediction, RegionFeatures, Request
+from vlcli.recipe import stage_record
+from vlcli.recipe.stage_record import StageRecord
 
 
 @pytest.mark.parametrize("stage", ["nlvr2", "vqa", "pretrain"])
@@ -145,3 +150,56 @@ def test_regions_of_ones_own_need_no_extractor(studio):
     model = vlcli.load(studio.run / "vqa")
     own = RegionFeatures(np.ones((2, 128), np.float32), np.array([[0, 0, 1, 1], [0, 0, 0.5, 0.5]]))
     assert isinstance(model.predict(SENTENCES[0], own), Prediction)
+
+
+@pytest.fixture
+def reused(studio, tmp_path):
+    """A run whose stage ``vqa`` another run made: its folder holds the record alone."""
+    shutil.copytree(studio.run, tmp_path / "runs/first")
+    made, pointer = tmp_path / "runs/first/vqa", tmp_path / "runs/second/vqa"
+    regions = [str(tmp_path / "runs/first/regions")]
+    record = StageRecord("vqa", "finetune", "done", "k", features=regions, recipe="second")
+    stage_record.write(made, record)
+    pointer.mkdir(parents=True)
+    stage_record.write(pointer, replace(record, artifact="../../first/vqa"))
+    return pointer
+
+
+def test_a_stage_that_another_run_made_answers_as_it_does_there(studio, reused, monkeypatch):
+    monkeypatch.chdir(reused.parents[2])
+    wanted = vlcli.load("first/vqa").predict(SENTENCES[0], studio.photo(0)).choices
+    assert vlcli.load("second/vqa").predict(SENTENCES[0], studio.photo(0)).choices == wanted
+    for verb in (
+        ["ask", "second/vqa", SENTENCES[0], str(studio.photo(0))],
+        ["demo", "second/vqa", "--check", "--port", "0"],
+    ):
+        ended = CliRunner().invoke(app, verb)
+        assert ended.exit_code == 0, ended.stderr
+
+
+@pytest.mark.parametrize("how", ["gone", "changed"])
+def test_a_stage_whose_maker_is_gone_says_which_run_that_was(reused, how):
+    made = reused.parents[1] / "first/vqa"
+    if how == "gone":
+        shutil.rmtree(made)
+    else:
+        stage_record.write(made, replace(stage_record.read(made), key="another"))
+    with pytest.raises(DataError, match="The run that made this stage is gone or has changed") as error:
+        vlcli.load(reused)
+    assert error.value.got == str(made)
+    assert "vlcli run second" in error.value.hint
+
+
+@pytest.mark.parametrize("verb", ["ask", "predict", "demo"])
+def test_components_of_a_python_file_answer(studio, tmp_path, monkeypatch, verb):
+    file = tmp_path / "mine.py"
+    file.write_text("from pathlib import Path\nPath('loaded').write_text('yes')\n")
+    monkeypatch.chdir(tmp_path)
+    words = {
+        "ask": ["ask", str(studio.run / "vqa"), SENTENCES[0], str(studio.photo(0))],
+        "predict": ["predict", str(studio.run / "vqa"), str(studio.photo(0)), SENTENCES[0]],
+        "demo": ["demo", str(studio.run / "vqa"), "--check", "--port", "0"],
+    }[verb]
+    ended = CliRunner().invoke(app, [*words, "--plugin", "mine.py"])
+    assert ended.exit_code == 0, ended.stderr
+    assert Path("loaded").read_text() == "yes"

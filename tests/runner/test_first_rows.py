@@ -176,6 +176,34 @@ def test_packages_that_are_absent_are_told_once_and_with_their_place(folder, mon
         assert ended.stderr.count("r.yaml:6: stages.regions.extractor: needs packages") == 1
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            "model: {name: lxmert, hidden: 64, heads: 2, text_layers: 1, image_layers: 1, cross_layers: 1}",
+            ", 32) for (",
+        ),
+        ("model: {name: lxmert, hidden: 32, heads: 2, text_layers: 2, image_layers: 1, cross_layers: 1}", "layers.1"),
+        ("model: {name: lxmert, hidden: 32, heads: 4, text_layers: 1, image_layers: 1, cross_layers: 1}", ""),
+        (
+            "model: {name: lxmert, hidden: 32, heads: 2, text_layers: 2, image_layers: 1, cross_layers: 1}, "
+            "allow_unmatched: [layers.1]",
+            "",
+        ),
+    ],
+)
+def test_a_stage_that_starts_from_a_model_of_other_sizes_is_refused_before_either_is_trained(folder, more, said):
+    text = RECIPE.format(seen=GOOD, read=GOOD, judged=GOOD, task="classification")
+    text = text.replace("{kind: finetune,", f"{{kind: finetune, from: pretrain, {more},")
+    (folder / "r.yaml").write_text(text)
+    ended = CliRunner().invoke(app, ["validate", "r.yaml", "--deep"])
+    assert ended.exit_code == (5 if said else 0), ended.stderr
+    if said:
+        assert "weights of the model are not in what it starts from. (pretrain)" in ended.stderr
+        assert said in ended.stderr
+        assert "allow_unmatched" in ended.stderr
+
+
 ALBEF = (
     "{name: albef, image: features, grid: [5, 5], hidden: 32, heads: 2, "
     "image_layers: 1, text_layers: 1, cross_layers: 1}"

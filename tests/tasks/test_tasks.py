@@ -14,6 +14,7 @@ import torch
 from tiny_batches import SMALL, make_batch
 
 from vlcli import registry
+from vlcli.data.answers import AnswerList, best_answer
 from vlcli.engine.training_module import build_training_module
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Batch, Images, Pixels, View
@@ -66,6 +67,24 @@ def test_vqa_table_counts_the_best_answers():
     rows = [{"answers": {"yes": 1.0, "no": 0.3}}] * 2 + [{"answers": {"The cat": 0.9}}, {"answers": {"cat": 0.6}}, {}]
     reader = SimpleNamespace(root=Path("none"), examples=lambda: [SimpleNamespace(targets=row) for row in rows])
     assert task.labels([reader]) == ("cat", "yes")
+
+
+@pytest.mark.parametrize("maker", ["vqa", "gqa", "image-qa"])
+def test_two_spellings_of_an_answer_have_one_row_which_both_questions_find(maker):
+    rows = [
+        {"answer": "t-shirt", "answers": {"t shirt": 1.0}},
+        {"answer": "T Shirt", "answers": {"t shirt": 0.9, "shirt": 0.3}},
+        {"answer": "net", "answers": {"net": 1.0}},
+    ]
+    reader = SimpleNamespace(
+        root=Path("none"), label="own", examples=lambda: [SimpleNamespace(targets=t) for t in rows]
+    )
+    if maker == "image-qa":
+        table = registry.objectives.load(maker).labels({}, [reader])
+    else:
+        table = registry.build("tasks", {"name": maker, "min_count": 1}).labels([reader])
+    assert table == ("net", "t shirt")
+    assert all(AnswerList(table).find(best_answer(row)) is not None for row in rows)
 
 
 def test_classification_reads_labels_by_word():

@@ -22,6 +22,7 @@ def ask(
     features_from: o.FeaturesFrom = None,
     extractor: o.Extractor = None,
     best: Annotated[int, typer.Option("--best", min=1, help="How many answers.")] = 5,
+    plugin: o.Plugin = None,
     json_: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> None:
@@ -36,6 +37,7 @@ def ask(
     from vlcli.errors import shown
     from vlcli.prediction.pictures import is_file
 
+    o.load_plugins(plugin)
     if is_file(text) and not is_file(pictures[-1]):
         text, pictures = pictures[-1], [text, *pictures[:-1]]
     loaded = load(model, features=features, features_from=features_from, extractor=read_extractor(extractor))

@@ -65,6 +65,7 @@ def demo(
         typer.Option("--features-from", help="Extract stage whose extractor reads pictures.", rich_help_panel=_MODEL),
     ] = None,
     device: o.Device = None,
+    plugin: o.Plugin = None,
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> None:
@@ -81,6 +82,7 @@ def demo(
     from vlcli.demo.server import Server
     from vlcli.stopping import Stopped
 
+    o.load_plugins(plugin)
     progress = console.progress(verbose, quiet)
     server = Server(None, host, port, progress.debug)  # before the model is loaded: a port in use is told at once
     open_ = False

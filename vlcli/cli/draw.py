@@ -93,7 +93,7 @@ def _find(source: str, output: Path) -> Path:
     from vlcli.recipe import stage_record
 
     if (path := stage_record.earlier(output, source)) is not None:
-        return path.absolute()
+        return stage_record.made_in(path.absolute())
     expected = f"a folder, or RECIPE/STAGE under {output}/"
     hint = stage_record.similar(output, source) or "make it: vlcli run RECIPE"
     raise DataError("There is nothing to draw here.", got=source, expected=expected, hint=hint)

@@ -54,6 +54,7 @@ def predict(
         int, typer.Option("--batch-size", min=1, help="Requests answered together.", rich_help_panel=_HOW)
     ] = 16,
     device: o.Device = None,
+    plugin: o.Plugin = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON line a request.", rich_help_panel=_OUTPUT)] = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
@@ -72,6 +73,7 @@ def predict(
     from vlcli.engine.processes import resolve_device
     from vlcli.prediction.requests import read_lines, requests_of, split_words
 
+    o.load_plugins(plugin)
     pictures, said = split_words(words, text)
     named: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
     loaded = load(model, **named, extractor=read_extractor(extractor), device=resolve_device(device or "cpu"))

@@ -17,6 +17,7 @@ from typing import Any
 
 from vlcli.data.files import inside, read_json
 from vlcli.errors import DataError
+from vlcli.metrics.vqa import table_form
 
 ANSWER_TABLE_SIZE = 9500
 """Answers of LXMERT's pre-training table."""
@@ -154,10 +155,16 @@ def _normalised(found: Mapping[str, int]) -> Counter[str]:
 
 
 def best_answer(targets: Mapping[str, Any]) -> str | None:
-    """The one answer of a question: the one its file names, else the one with the highest score; None without any."""
-    if targets.get("answer") is not None:
-        return str(targets["answer"])
+    """The one answer of a question: the one its file names, else the one with the highest score; None without any.
+
+    The answer that the file names is spelt as the scores spell it (``t-shirt`` as ``t shirt``), so that a table made of
+    best answers has one row for both spellings, and the question finds its answer there.
+    """
     answers: Mapping[str, float] = targets.get("answers") or {}
+    if targets.get("answer") is not None:
+        named = str(targets["answer"])
+        form = named if named in answers else table_form(named)
+        return form if form in answers else named
     return max(answers, key=lambda answer: answers[answer]) if answers else None
 
 

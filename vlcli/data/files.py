@@ -158,7 +158,8 @@ def _one_document(path: Path, text: str) -> DataError | None:
         where=str(path),
         got=_name(type(found)),
         expected="an object a line, without commas between them",
-        hint=f"jq -c '.[]' {path.name} > {path.with_suffix('.jsonl').name}" if isinstance(found, list) else "",
+        hint=f"read it with the reader json: {{name: json, file: {path.name}}}"
+        + (f"; or: jq -c '.[]' {path.name} > {path.with_suffix('.jsonl').name}" if isinstance(found, list) else ""),
     )
 
 

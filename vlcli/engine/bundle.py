@@ -26,6 +26,7 @@ from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, refuse_
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.files import facts_of, new_folder, write_json
 from vlcli.nn.model import DataSpec, Model
+from vlcli.recipe import stage_record
 from vlcli.registry import Spec
 from vlcli.registry.renames import present
 from vlcli.version import __version__
@@ -125,8 +126,11 @@ def save_bundle(
 
 
 def find_bundle(path: str | Path) -> Path | None:
-    """The bundle at ``path``: the folder itself, or the ``model`` folder of a stage; None where there is none."""
-    for folder in (Path(path), Path(path) / "model"):
+    """The bundle at ``path``: the folder itself, or the ``model`` folder of a stage; None where there is none.
+
+    The bundle of a stage that another run made lies in that run's folder.
+    """
+    for folder in (Path(path), Path(path) / "model", stage_record.made_in(Path(path)) / "model"):
         if (folder / CONFIG).is_file() and _config(folder).get("format") == FORMAT:
             return folder
     return None
@@ -157,12 +161,7 @@ def read_bundle(folder: str | Path) -> Bundle:
     """
     path = find_bundle(folder)
     if path is None:
-        raise DataError(
-            "There is no trained model here.",
-            where=str(folder),
-            expected=f"a folder with {CONFIG} and {WEIGHTS}, or a stage's folder that holds one as model/",
-            hint="make one: vlcli run RECIPE",
-        )
+        raise _nothing(Path(folder))
     config = _config(path)
     version = config.get("version", 0)
     if not isinstance(version, int):
@@ -179,6 +178,24 @@ def read_bundle(folder: str | Path) -> Bundle:
         raise _damaged(path, f"{key}: {shown(fault['input'])} ({fault['msg']})") from error
     except (KeyError, TypeError) as error:
         raise _damaged(path, repr(error)) from error
+
+
+def _nothing(folder: Path) -> DataError:
+    """The message for a folder without a model; of a stage that another run made, what became of that run."""
+    record = stage_record.read(folder)
+    if record is not None and record.artifact:
+        return DataError(
+            "The run that made this stage is gone or has changed since.",
+            where=str(folder),
+            got=str(stage_record.artifact(folder, record)),
+            hint=f"make the stage again: vlcli run {record.recipe or 'RECIPE'}",
+        )
+    return DataError(
+        "There is no trained model here.",
+        where=str(folder),
+        expected=f"a folder with {CONFIG} and {WEIGHTS}, or a stage's folder that holds one as model/",
+        hint="make one: vlcli run RECIPE",
+    )
 
 
 class _Config(BaseModel):

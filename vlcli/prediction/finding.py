@@ -8,19 +8,19 @@ from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_
 from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import load_exactly, read_tensors
 from vlcli.errors import DataError
-from vlcli.recipe.stage_record import earlier, similar
+from vlcli.recipe.stage_record import earlier, made_in, similar
 
 RUNS = "runs"
 
 
 def find_model(place: str | Path) -> Path:
-    """A folder: as it is named, or under ``runs/``.
+    """A folder: as it is named, or under ``runs/``; of a stage that another run made, the folder in that run.
 
     Raises:
         DataError: there is none.
     """
     if (path := earlier(Path(RUNS), str(place))) is not None:
-        return path
+        return made_in(path)
     expected = f"a folder, or RECIPE/STAGE under {RUNS}/"
     hint = similar(Path(RUNS), str(place)) or "train it: vlcli run RECIPE"
     raise DataError("There is no such model.", got=str(place), expected=expected, hint=hint)

@@ -173,6 +173,15 @@ def finished(folder: Path) -> tuple[Path, StageRecord] | None:
     return made, original
 
 
+def made_in(folder: Path) -> Path:
+    """The folder with the files of the stage in ``folder``: its own, or that of the run that made them, as it was then.
+
+    A folder without a record, and one whose maker is gone or has changed since, is returned as it is.
+    """
+    done = finished(folder)
+    return done[0] if done is not None else folder
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the stage folder alone; the operating system lets go when the process ends, however it ends.

@@ -34,6 +34,7 @@ from vlcli.recipe.schema import Training
 from vlcli.registry import as_spec
 from vlcli.registry.contract import blame, origin
 from vlcli.runner.extractions import refuse_other_grid
+from vlcli.runner.start_weights import refuse_other_sizes
 from vlcli.tasks.base import Task
 
 LARGEST = 40_000_000
@@ -59,6 +60,7 @@ def smoke_test(context: StageContext) -> list[Problem]:
         reader = _real_reader(context, resolved)
         data_spec = _data_spec(context, resolved, reader)
         module = _on_meta(context, resolved, data_spec)
+        refuse_other_sizes(context, _on_meta(context, resolved, data_spec), data_spec)
         _refuse_wordless(module, reader)
         refuse_other_grid(context.recipe.stages, _stores_of(context), module.model.input_spec().grid)
         if sum(p.numel() for p in module.parameters()) <= LARGEST:

@@ -133,6 +133,22 @@ def test_places_of_another_resolution() -> None:
     assert any("interpolated to 5x5" in line for line in report.reshaped)
 
 
+def test_places_where_the_cross_layers_begin_are_interpolated_too() -> None:
+    small = {**MODEL, "joint_image_position": "learned"}
+    source = build_training_module(small, PRETRAINING, DATA_SPEC)
+    large = build_training_module({**small, "image_size": 80}, PRETRAINING, DATA_SPEC)
+    loader = WeightLoader(large)
+    loader.add({n: v for n, v in source.state_dict().items() if not n.startswith("teacher.")}, "a stage", ours=True)
+    report = loader.finish()
+    for part in ("joint_image", "positions"):
+        wide, narrow = getattr(large.model, part)[0], getattr(source.model, part)[0]
+        cells = narrow.table.weight[1:].T.reshape(1, -1, 3, 3)
+        wanted = F.interpolate(cells, size=(5, 5), mode="bicubic", align_corners=False).flatten(2)[0].T.detach()
+        close(wide.table.weight[1:], wanted, 1e-6)
+        close(wide.table.weight[:1], narrow.table.weight[:1].detach())
+    assert sum("interpolated to 5x5" in line for line in report.reshaped) == 2
+
+
 def test_a_lacking_weight_is_an_error() -> None:
     state = pretrained()
     del state["text_encoder.bert.encoder.layer.3.crossattention.self.key.bias"]

@@ -1,0 +1,88 @@
+"""Whether a stage can start from what it names under ``from``, found out before anything is trained.
+
+Both models are built without memory: the names and the shapes of their weights say whether the stage will start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from vlcli.builders.context import StageContext
+from vlcli.builders.resolve import kept_by
+from vlcli.builders.training import without_memory
+from vlcli.engine.bundle import find_bundle, read_bundle
+from vlcli.engine.training_module import TrainingModule, build_training_module
+from vlcli.engine.weights import WeightLoader
+from vlcli.errors import VlcliError
+from vlcli.nn.model import DataSpec
+from vlcli.recipe.resolve import resolve
+from vlcli.recipe.schema import Average, Training
+from vlcli.recipe.wiring import find_place
+
+Described = tuple[dict[str, Any], list[Any]]
+"""The specs of a model and of its objectives."""
+
+
+def refuse_other_sizes(context: StageContext, module: TrainingModule, data_spec: DataSpec) -> None:
+    """Refuse to start from weights of other sizes.
+
+    A source that is no model of vlcli, or that cannot be described yet, is left to the run itself.
+
+    Args:
+        context: the stage.
+        module: what it trains, built with ``data_spec`` on the meta device.
+        data_spec: invented sizes of the data, with which the sources are built too.
+
+    Raises:
+        DataError: weights of the model are not in what the stage starts from.
+    """
+    assert isinstance(context.config, Training)
+    names = [name for name in context.config.source if _gives(context, name)]
+    states = [state for name in names if (state := _state(context, name, data_spec)) is not None]
+    if not names or len(states) < len(names):
+        return
+    loader = WeightLoader(module, list(context.config.allow_unmatched))
+    try:
+        for name, state in zip(names, states, strict=True):
+            loader.add(state, name, ours=True)
+    except VlcliError:
+        raise
+    except Exception:  # a model's `adapt` that reads values, of which there are none yet
+        return
+    loader.finish()
+
+
+def _gives(context: StageContext, name: str) -> bool:
+    """Whether a source gives weights: stages that extract or make data do not, nor do stores."""
+    stage = context.recipe.stages.get(name)
+    return stage.gives_weights if stage is not None else not name.endswith(".h5")
+
+
+def _state(context: StageContext, name: str, data_spec: DataSpec) -> dict[str, Tensor] | None:
+    """The weights of a source, by name, without values; None where its model cannot be described or built."""
+    try:
+        found = next(_described(context, name), None)
+        if found is None or not found[0].get("name"):
+            return None
+        module = without_memory(lambda: build_training_module(*found, data_spec))
+    except Exception:  # a fault of the source: it is found where the source itself is checked
+        return None
+    return dict(module.state_dict())
+
+
+def _described(context: StageContext, name: str) -> Iterator[Described]:
+    """What a source trains, by the recipe, or by the config of the trained model that lies there."""
+    stage = context.recipe.stages.get(name)
+    if isinstance(stage, Training):
+        resolved = resolve(context.recipe, stage, lambda word: kept_by(context, word))
+        yield resolved.model or {}, resolved.objectives
+    elif isinstance(stage, Average):
+        yield from (found for word in stage.source for found in _described(context, word))
+    elif stage is None:
+        place = find_place(name, context.root)
+        if place is not None and find_bundle(place) is not None:
+            bundle = read_bundle(place)
+            yield bundle.model_spec, bundle.objectives_specs
