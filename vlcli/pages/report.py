@@ -24,6 +24,7 @@ from vlcli.pages.curves import curves_of
 from vlcli.pages.samples import Samples, samples_of
 from vlcli.pages.scores import Column, Group, groups_of, headline
 from vlcli.pages.summary import between, comparison_of, duration, fraction, summary_of
+from vlcli.pages.tables import table_on_page
 from vlcli.progress import Progress, Silent
 from vlcli.tools.differences import compare_runs
 from vlcli.tools.run_folder import RunFacts, read_run
@@ -110,6 +111,7 @@ def render(runs: Sequence[RunFacts], options: ReportOptions, progress: Progress)
         "about": str(runs[0].recipe.get("about", "")) if len(runs) == 1 else "",
         "facts": _facts(runs),
         "runs": [summary_of(run, groups) for run in runs],
+        "table": table_on_page(runs),
         "scores": [_score_table(group) for group in groups],
         "comparison": comparison,
         "samples": samples,
@@ -263,6 +265,7 @@ def _lane(column: Column, name: str, axis: Any) -> dict[str, Any]:
 def _sections(shown: dict[str, Any]) -> list[tuple[str, str]]:
     """Anchors and names of the sections that have something to show."""
     names = {
+        "table": "Table",
         "scores": "Scores",
         "comparison": "Differences",
         "samples": "Samples",

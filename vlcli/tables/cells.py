@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from vlcli.tables.statistics import ALPHA, Contrast, Estimate
 
 EMPTY = "-"
+LONGEST = 100
+"""Letters of the reason that a printed row shows; CSV and JSON have all of them."""
 
 
 @dataclass
@@ -50,6 +52,11 @@ def show_contrast(found: Contrast | None) -> str:
 def decided(found: Contrast) -> bool:
     """Whether the difference is sure after Holm's correction."""
     return found.holm is not None and found.holm < ALPHA
+
+
+def shorter(text: str, most: int = LONGEST) -> str:
+    """A text of at most so many letters, with dots where it is cut."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def number(value: float) -> str:

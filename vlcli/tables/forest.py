@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from vlcli.tables.cells import decided, number
+from vlcli.tables.cells import decided, number, shorter
 from vlcli.tables.summary import Line, Summary
 
 MOST_PANELS = 4
@@ -36,7 +36,7 @@ def forest(summary: Summary) -> Any:
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for name, axes in zip(names, panels, strict=True):
-        _panel(axes, summary, name)
+        _panel(axes, summary, name, reasons=axes is panels[0])
     panels[0].set_yticks(range(len(rows)), [_label(line) for line in rows])
     panels[0].set_ylim(len(rows) - 0.5, -0.5)
     for tick, line in zip(panels[0].get_yticklabels(), rows, strict=True):
@@ -52,17 +52,16 @@ def forest(summary: Summary) -> Any:
 
 
 def _label(line: Line) -> str:
-    text = " ".join(line.label.split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return shorter(" ".join(line.label.split()), LONGEST)
 
 
-def _panel(axes: Any, summary: Summary, name: str) -> None:
+def _panel(axes: Any, summary: Summary, name: str, reasons: bool) -> None:
     _baselines(axes, summary, name)
     _reference(axes, summary, name)
     for place, line in enumerate(summary.rows):
         _measured(axes, line, name, place)
         _published(axes, line, name, place)
-    _annotate(axes, summary, name)
+    _annotate(axes, summary, name, reasons)
     axes.set_xlabel(name)
     axes.grid(axis="x", alpha=0.25)
     axes.tick_params(axis="y", length=0)
@@ -108,7 +107,7 @@ def _published(axes: Any, line: Line, name: str, place: int) -> None:
     )
 
 
-def _annotate(axes: Any, summary: Summary, name: str) -> None:
+def _annotate(axes: Any, summary: Summary, name: str, reasons: bool) -> None:
     """The means at the right edge, with a star at differences that are sure; the reason where there is none."""
     for place, line in enumerate(summary.rows):
         found, contrast = line.estimates.get(name), line.contrasts.get(name)
@@ -116,7 +115,7 @@ def _annotate(axes: Any, summary: Summary, name: str) -> None:
             text = number(found.mean) + (" *" if contrast is not None and decided(contrast) else "")
             where = {"x": 1.01, "y": place, "s": text, "transform": axes.get_yaxis_transform()}
             axes.text(**where, va="center", fontsize=8)
-        elif line.error:
-            reason = line.error if len(line.error) <= LONGEST else f"{line.error[: LONGEST - 1]}…"
+        elif line.error and reasons:
+            reason = shorter(line.error, LONGEST)
             where = {"x": 0.02, "y": place, "s": reason, "transform": axes.get_yaxis_transform()}
             axes.text(**where, va="center", fontsize=8, color=LOST, style="italic")

@@ -208,11 +208,10 @@ def _notes(made: Summary) -> list[str]:
     over = _over([one for line in made.lines for one in line.estimates.values()])
     notes = [f"95 % intervals over {over}"] if over else []
     contrasts = [one for line in made.lines for one in line.contrasts.values()]
-    if contrasts:
-        pairs = _over(contrasts)
-        tests = sum(one.p is not None for one in contrasts)
-        corrected = f"; * p < .05 after Holm's correction over {tests} contrast{'s' * (tests != 1)}" if tests else ""
-        notes.append(f"differences to {made.reference}" + (f", paired by {pairs}" if pairs else "") + corrected)
+    tests = sum(one.p is not None for one in contrasts)
+    if tests:
+        corrected = f"* p < .05 after Holm's correction over {tests} contrast{'s' * (tests != 1)}"
+        notes.append(f"differences to {made.reference}, paired by {_over(contrasts)}; {corrected}")
     seeds = {line.label: line.seeds for line in made.lines if line.seeds}
     if len(set(seeds.values())) > 1:
         most = max(seeds.values())
@@ -252,8 +251,8 @@ def _baseline_lines(kind: str, by_row: Mapping[str, Mapping[str, float]]) -> lis
     lines = []
     for labels in groups.values():
         where = f" ({', '.join(labels)})" if len(groups) > 1 else ""
-        values = {name: Estimate(value) for name, value in by_row[labels[0]].items()}
-        lines.append(Line(kind + where, "baseline", values))
+        estimates = {name: Estimate(value) for name, value in by_row[labels[0]].items()}
+        lines.append(Line(kind + where, "baseline", estimates))
     return lines
 
 

@@ -10,7 +10,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 
-from vlcli.tables.cells import EMPTY, Block, decided, number, show_contrast, show_estimate
+from vlcli.tables.cells import EMPTY, Block, decided, number, shorter, show_contrast, show_estimate
 from vlcli.tables.grid import matrix
 from vlcli.tables.statistics import Contrast
 from vlcli.tables.summary import Line, Summary
@@ -60,7 +60,9 @@ def _block(summary: Summary, title: str, cells: list[Cell], first: bool) -> Bloc
     seeds: list[Cell] = []
     if first and any(line.seeds > 1 for line in summary.lines):
         seeds = [("seeds", lambda line: str(line.seeds) if line.kind != "baseline" else "")]
-    errors: list[Cell] = [("", lambda line: line.error)] if first and any(x.error for x in summary.lines) else []
+    errors: list[Cell] = (
+        [("", lambda line: shorter(line.error))] if first and any(x.error for x in summary.lines) else []
+    )
     made = Block(title, ["", *(head for head, _ in [*seeds, *cells, *errors])])
     for line in summary.lines:
         texts = [show(line) for _, show in [*seeds, *cells, *errors]]
