@@ -319,7 +319,8 @@ def _row(table: RowTable, row: str, label: str, name: str, runs: Sequence[RowRun
 
 def _measured(run: RowRun, label: str) -> RunResults:
     """One run's numbers of the evaluate stage that ``label`` stands for."""
-    error = " ".join(str(run.error).split()) if run.error is not None else ""
+    faults = getattr(run.error, "problems", [])
+    error = " ".join(str(faults[0] if faults else run.error or "").split())
     layout = run.resolved.recipe.table if run.resolved is not None else None
     stage = (layout.rows if layout is not None else {}).get(label, label)
     outcome = next((one for one in run.outcomes if one.name == stage), None)
