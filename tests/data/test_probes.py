@@ -12,6 +12,8 @@ from vlcli.data.readers.arrow import HuggingFace, Parquet
 from vlcli.data.readers.generic import JsonLines
 from vlcli.data.readers.probes import POPE, VSR, SugarCrepe, Winoground
 from vlcli.errors import DataError
+from vlcli.metrics.yes_no import yes_no
+from vlcli.tasks.classification import Classification
 from vlcli.tasks.probes import SugarCrepeTask, WinogroundTask
 
 
@@ -86,6 +88,23 @@ def test_sugarcrepe_counts_by_kind_and_leaves_half_items_out():
     assert found == {"accuracy": 0.5, "chance/accuracy": 0.5, "accuracy/add_att": 0.0, "accuracy/swap_obj": 1.0}
 
 
+def test_yes_and_no_have_popes_metrics():
+    said, true = ["yes", "yes", "yes", "no", "no"], ["yes", "no", "no", "yes", "no"]
+    assert yes_no(said, true) == pytest.approx({"precision": 1 / 3, "recall": 1 / 2, "f1": 0.4, "yes_ratio": 0.6})
+    assert yes_no(["no"], ["no"]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "yes_ratio": 0.0}
+    assert yes_no(["true"], ["true"]) == {}
+
+
+def test_relations_have_an_accuracy_each():
+    rows = [
+        {"prediction": word, "label": "true", "correct": word == "true", "relation": relation}
+        for word, relation in (("true", "left of"), ("false", "left of"), ("true", "under"))
+    ]
+    found = Classification().score(rows)
+    assert (found["accuracy/left of"], found["accuracy/under"]) == (0.5, 1.0)
+    assert "f1" not in found
+
+
 TABLE = pa.table({"image": ["a.png", "b.png"], "text": ["one", "two"], "label": ["x", "y"]})
 
 
@@ -114,8 +133,9 @@ def test_folders_of_datasets_in_every_layout(tmp_path):
 def test_pictures_inside_a_table_and_damaged_tables_are_told(tmp_path):
     inside = pa.table({"image": [{"bytes": b"png", "path": "a.png"}], "text": ["one"]})
     pq.write_table(inside, tmp_path / "train.parquet")
-    with pytest.raises(DataError, match="inside the table"):
+    with pytest.raises(DataError, match="inside the table") as error:
         Parquet(tmp_path).examples()
+    assert error.value.hint.endswith(f"vlcli data unpack {tmp_path / 'train.parquet'} --into FOLDER")
     (tmp_path / "train.parquet").write_bytes(b"PAR1 cut")
     with pytest.raises(DataError, match="cannot be read"):
         Parquet(tmp_path).examples()

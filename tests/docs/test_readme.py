@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 from PIL import Image
@@ -91,6 +93,8 @@ def _photos(folder: Path) -> None:
             rows.append((part, file, f"a {'red' if warm else 'blue'} wall", "warm" if warm else "cold"))
         lines = [json.dumps({"image": i, "text": t, "label": c}) for p, i, t, c in rows if p == part]
         (folder / f"{part}.jsonl").write_text("\n".join(lines) + "\n")
+    inside = [{"bytes": (folder / "images" / file).read_bytes(), "path": file} for _, file, *_ in rows]
+    pq.write_table(pa.table({"image": inside, "text": [row[2] for row in rows]}), folder.parent / "photos.parquet")
     (folder / "all.csv").write_text("part,image,sentence,label\n" + "".join(",".join(row) + "\n" for row in rows))
 
 

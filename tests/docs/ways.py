@@ -99,6 +99,7 @@ WAYS: dict[str, Way] = {
     "vlcli validate first.yaml": Way("valid (shallow)", instead=("validate", "first.yaml")),
     "vlcli run first.yaml": Way("judge", DRY),
     "vlcli data where lxmert": Way("missing"),
+    "vlcli data unpack photos.parquet --into unpacked": Way("2 pictures"),
     "vlcli data where": Way("https://cocodataset.org"),
     "vlcli schema -o recipe.schema.json": Way("recipe.schema.json"),
     "vlcli validate quickstart": Way("valid (shallow)"),

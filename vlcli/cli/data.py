@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import concepts, where
+from vlcli.cli import concepts, unpack, where
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded, report
 from vlcli.cli.plugged import PluginGroup
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 
 app.command("concepts")(concepts.concepts)
+app.command("unpack")(unpack.unpack)
 app.command("where")(where.where)
 
 

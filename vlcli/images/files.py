@@ -76,6 +76,23 @@ def open_image_bytes(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
         return _decoded(image, None)
 
 
+def read_format(data: bytes, max_pixels: int = MAX_PIXELS) -> str:
+    """The ending for the content of an image file, such as ``.jpg``, from its header.
+
+    Args:
+        data: the content, in one of :data:`FORMATS`.
+        max_pixels: refuse larger ones.
+
+    Raises:
+        BadImageError: empty, no image, of another format, or too large.
+    """
+    if not data:
+        raise BadImageError("the file is empty")
+    with _bounded(lambda: Image.open(io.BytesIO(data), formats=FORMATS), max_pixels) as image:
+        kind = (image.format or "").lower()
+    return ".jpg" if kind in ("jpeg", "mpo") else f".{kind}"
+
+
 def _decoded(image: Image.Image, raw: tuple[int, int] | None) -> Image.Image:
     try:
         image.load()

@@ -9,6 +9,7 @@ from torch import Tensor
 from vlcli.errors import DataError
 from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import accuracy, by_kind
+from vlcli.metrics.yes_no import yes_no
 from vlcli.nn.batch import Batch
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec
@@ -79,7 +80,7 @@ class Classification(Task):
         logits = logits_of(outputs, "classification", classes=len(self.names) or None)
         score, chosen = full_precision(logits).softmax(-1).max(-1)
         facts = zip(batch.keys, chosen.tolist(), score.tolist(), target(batch, "label"), strict=True)
-        return [self._row(*row) for row in facts]
+        return with_relation([self._row(*row) for row in facts], batch)
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
         """Of all labels, by a softmax."""
@@ -102,9 +103,10 @@ class Classification(Task):
         """Labels, as the data write them."""
         kept: list[dict[str, Any]] = [{k: row[k] for k in ("score", "top") if k in row} for row in predictions]
         given = zip(batch.keys, predictions, kept, target(batch, "label"), strict=True)
-        return [
+        rows = [
             self._judged({"key": key, "prediction": str(p["prediction"]), **k}, label) for key, p, k, label in given
         ]
+        return with_relation(rows, batch)
 
     def rescore(self, find: Find, runner: Examples) -> Result:
         """The usual loop, with the words that the data number."""
@@ -116,13 +118,24 @@ class Classification(Task):
         return next((tuple(reader.label_names()) for reader in runner.data.readers if reader.label_names()), ())
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy, overall beside that of the most frequent label, and by label."""
+        """Accuracy, overall beside that of the most frequent label, by label, and by the target ``relation`` (VSR).
+
+        Where the labels are yes and no: precision, recall and F1 of yes, and the share of yes (POPE).
+        """
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
         per_label = {f"accuracy/{name}": value for name, value in by_kind(rows, "label").items()}
         found = {"accuracy": accuracy([row["correct"] for row in rows]), **most_frequent(rows)}
+        found |= yes_no([str(row["prediction"]) for row in rows], [str(row["label"]) for row in rows])
+        found |= {f"accuracy/{kind}": value for kind, value in by_kind(rows, "relation").items()}
         return {**found, **(per_label if len(per_label) <= 20 else {})}
+
+
+def with_relation(rows: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+    """The rows with the relation that the data name (``left of``), where they do."""
+    named = zip(rows, target(batch, "relation"), strict=True)
+    return [row | ({} if relation in (None, "") else {"relation": str(relation)}) for row, relation in named]
 
 
 def _order(label: str) -> tuple[bool, int, str]:

@@ -26,7 +26,7 @@ class Parquet(JsonLines):
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """The rows, with their number."""
         number = 0
-        for batch in _batches(file):
+        for batch in record_batches(file):
             for row in batch.to_pylist():
                 yield f"{file}[{number}]", {name: _plain(cell, f"{file}[{number}]") for name, cell in row.items()}
                 number += 1
@@ -36,7 +36,7 @@ class HuggingFace(Parquet):
     """A folder of Hugging Face's ``datasets``, saved by ``save_to_disk`` or as Parquet shards (needs pyarrow).
 
     The options are those of ``jsonl``; ``file`` is the folder under the root (".": the root). Pictures must be files
-    that a column names: pictures inside the tables are refused, with the line that writes them out.
+    that a column names: pictures inside the tables are refused, with the command that writes them out.
     """
 
     usual_file: ClassVar[str] = "."
@@ -44,19 +44,23 @@ class HuggingFace(Parquet):
     def files(self) -> list[Path]:
         """The shards of every split, in order."""
         folder = inside(self.root, self.file)
-        found = [path for split in self.split_names for path in _shards(folder, split)]
+        found = [path for split in self.split_names for path in shards(folder, split)]
         return list(dict.fromkeys(found)) or [folder / f"{self.split_names[0]}-00000-of-00001.parquet"]
 
 
-def _shards(folder: Path, split: str) -> list[Path]:
+def shards(folder: Path, split: str) -> list[Path]:
     """Files of one split in the first layout that has any."""
     layouts = [f"{split}/data-*.arrow", f"data/{split}-*.parquet", f"{split}-*.parquet", f"{split}/*.parquet"]
     layouts += [f"{split}.parquet", f"{split}/*.arrow", "data-*.arrow"]
     return next((found for layout in layouts if (found := sorted(folder.glob(layout)))), [])
 
 
-def _batches(file: Path) -> Iterator[Any]:
+def record_batches(file: Path, rows: int = _BATCH) -> Iterator[Any]:
     """Record batches of a Parquet file, or of an Arrow stream or file.
+
+    Args:
+        file: the table.
+        rows: of a batch of a Parquet file; those of Arrow files are as they were written.
 
     Raises:
         DataError: it is none of these, or damaged.
@@ -66,7 +70,7 @@ def _batches(file: Path) -> Iterator[Any]:
 
     try:
         if file.suffix == ".parquet":
-            yield from pq.ParquetFile(file).iter_batches(batch_size=_BATCH)
+            yield from pq.ParquetFile(file).iter_batches(batch_size=rows)
             return
         with pa.memory_map(str(file)) as source:
             try:
@@ -96,6 +100,6 @@ def _plain(cell: Any, where: str) -> Any:
             where=where,
             got=f"{len(cell['bytes']):,} bytes",
             expected="the name of a file",
-            hint="write the pictures to files, dataset[i]['image'].save(f'images/{i}.png'), and a column of names",
+            hint=f"write the pictures to files: vlcli data unpack {where.rpartition('[')[0]} --into FOLDER",
         )
     return cell["path"]
