@@ -15,6 +15,7 @@ import vlcli
 from vlcli.cli import app
 from vlcli.engine.bundle import find_bundle
 from vlcli.export.hub import Hub
+from vlcli.nn import fake_batch
 from vlcli.progress import Silent
 
 RECORD = {"status": "done", "key": "k", "schema_version": 2}
@@ -71,6 +72,57 @@ def test_auto_model_loads_the_same_weights(shared_folder):
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
     assert hidden.shape == (2, 5, 16)
     assert load_file(hub / "model.safetensors")
+
+
+def exported(folder, family):
+    bundle = tiny_models.make(folder / "tune", family)
+    write(folder / "tune", {"stage": "tune", "kind": "finetune", "config": {}, "versions": {}})
+    (folder / "out").mkdir()
+    return bundle, folder / "out/hub", Hub(license="mit").export(bundle, folder / "out", Silent())
+
+
+def test_auto_model_loads_lxmert_with_the_same_states_and_answers(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    bundle, hub, made = exported(tmp_path, "lxmert")
+    assert any("transformers loads it as LxmertForQuestionAnswering" in note for note in made.notes)
+    batch = fake_batch(bundle.model.input_spec(), bundle.data_spec, 3)
+    text, regions = batch.clean.text, batch.clean.images.regions
+    text.ids = torch.randint(0, bundle.data_spec.vocab_size, text.ids.shape)
+    regions.features, regions.boxes = torch.rand(regions.features.shape), torch.rand(regions.boxes.shape)
+    step = bundle.module.step(batch)
+    given = {"input_ids": text.ids, "attention_mask": text.mask.float()}
+    given |= {"visual_feats": regions.features, "visual_pos": regions.boxes}
+    with torch.no_grad():
+        ours = step.fused()
+        theirs = transformers.AutoModel.from_pretrained(hub).eval()(**given)
+        answers = transformers.AutoModelForQuestionAnswering.from_pretrained(hub).eval()(**given)
+        wanted = bundle.module.objectives["answering"].predict(step)["logits"]
+    for found, same in (
+        (theirs.pooled_output, ours.pooled),
+        (theirs.language_output, ours.text.hidden),
+        (theirs.vision_output, ours.image.hidden),
+        (answers.question_answering_score, wanted),
+    ):
+        torch.testing.assert_close(found, same, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        ("vilbert", "vlcli knows no class of transformers that equals ViLBERT"),
+        ("swin", "vlcli knows no class of transformers that equals Swin"),
+        ("lxmert-boxes", "transformers' LXMERT cannot express this model (other positions of objects)"),
+    ],
+)
+def test_what_auto_model_cannot_load_says_why(tmp_path, monkeypatch, family, said):
+    pytest.importorskip("transformers")
+    model, objectives = tiny_models.FAMILIES["lxmert"]
+    boxes = {**model, "image_position": {"name": "box", "numbers": 7}}
+    monkeypatch.setitem(tiny_models.FAMILIES, "lxmert-boxes", (boxes, objectives))
+    _, hub, made = exported(tmp_path, family)
+    assert any(note.startswith("AutoModel does not load it: ") and said in note for note in made.notes), made.notes
+    assert find_bundle(hub) == hub / "model"
+    assert "AutoModel" not in (hub / "README.md").read_text()
 
 
 def test_the_card_tells_data_scores_and_intervals(shared_folder):

@@ -47,14 +47,14 @@ class Hub(Exporter):
         title = self.title or f"{model_name(trained)}, {stage.name}"
         with new_folder(final) as beside:
             made = Safetensors(dtype=self.dtype).export(trained, beside, progress)
-            theirs = write_transformers(trained, beside, progress)
+            theirs, why = write_transformers(trained, beside, progress)
             recipe = stage.parent / "recipe.yaml"
             if recipe.is_file():
                 shutil.copyfile(recipe, beside / "recipe.yaml")
             page = card(trained, title=title, licence=self.license, loads=[*LOAD, *_lines(theirs)])
             write_text(beside / "README.md", page)
         notes = [f"{final}: upload it with: vlcli push {final} NAME"]
-        notes += [f"transformers loads it as {theirs}"] if theirs else []
+        notes += [f"transformers loads it as {theirs}" if theirs else f"AutoModel does not load it: {why}"]
         notes += ["the card says `license: other`: name yours, format: {name: hub, license: apache-2.0}"] * (
             self.license == "other"
         )
@@ -67,22 +67,27 @@ def _lines(theirs: str) -> list[str]:
     return ["", "from transformers import AutoModel", "", f'same = AutoModel.from_pretrained("FOLDER")  # {theirs}']
 
 
-def write_transformers(trained: Trained, folder: Path, progress: Progress) -> str:
+def write_transformers(trained: Trained, folder: Path, progress: Progress) -> tuple[str, str]:
     """Config and weights of transformers' class in ``folder``, by the first exporter that can express the model.
 
     Returns:
-        The class, as its config names it; empty where transformers has none for this model, or is not installed.
+        The class, as its config names it, empty where no class of transformers equals this model, or transformers is
+        not installed; and then the reason.
     """
+    family = type(trained.model).__name__
+    why = f"vlcli knows no class of transformers that equals {family}"
     for name in registry.names("exporters"):
         if getattr(registry.load("exporters", name), "writes", "") != "transformers":
             continue
         with tempfile.TemporaryDirectory(dir=folder) as other:
             try:
                 registry.exporters.build(name).export(trained, Path(other), progress)
-            except ComponentError:
+            except ComponentError as error:
+                if error.got != family:  # else the exporter is for another family
+                    why = f"{error.what.rstrip('.')} ({error.got})" if error.got else error.what
                 continue
             for file in (Path(other) / "model").iterdir():
                 file.replace(folder / file.name)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return str(next(iter(config.get("architectures") or ["AutoModel"])))
-    return ""
+        return str(next(iter(config.get("architectures") or ["AutoModel"]))), ""
+    return "", why
