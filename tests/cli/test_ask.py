@@ -61,13 +61,16 @@ def test_a_new_picture_is_answered_by_the_extractor_of_the_record(tmp_path, monk
     assert 0 < json.loads(ended.stdout)["score"] < 1
 
 
-def test_boxes_that_are_not_given_are_a_grid_and_said(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("boxes", "said"), [("given", "the model learnt from given boxes"), ("given-or-grid", "its regions are cells")]
+)
+def test_boxes_that_are_not_given_are_a_grid_and_said(tmp_path, monkeypatch, boxes, said):
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (40, 40)).save("new.png")
-    learnt_from(tmp_path, {"name": "backbone", "arch": "tiny-conv", "boxes": "given"}, region_dim=128)
+    learnt_from(tmp_path, {"name": "backbone", "arch": "tiny-conv", "boxes": boxes}, region_dim=128)
     words = ["predict", "tiny-lxmert/nlvr2", "new.png", "new.png", "a red wall"]
     ended = CliRunner().invoke(app, words)
-    assert "note: the model learnt from given boxes" in ended.stderr
+    assert said in ended.stderr
     boxes = {"images": [{"id": 1, "file_name": "new.png", "width": 40, "height": 40}], "categories": []}
     boxes["annotations"] = [{"id": 1, "image_id": 1, "bbox": [0, 0, 20, 20], "category_id": 1}]
     (tmp_path / "boxes.json").write_text(json.dumps(boxes))

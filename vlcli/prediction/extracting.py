@@ -24,6 +24,7 @@ from vlcli.images.boxes import BoxList, boxes_for, image_id
 from vlcli.images.labels import Labels
 
 GRID = "the model learnt from given boxes, and this picture has none: a grid is used instead (--boxes FILE gives them)"
+EITHER = "this picture has no given boxes, so its regions are cells of a grid (--boxes FILE gives boxes)"
 AT_ONCE = 1 << 27
 """Pixel values of prepared pictures that wait for one another: 40 photographs of a megapixel."""
 Opener = tuple[str, Callable[[], Image.Image]]
@@ -49,7 +50,7 @@ class OnTheFly:
     where: str = ""
     strict: bool = True
     _built: dict[int, Extractor] = field(default_factory=dict, repr=False)
-    _gridded: bool = field(default=False, repr=False)
+    _gridded: str = field(default="", repr=False)
     # Threads of a search read pictures side by side, and extractors hook into their networks.
     _lock: Any = field(default_factory=threading.Lock, repr=False)
 
@@ -90,7 +91,8 @@ class OnTheFly:
 
     def notes(self, pictures: Sequence[str]) -> list[list[str]]:
         """For each picture what a reader of the answer should know about its regions."""
-        return [[GRID] if self._gridded and boxes_for(self.boxes, image_id(name)) is None else [] for name in pictures]
+        lacking = (boxes_for(self.boxes, image_id(name)) is None for name in pictures)
+        return [[self._gridded] if self._gridded and lacks else [] for lacks in lacking]
 
     def _one(self, set: str, equal: bool) -> Extraction:
         found = next((one for one in self.extractions if (one.set == set) is equal and one.spec), None)
@@ -156,7 +158,9 @@ class OnTheFly:
             )
         if extractor.preparation.boxes == "given":
             extractor.preparation = replace(extractor.preparation, boxes="given-or-grid")
-            self._gridded = True
+            self._gridded = GRID
+        elif extractor.preparation.boxes == "given-or-grid":
+            self._gridded = EITHER
         return extractor
 
     def _no_weights(self, path: str, made: Extraction) -> DataError:
