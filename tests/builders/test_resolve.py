@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vlcli import registry
+from tests.fixtures.recipes import loadable
 from vlcli.builders import resolve as resolving
 from vlcli.builders.context import StageContext
 from vlcli.builders.resolve import resolve_stage
@@ -18,7 +18,7 @@ from vlcli.recipe.schema import Average, Reading, TextOptions, Training
 from vlcli.recipe.validate import shallow
 
 LXMERT, VLMO = {"name": "lxmert", "hidden": 64}, {"name": "vlmo", "layers": 2}
-RECIPES = sorted(entry.name for entry in registry.entries("recipes") if entry.distribution == "vlcli")
+RECIPES = loadable()
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fixtures.recipes import loadable
 from vlcli.errors import ComponentError, RecipeError, UsageError
 from vlcli.recipe.keys import data_files
 from vlcli.recipe.load import from_mapping, load, locate
 from vlcli.recipe.validate import shallow
 from vlcli.recipe.wiring import find_place
-from vlcli.registry import entries as registry_entries
 
 BASE = """\
 about: base
@@ -216,9 +216,9 @@ class TestOverrides:
 
 
 def test_every_registered_recipe_loads():
-    for entry in registry_entries("recipes"):
-        resolved = load(entry.name)
-        assert resolved.stages, entry.name
+    for name in loadable():
+        resolved = load(name)
+        assert resolved.stages, name
         assert resolved.sources[0].file.name.endswith(".yaml")
 
 

@@ -7,17 +7,17 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from tests.fixtures.recipes import loadable
 from vlcli import registry
 from vlcli.cli import app
 from vlcli.nn import DataSpec, InputSpec
 from vlcli.nn.count import count_model, macs_of
 from vlcli.nn.fake import fake_images
 from vlcli.recipe.load import load
-from vlcli.registry import names
 from vlcli.tools.counting import count
 
 NOTHING_TRAINED = {"regions"}
-RECIPES = sorted(set(names("recipes")) - NOTHING_TRAINED)
+RECIPES = sorted(set(loadable()) - NOTHING_TRAINED)
 QUICK = [name for name in RECIPES if name.startswith("tiny/")]
 QUICK += ["quickstart", "photos", "lxmert/nlvr2", "dimbert/table6-uniter-dim", "irpe/detr", "ace-rpe/table7-delta-0-01"]
 

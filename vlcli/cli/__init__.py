@@ -26,6 +26,7 @@ from vlcli.cli import (
     predict,
     push,
     report,
+    reproduce,
     run,
     runs,
     schema,
@@ -71,6 +72,7 @@ for _kind, _about in {
 }.items():
     app.command(_kind, rich_help_panel=_RUN)(run.stage_verb(_kind, _about))
 app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
+app.command("reproduce", rich_help_panel=_RUN)(reproduce.reproduce)
 app.command("draw", rich_help_panel=_RUN)(draw.draw)
 app.command("predict", rich_help_panel=_RUN)(predict.predict)
 app.command("ask", rich_help_panel=_RUN)(ask.ask)

@@ -17,7 +17,9 @@ from vlcli.recipe.schema import Average, Evaluate, Finetune, Pretrain, Training
 from vlcli.recipe.validate import uses
 
 NAMES = sorted(name for name in registry.names("recipes") if name.split("/")[0] == "dimbert")
-TINY = sorted(name for name in registry.names("recipes") if name.startswith("tiny/dimbert"))
+TINY = sorted(
+    name for name in registry.names("recipes") if name.startswith("tiny/dimbert") and not name.endswith("claims")
+)
 OWN = [name for name in TINY if "photos" not in name]
 """Those that make their data themselves."""
 DIM = 21_261_312

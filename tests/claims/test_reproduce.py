@@ -1,0 +1,211 @@
+"""``vlcli reproduce``: runs what is missing, once; goes on after a kill; says what failed; writes its page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.claims.studies import HEAD, UNTESTED, claim
+from vlcli.claims import keeping, reproduce
+from vlcli.claims.cells import all_cells
+from vlcli.claims.load import every
+from vlcli.claims.reproduce import Tables, check
+from vlcli.cli import app
+from vlcli.errors import ComponentError
+from vlcli.runner.execute import StageOutcome
+from vlcli.stopping import Stopped
+
+TABLE = "tiny/irpe-claims"
+TOP1 = {"original": 0.5, "abs-k": 0.8, "none": 0.25, "k": 0.4}
+
+
+class Runs:
+    """Stands for the runner: rows end at once with an accuracy of their own and a little of the seed's."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.broken, self.dies_at = "", ""
+
+    def __call__(self, runs, options, jobs, progress, begins):
+        for run in runs:
+            begins(run)
+            name = f"{run.label} {run.seed}"
+            if name == self.dies_at:
+                raise Stopped(15)
+            self.ran.append(name)
+            run.seconds = 20.0
+            if run.label == self.broken:
+                run.error = ComponentError("The extra is not installed.", hint="pip install it")
+                continue
+            top1 = TOP1[run.label] + 0.01 * (hash((run.label, run.seed)) % 5)
+            folder = Path(options.output) / run.label
+            run.outcomes = [StageOutcome("test", "evaluate", "run", "done", "", folder, metrics={"top1": top1})]
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    made = Runs()
+    monkeypatch.setattr(reproduce, "run_rows", made)
+    return made
+
+
+@pytest.fixture
+def invoke(tmp_path):
+    """The command on two claims about rows of a packaged table, and one that cannot be tested."""
+    file = tmp_path / "claims.yaml"
+    claims = [claim("key", ("abs-k", "original"), recipe=TABLE), claim("none", ("none", "original"), recipe=TABLE)]
+    file.write_text(HEAD + "".join(claims) + UNTESTED)
+
+    def call(*words):
+        return CliRunner().invoke(app, ["reproduce", str(file), "--output", str(tmp_path / "runs"), *words])
+
+    call.file, call.folder = file, tmp_path / "runs" / reproduce.FOLDER
+    return call
+
+
+def test_rows_that_claims_share_run_once_and_verdicts_are_told(invoke, runs):
+    ended = invoke()
+    assert ended.exit_code == 0, ended.output
+    assert sorted(runs.ran) == sorted(f"{row} {seed}" for row in ("abs-k", "original", "none") for seed in range(5))
+    assert "1 reproduced, 1 opposite, 1 not in small" in ended.stdout
+    page = invoke.folder / "reproduction.md"
+    assert str(page) in ended.stdout
+    assert "![differences" in page.read_text()
+    image = page.parent / "images" / "reproduction-mine.svg"
+    assert "mine-key" in image.read_text() or image.stat().st_size > 2000
+
+
+def test_a_second_run_does_nothing_and_says_the_same(invoke, runs):
+    first = invoke("--json")
+    runs.ran.clear()
+    second = invoke("--json")
+    assert runs.ran == []
+    assert json.loads(first.stdout) == json.loads(second.stdout)
+    rows = {row["id"]: row for row in json.loads(second.stdout)["claims"]}
+    assert rows["mine-key"]["verdict"] == "reproduced"
+    assert rows["mine-key"]["published"] == [80.9, 79.9]
+    assert rows["mine-none"]["verdict"] == "opposite"
+    assert rows["mine-large"]["reason"].startswith("There is one size")
+
+
+def test_a_run_that_is_stopped_goes_on_where_it_was(invoke, runs):
+    runs.dies_at = "original 3"
+    assert invoke("-q").exit_code == 143
+    kept = list(runs.ran)
+    assert len(kept) >= 6
+    runs.dies_at = ""
+    runs.ran.clear()
+    assert invoke("-q").exit_code == 0
+    assert not set(kept) & set(runs.ran)
+    assert len(kept) + len(runs.ran) == 15
+
+
+def test_a_row_that_fails_leaves_the_others(invoke, runs):
+    runs.broken = "none"
+    ended = invoke()
+    assert ended.exit_code == 1
+    assert "1 reproduced, 1 failed" in ended.stdout
+    assert "The extra is not installed." in (invoke.folder / "reproduction.md").read_text()
+    runs.broken = ""
+    runs.ran.clear()
+    assert invoke().exit_code == 0
+    assert {name.split()[0] for name in runs.ran} == {"none"}
+
+
+def test_no_further_row_begins_after_the_time(invoke, runs, monkeypatch):
+    clock = iter(range(0, 100_000, 60))
+    monkeypatch.setattr(reproduce.time, "monotonic", lambda: float(next(clock)))
+    ended = invoke("--hours", "0.1")
+    assert ended.exit_code == 0
+    assert 1 <= len(runs.ran) < 10
+    assert "not run" in ended.stdout
+
+
+def test_chosen_claims_and_fewer_seeds(invoke, runs, tmp_path):
+    page = tmp_path / "pages" / "mine.md"
+    ended = invoke("--claims", "mine-key", "--seeds", "3", "-o", str(page))
+    assert ended.exit_code == 0
+    assert sorted(runs.ran) == sorted(f"{row} {seed}" for row in ("abs-k", "original") for seed in range(3))
+    assert "--seeds 3" in page.read_text()
+
+
+def test_the_list_runs_nothing(invoke, runs):
+    ended = invoke("--list")
+    assert "mine-none" in ended.stdout
+    assert "2 not run, 1 not in small" in ended.stdout
+    assert runs.ran == []
+    assert not invoke.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--hours", "0"], 2, "got: 0"),
+        (["--hours", "-1"], 2, "more than 0"),
+        (["--hours", "nan"], 2, "more than 0"),
+        (["--claims", "mine-kee"], 2, "did you mean 'mine-key'"),
+        (["--claims", ","], 2, "--claims names no claim"),
+    ],
+)
+def test_a_wrong_command_line_is_one_message(invoke, runs, words, code, says):
+    ended = invoke(*words)
+    assert ended.exit_code == code
+    assert says in ended.stderr
+    assert "Traceback" not in ended.output
+    assert runs.ran == []
+
+
+def test_an_unknown_paper_is_one_message():
+    ended = CliRunner().invoke(app, ["reproduce", "lxmrt"])
+    assert ended.exit_code == 4
+    assert "did you mean 'lxmert'" in ended.stderr
+
+
+def test_a_row_that_is_not_there_is_told_with_the_line_of_the_claim(invoke, runs):
+    invoke.file.write_text(invoke.file.read_text().replace("rows: [none, original]", "rows: [nonne, original]"))
+    ended = invoke()
+    assert ended.exit_code == 3
+    assert f"{invoke.file}:16" in ended.stderr
+    assert "has no such row" in ended.stderr
+    assert "did you mean 'none'" in ended.stderr
+    assert runs.ran == []
+
+
+def test_a_recipe_that_is_not_there_is_told_once(invoke):
+    invoke.file.write_text(invoke.file.read_text().replace(TABLE, "tiny/irpe-klaims"))
+    ended = invoke("--list")
+    assert ended.exit_code == 3
+    assert ended.stderr.count("There is no recipe called 'tiny/irpe-klaims'") == 1
+
+
+def test_damaged_results_are_one_message(invoke, runs):
+    invoke.folder.mkdir(parents=True)
+    (invoke.folder / keeping.FILE).write_text("{")
+    ended = invoke()
+    assert ended.exit_code == 5
+    assert "The results of claims are damaged" in ended.stderr
+    assert runs.ran == []
+
+
+def test_results_of_a_row_that_was_edited_count_for_nothing(invoke, runs, monkeypatch):
+    invoke()
+    runs.ran.clear()
+    monkeypatch.setattr(Tables, "digest", lambda self, cell: f"edited {cell.row}")
+    invoke()
+    assert len(runs.ran) == 15
+
+
+def test_recipes_and_rows_of_every_registered_claim_are_there_and_valid():
+    claims, tables = every(), Tables()
+    check(claims, tables)
+    for recipe, row in sorted({(cell.recipe, cell.row) for cell in all_cells(claims)}):
+        member = tables.table(recipe).member(row)
+        assert member.recipe.table is not None, recipe
+        assert list(member.recipe.table.rows.values()) == ["test"]
+        judged = {
+            seed for one in claims if one.small and one.small.recipe == recipe for seed in one.file.settings_seeds
+        }
+        assert member.recipe.seed not in judged

@@ -1,0 +1,78 @@
+"""Verdicts: paired by seed, Holm over a paper's table, and nothing is decided before all seeds have run."""
+
+from __future__ import annotations
+
+from tests.claims.studies import UNTESTED, claim, looker, registered
+from vlcli.claims.page import Page, render, short
+from vlcli.claims.verdicts import counts, judge, seeds_to_decide
+
+NEW, OLD = [0.90, 0.91, 0.93, 0.92, 0.94], [0.70, 0.72, 0.73, 0.70, 0.74]
+ALIKE = [0.71, 0.69, 0.75, 0.72, 0.70]
+ROWS = {"new": NEW, "old": OLD, "alike": ALIKE, "broken": "ComponentError: no such option", "short": NEW[:3]}
+
+
+def words(tmp_path, *claims, rows=ROWS, **options):
+    judged = judge(registered(tmp_path, *claims), looker(rows), **options)
+    return {one.registered.claim.id.removeprefix("mine-"): one for one in judged}
+
+
+def test_each_verdict(tmp_path):
+    found = words(
+        tmp_path,
+        claim("right", ("new", "old")),
+        claim("wrong", ("old", "new")),
+        claim("open", ("alike", "old")),
+        claim("lower", ("old", "new"), "lower"),
+        claim("broken", ("broken", "old")),
+        claim("half", ("short", "old")),
+        claim("never", ("later", "old")),
+        UNTESTED,
+    )
+    assert {name: one.word for name, one in found.items()} == {
+        "right": "reproduced", "wrong": "opposite", "open": "undecided", "lower": "reproduced",
+        "broken": "failed", "half": "not run", "never": "not run", "large": "not in small",
+    }  # fmt: skip
+    assert found["half"].seeds == 3
+    assert abs(found["right"].difference.difference - 0.202) < 1e-9
+    assert seeds_to_decide(found["open"]) > 5
+    assert found["broken"].error.startswith("ComponentError")
+    assert counts(list(found.values()))["reproduced"] == 2
+
+
+def test_claims_that_have_not_run_count_in_holms_correction(tmp_path):
+    weak = {"new": [0.70, 0.76, 0.75, 0.74, 0.79], "old": OLD}
+    alone = words(tmp_path, claim("one", ("new", "old")), rows=weak)["one"]
+    others = [claim(f"more-{number}", (f"row{number}", "old")) for number in range(9)]
+    among = words(tmp_path, claim("one", ("new", "old")), *others, rows=weak)["one"]
+    elsewhere = [claim(f"more-{number}", (f"row{number}", "old"), table=2) for number in range(9)]
+    apart = words(tmp_path, claim("one", ("new", "old")), *elsewhere, rows=weak)["one"]
+    assert among.p == min(1.0, 10 * alone.p)
+    assert apart.p == alone.p
+    assert (alone.word, among.word) == ("reproduced", "undecided")
+
+
+def test_differences_that_are_equal_with_all_seeds_decide(tmp_path):
+    rows = {"new": [1.0] * 5, "old": [0.25] * 5}
+    assert words(tmp_path, claim("one", ("new", "old")), rows=rows)["one"].word == "reproduced"
+    rows = {"new": [0.25] * 5, "old": [0.25] * 5}
+    assert words(tmp_path, claim("one", ("new", "old")), rows=rows)["one"].word == "undecided"
+
+
+def test_fewer_seeds_by_option(tmp_path):
+    assert words(tmp_path, claim("half", ("short", "old")), count=3)["half"].word == "reproduced"
+
+
+def test_the_page_shows_every_claim_and_opposites_as_large_as_others(tmp_path):
+    claims = [claim("right", ("new", "old")), claim("wrong", ("old", "new")), claim("open", ("alike", "old"))]
+    judged = judge(registered(tmp_path, *claims, claim("never", ("later", "old")), UNTESTED), looker(ROWS))
+    text = render(Page(judged, ["vlcli reproduce mine"]))
+    for word in ("Reproduced (1)", "Opposite (1)", "Undecided (1)", "Not run (1)", "Not in small (1)"):
+        assert f"### {word}\n" in text
+    for one in judged:
+        assert f"`{one.registered.claim.id}`" in text
+    assert "`vlcli reproduce mine --claims mine-wrong`" in text
+    assert "80.9, 79.9<br>top-1" in text
+    assert "+0.202 (" in text
+    assert "There is one size of model in small." in text
+    assert "seeds that would decide" in text
+    assert [row[1] for row in short(judged)] == ["reproduced", "opposite", "undecided"]

@@ -1,0 +1,98 @@
+"""The file of results: what every cell measured, so that a run that was killed goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from vlcli.claims.cells import Cell
+from vlcli.errors import DataError
+from vlcli.files import write_json
+from vlcli.tables.results import DONE
+
+FILE = "results.json"
+VERSION = 1
+
+
+@dataclass
+class Measured:
+    """What one cell measured.
+
+    Attributes:
+        digest: of the row as a recipe; a result of another recipe counts for nothing.
+        state: ``done``, ``failed`` or ``refused``.
+        metrics: by label of the evaluate stage (empty where the recipe has one), then by name.
+        evaluation: folders of the evaluate stages, by the same labels.
+        seconds: that the run took.
+        error: what went wrong, one line.
+    """
+
+    digest: str
+    state: str = DONE
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    evaluation: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass
+class Results:
+    """What all cells measured so far.
+
+    Attributes:
+        cells: by :attr:`vlcli.claims.cells.Cell.key`.
+        version: of the format.
+    """
+
+    cells: dict[str, Measured] = field(default_factory=dict)
+    version: int = VERSION
+
+    def of(self, cell: Cell, digest: str) -> Measured | None:
+        """What a cell measured with this recipe; None where it has not run."""
+        found = self.cells.get(cell.key)
+        return found if found is not None and found.digest == digest else None
+
+    def seconds(self, cell: Cell, otherwise: float) -> float:
+        """How long a cell takes: as other seeds of its row did, else other rows of its recipe, else ``otherwise``."""
+        for start in (f"{cell.recipe}:{cell.row} seed=", f"{cell.recipe}:"):
+            took = [one.seconds for key, one in self.cells.items() if key.startswith(start) and one.state == DONE]
+            took = sorted(second for second in took if second > 1)
+            if took:
+                return took[len(took) // 2]
+        return otherwise
+
+
+def read(folder: Path) -> Results:
+    """The results in a folder; none where there is no file.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    file = folder / FILE
+    if not file.exists():
+        return Results()
+    try:
+        value: Any = json.loads(file.read_text(encoding="utf-8"))
+        found = TypeAdapter(Results).validate_python(value, strict=False)
+        if not isinstance(value, dict) or found.version != VERSION:
+            raise ValueError(f"version {found.version}")
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _damaged(file, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(file, str(error)) from error
+    return found
+
+
+def write(folder: Path, results: Results) -> Path:
+    """Replace the file of results in one go."""
+    return write_json(folder / FILE, TypeAdapter(Results).dump_python(results))
+
+
+def _damaged(file: Path, got: str) -> DataError:
+    hint = "delete the file and run again: finished rows are read from their run folders, none is trained again"
+    return DataError("The results of claims are damaged.", where=str(file), got=got[:200], hint=hint)

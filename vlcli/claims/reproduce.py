@@ -1,0 +1,213 @@
+"""Runs the rows that registered claims need, those first that decide most per minute, and keeps what they measure."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vlcli.claims import keeping
+from vlcli.claims.cells import Cell, all_cells, cells_of, seeds_of
+from vlcli.claims.keeping import Measured, Results
+from vlcli.claims.load import Registered
+from vlcli.claims.order import Job, chance, following
+from vlcli.errors import Problem, RecipeError, VlcliError
+from vlcli.progress import Progress, Silent
+from vlcli.recipe.check import by_place
+from vlcli.recipe.plan import RunOptions
+from vlcli.recipe.table import RowTable, load_table
+from vlcli.runner.rows import RowRun, results, run_rows
+from vlcli.tables.results import DONE, FAILED
+
+FOLDER = "reproduce"
+"""The folder of results and page under the folder of all runs."""
+USUAL_SECONDS = 60.0
+"""What a row with one seed is taken to last as long as none of its recipe has run."""
+
+
+@dataclass
+class Tables:
+    """The tables that claims name, each loaded once."""
+
+    found: dict[str, RowTable] = field(default_factory=dict)
+    digests: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def table(self, recipe: str) -> RowTable:
+        """The table of this name."""
+        if recipe not in self.found:
+            self.found[recipe] = load_table(recipe)
+        return self.found[recipe]
+
+    def digest(self, cell: Cell) -> str:
+        """Of the row as a recipe, without its seed; changes with everything that the row says."""
+        key = (cell.recipe, cell.row)
+        if key not in self.digests:
+            value = {**self.table(cell.recipe).member(cell.row).document.value, "seed": None, "about": None}
+            text = json.dumps(value, sort_keys=True, default=str)
+            self.digests[key] = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return self.digests[key]
+
+
+@dataclass
+class Study:
+    """Claims with what was measured for them.
+
+    Attributes:
+        claims: all claims of the papers in question; Holm's correction counts each.
+        chosen: those that are to be run.
+        folder: of the file of results.
+        seeds: how many seeds each takes; None: as registered.
+        tables: their recipes.
+        results: what was measured so far.
+    """
+
+    claims: list[Registered]
+    chosen: list[Registered]
+    folder: Path
+    seeds: int | None = None
+    tables: Tables = field(default_factory=Tables)
+    results: Results = field(default_factory=Results)
+
+    def __post_init__(self) -> None:
+        """Read what earlier runs measured.
+
+        Raises:
+            DataError: the file of results is damaged.
+        """
+        self.results = keeping.read(self.folder)
+
+    def look(self, cell: Cell) -> Measured | None:
+        """What a cell measured, with the recipe as it is today."""
+        return self.results.of(cell, self.tables.digest(cell))
+
+    def done(self) -> set[Cell]:
+        """The cells that need not be run."""
+        found = ((cell, self.look(cell)) for cell in all_cells(self.chosen, self.seeds))
+        return {cell for cell, measured in found if measured is not None and measured.state == DONE}
+
+
+class _TimeIsUp(Exception):  # noqa: N818  no error: how a run with --hours ends
+    pass
+
+
+def check(claims: Iterable[Registered], tables: Tables) -> None:
+    """Whether the recipes and rows that claims name are there.
+
+    Raises:
+        RecipeError: every claim whose recipe cannot be loaded, or has no such row; with the line of the claim.
+    """
+    problems: dict[str, Problem] = {}
+    for one in claims:
+        if one.small is None:
+            continue
+        recipe = one.small.recipe
+        try:
+            rows = tables.table(recipe).rows
+        except VlcliError as error:
+            what = f"the recipe cannot be used: {error}"
+            problems.setdefault(recipe, Problem(one.claim.id, what, one.place, recipe))
+            continue
+        for row in one.small.rows:
+            if row not in rows:
+                close = difflib.get_close_matches(row, rows, n=1, cutoff=0.4)
+                hint = f"did you mean {close[0]!r}?" if close else ""
+                what = f"the recipe {recipe} has no such row"
+                problems[f"{one.claim.id} {row}"] = Problem(one.claim.id, what, one.place, row, ", ".join(rows), hint)
+    if problems:
+        raise RecipeError(sorted(problems.values(), key=by_place), "claims")
+
+
+def run(
+    study: Study,
+    options: RunOptions,
+    *,
+    hours: float | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> bool:
+    """Run what the chosen claims need; every finished cell is kept at once.
+
+    Args:
+        study: claims, and what was measured before.
+        options: how to run each row.
+        hours: begin no further cell after this time.
+        jobs: stages at a time.
+        progress: where stages report.
+        tell: takes a line about what is run next.
+
+    Returns:
+        Whether no row failed.
+    """
+    ends = None if hours is None else time.monotonic() + 3600 * hours
+    done, failed = study.done(), set[Cell]()
+    jobs_left = [_job(one, study.seeds) for one in study.chosen if one.small is not None]
+    names = {one.claim.id: one for one in study.chosen}
+    while ends is None or time.monotonic() < ends:
+        job = following(jobs_left, done | failed, lambda cell: study.results.seconds(cell, USUAL_SECONDS))
+        if job is None:
+            break
+        missing = [cell for cell in cells_of(names[job.id], study.seeds) if cell not in done | failed]
+        tell(_line(study, job, missing))
+        _run_cells(study, missing, options, jobs, progress or Silent(), ends)
+        done = study.done()
+        failed |= {cell for cell in missing if (found := study.look(cell)) is not None and found.state != DONE}
+    return not failed
+
+
+def _job(one: Registered, count: int | None) -> Job:
+    seeds = seeds_of(one, count)
+    return Job(one.claim.id, frozenset(cells_of(one, count)), chance(one.power, len(seeds)))
+
+
+def _line(study: Study, job: Job, missing: Sequence[Cell]) -> str:
+    seconds = sum(study.results.seconds(cell, USUAL_SECONDS) for cell in missing)
+    return f"{job.id}: {len(missing)} runs, about {seconds / 60:.0f} minutes"
+
+
+def _run_cells(
+    study: Study, cells: Sequence[Cell], options: RunOptions, jobs: int, progress: Progress, ends: float | None
+) -> None:
+    """Cells of one recipe, seed by seed; each is kept when the next begins, and the last at the end."""
+    table = study.tables.table(cells[0].recipe)
+    runs = [RowRun(cell.row, cell.seed, table.member(cell.row, [f"seed={cell.seed}"])) for cell in cells]
+
+    def begins(_: RowRun) -> None:
+        _keep(study, table, runs)
+        if ends is not None and time.monotonic() >= ends:
+            raise _TimeIsUp
+
+    try:
+        run_rows(runs, options, jobs, progress, begins)
+    except _TimeIsUp:
+        return
+    finally:
+        _keep(study, table, runs)
+
+
+def _keep(study: Study, table: RowTable, runs: Sequence[RowRun]) -> None:
+    """Write down the runs that have ended."""
+    ended = [one for one in runs if one.error is not None or one.outcomes]
+    found: dict[str, Measured] = {}
+    for label, part in results(table, ended).items() if ended else ():
+        for row in part.rows:
+            for one in row.runs:
+                cell = Cell(table.reference, row.label, one.seed or 0)
+                measured = found.setdefault(cell.key, Measured(study.tables.digest(cell), one.state))
+                measured.error = measured.error or one.error
+                if one.state == DONE:
+                    measured.metrics[label] = one.metrics
+                    measured.evaluation[label] = str(one.evaluation or "")
+                elif measured.error:
+                    measured.state = FAILED
+    for one in ended:
+        if (measured := found.get(Cell(table.reference, one.label, one.seed).key)) is not None:
+            measured.seconds = one.seconds
+    new = {key: value for key, value in found.items() if study.results.cells.get(key) != value}
+    if new:
+        study.results.cells |= new
+        keeping.write(study.folder, study.results)

@@ -1,0 +1,131 @@
+"""``vlcli reproduce [PAPER]``: run what tests the registered claims of papers, and write what comes out."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vlcli.cli import options as o
+from vlcli.cli.guard import guarded
+from vlcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from vlcli.claims.reproduce import Study
+    from vlcli.claims.verdicts import Judged
+
+
+def _complete(incomplete: str) -> list[str]:
+    from vlcli.claims.load import papers
+
+    return [name for name in papers() if name.startswith(incomplete)]
+
+
+@guarded
+def reproduce(
+    paper: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PAPER]...", help="Papers, or files of claims; default: all.", autocompletion=_complete
+        ),
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option("--hours", help="Begin no further row after this time; run again to go on.")
+    ] = None,
+    claims: Annotated[
+        str | None, typer.Option("--claims", metavar="ID,...", help="These claims alone.", show_default=False)
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Seeds for each claim; default: those it registers.")
+    ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the claims and their verdicts so far; run nothing.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page; default: reproduction.md in runs/reproduce.")
+    ] = None,
+    jobs: o.Jobs = None,
+    output: o.Output = Path("runs"),
+    device: o.Device = None,
+    plugin: o.Plugin = None,
+    json_: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Test the published contrasts that papers register, on small generated worlds; write a page of verdicts.
+
+    vlcli reproduce --list
+
+    vlcli reproduce irpe --hours 1 -o docs/reproduction.md
+    """
+    from vlcli.cli import console
+
+    plugins = o.load_plugins(plugin)
+    if hours is not None and not (math.isfinite(hours) and hours > 0):
+        raise UsageError("--hours is a time in which something can be run.", got=f"{hours:g}", expected="more than 0")
+    study = _study(paper or [], claims, seeds, output)
+    sound = True
+    if not list_:
+        from vlcli.claims.reproduce import run
+        from vlcli.recipe.plan import RunOptions
+
+        options = RunOptions(output, device=device, jobs=jobs, plugins=plugins)
+        progress = console.progress(verbose, quiet)
+        tell = (lambda _: None) if quiet else console.err
+        sound = run(study, options, hours=hours, jobs=jobs or 1, progress=progress, tell=tell)
+    judged = _judged(study)
+    page = None if list_ else _write(study, judged, out, paper or [])
+    _tell(judged, page, list_, json_)
+    if not sound:
+        raise typer.Exit(1)
+
+
+def _study(papers: list[str], claims: str | None, seeds: int | None, output: Path) -> Study:
+    from vlcli.claims.load import every, pick
+    from vlcli.claims.reproduce import FOLDER, Study, check
+
+    found = every(papers)
+    ids = [one.strip() for one in (claims or "").split(",") if one.strip()]
+    if claims is not None and not ids:
+        raise UsageError("--claims names no claim.", got=repr(claims), hint="list them: vlcli reproduce --list")
+    study = Study(found, pick(found, ids) if ids else found, output / FOLDER, seeds)
+    check(found, study.tables)
+    return study
+
+
+def _judged(study: Study) -> list[Judged]:
+    from vlcli.claims.verdicts import judge
+
+    return judge(study.claims, study.look, study.seeds)
+
+
+def _write(study: Study, judged: list[Judged], out: Path | None, papers: list[str]) -> Path:
+    from vlcli.claims.page import PAGE, Page, write_page
+
+    words = ["vlcli reproduce", *papers, *([f"--seeds {study.seeds}"] if study.seeds else [])]
+    seconds = sum(one.seconds for one in study.results.cells.values())
+    return write_page(Page(judged, [" ".join(words)], seconds), out or study.folder / PAGE)[0]
+
+
+def _tell(judged: list[Judged], page: Path | None, list_: bool, json_: bool) -> None:
+    from vlcli.claims.listing import as_row as registered
+    from vlcli.claims.page import short
+    from vlcli.claims.verdicts import as_row, counts
+    from vlcli.cli import console
+
+    if json_:
+        told: list[dict[str, Any]] = [{**registered(one.registered), **as_row(one)} for one in judged]
+        console.out_json({"page": None if page is None else str(page), "counts": counts(judged), "claims": told})
+        return
+    if list_:
+        cells = [
+            [row["id"], one.word, row["claim"], row["test"]] for one in judged for row in [registered(one.registered)]
+        ]
+        console.table(["claim", "verdict", "what the paper says", "tested by"], cells)
+    elif lines := short(judged):
+        console.table(["claim", "verdict", "difference", ""], lines)
+    console.out(", ".join(f"{count} {word}" for word, count in counts(judged).items() if count))
+    if page is not None:
+        console.out(str(page))
