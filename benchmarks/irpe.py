@@ -134,9 +134,10 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
 
 
 def peak(name: str, options: argparse.Namespace) -> float:
-    """Peak resident memory in MiB of two steps in a process of its own, what importing takes subtracted."""
+    """Peak memory in MiB of two steps in a process of its own: resident, or allocated on the GPU."""
     words = [sys.executable, __file__, "--peak-of", name, "--size", str(options.size), "--batch", str(options.batch)]
     words += ["--model", options.model, *(["--train"] if options.train else [])]
+    words += ["--device", options.device, "--dtype", options.dtype]
     return float(subprocess.run(words, check=True, capture_output=True, text=True, env=os.environ).stdout)
 
 
@@ -144,6 +145,8 @@ def peak_of(name: str, options: argparse.Namespace) -> float:
     step = build(name, options)
     step()
     step()
+    if options.device.startswith("cuda"):
+        return torch.cuda.max_memory_allocated() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -61,7 +61,7 @@ def examples_a_second(data: Pipeline, batch: int, workers: int, steps: int) -> f
 
 
 def waiting(
-    data: Pipeline, model: torch.nn.Module, objectives: list, batch: int, workers: int, steps: int
+    data: Pipeline, model: torch.nn.Module, objectives: list, batch: int, workers: int, steps: int, device: str
 ) -> list[float]:
     """Seconds of a step, and the share of it spent waiting."""
     optimizer = torch.optim.AdamW([*model.parameters(), *(p for o in objectives for p in o.parameters())], 1e-4)
@@ -73,11 +73,13 @@ def waiting(
         asked = time.perf_counter()
         found = next(source)
         waited += time.perf_counter() - asked
-        step = ForwardPasses(model, found)
+        step = ForwardPasses(model, found.to(device))
         loss = sum(mean.value() for o in objectives for mean in o(step, {}).losses.values())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
     seconds = time.perf_counter() - begun
     return [seconds / steps, waited / seconds]
 
@@ -87,6 +89,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     for name, value in (("images", 1000), ("batch", 32), ("steps", 30), ("hidden", 256), ("threads", 1)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2], help="processes that load")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
@@ -96,7 +100,8 @@ def main() -> None:
         tokenizer = Tokenizer.train([str(example.text) for example in reader.examples()], 200)
         data_spec = DataSpec(text_length=20, **tokenizer.data_spec_fields())
         model = registry.build("models", {"name": "lxmert", "hidden": given.hidden, "heads": 4}, data_spec)
-        objectives = [registry.build("objectives", name, model, data_spec) for name in OBJECTIVES]
+        model = model.to(given.device)
+        objectives = [registry.build("objectives", name, model, data_spec).to(given.device) for name in OBJECTIVES]
         corruptions = [o.corruption() for o in objectives]
         data = Pipeline(
             [reader],
@@ -107,9 +112,9 @@ def main() -> None:
             corruptions=corruptions,
         )
         print(f"{'workers':>7} {'examples/s':>11} {'step s':>8} {'waiting':>8}")
-        for workers in (0, 1, 2):
+        for workers in given.workers:
             rate = examples_a_second(data, given.batch, workers, given.steps)
-            seconds, share = waiting(data, model, objectives, given.batch, workers, given.steps)
+            seconds, share = waiting(data, model, objectives, given.batch, workers, given.steps, given.device)
             print(f"{workers:>7} {rate:>11.0f} {seconds:>8.3f} {share:>8.1%}")
 
 

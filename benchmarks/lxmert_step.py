@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -24,6 +25,9 @@ import numpy as np
 import torch
 import transformers
 from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from device import now
 from vlcli_lxmert import to_transformers
 
 from vlcli import registry
@@ -48,6 +52,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=5, help="timed steps of each, after one to warm up")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1, help="processes that load")
+    parser.add_argument("--device", default="cpu")
     return parser.parse_args()
 
 
@@ -71,7 +76,7 @@ def build(args: argparse.Namespace, data_spec: DataSpec) -> tuple[TrainingModule
         )
     )
     port.load_state_dict(to_transformers(module.state_dict()), strict=False)
-    return module.train(), port.train()
+    return module.to(args.device).train(), port.to(args.device).train()
 
 
 def make_data(
@@ -118,7 +123,7 @@ def port_feed(batch: Batch) -> dict[str, object]:
     return {
         "input_ids": nn.functional.pad(text.ids, (0, more)),
         "attention_mask": nn.functional.pad(text.mask, (0, more)).float(),
-        "token_type_ids": torch.zeros(len(text.ids), LENGTH, dtype=torch.long),
+        "token_type_ids": torch.zeros(len(text.ids), LENGTH, dtype=torch.long, device=text.ids.device),
         "visual_feats": regions.features,
         "visual_pos": regions.boxes,
         "labels": labels.masked_fill(labels < 0, -100),
@@ -132,23 +137,27 @@ def port_feed(batch: Batch) -> dict[str, object]:
 
 
 class Clock:
-    """Processor seconds by part, one number a step."""
+    """Seconds by part, one number a step: of processor time, on a GPU of the clock.
 
-    def __init__(self) -> None:
-        self.parts: dict[str, list[float]] = defaultdict(list)
+    Args:
+        device: where the models are.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device, self.parts = device, defaultdict[str, list[float]](list)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """Time what is done inside."""
-        begun = time.process_time()
+        begun = now(self.device)
         yield
-        self.parts[name].append(time.process_time() - begun)
+        self.parts[name].append(now(self.device) - begun)
 
     def watch(self, module: nn.Module, name: str) -> None:
         """Time the forward of a module that runs once a step."""
         begun: list[float] = []
-        module.register_forward_pre_hook(lambda *_: begun.append(time.process_time()))
-        module.register_forward_hook(lambda *_: self.parts[name].append(time.process_time() - begun.pop()))
+        module.register_forward_pre_hook(lambda *_: begun.append(now(self.device)))
+        module.register_forward_hook(lambda *_: self.parts[name].append(now(self.device) - begun.pop()))
 
     def median(self, name: str) -> float:
         """Over the steps after the first."""
@@ -186,7 +195,7 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    tokenizer, data_spec, clock = Tokenizer.load(args.vocabulary), DataSpec(), Clock()
+    tokenizer, data_spec, clock = Tokenizer.load(args.vocabulary), DataSpec(), Clock(args.device)
     module, port = build(args, data_spec)
     watch_parts(clock, module, port)
     pairs = {"vlcli": module, "transformers": port}
@@ -197,7 +206,7 @@ def main() -> None:
         batches = iter(data.loader(args.batch, shuffle=True, workers=args.workers, drop_last=True))
         for number in range(args.steps + 1):
             begun = time.perf_counter()
-            batch = next(batches)
+            batch = next(batches).to(args.device)
             arrived = time.perf_counter()
             ours = step(lambda b=batch: module(b).total, optimizers["vlcli"], clock, "vlcli")
             waits.append(arrived - begun)
@@ -212,7 +221,7 @@ def main() -> None:
         print(f"{name:42} {clock.median(name):8.3f} s")
     ratio = clock.median("vlcli step") / clock.median("transformers step")
     print(f"waiting for data: {100 * sum(waits[1:]) / sum(walls[1:]):.2f} % of a step's wall time")
-    print(f"ratio of the medians of {args.steps} steps of {args.batch}: {ratio:.3f}")
+    print(f"median of {args.steps} steps of {args.batch} on {args.device}; ratio {ratio:.3f}")
 
 
 if __name__ == "__main__":
