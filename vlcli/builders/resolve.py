@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.engine.bundle import Bundle, find_bundle, read_bundle
+from vlcli.errors import ComponentError
 from vlcli.recipe.resolve import Kept, ResolvedStage, resolve
 from vlcli.recipe.schema import TextOptions
 from vlcli.recipe.wiring import find_place
@@ -11,12 +16,26 @@ from vlcli.recipe.wiring import find_place
 
 def resolve_stage(context: StageContext) -> ResolvedStage:
     """What a stage will do; sources that have not been made yet are resolved from the recipe."""
-    return resolve(context.recipe, context.config, lambda name: kept_by(context, name))
+    return placed(resolve(context.recipe, context.config, lambda name: kept_by(context, name)), context.root)
+
+
+def placed(resolved: ResolvedStage, root: Path) -> ResolvedStage:
+    """A stage whose model names its folders by their paths: here, under the data root, or in the hub's local cache."""
+    model = resolved.model
+    if model is None or "name" not in model:
+        return resolved
+    try:
+        named = registry.models.load(model["name"]).tower_folders(model)
+    except ComponentError:  # told where the model is built
+        return resolved
+    found = {key: find_place(word, root) for key, word in named.items()}
+    paths = {key: str(place.absolute()) for key, place in found.items() if place is not None}
+    return replace(resolved, model={**model, **paths}) if paths else resolved
 
 
 def resolve_with(context: StageContext, bundle: Bundle) -> ResolvedStage:
     """What a stage does with one trained model, whichever its sources are."""
-    return resolve(context.recipe, context.config, lambda _: kept_of(bundle))
+    return placed(resolve(context.recipe, context.config, lambda _: kept_of(bundle)), context.root)
 
 
 def kept_by(context: StageContext, name: str) -> Kept | None:

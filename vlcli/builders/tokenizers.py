@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import open_readers
 from vlcli.engine.bundle import Bundle
@@ -17,10 +18,16 @@ SAYING = ("scst",)
 """Objectives by which a model learns to say sentences."""
 
 
-def make_tokenizer(context: StageContext, text: TextOptions, bundle: Bundle | None) -> Any:
-    """A source's tokenizer unless the stage asks for another; else trained, or loaded from where the recipe says."""
+def make_tokenizer(context: StageContext, text: TextOptions, bundle: Bundle | None, model: Spec | None = None) -> Any:
+    """A source's tokenizer unless the stage asks for another; else trained, or loaded from where the recipe says.
+
+    Where the recipe does not say, and ``model`` starts from a folder with a tokenizer, that one is loaded.
+    """
     if bundle is not None and bundle.tokenizer is not None and getattr(context.config, "text", None) is None:
         return bundle.tokenizer
+    if model is not None and "vocabulary" not in text.model_fields_set:
+        own = registry.models.load(model["name"]).vocabulary_folder(model)
+        text = text if own is None else text.model_copy(update={"vocabulary": own})
     return _vocabulary(context, text).reading(text.model_dump())
 
 

@@ -113,7 +113,7 @@ def assemble(context: StageContext) -> Assembly:
     arrange_training = plan.task.arrange_training if plan.task is not None else list
     readers = arrange_training(open_readers(resolved.data, context.root, context.progress))
     validation = arrange(open_readers(plan.config.validation, context.root))
-    tokenizer = make_tokenizer(context, resolved.text, plan.bundle) if needs.text else None
+    tokenizer = make_tokenizer(context, resolved.text, plan.bundle, resolved.model) if needs.text else None
     stores = open_stores(_feature_files(context, plan), needs) if needs.regions or needs.concepts else Stores()
     data_spec = gather_data_spec(plan, readers, tokenizer, stores)
     module = build_training_module(resolved.model or {}, resolved.objectives, data_spec, seed=context.seed)

@@ -1,12 +1,14 @@
 """How published models prepare a sentence before it is cut into pieces: signs left out, spaces, most words.
 
 The rules are those of the released code of ALBEF and of BLIP (LAVIS has the same for its ALBEF), oddities included:
-questions keep runs of spaces, and an empty "word" between two spaces counts as a word.
+questions keep runs of spaces, and an empty "word" between two spaces counts as a word. SigLIP reads sentences without
+punctuation.
 """
 
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -51,6 +53,7 @@ PREPARATIONS = {
     "albef-question": Preparation(_ALBEF, "-/", words=30),
     "blip-caption": Preparation("", _BLIP, tidy=True, words=50),
     "blip-question": Preparation(_BLIP, words=50),
+    "siglip": Preparation(string.punctuation, tidy=True),
 }
 """By the name that a recipe gives them."""
 

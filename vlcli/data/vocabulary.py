@@ -25,13 +25,16 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 SPECIALS = {
-    "pad": ("[PAD]", "<pad>"),
-    "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
+    "pad": ("[PAD]", "<pad>", "<|endoftext|>"),
+    "unk": ("[UNK]", "<unk>", "<|endoftext|>"),
+    "cls": ("[CLS]", "<s>", "<|startoftext|>", "<bos>"),
+    "sep": ("[SEP]", "</s>", "<|endoftext|>", "<eos>"),
     "mask": ("[MASK]", "<mask>"),
 }
-"""The names special tokens go by, BERT's first."""
+"""The names special tokens go by: BERT's first, then those of RoBERTa and T5, of CLIP, and of Gemma."""
+STAND_INS = {"cls": "sep", "mask": "unk", "pad": "sep"}
+"""Whose id stands for a special token that a vocabulary of byte pairs or of a unigram model may lack: sentences then
+begin without a class token, and nothing can be masked (``Tokenizer.maskable``)."""
 FILES = ("tokenizer.json", "vocab.txt")
 _WORD = re.compile(r"\S+")
 
@@ -49,7 +52,9 @@ class Tokenizer:
         engine.no_padding()
         engine.no_truncation()
         self.engine, self.lowercase, self.source = engine, lowercase, source
-        self.ids = {name: _special(engine, names, source) for name, names in SPECIALS.items()}
+        known = {name: _special(engine, names) for name, names in SPECIALS.items()}
+        self.ids = _complete(engine, known, source)
+        self.begun, self.maskable = known["cls"] is not None, known["mask"] is not None
         self._special_ids = frozenset(self.ids.values())
         self.prepare, self.ended = PREPARATIONS["as-written"], True
 
@@ -142,13 +147,15 @@ class Tokenizer:
 
     def _encoded(self, raw: str, key: str, length: int | None, ended: bool) -> TextSample:
         encoding = self.engine.encode(raw, add_special_tokens=False)
-        room = None if length is None else max(length - 1 - ended, 0)
+        first = [self.ids["cls"]] * self.begun
+        room = None if length is None else max(length - len(first) - ended, 0)
         pieces = encoding.ids[:room]
         starts = [match.start() for match in _WORD.finditer(raw)]
         words = [bisect_right(starts, start) - 1 for start, _ in encoding.offsets[:room]]
-        ids = [self.ids["cls"], *pieces, *[self.ids["sep"]] * ended]
+        ids = [*first, *pieces, *[self.ids["sep"]] * ended]
         inner = [number in self._special_ids - {self.ids["unk"]} for number in pieces]
-        return TextSample(key, raw, ids, [True, *inner, *[True] * ended], [-1, *words, *[-1] * ended])
+        special = [*[True] * len(first), *inner, *[True] * ended]
+        return TextSample(key, raw, ids, special, [*[-1] * len(first), *words, *[-1] * ended])
 
     def pieces(self, words: str) -> tuple[int, ...]:
         """The ids of a few words' pieces, without specials."""
@@ -214,11 +221,25 @@ def _wordpiece(vocabulary: dict[str, int], lowercase: bool, source: str = "") ->
     return engine
 
 
-def _special(engine: tokenizers.Tokenizer, names: tuple[str, ...], source: str) -> int:
-    for name in names:
-        if (number := engine.token_to_id(name)) is not None:
-            return int(number)
-    raise _lacks(names[0], source)
+def _special(engine: tokenizers.Tokenizer, names: tuple[str, ...]) -> int | None:
+    return next((int(number) for name in names if (number := engine.token_to_id(name)) is not None), None)
+
+
+def _complete(engine: tokenizers.Tokenizer, known: Mapping[str, int | None], source: str) -> dict[str, int]:
+    """Ids of all special tokens; those of CLIP and SigLIP have stand-ins for what they lack.
+
+    Raises:
+        DataError: one is missing that no other stands for.
+    """
+    loose = not isinstance(engine.model, models.WordPiece | models.WordLevel)
+    made: dict[str, int] = {}
+    for name, number in known.items():
+        other = known.get(STAND_INS.get(name, "")) if loose else None
+        found = number if number is not None else other
+        if found is None:
+            raise _lacks(SPECIALS[name][0], source)
+        made[name] = found
+    return made
 
 
 def _lacks(name: str, source: str) -> DataError:

@@ -107,7 +107,7 @@ def save_bundle(
         "format": FORMAT,
         "version": VERSION,
         "vlcli": __version__,
-        "model": model_spec,
+        "model": {**model_spec, **module.model.bundle_options()},
         "objectives": objectives_specs,
         "task": task_spec,
         "facts": asdict(data_spec),

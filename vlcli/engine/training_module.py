@@ -151,7 +151,7 @@ class TrainingModule(nn.Module):
         raise ComponentError(
             f"The model has nothing to embed sentences and pictures with: no objective {name!r}.",
             got=", ".join(self.objectives) or "no objective",
-            expected="a model trained with contrast, momentum-contrast, anchor-alignment or bag-contrast",
+            expected="a model trained with contrast, sigmoid-, momentum- or bag-contrast, or anchor-alignment",
             hint="name one that is there in `first`, or rank by matching alone (first: null)",
         )
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vlcli import former
 from vlcli.nn.batch import Images, Text
+from vlcli.nn.folders import Folders
 from vlcli.nn.initial import PUBLISHED_STD, BoxProjection, InitStd, init_scale, initialise
 from vlcli.nn.position import Slot
 from vlcli.nn.records import (
@@ -52,7 +53,7 @@ FORMER_HOOKS = {
 """Hooks of models by the names that earlier plugins know."""
 
 
-class Model(nn.Module):
+class Model(Folders, nn.Module):
     """Base of every model.
 
     A subclass names its capabilities and defines their methods: ``text`` (``encode_text``), ``image``
@@ -177,6 +178,17 @@ class Model(nn.Module):
             States (M, R, D); ``pooled`` (M, D) if there is one vector per image; the ``layers`` that were asked for.
         """
         raise self._cannot("encode_image")
+
+    def similarity(self) -> tuple[nn.Parameter, nn.Parameter | None] | None:
+        """Scale and bias of a model whose ``pooled`` vectors lie in the space in which texts and images are compared.
+
+        Called when ``contrast`` and ``sigmoid-contrast`` are built: they then add neither projections nor a scale.
+
+        Returns:
+            The logarithm of the factor of a cosine, and the bias that is added to it (None: none), both scalars; None
+            for a model without projections of its own.
+        """
+        return None
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         """Let text and image attend to each other (capability ``fuse``).

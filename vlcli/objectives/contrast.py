@@ -73,7 +73,8 @@ class Contrast(Objective):
 
     Similarities are cosines of projected pooled vectors times exp(scale). A model that gives a second vector of each
     (``EncoderOutput.extra["fused"]``: VLMo's vision-language path) gets a second pair of projections and a second
-    temperature; the two losses are averaged, and only the first one's similarities choose hard negatives.
+    temperature; the two losses are averaged, and only the first one's similarities choose hard negatives. A model with
+    projections and a temperature of its own (``Model.similarity``) gives the vectors and the scale as they are.
 
     Args:
         model: gives the vectors.
@@ -113,14 +114,27 @@ class Contrast(Objective):
         if temperature <= 0:
             raise ComponentError("A temperature must be above 0.", where="contrast.temperature", got=str(temperature))
         self.positives, self.as_released, self.view, self.largest = positives, as_released, view, largest
-        self.text, self.image = (nn.Linear(self.dim, width or self.dim, bias=bias) for _ in range(2))
-        self.scale = nn.Parameter(torch.tensor(math.log(1 / temperature)), requires_grad=learned)
+        self.text, self.image, self.scale = self._space(model, width or self.dim, bias, temperature, learned)
         self.twice = second and bool(getattr(model, "second_path", False))
         if self.twice:
             self.fused_text, self.fused_image = (nn.Linear(self.dim, width or self.dim, bias=bias) for _ in range(2))
             self.fused_scale = nn.Parameter(torch.tensor(math.log(1 / temperature)), requires_grad=learned)
         for module in self.modules():
             initialise(module, model.init_std)
+
+    def _space(
+        self, model: Model, width: int, bias: bool, temperature: float, learned: bool
+    ) -> tuple[nn.Module, nn.Module, nn.Parameter]:
+        """Projections of texts and of images, and the log scale: the model's own where it has them."""
+        lent = model.similarity()
+        if lent is not None:
+            if width != self.dim:
+                what = "The model has projections of its own, so the objective has no width."
+                hint = "leave out width, or set the width of the model"
+                raise ComponentError(what, where="contrast.width", got=str(width), expected=str(self.dim), hint=hint)
+            return nn.Identity(), nn.Identity(), lent[0]
+        text, image = (nn.Linear(self.dim, width, bias=bias) for _ in range(2))
+        return text, image, nn.Parameter(torch.tensor(math.log(1 / temperature)), requires_grad=learned)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy both ways, a mean over examples."""

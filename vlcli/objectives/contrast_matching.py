@@ -37,7 +37,7 @@ class ContrastMatching(Objective):
 
     paper = "VLMo, Bao et al. 2022, section 3.2 (global hard negatives); ALBEF, Li et al. 2021, section 3.2"
     requires = frozenset({"fuse"})
-    reads: ClassVar[tuple[str, ...]] = ("contrast|momentum-contrast|anchor-alignment|bag-contrast",)
+    reads: ClassVar[tuple[str, ...]] = ("contrast|sigmoid-contrast|momentum-contrast|anchor-alignment|bag-contrast",)
 
     def __init__(
         self,

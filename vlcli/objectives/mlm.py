@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.data.sample import Corruption, Donor, Sample, TextSample, copied
-from vlcli.errors import ComponentError
+from vlcli.errors import ComponentError, DataError
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.heads import build_head
 from vlcli.nn.model import DataSpec, Model
@@ -195,6 +196,21 @@ class MaskedLanguageModelling(Objective):
         if needed and needed not in model.capabilities:
             got = f"{type(model).__name__}: {', '.join(sorted(model.capabilities))}"
             raise ComponentError(f"mlm with on: {on} needs a model that can {needed!r}.", where="mlm.on", got=got)
+
+    def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
+        """Refuse a vocabulary without a mask (CLIP's, SigLIP's).
+
+        Raises:
+            DataError: hidden words would be shown as the mask, and there is none.
+        """
+        if not getattr(tokenizer, "maskable", True) and self._corruption.shares[0] > 0:
+            raise DataError(
+                "Words cannot be masked: the vocabulary has no [MASK].",
+                where="text.vocabulary",
+                got=str(getattr(tokenizer, "source", "")),
+                expected="a vocabulary with a mask, such as BERT's or RoBERTa's",
+                hint="another text tower, or mlm with mask_share: 0 and random_share: 1",
+            )
 
     def corruption(self) -> MaskWords:
         """Hide words."""

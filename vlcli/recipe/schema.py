@@ -53,7 +53,9 @@ class TextOptions(Section):
     vocabulary: str | TrainVocabulary = "bert-base-uncased"
     lowercase: bool = True
     length: Annotated[int, Between(1, 65_536)] = 20
-    prepare: Literal["as-written", "albef-caption", "albef-question", "blip-caption", "blip-question"] = "as-written"
+    prepare: Literal["as-written", "albef-caption", "albef-question", "blip-caption", "blip-question", "siglip"] = (
+        "as-written"
+    )
     words: Annotated[int, Between(1, 65_536)] | None = None
     end: Literal["sep", "none"] = "sep"
 

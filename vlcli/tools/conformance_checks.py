@@ -36,10 +36,14 @@ SMALL: dict[str, Any] = {
     **{"image_size": 32, "patch": 16, "arch": "tiny-conv", "backbone": "tiny-conv", "size": 32},
 }
 """Small values of the options that models share (docs/glossary.md); a model takes those that it has."""
+_LAYERS = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+_VIT, _BERT = {"model_type": "vit", "image_size": 32, **_LAYERS}, {"model_type": "bert", **_LAYERS}
 OWN: dict[str, dict[str, Any]] = {
     "swin": {"hidden": 8, "heads": [1, 2], "layers": [1, 1], "patch": 4, "window": 4},
     "detr": {"decoder_layers": 1, "image_size": [64, 64]},
     "vlmo": {"layers": 2},
+    "two-tower": {"image": _VIT, "text": _BERT},
+    "two-tower-fused": {"image": _VIT, "text": _BERT},
 }
 SPEC = DataSpec(vocab_size=97, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=12, region_dim=12, region_classes=7)
 """Sizes of the invented data; every model gets them with three answers and three concepts."""

@@ -1,4 +1,4 @@
-"""What one process of two does: ``python -m tests.plugins.vlmo.ranks FILE [as_released]``."""
+"""What one process of two does: ``python -m tests.plugins.vlmo.ranks FILE [as_released|sigmoid]``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from vlcli.objectives.mlm import MARK
 IDS = [[2, 5, 9, 14, 3, 0], [2, 30, 31, 7, 12, 3], [2, 8, 3, 0, 0, 0], [2, 21, 22, 3, 0, 0]]
 
 
-def module(as_released: bool) -> TrainingModule:
+def module(as_released: bool, contrast: str = "contrast") -> TrainingModule:
     objectives: list[dict[str, Any]] = [
         {"name": "mlm", "weight": 0.25},
-        {"name": "contrast", "as_released": as_released},
+        {"name": contrast} | ({"as_released": True} if as_released else {}),
         {"name": "contrast-matching"},
     ]
     made = build_training_module(
@@ -31,7 +31,8 @@ def module(as_released: bool) -> TrainingModule:
     made.double()
     named = {k: value(k, tuple(v.shape)) for k, v in to_released(made.state_dict()).items() if v.is_floating_point()}
     adapted = made.model.adapt(named, [])
-    made.load_state_dict({n if n.startswith("objectives.") else f"model.{n}": v for n, v in adapted.items()})
+    loaded = {n if n.startswith("objectives.") else f"model.{n}": v for n, v in adapted.items()}
+    made.load_state_dict(loaded, strict=contrast == "contrast")  # other heads are drawn from the seed
     return made.train()
 
 
@@ -64,9 +65,9 @@ def batch(rows: list[int]) -> Batch:
     return Batch(views, {}, keys, chosen * 7 + 1)
 
 
-def gradients(rows: list[int], as_released: bool) -> dict[str, torch.Tensor]:
+def gradients(rows: list[int], as_released: bool, contrast: str = "contrast") -> dict[str, torch.Tensor]:
     """Losses by name, and the gradient of every parameter, averaged over processes."""
-    made = module(as_released)
+    made = module(as_released, contrast)
     result = made(batch(rows))
     result.total.backward()
     found = {f"loss/{name}": (mean.total / mean.count).reshape(1) for name, mean in result.losses.items()}
@@ -80,7 +81,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     processes.start("cpu")
     mine = [2 * processes.rank(), 2 * processes.rank() + 1]
-    found = gradients(mine, "as_released" in sys.argv)
+    found = gradients(mine, "as_released" in sys.argv, "sigmoid-contrast" if "sigmoid" in sys.argv else "contrast")
     if processes.rank() == 0:
         save_tensors(Path(sys.argv[1]), found)
     processes.wait()

@@ -1,0 +1,264 @@
+"""Image towers: any encoder of timm or of transformers, fed with pixels."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn import IMAGENET_MEAN, IMAGENET_STD, Layout
+from vlcli_two_tower import source
+from vlcli_two_tower.source import Source
+
+NAMES = ("vision_config", "image_config")
+"""What a dual model's configuration calls its image tower."""
+Numbers = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """What a tower's own processor makes of a picture.
+
+    Attributes:
+        size: height and width.
+        mean: per channel, of values in [0, 1].
+        std: per channel.
+    """
+
+    size: tuple[int, int]
+    mean: Numbers = IMAGENET_MEAN
+    std: Numbers = IMAGENET_STD
+
+
+class ImageTower(nn.Module):
+    """An image encoder whose states are special tokens followed by the cells of one grid.
+
+    Args:
+        network: a model of timm or of transformers.
+        library: whose.
+        config: what builds the network again.
+        pixels: how it reads pictures.
+
+    Attributes:
+        hidden: width C of its states.
+        pooled: width of its vector of a picture.
+        grid: rows and columns of its cells.
+        special: class and register tokens before them.
+    """
+
+    def __init__(self, network: nn.Module, library: str, config: dict[str, Any], pixels: Pixels) -> None:
+        super().__init__()
+        self.network, self.library, self.config, self.pixels = network, library, config, pixels
+        self.hidden = self.pooled = self.special = 0
+        self.grid = (0, 0)
+
+    def measure(self, probe: nn.Module) -> None:
+        """Set the sizes from one forward pass of ``probe``, an equal network that may lie on the meta device."""
+        device = next(probe.parameters()).device
+        with torch.no_grad():
+            hidden, pooled = self._run(probe, torch.zeros(1, 3, *self.pixels.size, device=device))
+        self.hidden, self.pooled = int(hidden.shape[-1]), int(pooled.shape[-1])
+        self.grid, self.special = _cells(hidden.shape[1], self.pixels.size, self._patch(), self._prefix())
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """States (M, special + cells, C) and one vector a picture (M, pooled) of pixels (M, 3, H, W)."""
+        return self._run(self.network, pixels)
+
+    def layout(self, device: torch.device) -> Layout:
+        """Where the tokens stand, shared by a batch."""
+        return Layout.for_grid(*self.grid, skip=self.special, device=device)
+
+    def _run(self, network: Any, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        if self.library == "timm":
+            found = network.forward_features(pixels)
+            pooled: Tensor = network.forward_head(found, pre_logits=True)
+            if found.dim() == 4:
+                last = getattr(network, "output_fmt", "NCHW")
+                found = found.flatten(1, 2) if str(last).endswith("NHWC") else found.flatten(2).transpose(1, 2)
+            return found, pooled.flatten(1)
+        out = network(pixel_values=pixels, **self._options())
+        hidden: Tensor = out.last_hidden_state
+        hidden = hidden.flatten(2).transpose(1, 2) if hidden.dim() == 4 else hidden
+        own = getattr(out, "pooler_output", None)
+        if own is not None:
+            return hidden, own.flatten(1)
+        return hidden, hidden[:, 0] if self._prefix() is not None and self.config.get("patch_size") else hidden.mean(1)
+
+    def _options(self) -> dict[str, Any]:
+        """Positions are interpolated where pictures are of another size than the tower's."""
+        own = self.config.get("image_size")
+        same = own is None or _pair(own) == self.pixels.size
+        able = "interpolate_pos_encoding" in inspect.signature(self.network.forward).parameters
+        return {} if same or not able else {"interpolate_pos_encoding": True}
+
+    def _patch(self) -> tuple[int, int] | None:
+        """Sides of a patch, where all tokens come from one cutting into patches."""
+        given = self.config.get("patch_size") if self.library == "transformers" else None
+        if self.library == "timm":
+            given = getattr(getattr(self.network, "patch_embed", None), "patch_size", None)
+            given = given if getattr(self.network, "num_prefix_tokens", None) is not None else None
+        hierarchical = "depths" in self.config or "hidden_sizes" in self.config
+        return None if given is None or hierarchical else _pair(given)
+
+    def _prefix(self) -> int | None:
+        return getattr(self.network, "num_prefix_tokens", None) if self.library == "timm" else 1
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    if isinstance(value, int):
+        return value, value
+    if isinstance(value, dict):
+        return int(value["height"]), int(value["width"])
+    return int(value[0]), int(value[1])
+
+
+def _cells(
+    tokens: int, size: tuple[int, int], patch: tuple[int, int] | None, prefix: int | None
+) -> tuple[tuple[int, int], int]:
+    """Rows and columns of the cells, and the tokens before them.
+
+    Raises:
+        ComponentError: the tokens are no grid.
+    """
+    if patch is not None:
+        grid = size[0] // patch[0], size[1] // patch[1]
+        if tokens >= grid[0] * grid[1]:
+            return grid, tokens - grid[0] * grid[1]
+    for special in dict.fromkeys((0, prefix or 0, 1)):
+        down = round(((tokens - special) * size[0] / size[1]) ** 0.5)
+        if (
+            down > 0
+            and (tokens - special) % down == 0
+            and abs(down * size[1] - (tokens - special) // down * size[0]) < max(size)
+        ):
+            return (down, (tokens - special) // down), special
+    got, expected = f"{tokens} tokens of pictures of {size[0]} x {size[1]}", "a grid, perhaps behind class tokens"
+    raise ComponentError("The image tower's tokens are no grid.", where="model.image", got=got, expected=expected)
+
+
+def build_image(found: Source, image_size: int | None, given: tuple[Numbers | None, Numbers | None]) -> ImageTower:
+    """The image tower of a source; its weights are read unless models are built without memory.
+
+    Args:
+        found: where it comes from.
+        image_size: height and width of pictures; None: the tower's own.
+        given: mean and deviation; None: those of the tower's processor.
+
+    Raises:
+        ComponentError: it cannot be built.
+        DataError: its weights cannot be read, or do not fit.
+    """
+    return (_of_timm if found.library == "timm" else _of_transformers)(found, image_size, given)
+
+
+def _of_timm(found: Source, image_size: int | None, given: tuple[Numbers | None, Numbers | None]) -> ImageTower:
+    import timm
+    from timm.data import resolve_model_data_config
+
+    name = str(found.config["architecture"]).removeprefix("timm/")
+    options = dict(found.config.get("model_args", {}))
+    if not timm.is_model(name):
+        got, hint = repr(name), "python -c 'import timm; print(timm.list_models(\"vit*\"))'"
+        raise ComponentError("timm has no such model.", where=f"model.{found.where}", got=got, hint=hint)
+    if image_size is not None and "img_size" not in options and not name.startswith(("resnet", "convnext")):
+        options["img_size"] = image_size
+
+    def make() -> Any:
+        try:
+            return timm.create_model(name, num_classes=0, **options).eval()
+        except (TypeError, RuntimeError, ValueError, AssertionError) as error:
+            got = f"{name}: {' '.join(str(error).split())[:300]}"
+            raise ComponentError("timm cannot build this tower.", where=f"model.{found.where}", got=got) from None
+
+    with torch.device("meta"):
+        probe = make()
+    network = make()
+    if found.folder is not None and not source.on_meta():
+        _fill_timm(network, name, found)
+    data = resolve_model_data_config(network)
+    overlay = found.config.get("pretrained_cfg") or {}
+    side = image_size or options.get("img_size") or tuple(overlay.get("input_size", data["input_size"])[1:])
+    mean, std = (tuple(one or overlay.get(key) or data[key]) for one, key in zip(given, ("mean", "std"), strict=True))
+    config = {"architecture": name, **({"model_args": options} if options else {})}
+    tower = ImageTower(network, "timm", config, Pixels(_pair(side), mean, std))
+    tower.measure(probe)
+    return tower
+
+
+def _fill_timm(network: nn.Module, name: str, found: Source) -> None:
+    """Load a file of timm, renamed and resized as the architecture's own code does; a classifier is left out.
+
+    Raises:
+        DataError: weights are missing, of another shape, or damaged.
+    """
+    import timm
+    from timm.models import load_checkpoint
+
+    assert found.folder is not None
+    files = [found.folder] if found.folder.is_file() else [found.folder / one for one in source.WEIGHTS]
+    file = next(one for one in files if one.is_file())
+    convert = getattr(sys.modules[timm.model_entrypoint(name).__module__], "checkpoint_filter_fn", None)
+    try:
+        said = load_checkpoint(network, str(file), strict=False, filter_fn=convert, weights_only=True)
+        missing = sorted(said.missing_keys)
+        got = f"{len(missing)} missing: {', '.join(missing[:4])}"
+    except Exception as error:  # safetensors, pickle and torch raise classes of their own
+        missing, got = [""], f"{name}: {' '.join(str(error).split())[:300]}"
+    if missing:
+        what, expected = "The weights of the tower do not fit its configuration.", "weights of this architecture"
+        raise DataError(what, where=str(file), got=got, expected=expected)
+
+
+def _of_transformers(found: Source, image_size: int | None, given: tuple[Numbers | None, Numbers | None]) -> ImageTower:
+    whole = source.configuration(found)
+    config, part = source.part_of(whole, NAMES)
+    size, mean, std = processor(found.folder)
+    side = getattr(config, "image_size", None)
+    chosen = (image_size, image_size) if image_size else _pair(side) if side else size or (224, 224)
+    with torch.device("meta"):
+        probe = source.build(config, found.where)
+
+    def network() -> Any:
+        if found.folder is None or source.on_meta():
+            return source.build(config, found.where)
+        if not part:
+            return source.load(config, found.folder, found.where)
+        return source.load(whole, found.folder, found.where).get_submodule(part.replace("_config", "_model"))
+
+    made = Pixels(chosen, given[0] or mean or IMAGENET_MEAN, given[1] or std or IMAGENET_STD)
+    tower = ImageTower(network(), "transformers", source.plain(config), made)
+    _measure(tower, probe)
+    return tower
+
+
+def _measure(tower: ImageTower, probe: nn.Module) -> None:
+    try:
+        tower.measure(probe)
+    except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError) as error:
+        raise ComponentError(
+            "The image tower does not turn pixels into hidden states.",
+            where="model.image",
+            got=f"{type(tower.network).__name__}: {' '.join(str(error).split())[:200]}",
+            expected="an encoder with pixel_values in and last_hidden_state out",
+        ) from None
+
+
+def processor(folder: Path | None) -> tuple[tuple[int, int] | None, Numbers | None, Numbers | None]:
+    """Size, mean and deviation of the processor that lies beside a tower's weights; None for what it leaves open."""
+    if folder is None or not folder.is_dir():
+        return None, None, None
+    named = (folder / "preprocessor_config.json", folder / "processor_config.json")
+    file = next((path for path in named if path.is_file()), None)
+    said = {} if file is None else source.read_json(file, "image")
+    said = said.get("image_processor", said)
+    numbers: Callable[[str], Numbers | None] = lambda key: tuple(map(float, said[key])) if said.get(key) else None  # type: ignore[assignment,return-value]  # noqa: E731
+    size = said.get("crop_size") if said.get("do_center_crop") else said.get("size")
+    known = size if isinstance(size, int) or (isinstance(size, dict) and "height" in size) else None
+    return None if known is None else _pair(known), numbers("image_mean"), numbers("image_std")

@@ -1,0 +1,309 @@
+"""Where a tower comes from: a name or a folder with weights, or a configuration whose weights are drawn."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from vlcli.errors import ComponentError, DataError
+
+HF = "pip install 'vlcli[hf]'"
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+"""Files that may hold a tower's weights."""
+Choice = str | dict[str, Any]
+"""What a recipe says of a tower: a name or folder, or a configuration."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A tower before it is built.
+
+    Attributes:
+        library: whose configuration it is.
+        config: the configuration as a mapping; of timm with ``architecture``, of transformers with ``model_type``.
+        folder: folder (or, of timm, file) of the weights; None: they are drawn.
+        where: the model's option, for messages.
+    """
+
+    library: Literal["timm", "transformers"]
+    config: dict[str, Any]
+    folder: Path | None
+    where: str
+
+
+def find(choice: Choice, where: str) -> Source:
+    """The source that a recipe names.
+
+    Args:
+        choice: a timm name, a folder, the name of a cached hub repository, or a mapping.
+        where: the model's option, for messages.
+
+    Raises:
+        ComponentError: a mapping is no configuration.
+        DataError: a name is neither a folder nor cached, or the folder holds no configuration or no weights.
+    """
+    if isinstance(choice, Mapping):
+        return _configured(dict(choice), where)
+    folder = Path(choice).expanduser()
+    if not folder.is_dir():
+        cached = _timm_file(choice)
+        if cached is not None:
+            return Source("timm", {"architecture": choice}, cached, where)
+        folder = _cached(choice, where)
+    return _in_folder(folder, where)
+
+
+def _configured(config: dict[str, Any], where: str) -> Source:
+    if "architecture" in config:
+        return Source("timm", config, None, where)
+    if "model_type" in config:
+        return Source("transformers", config, None, where)
+    raise ComponentError(
+        "The tower's configuration does not say of which kind it is.",
+        where=where,
+        got=f"the keys {', '.join(map(str, config)) or 'of an empty mapping'}",
+        expected="model_type (transformers: bert, vit, ...) or architecture (timm: vit_tiny_patch16_224, ...)",
+    )
+
+
+def _timm_file(name: str) -> Path | None:
+    """The cached weights of a timm name; None where it is none.
+
+    Raises:
+        DataError: it is one, and its weights are not cached.
+    """
+    import timm
+
+    if "/" in name.removeprefix("timm/") or not timm.is_model(name.removeprefix("timm/")):
+        return None
+    plain = name.removeprefix("timm/")
+    config = timm.get_pretrained_cfg(plain)
+    repository = getattr(config, "hf_hub_id", None)
+    found = _hub_file(str(repository), WEIGHTS[0]) if repository else None
+    if found is None:
+        raise _absent(
+            name, "image", f"the weights of {repository or plain} in the hub's cache", str(repository or plain)
+        )
+    return found
+
+
+def _hub_file(repository: str, file: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(repository, file)
+    return Path(found) if isinstance(found, str) else None
+
+
+def _cached(name: str, where: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError, OSError):
+        raise _absent(name, where, "a folder, and a repository in the hub's cache", name) from None
+
+
+def _absent(name: str, where: str, sought: str, repository: str) -> DataError:
+    return DataError(
+        "This tower is neither a folder here nor in the local cache, and vlcli downloads nothing.",
+        where=f"model.{where.removeprefix('model.')}",
+        got=name,
+        expected=f"looked for: {sought}",
+        hint=f"fetch it where there is a network: hf download {repository}; for random weights name a configuration, "
+        "such as {model_type: vit} or {architecture: vit_tiny_patch16_224}",
+    )
+
+
+def _in_folder(folder: Path, where: str) -> Source:
+    config = read_json(folder / "config.json", where)
+    library: Literal["timm", "transformers"] = "timm" if "architecture" in config else "transformers"
+    if library == "transformers" and "model_type" not in config:
+        raise DataError(
+            "The folder's config.json names no architecture that can be built.",
+            where=str(folder / "config.json"),
+            got=f"the keys {', '.join(list(config)[:8]) or 'none'}",
+            expected="model_type (transformers) or architecture (timm)",
+        )
+    if not any((folder / name).is_file() for name in WEIGHTS):
+        raise DataError(
+            "The folder holds no weights.",
+            where=str(folder),
+            got=", ".join(sorted(path.name for path in folder.iterdir())[:10]) or "nothing",
+            expected=" or ".join(WEIGHTS),
+            hint="fetch the whole repository, or write the configuration into the recipe for random weights",
+        )
+    return Source(library, config, folder, where)
+
+
+def read_json(file: Path, where: str) -> dict[str, Any]:
+    """A JSON mapping.
+
+    Raises:
+        DataError: the file is missing or holds none.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        got = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        what = f"The configuration of the tower {where} cannot be read."
+        raise DataError(what, where=str(file), got=got, expected="a JSON object") from None
+    if not isinstance(content, dict):
+        raise DataError("The tower's configuration is no JSON object.", where=str(file), got=type(content).__name__)
+    return content
+
+
+def on_meta() -> bool:
+    """Whether models are being built without memory (checks before a run), so that no weights are read."""
+    return torch.get_default_device().type == "meta"
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Transformers without its bars and warnings: what concerns a user is told by vlcli.
+
+    Raises:
+        ComponentError: transformers is not installed.
+    """
+    try:
+        from transformers.utils import logging
+    except ImportError:
+        what = "Towers of transformers need the package transformers."
+        raise ComponentError(what, where="model two-tower", hint=HF) from None
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def configuration(source: Source) -> Any:
+    """The configuration object of transformers.
+
+    Raises:
+        ComponentError: this version of transformers has no such ``model_type``, or a value does not fit.
+    """
+    with quiet():
+        from transformers import AutoConfig
+
+        options = {key: value for key, value in source.config.items() if key not in ("model_type", "auto_map")}
+        try:
+            return AutoConfig.for_model(source.config["model_type"], **options)
+        except Exception as error:  # transformers raises ValueError, TypeError and classes of its validators
+            raise ComponentError(
+                "Transformers cannot make this configuration.",
+                where=f"model.{source.where}",
+                got=f"{source.config['model_type']}: {str(error).split(chr(10))[0][:200]}",
+                expected="a model_type of the installed transformers, with its own keys",
+            ) from None
+
+
+def part_of(config: Any, names: tuple[str, ...]) -> tuple[Any, str]:
+    """One tower's configuration and its name in a dual model (``text_config``), or the configuration itself and ''."""
+    for name in names:
+        part = getattr(config, name, None)
+        if part is not None and not isinstance(part, dict):
+            return part, name
+    return config, ""
+
+
+def build(config: Any, where: str) -> Any:
+    """A network of transformers with drawn weights.
+
+    Raises:
+        ComponentError: there is no plain encoder for this configuration.
+    """
+    with quiet():
+        kind = _class_of(config, where)
+        try:
+            return kind._from_config(config, **_options(kind)).eval()
+        except (ValueError, TypeError, AssertionError) as error:
+            what = "Transformers cannot build this tower."
+            got = str(error).split("\n")[0][:200]
+            raise ComponentError(what, where=f"model.{where}", got=got, expected="sizes that fit one another") from None
+
+
+def load(config: Any, folder: Path, where: str) -> Any:
+    """A network of transformers with the weights of a folder, in float32; every weight must be there.
+
+    Raises:
+        DataError: weights are missing, of another shape, or damaged.
+    """
+    with quiet():
+        kind = _class_of(config, where)
+        options = {**_options(kind), "local_files_only": True, "dtype": torch.float32}
+        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        try:
+            network, said = kind.from_pretrained(folder, config=config, **options)
+        except Exception as error:  # safetensors, torch and transformers raise classes of their own
+            got = f"{type(error).__name__}: {str(error).split(chr(10))[0][:200]}"
+            raise DataError("The tower's weights cannot be read.", where=str(folder), got=got) from None
+    _refuse_gaps(said, folder)
+    return network.eval()
+
+
+def _refuse_gaps(said: Mapping[str, Any], folder: Path) -> None:
+    shapes = [f"{row[0]} {tuple(row[1])} for {tuple(row[2])}" for row in said.get("mismatched_keys", ())]
+    missing = sorted(set(said.get("missing_keys", ())) - {row[0] for row in said.get("mismatched_keys", ())})
+    if not shapes and not missing:
+        return
+    parts = {"of another shape": sorted(shapes), "missing": missing}
+    raise DataError(
+        "The weights of the tower do not fit its configuration.",
+        where=str(folder),
+        got="; ".join(f"{len(names)} {what}: {', '.join(names[:4])}" for what, names in parts.items() if names),
+        expected="weights of the sizes that config.json names",
+        hint="fetch config.json and weights of one revision",
+    )
+
+
+_NOT_AUTO = {"siglip_text_model": "SiglipTextModel", "siglip2_text_model": "Siglip2TextModel"}
+"""Text towers that transformers builds and AutoModel does not know."""
+
+
+def _class_of(config: Any, where: str) -> Any:
+    import transformers
+
+    if config.model_type in _NOT_AUTO:
+        return getattr(transformers, _NOT_AUTO[config.model_type])
+    try:
+        return transformers.MODEL_MAPPING[type(config)]
+    except KeyError:
+        raise ComponentError(
+            "Transformers has no plain encoder for this configuration.",
+            where=f"model.{where}",
+            got=str(config.model_type),
+            expected="a model_type that AutoModel builds, such as bert, roberta, modernbert, vit, dinov2, clip, siglip",
+        ) from None
+
+
+def _options(kind: Any) -> dict[str, Any]:
+    """No pooling layer where a tower may do without: BERT's is trained for sentence pairs, and often not at all."""
+    import inspect
+
+    return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(kind.__init__).parameters else {}
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """A configuration as plain JSON with its ``model_type``, from which :func:`configuration` makes it again."""
+    made: dict[str, Any] = json.loads(config.to_json_string())
+    left = ("transformers_version", "architectures", "dtype", "torch_dtype", "_name_or_path", "auto_map")
+    return {**{key: value for key, value in made.items() if key not in left}, "model_type": config.model_type}
