@@ -71,7 +71,7 @@ def test_the_page_shows_every_claim_and_opposites_as_large_as_others(tmp_path):
     for one in judged:
         assert f"`{one.registered.claim.id}`" in text
     assert "`vlcli reproduce mine --claims mine-wrong`" in text
-    assert "80.9, 79.9<br>top-1" in text
+    assert "80.9, 79.9<br>top-1<br>Table 1" in text
     assert "+0.202 (" in text
     assert "There is one size of model in small." in text
     assert "seeds that would decide" in text

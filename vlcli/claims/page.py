@@ -131,7 +131,12 @@ def _section(word: str, listed: Sequence[Judged]) -> list[str]:
 def _said(one: Judged) -> str:
     claim = one.registered.claim
     first, second = claim.published
-    return f"`{claim.id}` (Table {claim.table}): {claim.claim} Published: {first:g} and {second:g} ({claim.metric})."
+    return f"`{claim.id}` ({_table(claim.table)}): {claim.claim} Published: {first:g} and {second:g} ({claim.metric})."
+
+
+def _table(number: str) -> str:
+    """``Table 4``; a figure as it is written."""
+    return f"Table {number}" if number.isdigit() else number.capitalize()
 
 
 def _cells(one: Judged, word: str) -> list[str]:
@@ -139,7 +144,7 @@ def _cells(one: Judged, word: str) -> list[str]:
     first, second = claim.published
     cells = [
         f"`{claim.id}`: {claim.claim}<br>{_rows(one)}<br>{_again(one)}",
-        f"{first:g}, {second:g}<br>{claim.metric}",
+        f"{first:g}, {second:g}<br>{claim.metric}<br>{_table(claim.table)}",
         f"{_shown(one.first)}, {_shown(one.second)}",
         one.error or _difference(one),
         "-" if one.p is None else "< .001" if one.p < 0.001 else f"{one.p:.3f}".lstrip("0"),

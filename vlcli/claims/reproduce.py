@@ -21,7 +21,7 @@ from vlcli.recipe.check import by_place
 from vlcli.recipe.plan import RunOptions
 from vlcli.recipe.table import RowTable, load_table
 from vlcli.runner.rows import RowRun, results, run_rows
-from vlcli.tables.results import DONE, FAILED
+from vlcli.tables.results import DONE, FAILED, RunResults
 
 FOLDER = "reproduce"
 """The folder of results and page under the folder of all runs."""
@@ -191,23 +191,28 @@ def _run_cells(
 
 def _keep(study: Study, table: RowTable, runs: Sequence[RowRun]) -> None:
     """Write down the runs that have ended."""
-    ended = [one for one in runs if one.error is not None or one.outcomes]
-    found: dict[str, Measured] = {}
+    ended = [run for run in runs if run.error is not None or run.outcomes]
+    found = {(run.label, run.seed): _begun(study, table, run) for run in ended}
     for label, part in results(table, ended).items() if ended else ():
         for row in part.rows:
-            for one in row.runs:
-                cell = Cell(table.reference, row.label, one.seed or 0)
-                measured = found.setdefault(cell.key, Measured(study.tables.digest(cell), one.state))
-                measured.error = measured.error or one.error
-                if one.state == DONE:
-                    measured.metrics[label] = one.metrics
-                    measured.evaluation[label] = str(one.evaluation or "")
-                elif measured.error:
-                    measured.state = FAILED
-    for one in ended:
-        if (measured := found.get(Cell(table.reference, one.label, one.seed).key)) is not None:
-            measured.seconds = one.seconds
-    new = {key: value for key, value in found.items() if study.results.cells.get(key) != value}
+            for measured in row.runs:
+                if measured.seed is not None:
+                    _add(found[row.label, measured.seed], label, measured)
+    cells = {Cell(table.reference, label, seed).key: measured for (label, seed), measured in found.items()}
+    new = {key: measured for key, measured in cells.items() if study.results.cells.get(key) != measured}
     if new:
         study.results.cells |= new
         keeping.write(study.folder, study.results)
+
+
+def _begun(study: Study, table: RowTable, run: RowRun) -> Measured:
+    digest = study.tables.digest(Cell(table.reference, run.label, run.seed))
+    return Measured(digest, run.state, seconds=run.seconds)
+
+
+def _add(kept: Measured, label: str, measured: RunResults) -> None:
+    """What one evaluate stage of a run measured, or why it did not."""
+    if measured.state == DONE:
+        kept.metrics[label], kept.evaluation[label] = measured.metrics, str(measured.evaluation or "")
+    else:
+        kept.state, kept.error = FAILED, kept.error or measured.error or measured.state
