@@ -6,6 +6,8 @@ import csv
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from tests.fixtures.rooms import write_rooms
 from vlcli.cli import app
 from vlcli.recipe.load import load
 from vlcli.tools.starter.look import look, plan_for
-from vlcli.tools.starter.machine import Machine
+from vlcli.tools.starter.machine import Machine, this_machine
 from vlcli.tools.starter.recipe import recipe_text
 from vlcli.tools.starter.tables import encoding_of
 from vlcli.tools.starter.times import times_of
@@ -76,6 +78,25 @@ def test_questions_named_without_an_ending_become_a_recipe_with_a_control(rooms,
     assert recipe.stages["answer-blind"].task["only"] == "text"
     assert recipe.stages["answer"].data == [{**plan.source.entry, "take": "first:0.7"}]
     assert recipe.table.rows == {"with pictures": "test", "question alone": "test-blind"}
+
+
+def test_a_busy_machine_expects_the_same_time():
+    """Processor time is what the rate is measured in; another program takes turns, and does not make it slower."""
+    alone = this_machine().rate
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        busy = this_machine().rate
+    finally:
+        other.kill()
+        other.wait()
+    assert busy > alone / 3
+
+
+def test_words_of_questions_stay_whole(rooms, tmp_path):
+    plan, _ = said(rooms)
+    words = {word for example in plan_examples(plan, rooms) for word in example.text.split()}
+    assert len(words) + 100 <= plan.vocabulary
+    assert plan.epochs == 100
 
 
 def test_parts_share_no_picture_and_lose_nothing(rooms):

@@ -103,5 +103,5 @@ def _table(plan: Plan, writer: Writer, rows: dict[str, str]) -> None:
     writer.open("table")
     writer.key("title", f"{GOALS[plan.goal][1]}: held-out pictures", 2)
     writer.key("rows", rows, 2)
-    metrics, why = stages.METRICS[plan.goal]
+    metrics, why = stages.metrics_of(plan)
     writer.key("metrics", metrics, 2, why)

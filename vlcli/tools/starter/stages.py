@@ -21,6 +21,17 @@ METRICS: dict[str, tuple[list[str], str]] = {
 }
 
 
+def metrics_of(plan: Plan) -> tuple[list[str], str]:
+    """The metrics of the recipe's table, and what a reader of the table must know.
+
+    VQA v2 names some sixty types of questions: the table has the three types of answers, the report has all.
+    """
+    metrics, why = METRICS[plan.goal]
+    if plan.source.entry["name"] == "vqa":
+        return ["accuracy", *(f"accuracy/{kind}" for kind in ("yes/no", "number", "other"))], why
+    return metrics, why
+
+
 def model_of(plan: Plan) -> tuple[dict[str, Any] | None, str]:
     """The recipe's model and why it is that; None where stages name their own."""
     size, grid = plan.size, plan.features != "pixels"

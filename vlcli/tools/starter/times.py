@@ -8,12 +8,16 @@ from vlcli.tools.starter.plan import Plan
 
 _RESNET = {"resnet18": 1.8e9, "resnet34": 3.7e9, "resnet50": 4.1e9, "resnet101": 7.8e9, "resnet152": 11.5e9}
 """Multiply-adds of a picture of 224 x 224."""
-_USED = 0.35
-"""Share of the measured rate that training reaches; large layers reach more."""
-_EACH = 2.5e-3
+_USED = 1.0
+"""Share of the measured rate that training reaches; :func:`operations` counts regions and words of full examples."""
+_EXTRACTED = 0.8
+"""Share that a backbone reaches when it extracts features."""
+_PASSES = 1.3
+"""What an example of retrieval costs beside one of a single objective: contrast and matching have their own passes."""
+_EACH = 1.5e-3
 """Seconds an example costs beside the model's arithmetic: loading, the optimizer's part, many small layers."""
 _READ = 0.02
-"""Seconds to decode and resize a picture."""
+"""Seconds to decode and resize a large picture; in training, an eighth of it, since most are small."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +57,15 @@ def span(seconds: float) -> str:
 
 
 def times_of(plan: Plan) -> Times:
-    """An estimate: right within a factor of two or three."""
+    """An estimate for a machine on which nothing else runs; docs/init.md compares it with measured times."""
     pictures = sum(part.pictures for part in plan.parts.values())
     rate = plan.machine.rate
     extraction = 0.0
     if plan.weights is not None and plan.goal not in ("image-classification", "detection"):
         one = _RESNET[plan.weights.arch] * 256 * 384 / 224**2
-        extraction = pictures * (one / (0.5 * rate) + _READ)
-    each = 3 * operations(plan) / (_USED * rate) + _EACH + (_READ / 4 if plan.features == "pixels" else 0)
+        extraction = pictures * (one / (_EXTRACTED * rate) + _READ)
+    each = 3 * operations(plan) / (_USED * rate) + _EACH + (_READ / 8 if plan.features == "pixels" else 0)
+    each *= _PASSES if plan.goal == "retrieval" else 1.0
     seen = plan.parts["train"].examples * plan.epochs * _trainings(plan)
     tested = plan.parts["validation"].examples * plan.epochs + 2 * plan.parts["test"].examples
     evaluation = tested * each / 3
