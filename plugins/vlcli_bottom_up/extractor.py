@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -16,6 +17,7 @@ from vlcli.detection import (
     ClassProbs,
     DetectorPreparation,
     Extractor,
+    Network,
     Prepared,
     Resize,
     RuleName,
@@ -25,7 +27,8 @@ from vlcli.detection import (
 from vlcli.errors import UsageError
 from vlcli.features import Record
 from vlcli_bottom_up.families import FamilyName
-from vlcli_bottom_up.load import HELP, NetworkOptions, load_detector
+from vlcli_bottom_up.layouts import UNNEEDED
+from vlcli_bottom_up.load import HELP, NetworkOptions, fitting_detector, load_detector
 
 FORMER_SAMPLING = 2
 
@@ -124,6 +127,12 @@ class BottomUpExtractor(Extractor):
             resize=own.resize if resize == "family" else resize,
             mean=(mean[0], mean[1], mean[2]) if mean else own.mean,
         )
+
+    @classmethod
+    def network_of(cls, tensors: Mapping[str, Tensor], **options: Any) -> Network:
+        """The detector for a published checkpoint's names and shapes."""
+        detector, found = fitting_detector(tensors, "checkpoint", NetworkOptions(**options))
+        return Network(detector, found, UNNEEDED)
 
     def _settle(self, before: int, after: int, threshold: float) -> None:
         """Put the options of the proposal network in its family's place."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -63,13 +64,29 @@ def load_detector(path: str | None, options: NetworkOptions) -> tuple[Detector, 
         return random_detector(options), None
     if not Path(path).is_file():
         raise DataError("the detector's weights do not exist", where=path, hint=HELP)
-    found = read_weights(path)
+    detector, tensors = fitting_detector(found := read_weights(path), path, options)
+    report = load_tensors(detector, tensors, path, UNNEEDED)
+    return detector, replace(report, matched=report.matched - len(_own_anchors(detector, canonical(found))))
+
+
+def fitting_detector(
+    found: Mapping[str, Tensor], where: str, options: NetworkOptions
+) -> tuple[Detector, dict[str, Tensor]]:
+    """A detector of the sizes of a checkpoint's tensors, and these under its names, with anchors.
+
+    Args:
+        found: by the checkpoint's names.
+        where: the file, for messages.
+        options: what the recipe says of the network.
+
+    Raises:
+        DataError: they are of an unknown layout.
+    """
     shapes = {name: tuple(value.shape) for name, value in found.items()}
-    family = options.family_of(recognise(found, shapes, path) if options.family == "auto" else options.family)
+    family = options.family_of(recognise(found, shapes, where) if options.family == "auto" else options.family)
     tensors = canonical(found)
-    detector = Detector(family, read_architecture(tensors, path))
-    report = load_tensors(detector, _with_anchors(detector, tensors), path, UNNEEDED)
-    return detector, replace(report, matched=report.matched - len(_own_anchors(detector, tensors)))
+    detector = Detector(family, read_architecture(tensors, where))
+    return detector, _with_anchors(detector, tensors)
 
 
 def _own_anchors(detector: Detector, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ import typer
 
 from vlcli.cli import (
     ask,
+    checkpoint,
     count,
     data,
     demo,
@@ -86,6 +87,7 @@ _LOOKERS: dict[str, Callable[..., None]] = {
     "validate": validate.validate,
     "schema": schema.schema,
     "count": count.count,
+    "checkpoint": checkpoint.checkpoint,
     "doctor": doctor.doctor,
     "trust": trust.trust,
     "runs": runs.runs,

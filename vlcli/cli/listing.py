@@ -41,6 +41,9 @@ def ls(
     if kind == "claims":
         _list_claims(json_)
         return
+    if kind == "checkpoints":
+        _list_checkpoints(json_)
+        return
     if kind is not None and kind not in KINDS and is_recipe(kind):
         list_rows(kind, json_)
         return
@@ -87,6 +90,23 @@ def _list_claims(json_: bool) -> None:
         return
     cells = [[r["id"], r["table"], r["claim"], r["test"]] for r in rows]
     console.table(["claim", "table", "what the paper says", "tested by"], cells)
+
+
+def _list_checkpoints(json_: bool) -> None:
+    """One line for each published checkpoint: what it is, its size, licence and first published number."""
+    from vlcli.checkpoints.listing import as_row, score
+    from vlcli.checkpoints.load import every
+    from vlcli.cli import console
+
+    found = every()
+    if json_:
+        console.out_json({"checkpoints": [as_row(one) for one in found]})
+        return
+    cells = []
+    for one in found:
+        row = as_row(one)
+        cells.append([row["file"], row["family"], row["about"], f"{row['numbers']:,}", row["licence"], score(one)])
+    console.table(["file", "family", "what it is", "numbers", "licence", "published"], cells)
 
 
 def _state(row: dict[str, Any]) -> str:

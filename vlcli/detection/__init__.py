@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         detection_record,
     )
     from vlcli.detection.detector_input import DETECTRON_MEAN, DetectorPreparation, Resize
-    from vlcli.detection.extractor import Extractor, Preparation, Prepared, grid_boxes, to_record
+    from vlcli.detection.extractor import Extractor, Network, Preparation, Prepared, grid_boxes, to_record
     from vlcli.detection.selection import Rule, RuleName, make_rule, nms
 
 _HOMES = {
@@ -40,6 +40,7 @@ _HOMES = {
     "Detections": "detections",
     "DetectorPreparation": "detector_input",
     "Extractor": "extractor",
+    "Network": "extractor",
     "Head": "backbone",
     "IMAGENET_MEAN_255": "backbone",
     "IMAGENET_STD_255": "backbone",
@@ -76,6 +77,7 @@ __all__ = [
     "DetectorPreparation",
     "Extractor",
     "Head",
+    "Network",
     "Preparation",
     "Prepared",
     "RegionBackbone",

@@ -8,14 +8,14 @@ extracts from a batch of prepared images on the device. Files, resuming and shar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from vlcli.features.schema import DEFAULT_SET, Record
 from vlcli.images.boxes import BoxList
@@ -131,6 +131,21 @@ def grid_boxes(size: tuple[int, int], grid: tuple[int, int]) -> BoxList:
     return BoxList(np.array(tiles, dtype=np.float32).reshape(-1, 4), size=size)
 
 
+@dataclass(frozen=True)
+class Network:
+    """A network and a checkpoint's tensors for it.
+
+    Attributes:
+        module: the network.
+        tensors: by the module's names.
+        unneeded: patterns (``fnmatch``) of tensors that have no place in it and need none.
+    """
+
+    module: nn.Module
+    tensors: Mapping[str, Tensor]
+    unneeded: Sequence[str] = ()
+
+
 class Extractor(ABC):
     """Base of every extractor.
 
@@ -167,6 +182,22 @@ class Extractor(ABC):
         Raises:
             ComponentError: they cannot work.
         """
+
+    @classmethod
+    def network_of(cls, tensors: Mapping[str, Tensor], **options: Any) -> Network:
+        """The network for a checkpoint's tensors, and the tensors under its names.
+
+        Called by ``vlcli checkpoint`` on the meta device, with tensors that have shapes and no values. An extractor
+        that published checkpoints name (``checkpoints.yaml``) overrides it.
+
+        Args:
+            tensors: by the checkpoint's names.
+            **options: of the extractor, as in a recipe.
+
+        Raises:
+            DataError: of a layout that is not known.
+        """
+        raise NotImplementedError(f"{cls.__name__} reads no published checkpoints")
 
     def prepare(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
         """Prepare one image; called once per image in loader workers, without weights.

@@ -39,9 +39,10 @@ KINDS = (
     "commands",
     "recipes",
     "claims",
+    "checkpoints",
 )
 """The kinds of components; the entry points of a kind are the group ``vlcli.KIND``."""
-FILES = ("recipes", "claims")
+FILES = ("recipes", "claims", "checkpoints")
 """Kinds whose entries name a YAML file (``package:file`` without ``.yaml``), which is read and never imported."""
 
 T = TypeVar("T")

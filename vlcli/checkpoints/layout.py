@@ -1,0 +1,132 @@
+"""From the rules of a layout to its tensors: names, shapes and types.
+
+A rule is a name and what stands there. A name may hold a range, ``layer.{0:layers}.``, and alternatives,
+``{query,key}``. What stands there is a kind of layer with its sizes (``linear OUT IN``, ``norm N``, ...), ``tensor``
+with a shape (no sizes: a scalar), or the name of a block, whose rules follow the name. A size is a number, a name, or
+sums, differences and products of them without spaces: ``3*hidden``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from vlcli.errors import UsageError
+
+Sizes = Mapping[str, int | str]
+Shape = tuple[int, ...]
+_BRACES = re.compile(r"\{([^{}]*)\}")
+MOST_TENSORS = 100_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor of a layout.
+
+    Attributes:
+        shape: its sizes.
+        dtype: as in ``torch.float32``, without the prefix.
+    """
+
+    shape: Shape
+    dtype: str = "float32"
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return prod(self.shape)
+
+
+Tensors = dict[str, Entry]
+_KINDS: dict[str, dict[str, tuple[int, ...]]] = {
+    "linear": {"weight": (0, 1), "bias": (0,)},
+    "matrix": {"weight": (0, 1)},
+    "norm": {"weight": (0,), "bias": (0,)},
+    "old-norm": {"gamma": (0,), "beta": (0,)},
+    "conv": {"weight": (0, 1, 2, 2), "bias": (0,)},
+    "bare-conv": {"weight": (0, 1, 2, 2)},
+    "frozen-norm": {"weight": (0,), "bias": (0,), "running_mean": (0,), "running_var": (0,)},
+    "affine": {"weight": (0,), "bias": (0,)},
+}
+"""Kinds of layers: the names behind theirs, each with the places of its sizes among those of the rule."""
+
+
+def expand(rules: Mapping[str, str], sizes: Sizes, blocks: Mapping[str, Mapping[str, str]]) -> Tensors:
+    """The tensors that rules describe.
+
+    Args:
+        rules: names with braces, and what stands there.
+        sizes: numbers by name; a text is a sum or product of others.
+        blocks: further rules by name.
+
+    Raises:
+        UsageError: a size or a block is unknown, or braces are not closed.
+    """
+    made: Tensors = {}
+    for pattern, what in rules.items():
+        for name in _names(pattern, sizes):
+            made |= _entries(name, what, sizes, blocks)
+        if len(made) > MOST_TENSORS:
+            raise UsageError("A layout has too many tensors.", where=pattern, expected=f"at most {MOST_TENSORS:,}")
+    return made
+
+
+def _entries(name: str, what: str, sizes: Sizes, blocks: Mapping[str, Mapping[str, str]]) -> Tensors:
+    kind, *rest = what.split()
+    if kind in blocks:
+        inner = expand(blocks[kind], {**sizes, **_arguments(rest, sizes)}, blocks)
+        return {f"{name}.{below}" if name else below: entry for below, entry in inner.items()}
+    dims = [size(word, sizes) for word in rest]
+    if kind == "tensor" or kind in ("int64", "float16"):
+        return {name: Entry(tuple(dims), "float32" if kind == "tensor" else kind)}
+    if kind not in _KINDS:
+        known = ", ".join((*_KINDS, "tensor", "int64", *blocks))
+        raise UsageError("A rule of a layout names no kind of layer.", where=name, got=kind, expected=known)
+    try:
+        return {f"{name}.{below}": Entry(tuple(dims[at] for at in places)) for below, places in _KINDS[kind].items()}
+    except IndexError:
+        raise UsageError("A rule of a layout names too few sizes.", where=name, got=what) from None
+
+
+def _arguments(words: list[str], sizes: Sizes) -> dict[str, int]:
+    """``name=size`` behind the name of a block."""
+    pairs = (word.partition("=") for word in words)
+    return {name: size(value, sizes) for name, _, value in pairs}
+
+
+def _names(pattern: str, sizes: Sizes) -> Iterator[str]:
+    parts = _BRACES.split(pattern)
+    choices = [[part] if at % 2 == 0 else _choices(part, sizes) for at, part in enumerate(parts)]
+    return ("".join(chosen) for chosen in product(*choices))
+
+
+def _choices(text: str, sizes: Sizes) -> list[str]:
+    """``0:layers`` counts, its end left out; commas separate alternatives, which may be counts themselves."""
+    found = []
+    for word in text.split(","):
+        first, colon, end = word.partition(":")
+        found += [str(n) for n in range(size(first, sizes), size(end, sizes))] if colon else [word]
+    return found
+
+
+def size(text: str | int, sizes: Sizes) -> int:
+    """The number that a size stands for.
+
+    Raises:
+        UsageError: it names one that is unknown.
+    """
+    if isinstance(text, int) or text.isdigit():
+        return int(text)
+    if "+" in text:
+        return sum(size(part, sizes) for part in text.split("+"))
+    if "-" in text:
+        first, *rest = text.split("-")
+        return size(first, sizes) - sum(size(part, sizes) for part in rest)
+    if "*" in text:
+        return prod(size(part, sizes) for part in text.split("*"))
+    if text not in sizes:
+        raise UsageError("A layout names an unknown size.", got=text, expected=", ".join(sizes))
+    return size(sizes[text], sizes)
