@@ -192,7 +192,10 @@ class Extractor(ABC):
 
         Args:
             tensors: by the checkpoint's names.
-            **options: of the extractor, as in a recipe.
+            options: of the extractor, as in a recipe.
+
+        Returns:
+            The network, and the tensors under its names.
 
         Raises:
             DataError: of a layout that is not known.
