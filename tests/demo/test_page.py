@@ -13,13 +13,19 @@ from pathlib import Path
 import pytest
 from browsers import Watched
 from PIL import Image
+from small_run import SENTENCES, make_bundle
 from tiny_contrast import make_model
 from typer.testing import CliRunner
 
 import vlcli
+from vlcli.builders.extractions import extractions_of
 from vlcli.cli import app
+from vlcli.data.vocabulary import Tokenizer
 from vlcli.demo.asking import Demo
 from vlcli.demo.samples import of_folder
+from vlcli.engine.bundle import save_bundle
+from vlcli.engine.training_module import build_training_module
+from vlcli.nn.model import DataSpec
 
 from .conftest import serving
 
@@ -147,6 +153,48 @@ def test_two_pictures_samples_and_keyboard_at_desktop_and_phone_width(browser, s
         page.click("h1")
         reached = set(tab.focused(30))
         assert {"textarea.text", "button.ask", "select.view"} <= reached
+        clean(tab, client)
+
+
+def captioner(folder, studio):
+    """A small DiMBERT that writes captions, with random weights and the extractor of the studio's store."""
+    spec = {"name": "dimbert", "hidden": 16, "heads": 2, "layers": 1, "concepts": 0}
+    tokenizer = Tokenizer.train(SENTENCES, 80)
+    sizes = DataSpec(text_length=12, region_dim=128, regions=6, **tokenizer.data_spec_fields())
+    module = build_training_module(spec, ["s2slm"], sizes, seed=3)
+    made = [one.as_dict() for one in extractions_of([studio.run / "regions"])]
+    options = {"tokenizer": tokenizer, "data_spec": sizes, "model_spec": spec, "objectives_specs": ["s2slm"]}
+    task = {"name": "captioning", "max_length": 6}
+    save_bundle(folder / "model", module, **options, task_spec=task, extraction=made, text_options={"length": 12})
+    return folder
+
+
+@pytest.mark.slow("pages")
+@pytest.mark.parametrize("task", ["captioning", "referring", "grounding"])
+def test_captions_and_boxes_of_expressions_on_the_page(browser, studio, tmp_path, task):
+    if task == "captioning":
+        captioner(tmp_path, studio)
+    else:
+        made = [one.as_dict() for one in extractions_of([studio.run / "regions"])]
+        objective = {"referring": "region-selection", "grounding": "matching"}[task]
+        make_bundle(tmp_path, {"name": task}, [{"name": objective}], made, region_dim=128, regions=6)
+    with serving(Demo(vlcli.load(tmp_path))) as client:
+        tab = opened(browser, client)
+        page = tab.page
+        page.set_input_files("#file", [studio.photo(0)])
+        page.wait_for_selector(".frame img")
+        if task == "captioning":  # the picture alone is the question
+            assert not page.locator("#text").is_visible()
+            page.click("#ask")
+        else:
+            page.fill("#text", "the red circle")
+            page.press("#text", "Enter")
+        page.wait_for_selector("#answer")
+        said = settled(tab)
+        assert said.startswith("box ") is (task != "captioning")
+        assert ("the red circle" in page.locator(".frame svg").first.text_content()) is (task != "captioning")
+        page.screenshot(path=str(tmp_path / f"{task}.png"), full_page=True)
+        until(tab, LOADED)
         clean(tab, client)
 
 
