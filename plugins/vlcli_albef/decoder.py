@@ -13,6 +13,7 @@ from vlcli.nn import (
     AttentionMask,
     AttentionShape,
     BlockStyle,
+    CrossLayer,
     DataSpec,
     EncoderOutput,
     KeyValueCache,
@@ -25,7 +26,6 @@ from vlcli.nn import (
     run_layer,
 )
 from vlcli.registry import Spec
-from vlcli_albef.cross import Half
 
 
 @dataclass
@@ -78,7 +78,7 @@ class WordDecoder(nn.Module):
         learned = build_positions({"name": "learned", "length": positions}, shape, WORDS)[0]
         self.embed = TextEmbeddings(data_spec, shape.dim, learned, dropout=style.dropout)
         of_layers = replace(shape, layers=count, cross=True)
-        self.layers = nn.ModuleList(Half(of_layers, hidden, style, attention) for _ in range(count))
+        self.layers = nn.ModuleList(CrossLayer(of_layers, hidden, style, attention) for _ in range(count))
         self.head = TiedWordHead(shape.dim, data_spec.vocab_size)
         self.checkpointing = False
 

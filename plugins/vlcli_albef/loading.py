@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from vlcli.nn import LearnedPosition, Stack
-from vlcli_albef.cross import CrossEncoder
+from vlcli.nn import CrossEncoder, LearnedPosition, Stack
 from vlcli_albef.decoder import WordDecoder
 from vlcli_albef.weights import HEADS, PARTS, TEXTUAL, VISUAL, State, albef_name
 

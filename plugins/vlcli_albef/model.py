@@ -16,6 +16,7 @@ from vlcli.nn import (
     VIT_STYLE,
     AttentionMask,
     AttentionShape,
+    CrossEncoder,
     DataSpec,
     EncoderOutput,
     FeatureEmbeddings,
@@ -42,7 +43,6 @@ from vlcli.nn import (
     with_grid,
 )
 from vlcli.registry import AttentionSpec, PositionSpec
-from vlcli_albef.cross import CrossEncoder
 from vlcli_albef.decoder import Saying, WordDecoder
 from vlcli_albef.loading import adapt
 

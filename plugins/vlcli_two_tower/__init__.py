@@ -3,6 +3,7 @@
 ``two-tower`` compares projected vectors (CLIP, SigLIP); ``two-tower-fused`` adds METER-like co-attention layers.
 """
 
+from vlcli_two_tower.fused import TwoTowerFused
 from vlcli_two_tower.model import TwoTower
 
-__all__ = ["TwoTower"]
+__all__ = ["TwoTower", "TwoTowerFused"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import torch
 from pydantic import Field
@@ -21,7 +21,69 @@ VIT: dict[str, Any] = {"model_type": "vit"}
 BERT: dict[str, Any] = {"model_type": "bert"}
 
 
-class TwoTower(Model):
+class TowerModel(Model):
+    """Base of the models of two towers: what they read, how they are tuned, and how a bundle describes them.
+
+    Args:
+        data_spec: vocabulary and length of texts.
+        options: what the recipe says of the towers.
+    """
+
+    grid: tuple[int, int]
+
+    def __init__(self, data_spec: DataSpec, options: Options) -> None:
+        super().__init__(data_spec)
+        self.options = options
+        made = towers.build(options, data_spec)
+        self.described = towers.described(made)
+        self.image, self.text, self.dual_config = made.image, made.text, made.dual_config
+        self.pad_id = made.text.pad_id(data_spec)
+        self.grid = made.image.grid
+        self._dual = [made.dual]  # in a list: its parts are registered above
+
+    def input_spec(self) -> InputSpec:
+        """Texts, and pixels as the image tower's processor makes them."""
+        pixels = self.image.pixels
+        return InputSpec(text=True, pixels=True, size=pixels.size, mean=pixels.mean, std=pixels.std)
+
+    def read_pixels(self, images: Images) -> tuple[Tensor, Tensor]:
+        """States (M, R, C) and vectors (M, C') of the image tower."""
+        pixels = images.pixels_for("two-tower").to(next(self.image.parameters()).dtype)
+        found: tuple[Tensor, Tensor] = self.image(pixels)
+        return found
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Names of CLIP's and SigLIP's files, and of towers with or without adapters."""
+        return names.adapt(self, state, report)
+
+    def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights under the names of transformers' CLIP and SigLIP, adapters merged."""
+        return names.released(self, state)
+
+    def train(self, mode: bool = True) -> Self:
+        """Frozen towers stay in evaluation mode: their dropout would be noise that nothing learns to bear."""
+        super().train(mode)
+        for tower, how in ((self.image, self.options.image_tuning), (self.text, self.options.text_tuning)):
+            if how == "frozen":
+                tower.eval()
+        return self
+
+    @classmethod
+    def tower_folders(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        """The towers that are named by a folder or a hub name."""
+        return towers.folders(options)
+
+    @classmethod
+    def vocabulary_folder(cls, options: Mapping[str, Any]) -> str | None:
+        """The text tower's folder, which holds its tokenizer."""
+        return towers.vocabulary(options)
+
+    def bundle_options(self) -> dict[str, Any]:
+        """Configurations in place of names, so that a bundle is complete."""
+        return dict(self.described)
+
+
+class TwoTower(TowerModel):
     """A dual encoder of an image tower and a text tower of timm and transformers: CLIP, SigLIP, LiT and their kin.
 
     A tower is a name (of timm: ``vit_base_patch16_siglip_224.webli``; of a hub repository in the local cache:
@@ -77,22 +139,17 @@ class TwoTower(Model):
         temperature: Annotated[float, Field(gt=0)] = 0.07,
         offset: float | None = None,
     ) -> None:
-        super().__init__(data_spec)
         tuning = image_tuning, text_tuning, lora_rank, lora_alpha, lora_targets, lora_dropout
-        self.options = Options(both, image, text, *tuning, image_size, mean, std, text_pool)
-        made = towers.build(self.options, data_spec)
-        self.described = towers.described(made)
-        self.image, self.text, self.dual_config = made.image, made.text, made.dual_config
-        self.pad_id = made.text.pad_id(data_spec)
-        self.grid = made.image.grid
-        if made.dual is not None:
-            self._take(made.dual, width)
+        super().__init__(data_spec, Options(both, image, text, *tuning, image_size, mean, std, text_pool))
+        dual = self._dual.pop()
+        if dual is not None:
+            self._take(dual)
         else:
             self._draw(width, temperature, offset)
 
     def _draw(self, width: int, temperature: float, offset: float | None) -> None:
         """Projections, scale and bias of towers that come from two sources."""
-        self.text_projection: nn.Module = nn.Linear(self.text.hidden, width, bias=False)
+        self.text_projection: nn.Module = nn.Linear(self.text.pooled, width, bias=False)
         self.visual_projection: nn.Module = nn.Linear(self.image.pooled, width, bias=False)
         for layer in (self.text_projection, self.visual_projection):
             initialise(layer, layer.in_features**-0.5)
@@ -100,7 +157,7 @@ class TwoTower(Model):
         self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / temperature)))
         self.logit_bias = None if offset is None else nn.Parameter(torch.tensor(float(offset)))
 
-    def _take(self, dual: Any, width: int) -> None:
+    def _take(self, dual: Any) -> None:
         """Projections (SigLIP has none: its towers end in one space), scale and bias of a dual model."""
         self.text_projection = getattr(dual, "text_projection", None) or nn.Identity()
         self.visual_projection = getattr(dual, "visual_projection", None) or nn.Identity()
@@ -113,11 +170,6 @@ class TwoTower(Model):
         """Width of the projected vectors."""
         return self.width
 
-    def input_spec(self) -> InputSpec:
-        """Texts, and pixels as the image tower's processor makes them."""
-        pixels = self.image.pixels
-        return InputSpec(text=True, pixels=True, size=pixels.size, mean=pixels.mean, std=pixels.std)
-
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
         """The text tower: states (N, T, width of the tower); ``pooled`` (N, width) is projected."""
         hidden, pooled = self.text(text, self.pad_id)
@@ -125,8 +177,7 @@ class TwoTower(Model):
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
         """The image tower: states (M, R, width of the tower); ``pooled`` (M, width) is projected."""
-        pixels = images.pixels_for("two-tower").to(self.logit_scale.dtype)
-        hidden, pooled = self.image(pixels)
+        hidden, pooled = self.read_pixels(images)
         return EncoderOutput(hidden, self.image.layout(hidden.device), self.visual_projection(pooled))
 
     def similarity(self) -> tuple[nn.Parameter, nn.Parameter | None]:
@@ -140,33 +191,3 @@ class TwoTower(Model):
         left, right = (nn.functional.normalize(one.pooled, dim=-1) for one in (image, text))  # type: ignore[arg-type]
         scores = self.logit_scale.exp() * left @ right.T
         return scores if self.logit_bias is None else scores + self.logit_bias
-
-    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Names of CLIP's and SigLIP's files, and of towers with or without adapters."""
-        return names.adapt(self, state, report)
-
-    def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights under the names of transformers' CLIP and SigLIP, adapters merged."""
-        return names.released(self, state)
-
-    def train(self, mode: bool = True) -> TwoTower:
-        """Frozen towers stay in evaluation mode: their dropout would be noise that nothing learns to bear."""
-        super().train(mode)
-        for tower, how in ((self.image, self.options.image_tuning), (self.text, self.options.text_tuning)):
-            if how == "frozen":
-                tower.eval()
-        return self
-
-    @classmethod
-    def tower_folders(cls, options: Mapping[str, Any]) -> dict[str, str]:
-        """The towers that are named by a folder or a hub name."""
-        return towers.folders(options)
-
-    @classmethod
-    def vocabulary_folder(cls, options: Mapping[str, Any]) -> str | None:
-        """The text tower's folder, which holds its tokenizer."""
-        return towers.vocabulary(options)
-
-    def bundle_options(self) -> dict[str, Any]:
-        """Configurations in place of names, so that a bundle is complete."""
-        return dict(self.described)

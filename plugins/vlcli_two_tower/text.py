@@ -32,6 +32,7 @@ class TextTower(nn.Module):
     Attributes:
         config: the configuration of transformers.
         hidden: width D of its states.
+        pooled: width of its vector of a sentence.
     """
 
     def __init__(self, network: Any, pool: Pool = "auto") -> None:
@@ -42,6 +43,8 @@ class TextTower(nn.Module):
         self.whole = self.config.model_type in _WHOLE
         usual: Pool = "last" if self.config.model_type in _LAST else "tower" if self.whole else "first"
         self.pool = usual if pool == "auto" else pool
+        projected = getattr(self.config, "projection_size", None) if self.whole and self.pool == "tower" else None
+        self.pooled = int(projected or self.hidden)
 
     def pad_id(self, data_spec: DataSpec) -> int:
         """What the tower was trained to see at padding."""

@@ -11,6 +11,7 @@ The public names, by module:
     cache           KeyValueCache: incremental decoding
     packing         Packing: batches without their padding
     blocks          AttentionBlock, FeedForward, TransformerLayer, Stack, BlockStyle
+    cross           CrossEncoder: words look at an image, and by option the image at words
     fitting         fit_weights: weights of a checkpoint fitted to a model
     embeddings      TextEmbeddings, FeatureEmbeddings, Pooler
     heads           build_head, register_head
@@ -39,6 +40,7 @@ from vlcli.nn.blocks import (
 )
 from vlcli.nn.cache import KeyValueCache
 from vlcli.nn.count import model_macs
+from vlcli.nn.cross import CrossEncoder, CrossLayer
 from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, hide, text_layout
 from vlcli.nn.fake import fake_batch
 from vlcli.nn.fitting import fit_weights
@@ -103,6 +105,8 @@ __all__ = [
     "BoxProjection",
     "CombinedPairwise",
     "Concepts",
+    "CrossEncoder",
+    "CrossLayer",
     "DataSpec",
     "DetectionOutput",
     "DropPath",

@@ -1,4 +1,4 @@
-"""The cross-modality encoder of ALBEF and ACE-RPE: words look at patches, and by option patches at words."""
+"""The cross-modality encoder of ALBEF, ACE-RPE and METER: words look at patches, and by option patches at words."""
 
 from __future__ import annotations
 
@@ -7,23 +7,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vlcli.nn import (
-    AttentionBlock,
-    AttentionContext,
-    AttentionMask,
-    AttentionShape,
-    BlockStyle,
-    EncoderOutput,
-    FeedForward,
-    Layout,
-    PairwisePosition,
-    Recorder,
-    run_layer,
-)
+from vlcli.nn.attention import AttentionContext
+from vlcli.nn.blocks import AttentionBlock, BlockStyle, FeedForward, run_layer
+from vlcli.nn.layout import Layout
+from vlcli.nn.mask import AttentionMask
+from vlcli.nn.model import EncoderOutput, Recorder
+from vlcli.nn.position import AttentionShape, PairwisePosition
 from vlcli.registry import Spec
 
 
-class Half(nn.Module):
+class CrossLayer(nn.Module):
     """One modality's part of a layer: look at oneself, at the other, then feed forward (post-norm).
 
     Args:
@@ -82,9 +75,9 @@ class CrossEncoder(nn.Module):
         shape = replace(shape, layers=count * pictures, cross=True)
         width = shape.key_dim or shape.dim
         back = replace(shape, dim=width, key_dim=shape.dim)
-        words_layers = [Half(shape, hidden, style, attention) for _ in range(count * pictures)]
+        words_layers = [CrossLayer(shape, hidden, style, attention) for _ in range(count * pictures)]
         self.text = nn.ModuleList(words_layers)
-        self.image = nn.ModuleList(Half(back, hidden, style, attention) for _ in range(count if both else 0))
+        self.image = nn.ModuleList(CrossLayer(back, hidden, style, attention) for _ in range(count if both else 0))
         attentions: list[Any] = [layer.other.attention for layer in words_layers]
         for number, own in enumerate(attentions):
             first = attentions[number - number % pictures]

@@ -1,0 +1,221 @@
+"""The model ``two-tower-fused``: METER-like fusion layers on top of two public towers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.nn import (
+    BERT_STYLE,
+    AttentionMask,
+    AttentionShape,
+    CrossEncoder,
+    DataSpec,
+    EncoderOutput,
+    FusionOutput,
+    Images,
+    InitStd,
+    Layout,
+    PairwisePosition,
+    Recorder,
+    Slot,
+    Stack,
+    Text,
+    build_positions,
+    init_scale,
+    initialise,
+    with_grid,
+)
+from vlcli.registry import AttentionSpec, PositionSpec
+from vlcli_two_tower.lora import Tuning
+from vlcli_two_tower.model import BERT, VIT, TowerModel
+from vlcli_two_tower.source import Choice
+from vlcli_two_tower.text import Pool
+from vlcli_two_tower.towers import Options
+
+Fusion = Literal["co-attention", "merged"]
+_OTHER = {
+    "merged": "words and cells share one sequence: use position, or set fusion: co-attention",
+    "co-attention": "words and cells are two sequences: use cross_position and joint_*_position, or set fusion: merged",
+}
+
+
+class TwoTowerFused(TowerModel):
+    """Fusion layers over the tokens of an image tower and a text tower, as METER has them.
+
+    Both towers' states are projected to ``hidden``, and an embedding of their modality is added. With ``co-attention``,
+    words and cells each attend to themselves and then to the other in every layer; with ``merged``, they attend to all
+    tokens in one sequence. Every fusion layer takes any registered encoding and attention: iRPE among the cells,
+    ACE-RPE between words and cells, and with ``merged`` disentangled attention. Attention of the fusion layers is
+    recorded under ``cross.N...`` or ``fused.N``; that inside the towers cannot be recorded. METER's heads read the
+    pooled vectors of text and image side by side; here one layer brings them to the width ``hidden``.
+
+    The towers are chosen and tuned as those of ``two-tower``; of ``both``, projections and scale are left out.
+
+    Args:
+        data_spec: vocabulary and length of texts.
+        both: a dual model, in place of ``image`` and ``text``.
+        image: the image tower.
+        text: the text tower.
+        image_tuning: whether the image tower is ``trained``, ``frozen``, or trained by ``lora``.
+        text_tuning: the same of the text tower.
+        lora_rank: rank of the adapters.
+        lora_alpha: their update is multiplied by alpha / rank; None: twice the rank.
+        lora_targets: ends of the names of linear layers (``q_proj``), or patterns of whole names; None: all of them.
+        lora_dropout: before an adapter.
+        image_size: height and width of pictures in pixels; None: the tower's own.
+        mean: per channel, of pixels in [0, 1]; None: that of the tower's processor.
+        std: the same of the deviation.
+        text_pool: which vector stands for a sentence where no image is seen; see ``two-tower``.
+        fusion: two sequences that look at one another, or one sequence.
+        hidden: width of the fusion layers; None: the text tower's.
+        heads: attention heads of the fusion layers.
+        cross_layers: number of fusion layers.
+        intermediate: width inside a feed-forward; None: four times ``hidden``.
+        dropout: of the fusion layers.
+        cross_position: pairwise encodings between words and cells (``co-attention``).
+        joint_text_position: encodings of words there.
+        joint_image_position: encodings of cells there.
+        position: encodings of words and cells in one sequence (``merged``).
+        attention: a registered attention of the fusion layers.
+        init_std: deviation of the fusion layers' first weights; ``auto``: 0.02 at width 768, more in a narrower model.
+    """
+
+    paper = "METER, Dou et al., CVPR 2022, arXiv:2111.02387"
+    capabilities = frozenset({"text", "image", "fuse"})
+    slots: ClassVar[Mapping[str, Slot]] = {
+        "cross_position": Slot.of("cross_position", ["pairs"], ["word"], ["cell", "special"]),
+        "joint_text_position": Slot.of("joint_text_position", ["tokens", "pairs"], ["word"]),
+        "joint_image_position": Slot.of("joint_image_position", ["tokens", "pairs"], ["cell", "special"]),
+        "position": Slot.of("position", ["pairs"], ["word", "cell", "special"]),
+    }
+    heads: ClassVar[Mapping[str, str]] = {"mlm": "vlmo-mlm", "answer": "vlmo-answer", "pair": "vlmo-pair"}
+
+    def __init__(
+        self,
+        data_spec: DataSpec,
+        *,
+        both: Choice | None = None,
+        image: Choice = VIT,
+        text: Choice = BERT,
+        image_tuning: Tuning = "trained",
+        text_tuning: Tuning = "trained",
+        lora_rank: Annotated[int, Field(ge=1, le=4096)] = 8,
+        lora_alpha: float | None = None,
+        lora_targets: list[str] | None = None,
+        lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        image_size: Annotated[int, Field(ge=1, le=8192)] | None = None,
+        mean: list[float] | None = None,
+        std: list[float] | None = None,
+        text_pool: Pool = "auto",
+        fusion: Fusion = "co-attention",
+        hidden: Annotated[int, Field(ge=1, le=65_536)] | None = None,
+        heads: Annotated[int, Field(ge=1, le=1024)] = 12,
+        cross_layers: Annotated[int, Field(ge=1, le=1024)] = 6,
+        intermediate: Annotated[int, Field(ge=1, le=1_048_576)] | None = None,
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1,
+        cross_position: PositionSpec | list[PositionSpec] | None = None,
+        joint_text_position: PositionSpec | list[PositionSpec] | None = None,
+        joint_image_position: PositionSpec | list[PositionSpec] | None = None,
+        position: PositionSpec | list[PositionSpec] | None = None,
+        attention: AttentionSpec = "standard",
+        init_std: InitStd = "auto",
+    ) -> None:
+        tuning = image_tuning, text_tuning, lora_rank, lora_alpha, lora_targets, lora_dropout
+        super().__init__(data_spec, Options(both, image, text, *tuning, image_size, mean, std, text_pool))
+        self._dual.clear()
+        width = hidden or self.text.hidden
+        if width % heads:
+            got, where = f"{width} and {heads}", "model two-tower-fused"
+            raise ComponentError("The width is no multiple of the heads.", where=where, got=got, expected="heads * n")
+        self.init_std, self.width, self.fusion = init_scale(init_std, width), width, fusion
+        self.text_transform, self.image_transform = (nn.Linear(one.hidden, width) for one in (self.text, self.image))
+        self.text_summary, self.image_summary = (nn.Linear(one.pooled, width) for one in (self.text, self.image))
+        self.kinds = nn.Embedding(2, width)
+        self.pooler = nn.Linear(2 * width, width)
+        shape = AttentionShape(width, heads, layers=cross_layers, dropout=dropout)
+        style = replace(BERT_STYLE, dropout=dropout)
+        slots = self._slots(fusion)
+        across = build_positions(cross_position, replace(shape, cross=True), slots["cross_position"])[1]
+        self.joint_text, among_words = build_positions(joint_text_position, shape, slots["joint_text_position"])
+        placed = with_grid(joint_image_position, self.grid, self.image.special)
+        self.joint_image, among_cells = build_positions(placed, shape, slots["joint_image_position"])
+        together = build_positions(position, shape, slots["position"])[1]
+        self.cross: CrossEncoder | None = None
+        self.stack: Stack | None = None
+        if fusion == "merged":
+            self.stack = Stack.of(cross_layers, shape, intermediate, style, attention, together)
+        else:
+            layers = cross_layers, shape, intermediate, style, attention
+            self.cross = CrossEncoder(*layers, across, among_words, among_cells, True, 1)
+        self._initialise()
+
+    def _slots(self, fusion: Fusion) -> dict[str, Slot]:
+        """The slots, as the kind of fusion leaves them."""
+        shut = [name for name in self.slots if (name == "position") is (fusion == "co-attention")]
+        made = dict(self.slots)
+        for name in shut:
+            made[name] = made[name].without("pairs", _OTHER[fusion]).without("tokens", _OTHER[fusion])
+        return made
+
+    def _initialise(self) -> None:
+        """Draw the weights on top of the towers; encodings have their own rules."""
+        inside = {
+            part for module in self.modules() if isinstance(module, PairwisePosition) for part in module.modules()
+        }
+        towers = {*self.text.modules(), *self.image.modules()}
+        for module in self.modules():
+            if module not in inside and module not in towers:
+                initialise(module, self.init_std)
+
+    @property
+    def dim(self) -> int:
+        """Width of the fusion layers."""
+        return self.width
+
+    def word_table(self) -> nn.Embedding:
+        """The text tower's word embeddings; the head of ``mlm`` has a decoder of its own."""
+        return self.text.embeddings()
+
+    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
+        """The text tower's states and vector, brought to the width of the fusion layers: (N, T, D), (N, D)."""
+        hidden, pooled = self.text(text, self.pad_id)
+        layout = Layout.for_text(text.mask, text.special)
+        return EncoderOutput(self.text_transform(hidden), layout, self.text_summary(pooled))
+
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+        """The image tower's states and vector, brought to the width of the fusion layers: (M, R, D), (M, D)."""
+        hidden, pooled = self.read_pixels(images)
+        layout = self.image.layout(hidden.device)
+        return EncoderOutput(self.image_transform(hidden), layout, self.image_summary(pooled))
+
+    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
+        """Row i of the text with row i of the image; the pooled vector is made of both first tokens."""
+        words = self._placed(text, self.joint_text, 0)
+        cells = self._placed(image, self.joint_image, 1)
+        if self.cross is not None:
+            seen, looked = self.cross(words, [cells], record)
+        else:
+            seen, looked = self._merged(words, cells, record)
+        pooled = torch.tanh(self.pooler(torch.cat([seen[:, 0], looked[:, 0]], -1)))
+        return FusionOutput(EncoderOutput(seen, text.layout), EncoderOutput(looked, image.layout), pooled)
+
+    def _merged(self, words: EncoderOutput, cells: EncoderOutput, record: Recorder | None) -> tuple[Tensor, Tensor]:
+        assert self.stack is not None
+        joined = torch.cat([words.hidden, cells.hidden], 1)
+        layout = words.layout + cells.layout
+        hidden, _ = self.stack(joined, layout, AttentionMask(layout.valid), record=record, name="fused")
+        count = words.hidden.shape[1]
+        return hidden[:, :count], hidden[:, count:]
+
+    def _placed(self, states: EncoderOutput, positions: nn.ModuleList, kind: int) -> EncoderOutput:
+        hidden: Any = states.hidden + self.kinds.weight[kind]
+        for position in positions:
+            hidden = position(hidden, states.layout)
+        return EncoderOutput(hidden, states.layout)

@@ -1,0 +1,1 @@
+"""Dual encoders of public towers."""
