@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import packaged
 import pytest
 
-from tests.fixtures.recipes import loadable
 from vlcli.builders import resolve as resolving
 from vlcli.builders.context import StageContext
 from vlcli.builders.resolve import resolve_stage
@@ -18,7 +18,7 @@ from vlcli.recipe.schema import Average, Reading, TextOptions, Training
 from vlcli.recipe.validate import shallow
 
 LXMERT, VLMO = {"name": "lxmert", "hidden": 64}, {"name": "vlmo", "layers": 2}
-RECIPES = loadable()
+RECIPES = packaged.recipes()
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import packaged
 import pytest
 from small_run import LXMERT, NLVR2_OBJECTIVES, context, make_bundle
 
-from vlcli import registry
 from vlcli.builders.training import choose
 from vlcli.data.preparation import PREPARATIONS, preparation
 from vlcli.data.vocabulary import Tokenizer
@@ -103,9 +103,7 @@ def test_finished_stages_stay_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dumps[1]["text"]["prepare"] == "albef-caption"
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in registry.names("recipes") if n.startswith("ace-rpe") and "photos" not in n]
-)
+@pytest.mark.parametrize("name", [n for n in packaged.recipes("ace-rpe") if "photos" not in n])
 def test_every_recipe_of_albef_reads_as_albef(name: str) -> None:
     recipe = load(name).recipe
     for stage, config in recipe.stages.items():

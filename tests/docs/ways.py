@@ -78,11 +78,7 @@ SMALL_DETECTOR = (
 WALLS_SEEN = ("--from", "contrast/pairs", "--images", "photos/images")
 CONCEPTS = ("data", "concepts", f"{WORLD}/coco/annotations/captions_train.json", "--out", "words.txt")
 PAIR = tuple(f"{WORLD}/nlvr2/images/test1/test1-0-0-img{side}.png" for side in (0, 1))
-SHORT = tuple(
-    f"stages.{name}.steps=2" for name in ("eyes", "image", "text", "pairs", "scratch", "nlvr2", "nlvr2-scratch")
-)
-POSITIONS = ("none", "ape", "rpe", "ape-rpe", "uniform", "ace-rpe", "anchor")
-METHODS = ("none", "euclidean", "quantization", "cross", "product")
+SHORT = tuple(f"stages.{name}.steps=2" for name in ("eyes", "image", "text", "pairs", "nlvr2"))
 SMALL_DEIT = (
     *("model.hidden=16", "model.layers=1", "model.heads=2", "model.image_size=32", "stages.train.epochs=1"),
     *("stages.train.batch_size=4", "stages.train.precision=float32"),
@@ -218,7 +214,7 @@ WAYS: dict[str, Way] = {
         (*FEW_SHAPES, *FEW_EPOCHS, "stages.scst.steps=1", "stages.scst.batch_size=4", "--quiet"),
         slow=True,
     ),
-    "vlcli run tiny/dimbert-ablation --seeds 3 --table": Way("pretrain-neither", DRY),
+    "vlcli run tiny/dimbert-ablation --seeds 3": Way("runs/tiny-dimbert-ablation-neither", DRY),
     "vlcli run tiny/dimbert-photos root=photographs": Way("said", instead=SAID_WALLS),
     "vlcli count dimbert/vlp": Way("115,939,396"),
     "vlcli pretrain --recipe dimbert root=DATA": Way("train/loss", instead=LITTLE_DIMBERT),
@@ -240,13 +236,13 @@ WAYS: dict[str, Way] = {
         "speed.png", ("size=tiny", "resolution=32", "rounds=1", "encodings=[iRPE K]"), slow=True
     ),
     "vlcli run tiny/irpe-buckets": Way("b169-test", DRY),
-    "vlcli count irpe/table6-6": Way("41,540,320"),
-    "vlcli count irpe/table5-small-qkv": Way("22,165,864"),
+    "vlcli count irpe/table6:6": Way("41,540,320"),
+    "vlcli count irpe/table5:small-qkv": Way("22,165,864"),
     "vlcli run irpe root=DATA": Way(
         "top5", instead=("run", "irpe", "root=classes", *SMALL_DEIT, "stages.train.workers=0", "stages.test.workers=0")
     ),
-    "vlcli run tiny/irpe --seeds 3 --table": Way(
-        "±", ("stages.world.world.imagenet=40", *(f"stages.{name}.steps=2" for name in METHODS), "--quiet"), slow=True
+    "vlcli run tiny/irpe --seeds 3": Way(
+        "quantization", ("stages.world.world.imagenet=40", "stages.train.steps=2", "--quiet"), slow=True
     ),
     "vlcli count vlmo": Way("202,445,470"),
     "vlcli run vlmo root=DATA --dry-run": Way("second_path", instead=("show", "vlmo")),
@@ -255,7 +251,7 @@ WAYS: dict[str, Way] = {
         ("stages.world.world.ade20k=5", "stages.light.steps=1", "stages.upernet.steps=1", "--quiet"),
         slow=True,
     ),
-    "vlcli run tiny/vlmo --seeds 3 --table": Way("±", (*LITTLE, *SHORT, "--quiet"), slow=True),
+    "vlcli run tiny/vlmo --seeds 3": Way("staged", (*LITTLE, *SHORT, "--quiet"), slow=True),
     "vlcli run tiny/detr": Way(
         "AP50", ("stages.world.world.images=20", "stages.detr.steps=1", "stages.detr.batch_size=2", "--quiet")
     ),
@@ -294,9 +290,9 @@ WAYS: dict[str, Way] = {
     "vlcli count lxmert": Way("228,051,752"),
     "vlcli count ace-rpe": Way("56,821,248"),
     "vlcli run ace-rpe root=DATA": Way("anchor-alignment", instead=("show", "ace-rpe")),
-    "vlcli validate ace-rpe/table1-rpe root=DATA": Way("shaw", instead=("show", "ace-rpe/table1-rpe")),
-    "vlcli run tiny/ace-rpe --seeds 3 --table": Way(
-        "±", (*LITTLE, *(f"stages.{name}.epochs=1" for name in POSITIONS), "--quiet"), slow=True
+    "vlcli validate ace-rpe/table1:rpe root=DATA": Way("shaw", instead=("show", "ace-rpe/table1:rpe")),
+    "vlcli run tiny/ace-rpe --seeds 3": Way(
+        "anchor", (*LITTLE, *(f"stages.{name}.epochs=1" for name in ("pretrain", "tuned")), "--quiet"), slow=True
     ),
     "vlcli run tiny/ace-rpe-grounding": Way(
         "pointing",
@@ -304,7 +300,7 @@ WAYS: dict[str, Way] = {
         slow=True,
     ),
     "vlcli run tiny/lxmert": Way("NLVR2", LITTLE, slow=True),
-    "vlcli run tiny/lxmert-table3 --seeds 3 --table": Way("Pre-train + scratch", LITTLE, slow=True),
+    "vlcli run tiny/lxmert-table3 --seeds 3": Way("pretrain-scratch", LITTLE, slow=True),
     "vlcli trust FOLDER": Way("", instead=("trust", ".")),
     "vlcli trust papers": Way("", instead=("trust", ".")),
     "vlcli trust --list": Way(),  # nothing is trusted here, which is said on stderr

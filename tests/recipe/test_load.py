@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import packaged
 import pytest
 
-from tests.fixtures.recipes import loadable
 from vlcli.errors import ComponentError, RecipeError, UsageError
 from vlcli.recipe.keys import data_files
 from vlcli.recipe.load import from_mapping, load, locate
@@ -216,7 +216,7 @@ class TestOverrides:
 
 
 def test_every_registered_recipe_loads():
-    for name in loadable():
+    for name in packaged.recipes():
         resolved = load(name)
         assert resolved.stages, name
         assert resolved.sources[0].file.name.endswith(".yaml")

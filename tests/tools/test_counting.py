@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+import packaged
 import pytest
 from typer.testing import CliRunner
 
-from tests.fixtures.recipes import loadable
 from vlcli import registry
 from vlcli.cli import app
 from vlcli.nn import DataSpec, InputSpec
@@ -17,9 +17,10 @@ from vlcli.recipe.load import load
 from vlcli.tools.counting import count
 
 NOTHING_TRAINED = {"regions"}
-RECIPES = sorted(set(loadable()) - NOTHING_TRAINED)
-QUICK = [name for name in RECIPES if name.startswith("tiny/")]
-QUICK += ["quickstart", "photos", "lxmert/nlvr2", "dimbert/table6-uniter-dim", "irpe/detr", "ace-rpe/table7-delta-0-01"]
+RECIPES = sorted(set(packaged.recipes()) - NOTHING_TRAINED)
+QUICK = [name for name in RECIPES if name.startswith("tiny/") and ":" not in name]
+QUICK += ["quickstart", "photos", "lxmert/parts:nlvr2", "tiny/vlmo:staged", "tiny/lxmert-table3:cross-1"]
+QUICK += ["dimbert/table6:uniter-dim", "irpe/detr", "ace-rpe/table7:delta-0-01"]
 
 
 def check(name):
@@ -42,7 +43,7 @@ def test_every_packaged_recipe_counts(name):
 
 
 def test_a_threshold_of_a_hundredth_has_room_for_its_anchors():
-    position = load("ace-rpe/table7-delta-0-01").recipe.model["cross_position"]
+    position = load("ace-rpe/table7:delta-0-01").recipe.model["cross_position"]
     assert position["threshold"] == 0.01
     assert position["farthest"] * position["threshold"] == 5 == 100 * 0.05  # as ace-rpe itself
 

@@ -50,7 +50,7 @@ def list_rows(name: str, as_json: bool) -> None:
     from vlcli.cli import console
 
     table = load_rows(name, plugins=False)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for label, row in table.rows.items():
         published = {metric: mean for metric, (mean, _) in row.published.items()}
         mark = label == table.written.reference

@@ -12,6 +12,7 @@ from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 
 if TYPE_CHECKING:
+    from vlcli.errors import Problem
     from vlcli.recipe.resolved import Resolved
     from vlcli.recipe.table import RowTable
 
@@ -67,7 +68,8 @@ def _validate_rows(table: RowTable, how: _How) -> dict[str, list[str]]:
     """The stages of every row of a table in which nothing is wrong; faults of all rows are told at once."""
     from vlcli.errors import RecipeError
 
-    problems, stages = {}, {}
+    problems: dict[tuple[str, str, str], Problem] = {}
+    stages: dict[str, list[str]] = {}
     for label in table.chosen:
         try:
             resolved = table.member(label)

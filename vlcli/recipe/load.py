@@ -49,7 +49,10 @@ class Loading:
 def about(reference: str) -> str:
     """What a registered recipe says of itself, read from its file alone; empty where it says nothing."""
     try:
-        text = locate(reference).file.read_text(encoding="utf-8")
+        source = locate(reference)
+        if source.row:
+            return str(merged(source)[0].value.get("about") or "")
+        text = source.file.read_text(encoding="utf-8")
     except (UsageError, ComponentError, OSError, UnicodeDecodeError):
         return ""
     found = _ABOUT.search(text)
@@ -229,8 +232,10 @@ def resolve(
         row: the row of a table that this is.
     """
     document = Document(copy.deepcopy(document.value), dict(document.places))
+    stages = document.value.get("stages")
+    gone = [name for name, stage in stages.items() if stage is None] if row and isinstance(stages, dict) else []
     merge.drop_null_stages(document)
-    changed, unclear = _change(document, loading)
+    changed, unclear = _change(document, loading, gone)
     ran = _load_plugins(document, chain, loading.trust) if loading.plugins else []
     unclear += datasets.expand(document)
     recipe, problems = check_structure(document)
@@ -288,12 +293,17 @@ def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = Non
     return Resolved(slug(name), name, recipe, document)
 
 
-def _change(document: Document, loading: Loading) -> tuple[list[str], list[Problem]]:
+def _change(document: Document, loading: Loading, gone: list[str] | None = None) -> tuple[list[str], list[Problem]]:
     """Apply the overrides, with what the stages of a kind share in its place; returns them with absolute paths.
 
-    Overrides of ``defaults`` come first, all others change the stages as ``defaults`` left them.
+    Overrides of ``defaults`` come first, all others change the stages as ``defaults`` left them. Those of stages that
+    a row takes out of its table (``gone``) concern the other rows.
     """
-    every = overrides.collect(list(loading.words))
+    every = [
+        one
+        for one in overrides.collect(list(loading.words))
+        if not (one.keys[0] == "stages" and len(one.keys) > 1 and one.keys[1] in (gone or []))
+    ]
     first = [one for one in every if one.keys[0] == defaults.KEY]
     changed = {one.text: _apply(document, one, loading) for one in first}
     problems = defaults.expand(document)

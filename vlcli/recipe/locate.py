@@ -65,8 +65,9 @@ def is_recipe(reference: str) -> bool:
 
 def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:
     """The recipe or table that a reference without a row means; None where there is none."""
-    is_path = reference.endswith((".yaml", ".yml"))
-    if not is_path and reference.rpartition(":")[2] in names("recipes"):
+    is_path, known = reference.endswith((".yaml", ".yml")), names("recipes")
+    head, _, tail = reference.rpartition(":")
+    if not is_path and tail in known and head not in known:  # a name, or DISTRIBUTION:NAME; else TABLE:ROW
         return _registered(reference)
     folder = beside.file.parent if beside else Path()
     file = folder / Path(reference).expanduser()

@@ -273,9 +273,10 @@ def results(table: RowTable, runs: Sequence[RowRun]) -> dict[str, TableResults]:
         title = f"{table.title}: {name}" if name else table.title
         axes = {axis: list(values) for axis, values in table.written.axes.items()}
         found = TableResults(title, patterns, axes=axes, about=str(table.document.value.get("about") or ""))
-        found.rows = [_row(table, row, label, name, runs) for row in table.chosen]
+        having = [row for row in table.chosen if label in (_labels_of(table, row) or labels)]
+        found.rows = [_row(table, row, label, runs) for row in having]
         found.rows += _left_out(table)
-        known = [*table.chosen, *(value for values in axes.values() for value in values)]
+        known = [*having, *(value for values in axes.values() for value in values)]
         found.reference = table.written.reference if table.written.reference in known else None
         made[name] = found
     return made
@@ -288,6 +289,14 @@ def _left_out(table: RowTable) -> list[RowResults]:
     found = table.written.skipped.items()
     refused = [(cell, RunResults(None, REFUSED, error=why or "left out by `skip`")) for cell, why in found]
     return [RowResults(cell, [run], cell=tuple(cell.split("/"))) for cell, run in refused]
+
+
+def _labels_of(table: RowTable, row: str) -> list[str]:
+    """The evaluate stages whose numbers a row has; none where it cannot be loaded."""
+    try:
+        return metrics_of(table.member(row).document.value)[0]
+    except VlcliError:
+        return []
 
 
 def _labels(table: RowTable) -> tuple[list[str], list[str]]:
@@ -305,9 +314,9 @@ def _labels(table: RowTable) -> tuple[list[str], list[str]]:
     return list(labels), patterns
 
 
-def _row(table: RowTable, row: str, label: str, name: str, runs: Sequence[RowRun]) -> RowResults:
+def _row(table: RowTable, row: str, label: str, runs: Sequence[RowRun]) -> RowResults:
     written = table.written.rows[row]
-    prefix = f"{name}/" if name else ""
+    prefix = f"{label}/" if len(_labels_of(table, row)) > 1 else ""
     published = {
         metric.removeprefix(prefix): Published(*numbers)
         for metric, numbers in written.published.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import packaged
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -17,8 +18,8 @@ from vlcli.recipe.schema import Finetune, Training
 from vlcli.recipe.validate import uses
 from vlcli.tools.counting import count
 
-NAMES = sorted(name for name in registry.names("recipes") if name.split("/")[0] == "ace-rpe" and "photos" not in name)
-TINY = ("tiny/ace-rpe", "tiny/ace-rpe-grounding")
+NAMES = [name for name in packaged.recipes("ace-rpe") if "photos" not in name]
+TINY = packaged.recipes("tiny/ace-rpe")
 BASELINES = ("none", "ape", "rpe", "ape-rpe", "uniform", "ace")
 
 
@@ -60,41 +61,41 @@ def test_the_published_settings() -> None:
 
 
 @pytest.mark.parametrize("row", BASELINES)
-@pytest.mark.parametrize("way", ["table1", "both"])
+@pytest.mark.parametrize("way", ["table1", "table1-both"])
 def test_rows_differ_in_positions_alone(row: str, way: str) -> None:
-    resolved, ace = load(f"ace-rpe/{way}-{row}"), load("ace-rpe/table1-ace")
+    resolved, ace = load(f"ace-rpe/{way}:{row}"), load("ace-rpe/table1:ace")
     assert resolved.stages["pretrain"] == ace.stages["pretrain"]
     given = {key: value for key, value in resolved.recipe.model.items() if "position" in key and value is not None}
     wanted = {
         "none": {},
         "ape": {"joint_text_position", "joint_image_position"},
-        "rpe": {"joint_text_position", *(["joint_image_position"] if way == "both" else [])},
+        "rpe": {"joint_text_position", *(["joint_image_position"] if way == "table1-both" else [])},
         "ape-rpe": {"joint_text_position", "joint_image_position"},
     }
     assert set(given) == set(wanted.get(row, {"cross_position"}))
-    assert ("shaw" in str(given.get("joint_image_position"))) == (way == "both" and "rpe" in row.split("-"))
-    assert resolved.recipe.model.get("bidirectional", False) == (way == "both")
-    assert ("assignment" in resolved.stages) == (way != "both")  # two pictures in one chain: words alone ask
+    assert ("shaw" in str(given.get("joint_image_position"))) == (way == "table1-both" and "rpe" in row.split("-"))
+    assert resolved.recipe.model.get("bidirectional", False) == (way == "table1-both")
+    assert ("assignment" in resolved.stages) == (way != "table1-both")  # two pictures in one chain: words alone ask
 
 
 def test_rows_of_table_7_change_what_they_say() -> None:
     for name, key, value in (("lambda-3", "scale", 3.0), ("delta-0-1", "margin", 0.1)):
-        stages = load(f"ace-rpe/table7-{name}").stages
+        stages = load(f"ace-rpe/table7:{name}").stages
         for stage in ("pretrain", "retrieval-coco", "retrieval-flickr", "grounding"):
             assert stages[stage].objectives[0][key] == value
-    assert load("ace-rpe/table7-delta-0-1").recipe.model["cross_position"]["threshold"] == 0.1
-    assert load("ace-rpe/table7-groups-16").recipe.model["cross_position"] == {"name": "ace-rpe", "groups": 16}
+    assert load("ace-rpe/table7:delta-0-1").recipe.model["cross_position"]["threshold"] == 0.1
+    assert load("ace-rpe/table7:groups-16").recipe.model["cross_position"] == {"name": "ace-rpe", "groups": 16}
 
 
 BUILT = (
     "ace-rpe",
-    "ace-rpe/albef",
+    "ace-rpe/table3:albef",
     "ace-rpe/both",
     "ace-rpe/finetune-only",
-    "ace-rpe/table1-ape-rpe",
-    "ace-rpe/table1-rpe",
-    "ace-rpe/both-rpe",
-    "ace-rpe/both-ape-rpe",
+    "ace-rpe/table1:ape-rpe",
+    "ace-rpe/table1:rpe",
+    "ace-rpe/table1-both:rpe",
+    "ace-rpe/table1-both:ape-rpe",
 )
 
 
@@ -117,9 +118,9 @@ def test_every_stage_s_model_can_be_built(name: str) -> None:
 
 def test_the_encoding_s_own_parameters() -> None:
     """Groups times width, for every layer and for queries, keys and values; one table where it is shared."""
-    found = {name: count(load(f"ace-rpe{name}"), "snli-ve")["total"] for name in ("", "/table1-none", "/table6-shared")}
-    extra = {name: value - found["/table1-none"] for name, value in found.items()}
-    assert extra == {"": 6 * 3 * 8 * 768, "/table1-none": 0, "/table6-shared": 8 * 768}
+    found = {name: count(load(f"ace-rpe{name}"), "snli-ve")["total"] for name in ("", "/table1:none", "/table6:shared")}
+    extra = {name: value - found["/table1:none"] for name, value in found.items()}
+    assert extra == {"": 6 * 3 * 8 * 768, "/table1:none": 0, "/table6:shared": 8 * 768}
 
 
 @pytest.mark.parametrize("name", [pytest.param("tiny/ace-rpe", marks=pytest.mark.slow), "tiny/ace-rpe-grounding"])

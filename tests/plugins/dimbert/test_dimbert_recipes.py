@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import packaged
 import pytest
 import torch
 from transformers import BertConfig, BertForPreTraining
@@ -16,16 +17,14 @@ from vlcli.recipe.load import about, load
 from vlcli.recipe.schema import Average, Evaluate, Finetune, Pretrain, Training
 from vlcli.recipe.validate import uses
 
-NAMES = sorted(name for name in registry.names("recipes") if name.split("/")[0] == "dimbert")
-TINY = sorted(
-    name for name in registry.names("recipes") if name.startswith("tiny/dimbert") and not name.endswith("claims")
-)
+NAMES = packaged.recipes("dimbert")
+TINY = sorted(name for name in registry.names("recipes") if name.startswith("tiny/dimbert"))
 OWN = [name for name in TINY if "photos" not in name]
 """Those that make their data themselves."""
 DIM = 21_261_312
 
 
-@pytest.mark.parametrize("name", [*NAMES, *TINY])
+@pytest.mark.parametrize("name", [*NAMES, *packaged.recipes("tiny/dimbert")])
 def test_every_component_takes_what_the_recipe_sets(name):
     resolved = load(name)
     problems = [p for use in uses(resolved) for p in registry.check(use.kind, use.spec, use.key)]
@@ -78,7 +77,7 @@ def test_published_counts(tmp_path, monkeypatch):
 
 
 def test_rows_of_the_ablations():
-    base, full = load("dimbert/table4-base"), load("dimbert/xe")
+    base, full = load("dimbert/table4:base"), load("dimbert/xe")
     assert [name for name, stage in base.stages.items() if isinstance(stage, Training)] == ["coco"]
     assert base.stages["coco"].source == []
     assert not [stage for stage in full.stages.values() if getattr(stage, "task", None) == "scst"]
@@ -101,10 +100,10 @@ def test_rows_of_the_ablations():
 def test_every_row_of_tables_4_7_and_8_has_its_column_of_referring_expressions():
     rows = [n for n in NAMES if re.search(r"/table[478]", n) and not n.endswith("-refcoco")]
     there = {n for n in NAMES if n.endswith("-refcoco")}
-    assert there == {f"{n}-refcoco" for n in rows if n != "dimbert/table4-blm-s2slm"}  # that one is Table 6's ESABERT
+    assert there == {f"{n}-refcoco" for n in rows if n != "dimbert/table4:blm-s2slm"}  # that one is Table 6's ESABERT
     assert len(there) == 13
     for name in rows:
-        column = "dimbert/table6-esabert" if name == "dimbert/table4-blm-s2slm" else f"{name}-refcoco"
+        column = "dimbert/table6:esabert" if name == "dimbert/table4:blm-s2slm" else f"{name}-refcoco"
         own, other = load(name).recipe, load(column).recipe
         same = ("attention", "concepts")
         assert {k: own.model.get(k) for k in same} == {k: other.model.get(k) for k in same}, name

@@ -16,12 +16,12 @@ from vlcli.tools.counting import count
 
 SIZES = {
     "irpe": (22_089_064, 4_644_271_104),
-    "irpe/table2-contextual-unshared": (22_281_064, 4_644_271_104),
-    "irpe/table4-7": (22_165_864 - 197 * 384, 4_735_048_704),
-    "irpe/table5-tiny-k": (5_755_816, 1_276_377_600),
-    "irpe/table5-base-k": (86_606_056, 17_654_605_824),
-    "irpe/table5-small-huang": (None, 4_598_882_304 + 90_777_600),
-    "irpe/table5-small-cpvt": (None, None),
+    "irpe/table2:contextual-unshared": (22_281_064, 4_644_271_104),
+    "irpe/table4:7": (22_165_864 - 197 * 384, 4_735_048_704),
+    "irpe/table5:tiny-k": (5_755_816, 1_276_377_600),
+    "irpe/table5:base-k": (86_606_056, 17_654_605_824),
+    "irpe/table5:small-huang": (None, 4_598_882_304 + 90_777_600),
+    "irpe/table5:small-cpvt": (None, None),
 }
 
 
@@ -34,13 +34,13 @@ def test_sizes(name: str) -> None:
 
 
 def test_settings_are_deits() -> None:
-    stage = load("irpe/table3-clip-bias", []).stages["train"]
+    stage = load("irpe/table3:clip-bias", []).stages["train"]
     assert (stage.epochs, stage.batch_size, stage.repeats, stage.clip) == (300, 1024, 3, None)
     assert (stage.optimizer.lr, stage.optimizer.weight_decay) == (1e-3, 0.05)
     assert stage.schedule.warmup * stage.epochs == pytest.approx(5, abs=1e-3)
     assert stage.schedule.end * stage.optimizer.lr == pytest.approx(1e-5)
     assert stage.objectives == [{"name": "image-classification", "smoothing": 0.1, "mixup": 0.8, "cutmix": 1.0}]
-    assert load("irpe/swin-tiny", []).stages["train"].clip == 5.0
+    assert load("irpe/swin:tiny", []).stages["train"].clip == 5.0
 
 
 def photographs(root: Path) -> None:

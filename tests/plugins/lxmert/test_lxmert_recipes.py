@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import packaged
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -16,7 +17,7 @@ from vlcli.recipe.schema import Evaluate, Finetune, Training
 from vlcli.recipe.validate import uses
 from vlcli.tools.counting import count
 
-NAMES = sorted(name for name in registry.names("recipes") if name.split("/")[0] == "lxmert")
+NAMES = packaged.recipes("lxmert")
 COUNTS = {"pretrain": 228_051_752, "vqa": 213_930_297, "gqa": 211_952_178, "nlvr2": 210_303_746}
 
 
@@ -50,7 +51,7 @@ def test_the_published_hyperparameters():
     [("bert-1cross", (12, 0, 1)), ("bert-5cross", (12, 0, 5)), ("train-bert", (9, 5, 5)), ("train-scratch", (9, 5, 5))],
 )
 def test_rows_of_table_3(name, layers):
-    resolved = load(f"lxmert/table3-{name}")
+    resolved = load(f"lxmert/table3:{name}")
     with torch.device("meta"):
         model = registry.build("models", resolved.recipe.model, DataSpec())
     assert (len(model.language.layers), len(model.objects.layers), len(model.cross.layers)) == layers
@@ -63,7 +64,7 @@ def test_rows_of_table_3(name, layers):
 
 def test_controls_of_table_2_see_one_modality():
     for name, only in (("language", "text"), ("image", "images")):
-        stages = load(f"lxmert/table2-{name}-only").stages
+        stages = load(f"lxmert/table2:{name}-only").stages
         assert {stage.task["only"] for stage in stages.values() if isinstance(stage, Finetune)} == {only}
 
 
@@ -84,7 +85,7 @@ def test_published_counts_without_any_data(tmp_path, monkeypatch):
 
 
 def test_butd_and_cross_rows_can_be_counted(tmp_path):
-    for name in ("lxmert/table3-butd-lstm", "lxmert/table3-butd-bert"):
+    for name in ("lxmert/table3:butd-lstm", "lxmert/table3:butd-bert"):
         found = count(load(name), "vqa", output=tmp_path)
         assert found["total"] > found["backbone"] > 10_000_000
 
@@ -106,6 +107,6 @@ def test_tiny_recipes_are_deeply_valid(name, tmp_path, monkeypatch):
 
 
 def test_every_training_stage_names_its_epochs():
-    for name in [*NAMES, *TINY]:
+    for name in [*NAMES, *packaged.recipes("tiny/lxmert")]:
         stages = load(name).stages.values()
         assert all(stage.epochs or stage.steps for stage in stages if isinstance(stage, Training)), name

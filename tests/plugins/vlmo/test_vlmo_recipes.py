@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import packaged
 import pytest
 import torch
 from tiny_batches import make_text
@@ -25,7 +26,7 @@ from vlcli.recipe.schema import Evaluate, Training
 from vlcli.recipe.validate import uses
 from vlcli.tools.counting import count
 
-NAMES = sorted(n for n in registry.names("recipes") if n.split("/")[0] == "vlmo" and "photos" not in n)
+NAMES = [n for n in packaged.recipes("vlmo") if "photos" not in n]
 SIZES = {
     "vlmo": {"pairs": 202_445_470, "text": 190_756_506, "vqa": 182_410_905, "nlvr2": 178_601_954, "coco": 177_413_857},
     "vlmo/base-plus": {"pairs": 184_980_734, "vqa": 171_249_433, "nlvr2": 168_260_290, "coco": 167_662_433},
@@ -60,7 +61,7 @@ def test_every_component_takes_what_the_recipe_sets(name: str) -> None:
             assert stage.source[0] in resolved.stages
 
 
-QUICK = ("vlmo", "vlmo/base-plus", "vlmo/ade20k", "vlmo/large-plus-plus", "vlmo/table7-separate")
+QUICK = ("vlmo", "vlmo/base-plus", "vlmo/ade20k", "vlmo/large-plus-plus", "vlmo/table7:separate")
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
@@ -193,12 +194,12 @@ def test_published_numbers() -> None:
 
 
 def test_rows_of_the_ablations() -> None:
-    names = {n: [o["name"] for o in load(f"vlmo/table5-{n}").stages["pairs"].objectives] for n in (1, 2, 3, 4, 5)}
+    names = {n: [o["name"] for o in load(f"vlmo/table5:{n}").stages["pairs"].objectives] for n in (1, 2, 3, 4, 5)}
     assert names == {
         1: ["contrast"], 2: ["contrast", "mlm"], 3: ["contrast", "contrast-matching"],
         4: ["contrast", "contrast-matching", "mlm"], 5: ["contrast", "contrast-matching", "mlm"],
     }  # fmt: skip
-    for name in ("vlmo/table4-both", "vlmo/table5", "vlmo/table6-local", "vlmo/table7-separate"):
+    for name in ("vlmo/table4:both", "vlmo/table5:6", "vlmo/table6:local", "vlmo/table7:separate"):
         stages = load(name).stages
         assert stages["nlvr2"].model["image_size"] == stages["flickr30k"].model["image_size"] == 224
         tuned = stages["flickr30k"]
@@ -206,7 +207,7 @@ def test_rows_of_the_ablations() -> None:
         assert tuned.source == ["pairs"]
     made = [
         module_of(f"vlmo/table{n}", "pairs", hidden=16, layers=3, heads=2)[0].model
-        for n in ("5", "5-4", "5-5", "7-separate")
+        for n in ("5:6", "5:4", "5:5", "7:separate")
     ]
     experts = [{n.split(".")[5] for n, _ in m.named_parameters() if ".experts." in n} for m in made]
     assert experts == [{"image", "text", "fused"}, {"image"}, {"image", "text"}, {"image", "text", "fused"}]
