@@ -17,6 +17,8 @@ _TIED = ("embeddings.position_ids", "predictions.decoder.weight", "predictions.d
 _NEEDLESS = re.compile(
     r"(.*\.)?(pooler\.dense|seq_relationship|fc_norm|head|head_dist|pre_logits)\.(.*\.)?(weight|bias)$"
 )
+TYPES = 2
+"""Rows of BERT's table of token types."""
 WORD_HEAD = "objectives.distilled-mlm.head."
 """Where ALBEF's word head goes, and what a decoder's head starts from."""
 
@@ -89,7 +91,17 @@ def plain_name(name: str) -> str:
 def _fitted(model: Loadable, state: State, report: list[str]) -> State:
     made = _renamed(model, _without_dist(_layers(model, state, report), report), report)
     made = _doubled(model, _interpolated(model, made, report), report)
-    return _with_decoder(model, made, report)
+    return _with_decoder(model, _with_types(made, report), report)
+
+
+def _with_types(made: State, report: list[str]) -> State:
+    """Words without token types (LAVIS adds none) as words with types that add nothing."""
+    for place in ("embed.", "decoder.embed."):
+        words, types = made.get(f"{place}words.weight"), f"{place}segments.weight"
+        if words is not None and types not in made:
+            made = {**made, types: words.new_zeros(TYPES, words.shape[1])}
+            report.append(f"{types}: the file has no token types, so they are zero")
+    return made
 
 
 def _layers(model: Loadable, state: State, report: list[str]) -> State:

@@ -14,8 +14,8 @@ from vlcli.checkpoints.trial import Trial, attempt
 ROOT = Path(__file__).parents[2]
 EVERY = [one for one in every() if one.file.loads]
 QUICK = ("model_LXRT.pth", "unc-nlp/lxmert-vqa-uncased", "vlmo_base_patch16_224.pt", "microsoft/beit-base-patch16-224")
-QUICK += ("deit_tiny_patch16_224_ctx_product_50_shared_k.pth", "rpe-1.9-product-ctx-1-k.pth")
-FILES = {"lxmert": 17, "vlmo": 18 + 11 + 9 + 4, "irpe": 6 + 3}
+QUICK += ("deit_tiny_patch16_224_ctx_product_50_shared_k.pth", "albef_snli_ve_lavis.pt")
+FILES = {"lxmert": 17, "vlmo": 18 + 11 + 9 + 4, "irpe": 6 + 3, "albef": 7 + 5, "dimbert": 5}
 PARAMETERS = {
     "model_LXRT.pth": 228_051_752,  # 912,207,008 bytes of float32: the 870 MB of the authors' README
     "unc-nlp/lxmert-vqa-uncased": 213_930_297,

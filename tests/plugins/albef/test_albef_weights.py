@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from timm.models.deit import VisionTransformerDistilled
 from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertModel
+from vlcli_albef.weights import to_albef
 
 from tests.plugins.albef.reference import DATA_SPEC, IDS, MODEL, batch, close, released, uniform, value
 from vlcli.engine.training_module import TrainingModule, build_training_module
@@ -221,3 +222,14 @@ def test_text_assignment_keeps_its_projection_beside_a_head_of_its_own() -> None
     close(found.image.weight, state["vision_proj.weight"])
     close(found.image.bias, state["vision_proj.bias"])
     assert not [name for name in report.new if name.startswith("objectives.")]
+
+
+def test_a_file_without_token_types_is_read_with_types_that_add_nothing():
+    module = build_training_module(MODEL, [], DATA_SPEC)
+    state = to_albef(module.state_dict(), len(module.model.text.layers))
+    types = state.pop("text_encoder.bert.embeddings.token_type_embeddings.weight")
+    report: list[str] = []
+    made = module.model.adapt(state, report)
+    assert torch.equal(made["embed.segments.weight"], torch.zeros_like(types))
+    assert set(made) == set(module.model.state_dict())
+    assert any("no token types" in line for line in report)
