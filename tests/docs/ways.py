@@ -9,8 +9,8 @@ from .pages import commands, pages
 PAGES = pages()
 UNTRIED = ("docs/tutorial.md", "docs/reproduction.md")
 SHOWN = {command for name, text in PAGES.items() for command in commands(text) if name not in UNTRIED}
-"""The commands of the tutorial build on one another: test_tutorial runs them in order. Those of the page of verdicts differ
-in the identifier of a claim only; tests/claims runs one."""
+"""The commands of the tutorial build on one another: test_tutorial runs them in order. Those of the page of verdicts
+differ in the identifier of a claim only; tests/claims runs one."""
 
 
 @dataclass(frozen=True)
