@@ -12,9 +12,19 @@ import timm
 import torch
 import torchvision
 from pydantic import Field
+from torch import Tensor
 
 from vlcli import __version__
-from vlcli.detection import Extractor, Head, Preparation, Prepared, RegionBackbone, to_record
+from vlcli.detection import (
+    Extractor,
+    Head,
+    MapGeometry,
+    Preparation,
+    Prepared,
+    RegionBackbone,
+    cell_record,
+    to_record,
+)
 from vlcli.features import Record
 
 SHORT = 600
@@ -32,7 +42,8 @@ class BackboneExtractor(Extractor):
         short: pixels of the resized image's shorter side; 0 keeps the size, None is the input size that a timm model
             was made for, and 600 for others.
         long: most pixels of its longer side; 0 for no limit.
-        boxes: ``given``, ``grid`` or ``given-or-grid``.
+        boxes: ``given``, ``grid``, ``given-or-grid``, or ``cells``: the cells of the last map themselves, each a region
+            (Jiang et al. 2020's grid features).
         grid: rows and columns of the grid.
         limit: most boxes of an image, by score; 0 for all.
         resolution: RoIAlign's cells per side; 0 for the head's own (7 or 14).
@@ -42,7 +53,7 @@ class BackboneExtractor(Extractor):
         seed: of random weights.
     """
 
-    paper = "He et al. 2016, Deep Residual Learning; He et al. 2017, Mask R-CNN (RoIAlign)"
+    paper = "He et al. 2016, Deep Residual Learning; He et al. 2017, Mask R-CNN; Jiang et al. 2020, grid features"
 
     def __init__(
         self,
@@ -53,7 +64,7 @@ class BackboneExtractor(Extractor):
         head: Head = "c5",
         short: Annotated[int, Field(ge=0, le=20_000)] | None = None,
         long: int = 1000,
-        boxes: Literal["given", "grid", "given-or-grid"] = "given",
+        boxes: Literal["given", "grid", "given-or-grid", "cells"] = "given",
         grid: tuple[int, int] = (6, 6),
         limit: int = 36,
         resolution: int = 0,
@@ -120,12 +131,22 @@ class BackboneExtractor(Extractor):
     def extract(self, batch: list[Prepared]) -> list[Record]:
         """Features of each image's boxes; the images share one size."""
         pixels = torch.stack([item.pixels for item in batch]).to(self.device, non_blocking=True).float()
+        if self.preparation.boxes == "cells":
+            return self._cells(batch, pixels)
         boxes = [item.scaled_boxes().to(self.device, non_blocking=True) for item in batch]
         with self._autocast():
             rows = self.network(pixels, boxes)  # (sum N, D)
         features: np.ndarray = rows.float().cpu().numpy()
         ends = np.cumsum([len(box) for box in boxes])[:-1]
         return [to_record(item, part) for item, part in zip(batch, np.split(features, ends), strict=True)]
+
+    def _cells(self, batch: list[Prepared], pixels: Tensor) -> list[Record]:
+        with self._autocast():
+            maps = self.network.last_map(pixels).permute(0, 2, 3, 1)  # (B, h, w, D)
+        stride = self.network.cell_stride(pixels, maps.shape[1:3])
+        return [
+            cell_record(item, rows, MapGeometry(stride, item.scale)) for item, rows in zip(batch, maps, strict=True)
+        ]
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.precision == "float32":

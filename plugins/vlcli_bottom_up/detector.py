@@ -145,6 +145,27 @@ class Detector(nn.Module):
         self.proposal_generator = ProposalNetwork(family, sizes, channels, strides)
         self.roi_heads = RegionHeads(sizes, family)
 
+    @property
+    def cell_width(self) -> int:
+        """Channels of the map whose cells :meth:`cells` gives."""
+        return self.sizes.pyramid or self.sizes.dim
+
+    def cells(self, pixels: Tensor) -> tuple[Tensor, float]:
+        """The map of whole pictures, and the pixels of its cells (Jiang et al. 2020, grid features).
+
+        Args:
+            pixels: normalised BGR (B, 3, H, W).
+
+        Returns:
+            The last stage on the map that regions are cut from (B, D, h, w); of a pyramid the coarsest map that regions
+            are cut from. The side of a cell in pixels.
+        """
+        if self.sizes.pyramid:
+            coarsest: Tensor = self.backbone(_padded(pixels, self.family.multiple))[3]
+            return coarsest, float(STRIDES[3])
+        whole: Tensor = self.roi_heads.res5(self.backbone(pixels)[-1])
+        return whole, 16.0 if self.family.dilated else 32.0
+
     def fold(self) -> None:
         """Work the frozen normalisations into the convolutions."""
         for module in self.modules():

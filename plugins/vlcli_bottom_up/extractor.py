@@ -17,10 +17,12 @@ from vlcli.detection import (
     ClassProbs,
     DetectorPreparation,
     Extractor,
+    MapGeometry,
     Network,
     Prepared,
     Resize,
     RuleName,
+    cell_record,
     detection_record,
     make_rule,
 )
@@ -46,7 +48,8 @@ class BottomUpExtractor(Extractor):
         rule: of selection; ``family`` is its own.
         min_boxes: fewest boxes of an image.
         max_boxes: most boxes of an image.
-        boxes: ``detected``, or ``given`` ones, all of which stay.
+        boxes: ``detected``; ``given`` ones, all of which stay; or ``cells``: each cell of the map that the last stage
+            makes of the whole picture (Jiang et al. 2020's grid features; of a pyramid, its coarsest map of regions).
         nms: overlap above which the weaker of two boxes goes; None for the rule's own.
         confidence: a weaker box stays only to make up ``min_boxes``; None for the rule's own.
         class_probs: stored class probabilities: ``none``, ``classes`` (1600) or ``all`` (1601, as the detector
@@ -83,7 +86,7 @@ class BottomUpExtractor(Extractor):
         rule: Literal["family", RuleName] = "family",
         min_boxes: int = 36,
         max_boxes: int = 36,
-        boxes: Literal["detected", "given"] = "detected",
+        boxes: Literal["detected", "given", "cells"] = "detected",
         nms: float | None = None,
         confidence: float | None = None,
         class_probs: ClassProbs = "none",
@@ -117,12 +120,13 @@ class BottomUpExtractor(Extractor):
         self.rule = make_rule(own.rule if rule == "family" else rule, min_boxes, max_boxes, nms, confidence)
         self.given, self.class_probs, self.attributes = boxes == "given", class_probs, attributes
         self.trained_on = Path(weights).name if weights else "untrained"
-        self.dim, self.batch_size = self.detector.sizes.dim, batch_size
+        self.cells, self.batch_size = boxes == "cells", batch_size
+        self.dim = self.detector.cell_width if self.cells else self.detector.sizes.dim
         self.deviation = tuple(deviation) if deviation else None
         self.preparation = DetectorPreparation(
             short=short or own.short,
             long=long or own.long,
-            boxes="given" if self.given else "none",
+            boxes="none" if boxes == "detected" else boxes,
             limit=limit or None,
             resize=own.resize if resize == "family" else resize,
             mean=(mean[0], mean[1], mean[2]) if mean else own.mean,
@@ -164,17 +168,21 @@ class BottomUpExtractor(Extractor):
         return {
             "extractor": "bottom-up",
             "family": self.detector.family.name,
-            "rule": "given" if self.given else self.rule.name,
+            "rule": self.preparation.boxes if self.given or self.cells else self.rule.name,
             "parameters": {key: _plain(value) for key, value in self._parameters.items() if key not in hidden} | chosen,
             "weights": self.trained_on,
             "weights_sha256": self.report.sha256 if self.report else "",
             "trained_on": self.trained_on,
-            "boxes": "given" if self.given else "detected",
+            "boxes": self.preparation.boxes if self.given or self.cells else "detected",
             "versions": {"vlcli": __version__, "torch": torch.__version__, "torchvision": torchvision.__version__},
         }
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
         """Detect (or take the given boxes), choose, and describe each image; they share one size."""
+        if self.cells:
+            maps, stride = self.detector.cells(self._pixels(batch))
+            geometry = [MapGeometry((stride, stride), item.scale) for item in batch]
+            return [cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)]
         found = self.detector(
             self._pixels(batch),
             [item.size for item in batch],

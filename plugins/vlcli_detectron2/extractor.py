@@ -9,7 +9,17 @@ import torch
 from torch import Tensor
 
 from vlcli import __version__
-from vlcli.detection import ClassProbs, DetectorPreparation, Extractor, Prepared, RuleName, detection_record, make_rule
+from vlcli.detection import (
+    ClassProbs,
+    DetectorPreparation,
+    Extractor,
+    MapGeometry,
+    Prepared,
+    RuleName,
+    cell_record,
+    detection_record,
+    make_rule,
+)
 from vlcli.errors import ComponentError, DataError
 from vlcli.features import Record
 from vlcli_detectron2.model import TwoStages, class_labels, read_config, seeded
@@ -33,7 +43,8 @@ class Detectron2Extractor(Extractor):
         rule: of selection.
         min_boxes: fewest boxes of an image.
         max_boxes: most boxes of an image.
-        boxes: ``detected``, or ``given`` ones, all of which stay.
+        boxes: ``detected``; ``given`` ones, all of which stay; or ``cells``: each cell of the map that the last stage
+            makes of the whole picture (Jiang et al. 2020's grid features; of a pyramid, its coarsest map of regions).
         nms: overlap above which the weaker of two boxes goes; None for the configuration's own with the rule
             ``detectron2``, else the rule's.
         confidence: a weaker box stays only to make up ``min_boxes``; None likewise.
@@ -60,7 +71,7 @@ class Detectron2Extractor(Extractor):
         rule: RuleName = "detectron2",
         min_boxes: int = 36,
         max_boxes: int = 36,
-        boxes: Literal["detected", "given"] = "detected",
+        boxes: Literal["detected", "given", "cells"] = "detected",
         nms: float | None = None,
         confidence: float | None = None,
         class_probs: ClassProbs = "none",
@@ -83,12 +94,13 @@ class Detectron2Extractor(Extractor):
         self.rule = make_rule(rule, min_boxes, max_boxes, own_nms, own[1] if confidence is None else confidence)
         self.given, self.class_probs = boxes == "given", class_probs
         self.rgb = cfg.INPUT.FORMAT == "RGB"
-        self.dim, self.batch_size = self.network.dim, batch_size
+        self.cells, self.batch_size = boxes == "cells", batch_size
+        self.dim = self.network.cell_width if self.cells else self.network.dim
         self.trained_on = Path(weights).name if weights else "untrained"
         self.preparation = DetectorPreparation(
             short=cfg.INPUT.MIN_SIZE_TEST,
             long=cfg.INPUT.MAX_SIZE_TEST,
-            boxes="given" if self.given else "none",
+            boxes="none" if boxes == "detected" else boxes,
             limit=limit or None,
             resize=resize,
             mean=(0.0, 0.0, 0.0),  # the model takes its own off
@@ -115,18 +127,22 @@ class Detectron2Extractor(Extractor):
         parameters = {key: value for key, value in self._parameters.items() if key not in hidden}
         return {
             "extractor": "detectron2",
-            "rule": "given" if self.given else self.rule.name,
+            "rule": self.preparation.boxes if self.given or self.cells else self.rule.name,
             "parameters": {k: list(v) if isinstance(v, tuple) else v for k, v in parameters.items()},
             "weights": self.trained_on,
             "weights_sha256": self.report.sha256 if self.report else "",
             "trained_on": self.trained_on,
-            "boxes": "given" if self.given else "detected",
+            "boxes": self.preparation.boxes if self.given or self.cells else "detected",
             **self.labels.provenance(),
             "versions": {"vlcli": __version__, "torch": torch.__version__, "detectron2": detectron2.__version__},
         }
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
         """Detect (or take the given boxes), choose, and describe each image."""
+        if self.cells:
+            maps, stride = self.network.cells([self._pixels(item) for item in batch])
+            geometry = [MapGeometry((stride, stride), item.scale) for item in batch]
+            return [cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)]
         found = self.network(
             [self._pixels(item) for item in batch],
             [item.size for item in batch],

@@ -157,6 +157,32 @@ class TwoStages(nn.Module):
         parts = zip(proposals, stored.split(counts), seen.split(counts), factors, strict=True)
         return [self._describe(*part, proposed=given is None) for part in parts]
 
+    def _cell_map(self) -> tuple[str, Any]:
+        """The name and shape of the coarsest map that regions are cut from."""
+        heads = self.model.roi_heads
+        names = heads.in_features if self.c4 else heads.box_in_features
+        return names[-1], self.model.backbone.output_shape()[names[-1]]
+
+    @property
+    def cell_width(self) -> int:
+        """Channels of the map whose cells :meth:`cells` gives."""
+        return self.dim if self.c4 else int(self._cell_map()[1].channels)
+
+    def cells(self, pixels: Sequence[Tensor]) -> tuple[Tensor, float]:
+        """The map of whole pictures, and the pixels of its cells (Jiang et al. 2020, grid features).
+
+        Args:
+            pixels: in the configuration's order of colours, 0..255 (3, h, w).
+
+        Returns:
+            Of a C4 detector the last stage on the map that regions are cut from, of others the coarsest of those maps
+            (B, D, h, w); the side of a cell in pixels.
+        """
+        images = self.model.preprocess_image([{"image": image} for image in pixels])
+        name, shape = self._cell_map()
+        single: Tensor = self.model.backbone(images.tensor)[name]
+        return (self.model.roi_heads.res5(single), 2.0 * shape.stride) if self.c4 else (single, float(shape.stride))
+
     def _regions(self, maps: dict[str, Tensor], boxes: list[Any]) -> tuple[Tensor, Tensor]:
         """What is stored of every region and what the heads see."""
         heads = self.model.roi_heads

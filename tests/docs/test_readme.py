@@ -25,6 +25,8 @@ from tiny_contrast import make_model
 from typer.testing import CliRunner
 
 from tests.docs.ways import LOOKING, PAGES, SHOWN, WAYS, Way
+from tests.plugins.hf.models import build
+from tests.plugins.hf.tiny import save, tower
 from vlcli.cli import app
 from vlcli.recipe.load import from_mapping
 from vlcli.recipe.schema import STAGES, Recipe, TextOptions
@@ -48,11 +50,20 @@ def desk(quickstart):
     _photos(folder / "photos")
     _table(folder / "features.tsv")
     photographs(folder / "photographs")
+    _folders_of_transformers(folder / "photographs")
     _asked(folder / "asked")
     _classes(folder / "classes")
     make_model(folder / "contrast/pairs/model")
     (folder / "sentences.txt").write_text("a red wall\na blue wall\n")
     return folder
+
+
+def _folders_of_transformers(folder: Path) -> None:
+    """Tiny models in the folders that docs/backbones.md names, and a word list."""
+    save(folder / "dinov2-base", *tower("dinov2"))
+    build("detr", folder / "detr")
+    build("siglip", folder / "siglip")
+    (folder / "words.txt").write_text("red circle\ncat\ndog\ngreen bus\n")
 
 
 def _classes(folder: Path) -> None:

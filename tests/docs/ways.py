@@ -77,6 +77,7 @@ SMALL_DETECTOR = (
     *("extractor.depth=50", "extractor.short=48", "extractor.long=64", "extractor.proposals=5"),
     "limit=2",
 )
+FEW_PICTURES = ("root=photographs",)
 WALLS_SEEN = ("--from", "contrast/pairs", "--images", "photos/images")
 CONCEPTS = ("data", "concepts", f"{WORLD}/coco/annotations/captions_train.json", "--out", "words.txt")
 PAIR = tuple(f"{WORLD}/nlvr2/images/test1/test1-0-0-img{side}.png" for side in (0, 1))
@@ -161,6 +162,9 @@ WAYS: dict[str, Way] = {
     "vlcli extract --recipe regions root=PICTURES extractor.weights=resnet50.safetensors": Way(
         "regions", instead=("extract", "--recipe", "regions", "root=photographs", "extractor.arch=tiny-conv")
     ),
+    "vlcli run patches.yaml root=PICTURES": Way("run", instead=("run", "patches.yaml", *FEW_PICTURES)),
+    "vlcli run objects.yaml root=PICTURES": Way("run", instead=("run", "objects.yaml", *FEW_PICTURES), slow=True),
+    "vlcli run seen.yaml root=PICTURES": Way("run", instead=("run", "seen.yaml", *FEW_PICTURES), slow=True),
     "vlcli extract --recipe bottom-up.yaml root=PICTURES": Way(
         "regions",
         instead=("extract", "--recipe", "bottom-up.yaml", "root=photographs", "~extractor.weights", *SMALL_DETECTOR),

@@ -16,7 +16,7 @@ from vlcli.data.pipeline import Pipeline
 from vlcli.engine.bundle import WEIGHTS
 from vlcli.errors import VlcliError
 from vlcli.features import FeatureStore
-from vlcli.features.concepts import CONCEPTS, ConceptStore
+from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore
 from vlcli.features.inspect import set_names
 from vlcli.features.schema import DEFAULT_SET, HISTORY
 from vlcli.recipe import stage_record
@@ -123,6 +123,8 @@ def of_store(path: Path, name: str) -> Extraction:
     weights = _weights(record, path.parent, spec.pop("weights", None))
     if spec.get("boxes") == "auto" and "boxes" in told:  # what the labels of the data decided then
         spec["boxes"] = told["boxes"]
+    if isinstance(spec.get("words"), str):  # a file: the store tells its words
+        spec["words"] = list(told.get(WORDS) or told.get("classes") or ())
     return replace(made, spec=spec, weights=weights, source=_source(record, path.parent))
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from vlcli.data.collate import Item
     from vlcli.data.collate import collate as collate_samples
+    from vlcli.data.concepts import read_vocabulary
     from vlcli.data.english import FUNCTION_WORDS
     from vlcli.data.files import inside, read_json
     from vlcli.data.files import value as json_value
@@ -68,6 +69,7 @@ _HOMES = {
     "minival": "heldout",
     "read_answers": "answers",
     "read_json": "files",
+    "read_vocabulary": "concepts",
     "refuse_held_out": "heldout",
 }
 
@@ -106,6 +108,7 @@ __all__ = [
     "minival",
     "read_answers",
     "read_json",
+    "read_vocabulary",
     "refuse_held_out",
 ]
 

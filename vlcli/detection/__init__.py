@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         RegionBackbone,
         tiny_conv,
     )
+    from vlcli.detection.cells import MapGeometry, cell_boxes, cell_record
     from vlcli.detection.detections import (
         AttributeHead,
         ClassProbs,
@@ -44,6 +45,7 @@ _HOMES = {
     "Head": "backbone",
     "IMAGENET_MEAN_255": "backbone",
     "IMAGENET_STD_255": "backbone",
+    "MapGeometry": "cells",
     "Preparation": "extractor",
     "Prepared": "extractor",
     "RegionBackbone": "backbone",
@@ -54,6 +56,8 @@ _HOMES = {
     "TINY": "backbone",
     "TINY_WIDTHS": "backbone",
     "apply_deltas": "detections",
+    "cell_boxes": "cells",
+    "cell_record": "cells",
     "clip_boxes": "detections",
     "detection_record": "detections",
     "grid_boxes": "extractor",
@@ -77,6 +81,7 @@ __all__ = [
     "DetectorPreparation",
     "Extractor",
     "Head",
+    "MapGeometry",
     "Network",
     "Preparation",
     "Prepared",
@@ -86,6 +91,8 @@ __all__ = [
     "RuleName",
     "Selection",
     "apply_deltas",
+    "cell_boxes",
+    "cell_record",
     "clip_boxes",
     "detection_record",
     "grid_boxes",

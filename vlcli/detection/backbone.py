@@ -134,6 +134,33 @@ class RegionBackbone(nn.Module):
             return _last_map(self.body, x, self.head)
         return resnet_stages(self.body, x.flip(1) if self.layout == "caffe" else x, last=self.head == "c5")
 
+    def last_map(self, images: Tensor) -> Tensor:
+        """The map whose cells are regions themselves (B, D, h, w): with ``c4-res5`` the last stage of whole pictures.
+
+        Args:
+            images: RGB in 0..255 (B, 3, H, W).
+        """
+        maps = self.feature_map(images)
+        out: Tensor = self.body.layer4(maps) if self.head == "c4-res5" else maps
+        return out
+
+    def cell_stride(self, images: Tensor, cells: Sequence[int]) -> tuple[float, float]:
+        """Height and width of a cell of :meth:`last_map` in pixels of ``images``.
+
+        Args:
+            images: what was looked at (B, 3, H, W).
+            cells: rows and columns of the map.
+        """
+        if self.kind == "timm":
+            return self._timm_stride(images.shape[-2], cells[0]), self._timm_stride(images.shape[-1], cells[1])
+        stride = float(2 * self.stride if self.head == "c4-res5" else self.stride)
+        return stride, stride
+
+    def _timm_stride(self, side: int, cells: int) -> float:
+        """What timm says of its last map, where the map has as many cells as that makes of ``side`` pixels."""
+        reduction = int((getattr(self.body, "feature_info", None) or [{}])[-1].get("reduction", 0))
+        return float(reduction) if reduction and -(-side // reduction) == cells else side / cells
+
     def stages(self, images: Tensor) -> list[Tensor]:
         """The maps after all stages (B, C, h, w), finest first: of a ResNet strides 4, 8, 16 and 32.
 

@@ -22,6 +22,9 @@ from vlcli.images.boxes import BoxList
 from vlcli.images.labels import Labels
 from vlcli.version import __version__
 
+OWN = ("none", "cells")
+"""What a preparation says of boxes where the extractor's network decides on the regions."""
+
 
 @dataclass
 class Prepared:
@@ -62,7 +65,8 @@ class Preparation:
     Attributes:
         short: pixels of the shorter side; 0 keeps the original size.
         long: most pixels of the longer side; 0 for no limit.
-        boxes: where regions come from: ``given``, ``grid``, ``given-or-grid`` or ``none`` (the extractor's own).
+        boxes: where regions come from: ``given``, ``grid``, ``given-or-grid``, ``cells`` (those of the extractor's
+            feature map) or ``none`` (the extractor's own).
         grid: rows and columns of a grid of boxes that tile the image.
         limit: most boxes of an image, by score; None for all.
         multiple: sides are rounded up to a multiple of this (patches of a transformer).
@@ -110,7 +114,7 @@ class Preparation:
         return Prepared(pixels, size, (target[1] / width, target[0] / height), self._regions(size, boxes))
 
     def _regions(self, size: tuple[int, int], boxes: BoxList | None) -> BoxList | None:
-        if self.boxes == "none":
+        if self.boxes in OWN:
             return None
         if self.boxes == "grid" or (boxes is None and self.boxes == "given-or-grid"):
             return grid_boxes(size, self.grid)

@@ -25,6 +25,8 @@ from vlcli.images.labels import Labels
 
 GRID = "the model learnt from given boxes, and this picture has none: a grid is used instead (--boxes FILE gives them)"
 EITHER = "this picture has no given boxes, so its regions are cells of a grid (--boxes FILE gives boxes)"
+NAMED = ("weights", "hub")
+"""Parameters by which an extractor's words in a recipe say where its weights are."""
 AT_ONCE = 1 << 27
 """Pixel values of prepared pictures that wait for one another: 40 photographs of a megapixel."""
 Opener = tuple[str, Callable[[], Image.Image]]
@@ -140,7 +142,7 @@ class OnTheFly:
         digest = str(made.provenance.get("weights_sha256") or "")
         if made.weights and not Path(made.weights).exists():
             raise self._no_weights(made.weights, made)
-        if digest and not made.weights and not made.spec.get("weights"):
+        if digest and not made.weights and not any(made.spec.get(key) for key in NAMED):
             raise self._no_weights(str(made.provenance.get("weights") or "a file that nobody named"), made)
         spec = {**made.spec, **({"weights": made.weights} if made.weights else {})}
         extractor: Extractor = registry.extractors.build(spec)

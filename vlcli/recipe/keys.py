@@ -156,7 +156,8 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
         files += own if all(file.exists() for file in own) else []
     if isinstance(stage, Extract):
         boxes = stage.boxes if isinstance(stage.boxes, list) else [stage.boxes]
-        named = [*boxes, stage.images, stage.extractor.get("weights")]
+        words = stage.extractor.get("words")
+        named = [*boxes, stage.images, stage.extractor.get("weights"), words if isinstance(words, str) else None]
         files += [root / Path(item).expanduser() for item in named if item]
     if isinstance(stage, Training):
         vocabulary = (stage.text or recipe.text).vocabulary

@@ -168,7 +168,10 @@ def region_source(context: StageContext, extractor: Extractor) -> FeatureStore |
 
 
 def build_extractor(context: StageContext) -> Extractor:
-    """The extractor, its ``weights`` taken from the stage that ``from`` names or found under the data root."""
+    """The extractor, its ``weights`` taken from the stage that ``from`` names or found under the data root.
+
+    A file of ``words`` lies under the data root too.
+    """
     config = context.config
     assert isinstance(config, Extract)
     spec: dict[str, Any] = dict(config.extractor)
@@ -177,6 +180,8 @@ def build_extractor(context: StageContext) -> Extractor:
         spec["weights"] = str(verified(sources[0] / "model" / WEIGHTS))
     elif spec.get("weights"):
         spec["weights"] = str(verified(under(context.root, spec["weights"], there=False)))  # it says where to get them
+    if isinstance(spec.get("words"), str):
+        spec["words"] = str(under(context.root, spec["words"], there=False))
     extractor: Extractor = registry.extractors.build(spec)
     return extractor
 

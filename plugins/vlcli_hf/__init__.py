@@ -1,0 +1,9 @@
+"""Models of transformers as extractors: vision towers and backbones, detectors, and words for pictures."""
+
+from __future__ import annotations
+
+from vlcli_hf.concepts import OpenVocabularyConcepts
+from vlcli_hf.detector_extractor import TransformersDetector
+from vlcli_hf.extractor import TransformersExtractor
+
+__all__ = ["OpenVocabularyConcepts", "TransformersDetector", "TransformersExtractor"]

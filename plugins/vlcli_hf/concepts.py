@@ -1,0 +1,194 @@
+"""The extractor ``transformers-concepts``: the words of a list that a picture shows, by an open-vocabulary model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from vlcli.detection import Extractor, Prepared
+from vlcli.errors import ComponentError
+from vlcli.features import CONCEPTS, WORDS, Record, concept_record
+from vlcli.images import Labels
+from vlcli_hf.detector_extractor import original_boxes
+from vlcli_hf.detectors import ClosedDetector, GroundedDetector, OwlDetector, load_detector
+from vlcli_hf.extractor import plain_parameters, versions
+from vlcli_hf.folder import HELP, INSTALL, digest, image_processor, load_model, locate, model_type, require, tokenizer
+from vlcli_hf.pictures import ProcessorPreparation, Shown, stacked
+from vlcli_hf.words import chosen_words, words_of_data
+
+NAME = "transformers-concepts"
+DETECTORS = ("owlvit", "owlv2", "grounding-dino", "grounding_dino", "mm-grounding-dino")
+AT_ONCE = 256
+"""Words whose sentences are encoded together."""
+
+
+class ImageText(nn.Module):
+    """CLIP, SigLIP, SigLIP 2 and others that score sentences against a picture.
+
+    Args:
+        folder: of transformers.
+        template: the sentence of a word; ``{}`` stands for the word.
+        scores: ``softmax`` over the words, ``sigmoid`` of each; ``auto`` is ``sigmoid`` where the model has learned a
+            bias for it (SigLIP).
+    """
+
+    texts: Tensor
+
+    def __init__(self, folder: Path, template: str, scores: Literal["auto", "softmax", "sigmoid"]) -> None:
+        from transformers import AutoModel
+
+        super().__init__()
+        self.model: Any = load_model(AutoModel, folder)
+        if not hasattr(self.model, "get_text_features") or not hasattr(self.model, "logit_scale"):
+            raise ComponentError(
+                f"A model of the type {model_type(folder)!r} does not score words against pictures.",
+                where=str(folder / "config.json"),
+                got=type(self.model).__name__,
+                expected="clip, siglip, siglip2, owlv2 or grounding_dino, with its text encoder",
+            )
+        self.tokenizer, self.template = tokenizer(folder), template
+        self.bias = getattr(self.model, "logit_bias", None)
+        self.sigmoid = scores == "sigmoid" or (scores == "auto" and self.bias is not None)
+        self.register_buffer("texts", torch.zeros(0), persistent=False)
+
+    @torch.inference_mode()
+    def ask(self, words: tuple[str, ...]) -> None:
+        """Encode a sentence of each word."""
+        said = [self.template.format(word) for word in words]
+        parts = [self._texts(said[start : start + AT_ONCE]) for start in range(0, len(said), AT_ONCE)]
+        self.texts = nn.functional.normalize(torch.cat(parts), dim=-1)
+
+    def _texts(self, said: list[str]) -> Tensor:
+        length = int(self.model.config.text_config.max_position_embeddings)
+        # SigLIP was trained on sentences padded to one length, and reads their last token.
+        padding = "max_length" if self.bias is not None else True
+        made = self.tokenizer(said, padding=padding, max_length=length, truncation=True, return_tensors="pt")
+        device = next(self.model.parameters()).device
+        fed = {name: made[name].to(device) for name in ("input_ids", "attention_mask") if name in made}
+        found: Tensor = self.model.get_text_features(**fed).pooler_output
+        return found
+
+    def forward(self, items: list[Shown], device: torch.device) -> Tensor:
+        """The probability of each word for each picture (B, W)."""
+        fed: dict[str, Any] = {"pixel_values": stacked(list(items), device)}
+        if any(items[0].patches):
+            shapes = torch.tensor([item.patches for item in items], device=device)
+            ends = shapes.prod(1)[:, None]
+            fed["pixel_attention_mask"] = (torch.arange(fed["pixel_values"].shape[1], device=device) < ends).int()
+            fed["spatial_shapes"] = shapes
+        images = nn.functional.normalize(self.model.get_image_features(**fed).pooler_output, dim=-1)
+        logits = images @ self.texts.T * self.model.logit_scale.exp()
+        logits = logits if self.bias is None else logits + self.bias
+        return logits.sigmoid() if self.sigmoid else logits.softmax(-1)
+
+
+class OpenVocabularyConcepts(Extractor):
+    """Words of a list that each picture shows, best first, by CLIP, SigLIP, SigLIP 2, OWLv2 or Grounding DINO.
+
+    They are stored as visual concepts: DiMBERT and others that read concepts take them in place of those of a trained
+    concept model. A detector's word stands at the box that speaks most for it, others at the whole picture.
+
+    Args:
+        weights: the model's folder, under the data root.
+        hub: a repository of the Hugging Face hub that is in the local cache, in place of ``weights``.
+        words: a list, a file with one word a line (or JSON), or None for the class names of the stage's data.
+        template: the sentence that CLIP and SigLIP score; ``{}`` stands for the word.
+        scores: of CLIP and SigLIP: ``softmax`` over the words, ``sigmoid`` of each word, or ``auto``: what the model
+            was trained with.
+        top: most words of a picture; 0 for all.
+        min_score: words less probable than this are left out.
+        batch_size: images at a time where the stage does not say.
+    """
+
+    paper = "Radford et al. 2021, CLIP; Zhai et al. 2023, SigLIP; DiMBERT (Liu et al. 2021), visual concepts"
+    packages: ClassVar[tuple[str, ...]] = ("transformers",)
+    install: ClassVar[str] = INSTALL
+    weights_help: ClassVar[str] = HELP
+    set = CONCEPTS
+
+    def __init__(
+        self,
+        *,
+        weights: str | None = None,
+        hub: str | None = None,
+        words: tuple[str, ...] | str | None = None,
+        template: Annotated[str, Field(pattern=r"\{\}")] = "a photo of a {}",
+        scores: Literal["auto", "softmax", "sigmoid"] = "auto",
+        top: Annotated[int, Field(ge=0)] = 20,
+        min_score: float = 0.0,
+        batch_size: int = 8,
+    ) -> None:
+        self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
+        require()
+        self.folder = locate(weights, hub)
+        asked = chosen_words(words, NAME)
+        self.network: ImageText | ClosedDetector | OwlDetector | GroundedDetector
+        detects = model_type(self.folder) in DETECTORS
+        self.network = load_detector(self.folder) if detects else ImageText(self.folder, template, scores)
+        self.words: tuple[str, ...] = ()
+        if asked is not None:
+            self._ask(asked)
+        self.top, self.min_score, self.batch_size, self.dim = top, min_score, batch_size, 0
+        self.trained_on, self._sha256 = hub or self.folder.name, digest(self.folder)
+        self.preparation = ProcessorPreparation(0, 0, "none", processor=image_processor(self.folder))
+
+    def _ask(self, words: tuple[str, ...]) -> None:
+        self.words = words
+        self.network.ask(words)
+
+    def attach(self, labels: Labels) -> None:
+        """Score the class names of the data, where the recipe names no words.
+
+        Raises:
+            UsageError: there are none.
+        """
+        if not self.words:
+            self._ask(words_of_data(labels, NAME))
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the model."""
+        super().to(device)
+        self.network.to(self.device)
+        return self
+
+    def notes(self) -> list[str]:
+        """Which model was loaded, and how many words it scores."""
+        return [f"{NAME}: {type(self.network.model).__name__} of {self.folder}, {len(self.words)} words"]
+
+    def provenance(self) -> dict[str, Any]:
+        """Name, parameters, hash of weights and settings, and the words that the ids stand for."""
+        return {
+            "extractor": NAME,
+            "parameters": {k: v for k, v in plain_parameters(self._parameters).items() if k != "words"},
+            "model": type(self.network.model).__name__,
+            "weights": self.trained_on,
+            "weights_sha256": self._sha256,
+            "trained_on": self.trained_on,
+            "boxes": "whole pictures" if isinstance(self.network, ImageText) else "the best box of each word",
+            WORDS: list(self.words),
+            "versions": versions(),
+        }
+
+    def extract(self, batch: list[Prepared]) -> list[Record]:
+        """The words of each picture."""
+        if isinstance(self.network, ImageText):
+            items = [item for item in batch if isinstance(item, Shown)]
+            return [self._record(item, row) for item, row in zip(items, self.network(items, self.device), strict=True)]
+        found = self.network(stacked(batch, self.device))
+        records = []
+        for item, parts, probs in zip(batch, found.boxes.float(), found.probs.float(), strict=True):
+            best, queries = probs.max(0)
+            records.append(self._record(item, best, original_boxes(item, parts)[queries]))
+        return records
+
+    def _record(self, item: Prepared, scores: Tensor, places: Tensor | None = None) -> Record:
+        plain: np.ndarray = scores.float().cpu().numpy()
+        best = np.argsort(-plain, kind="stable")[: self.top or len(plain)]
+        best = best[plain[best] >= self.min_score]
+        boxes = None if places is None else places.cpu().numpy()[best]
+        return concept_record(item.id, best, plain[best], item.size, boxes)

@@ -1,0 +1,158 @@
+"""The extractor ``transformers-detector``: what DETR, RT-DETR, Grounding DINO and OWLv2 find in pictures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+from torchvision.ops import batched_nms
+
+from vlcli.detection import Extractor, Prepared
+from vlcli.features import Record
+from vlcli.images import Labels
+from vlcli_hf.detectors import Detector, load_detector
+from vlcli_hf.extractor import autocast, plain_parameters, versions
+from vlcli_hf.folder import HELP, INSTALL, digest, image_processor, locate, require
+from vlcli_hf.pictures import ProcessorPreparation, stacked
+from vlcli_hf.words import chosen_words, words_of_data
+
+NAME = "transformers-detector"
+
+
+class TransformersDetector(Extractor):
+    """Objects that a detector of transformers finds: DETR, RT-DETR, and by a text prompt Grounding DINO and OWLv2.
+
+    A region is an object query: its feature, its box, its most probable class and the probability of that class. Class
+    names come from the configuration; open-vocabulary detectors look for ``words``.
+
+    Args:
+        weights: the model's folder, under the data root.
+        hub: a repository of the Hugging Face hub that is in the local cache, in place of ``weights``.
+        words: of open-vocabulary detectors: a list, a file with one word a line (or JSON), or None for the class names
+            of the stage's data.
+        confidence: regions with a lower score stay only to make up ``min_boxes``.
+        min_boxes: fewest regions of an image.
+        max_boxes: most regions of an image, by score.
+        nms: overlap above which the less certain of two boxes of a class goes; 1 for no such rule (DETR needs none).
+        class_probs: store the probabilities of all classes or words.
+        precision: ``float32``, or ``bf16`` and ``fp16`` autocast.
+        batch_size: images at a time where the stage does not say.
+    """
+
+    paper = "Carion et al. 2020, DETR; Zhao et al. 2024, RT-DETR; Liu et al. 2024, Grounding DINO; Minderer et al. 2023"
+    packages: ClassVar[tuple[str, ...]] = ("transformers",)
+    install: ClassVar[str] = INSTALL
+    weights_help: ClassVar[str] = HELP
+
+    def __init__(
+        self,
+        *,
+        weights: str | None = None,
+        hub: str | None = None,
+        words: tuple[str, ...] | str | None = None,
+        confidence: Annotated[float, Field(ge=0, le=1)] = 0.2,
+        min_boxes: Annotated[int, Field(ge=1)] = 10,
+        max_boxes: Annotated[int, Field(ge=1)] = 36,
+        nms: Annotated[float, Field(gt=0, le=1)] = 1.0,
+        class_probs: bool = False,
+        precision: Literal["float32", "bf16", "fp16"] = "float32",
+        batch_size: int = 4,
+    ) -> None:
+        self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
+        require()
+        self.folder = locate(weights, hub)
+        asked = chosen_words(words, NAME)
+        self.detector: Detector = load_detector(self.folder)
+        if asked is not None:
+            self.detector.ask(asked)
+        self.network = self.detector
+        self.confidence, self.least, self.most, self.nms = confidence, min_boxes, max(min_boxes, max_boxes), nms
+        self.class_probs, self.precision, self.batch_size = class_probs, precision, batch_size
+        self.trained_on, self._sha256 = hub or self.folder.name, digest(self.folder)
+        self.dim = _width(self.detector.model.config)
+        self.preparation = ProcessorPreparation(0, 0, "none", processor=image_processor(self.folder))
+
+    def attach(self, labels: Labels) -> None:
+        """Look for the class names of the data, where the recipe names no words.
+
+        Raises:
+            UsageError: the detector looks for words, and there are none.
+        """
+        if self.detector.open_vocabulary and not self.detector.names:
+            self.detector.ask(words_of_data(labels, NAME))
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the detector."""
+        super().to(device)
+        self.detector.model.to(self.device)
+        return self
+
+    def notes(self) -> list[str]:
+        """Which model was loaded, and what it looks for."""
+        names = self.detector.names
+        some = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+        return [f"{NAME}: {type(self.detector.model).__name__} of {self.folder}, {len(names)} classes: {some}"]
+
+    def provenance(self) -> dict[str, Any]:
+        """Name, parameters, class of the model, hash of weights and settings, names of the classes, versions."""
+        return {
+            "extractor": NAME,
+            "parameters": {k: v for k, v in plain_parameters(self._parameters).items() if k != "words"},
+            "model": type(self.detector.model).__name__,
+            "weights": self.trained_on,
+            "weights_sha256": self._sha256,
+            "trained_on": self.trained_on,
+            "boxes": "detected",
+            **Labels(self.detector.names).provenance(),
+            "versions": versions(),
+        }
+
+    def extract(self, batch: list[Prepared]) -> list[Record]:
+        """The regions of each picture."""
+        with autocast(self.device, self.precision):
+            found = self.detector(stacked(batch, self.device))
+        rows = zip(batch, found.features.float(), found.boxes.float(), found.probs.float(), strict=True)
+        return [self._record(*row) for row in rows]
+
+    def _record(self, item: Prepared, features: Tensor, parts: Tensor, probs: Tensor) -> Record:
+        boxes = original_boxes(item, parts)
+        scores, classes = probs.max(-1)
+        kept = self._choose(boxes, scores, classes)
+        arrays = {
+            "boxes": boxes[kept],
+            "features": features[kept],
+            "scores": scores[kept],
+            "classes": classes[kept],
+            "class_scores": scores[kept],
+        }
+        arrays |= {"class_probs": probs[kept]} if self.class_probs else {}
+        plain: dict[str, np.ndarray] = {name: value.cpu().numpy() for name, value in arrays.items()}
+        return Record(id=item.id, size=item.size, **plain)
+
+    def _choose(self, boxes: Tensor, scores: Tensor, classes: Tensor) -> Tensor:
+        """Rows of the regions that stay, the most certain first."""
+        if self.nms < 1:
+            order = batched_nms(boxes, scores, classes, self.nms)
+        else:
+            order = scores.argsort(descending=True, stable=True)
+        certain = int((scores[order] >= self.confidence).sum())
+        return order[: min(max(certain, self.least), self.most)]
+
+
+def original_boxes(item: Prepared, parts: Tensor) -> Tensor:
+    """Boxes that are parts of a model's input as pixels of the original picture, cut at its borders (Q, 4)."""
+    height, width = item.size
+    shown = parts.new_tensor([item.pixels.shape[-1], item.pixels.shape[-2]] * 2)
+    boxes = parts * shown / parts.new_tensor([*item.scale, *item.scale])
+    limit = parts.new_tensor([width, height, width, height])
+    boxes = boxes.clamp(min=0).minimum(limit)
+    return torch.cat([boxes[:, :2], boxes[:, 2:].maximum(boxes[:, :2])], -1)
+
+
+def _width(config: Any) -> int:
+    """Numbers of an object query's feature."""
+    vision = getattr(config, "vision_config", None)
+    return int(vision.hidden_size if vision is not None else getattr(config, "d_model", None) or config.hidden_size)

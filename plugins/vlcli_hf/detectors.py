@@ -1,0 +1,201 @@
+"""Detectors of transformers: of every object query the feature, the box, and a probability for each class or word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torchvision.ops import box_convert
+
+from vlcli.errors import ComponentError, DataError
+from vlcli_hf.folder import load_model, model_type, tokenizer
+from vlcli_hf.towers import TOWERS
+
+
+@dataclass
+class Queries:
+    """What a detector says of a batch.
+
+    Attributes:
+        features: of every object query (B, Q, D).
+        boxes: x1 y1 x2 y2 as parts of the picture's width and height, padding included (B, Q, 4).
+        probs: of each class or word (B, Q, C).
+    """
+
+    features: Tensor
+    boxes: Tensor
+    probs: Tensor
+
+
+class Detector(Protocol):
+    """What the extractors call of a detector."""
+
+    model: Any
+    names: tuple[str, ...]
+    open_vocabulary: bool
+
+    def ask(self, words: Sequence[str]) -> None:
+        """Look for these words from now on."""
+
+    def __call__(self, pixels: Tensor) -> Queries:
+        """What the detector says of the pixels that its image processor made (B, 3, H, W)."""
+
+
+class ClosedDetector(nn.Module):
+    """A detector with classes of its own: DETR, RT-DETR and others that ``AutoModelForObjectDetection`` knows.
+
+    Args:
+        folder: of transformers.
+    """
+
+    open_vocabulary = False
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoModelForObjectDetection
+
+        super().__init__()
+        self.model: Any = load_model(AutoModelForObjectDetection, folder, may_miss=("*.num_batches_tracked",))
+        labels: dict[int, str] = self.model.config.id2label
+        self.names = tuple(str(labels[number]) for number in sorted(labels))
+
+    def ask(self, words: Sequence[str]) -> None:
+        """Refuse: the classes are those of the configuration.
+
+        Raises:
+            ComponentError: always.
+        """
+        raise ComponentError(
+            "This detector finds the classes of its configuration, and no others.",
+            got=f"words: {', '.join(words[:5])}",
+            expected="no words, or an open-vocabulary detector: grounding_dino, owlv2",
+        )
+
+    def forward(self, pixels: Tensor) -> Queries:
+        """Object queries with their classes; a class "no object" is left out."""
+        out = self.model(pixel_values=pixels)
+        states = out.last_hidden_state[:, -out.logits.shape[1] :]  # YOLOS: the last tokens are the queries
+        closed = out.logits.shape[-1] == len(self.names) + 1
+        probs = out.logits.softmax(-1)[..., :-1] if closed else out.logits.sigmoid()
+        return Queries(states, box_convert(out.pred_boxes, "cxcywh", "xyxy"), probs)
+
+
+class _Open(nn.Module):
+    """What open-vocabulary detectors share."""
+
+    open_vocabulary = True
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoModelForZeroShotObjectDetection
+
+        super().__init__()
+        self.model: Any = load_model(AutoModelForZeroShotObjectDetection, folder)
+        self.tokenizer = tokenizer(folder)
+        self.folder, self.names = folder, ()
+        self.prompt: dict[str, Tensor] = {}
+
+    names: tuple[str, ...]
+
+    def _fed(self, count: int, device: torch.device) -> dict[str, Tensor]:
+        """The prompt for ``count`` pictures."""
+        return {name: value.to(device).repeat(count, *[1] * (value.ndim - 1)) for name, value in self.prompt.items()}
+
+
+class OwlDetector(_Open):
+    """OWL-ViT and OWLv2: every patch is an object query, and each word a prompt.
+
+    The feature of a patch is the one that the detector's box and class heads read.
+    """
+
+    def ask(self, words: Sequence[str]) -> None:
+        """Look for these words: each is a prompt."""
+        self.names = tuple(words)
+        length = int(self.model.config.text_config.max_position_embeddings)
+        made = self.tokenizer(
+            list(words), padding="max_length", max_length=length, truncation=True, return_tensors="pt"
+        )
+        self.prompt = {name: made[name] for name in ("input_ids", "attention_mask")}
+
+    def forward(self, pixels: Tensor) -> Queries:
+        """Patches with the probability of each word."""
+        out = self.model(pixel_values=pixels, **self._fed(len(pixels), pixels.device))
+        features = out.image_embeds.flatten(1, 2)
+        return Queries(features, box_convert(out.pred_boxes, "cxcywh", "xyxy"), out.logits.sigmoid())
+
+
+class GroundedDetector(_Open):
+    """Grounding DINO: all words form one prompt, ``a cat. a dog.``; the score of a word is that of its best token."""
+
+    tokens: list[list[int]]
+
+    def ask(self, words: Sequence[str]) -> None:
+        """Look for these words.
+
+        Raises:
+            DataError: the prompt is longer than the detector reads.
+        """
+        self.names = tuple(words)
+        text, spans = _sentence(words)
+        made = self.tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
+        places = made.pop("offset_mapping")[0].tolist()
+        longest = int(getattr(self.model.config, "max_text_len", 256))
+        if len(places) > longest:
+            got = f"{len(words)} words, {len(places)} tokens"
+            raise DataError("The text prompt is too long for this detector.", got=got, expected=f"{longest} tokens")
+        self.prompt = {name: value for name, value in made.items() if name in PROMPT}
+        self.tokens = [[n for n, (a, b) in enumerate(places) if start <= a < b <= end] for start, end in spans]
+        if empty := [word for word, found in zip(words, self.tokens, strict=True) if not found]:
+            raise DataError("The tokenizer has no tokens for a word.", where=str(self.folder), got=empty[0])
+
+    def forward(self, pixels: Tensor) -> Queries:
+        """Object queries with the probability of each word."""
+        out = self.model(pixel_values=pixels, **self._fed(len(pixels), pixels.device))
+        probs = out.logits.sigmoid()
+        words = torch.stack([probs[..., tokens].amax(-1) for tokens in self.tokens], -1)
+        return Queries(out.last_hidden_state, box_convert(out.pred_boxes, "cxcywh", "xyxy"), words)
+
+
+PROMPT = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def _sentence(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+    """The prompt of all words in lower case, each ended by a full stop, and where each stands in it."""
+    text, spans = "", []
+    for word in words:
+        plain = word.lower().replace(".", " ").strip()
+        text += " " if text else ""
+        spans.append((len(text), len(text) + len(plain)))
+        text += f"{plain}."
+    return text, spans
+
+
+OWL = ("owlvit", "owlv2")
+
+
+def load_detector(folder: Path) -> ClosedDetector | OwlDetector | GroundedDetector:
+    """The detector of a folder of transformers.
+
+    Raises:
+        ComponentError: its model is no detector.
+        DataError: the folder has no weights, or they do not fit.
+    """
+    from transformers.models.auto import modeling_auto
+
+    kind = model_type(folder)
+    if kind in modeling_auto.MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES:
+        if kind in OWL:
+            return OwlDetector(folder)
+        if "grounding" in kind:
+            return GroundedDetector(folder)
+    if kind in modeling_auto.MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES:
+        return ClosedDetector(folder)
+    raise ComponentError(
+        f"A model of the type {kind!r} is no detector.",
+        where=str(folder / "config.json"),
+        got=kind,
+        expected="detr, rt_detr, grounding_dino, owlv2, or a type that AutoModelForObjectDetection knows",
+        hint="vision towers and backbones are read by the extractor transformers" if kind in TOWERS else "",
+    )

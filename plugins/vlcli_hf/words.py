@@ -1,0 +1,61 @@
+"""The words that an open-vocabulary model is asked for: from a list, a file, or the class names of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vlcli.data import read_vocabulary
+from vlcli.errors import DataError, UsageError
+from vlcli.images import Labels
+
+Words = tuple[str, ...] | str | None
+"""A recipe's ``words``: a list, the path of a file, or None for the class names of the data."""
+
+
+def chosen_words(words: Words, who: str) -> tuple[str, ...] | None:
+    """The words of a recipe; None where the class names of the data shall stand for them.
+
+    Args:
+        words: as the recipe says.
+        who: the extractor, for messages.
+
+    Raises:
+        UsageError: the list or the file has no words.
+        DataError: there is no such file.
+    """
+    if words is None:
+        return None
+    if isinstance(words, str):
+        path = Path(words)
+        if not path.is_file():
+            hint = "a list of words stands in brackets: words: [red circle, cat]"
+            raise DataError("The file of words does not exist.", where=words, expected="one word a line", hint=hint)
+        return checked([one.word for one in read_vocabulary(path)], who, words)
+    return checked(words, who, "words")
+
+
+def words_of_data(labels: Labels, who: str) -> tuple[str, ...]:
+    """The class names of the data as words.
+
+    Raises:
+        UsageError: the data name no classes.
+    """
+    return checked(labels.classes, who, "the class names of the data")
+
+
+def checked(words: Sequence[str], who: str, where: str) -> tuple[str, ...]:
+    """Words without blanks around them, each once.
+
+    Raises:
+        UsageError: there are none.
+    """
+    found = tuple(dict.fromkeys(text for word in words if (text := " ".join(str(word).split()))))
+    if not found:
+        raise UsageError(
+            f"The extractor {who} has no words to look for.",
+            where=where,
+            got=f"{len(words)} words, all of them blank" if words else "no words",
+            expected="words: [red circle, cat], words: FILE with one word a line, or data whose classes have names",
+        )
+    return found
