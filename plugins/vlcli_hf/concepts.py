@@ -82,7 +82,7 @@ class ImageText(nn.Module):
             fed["pixel_attention_mask"] = (torch.arange(fed["pixel_values"].shape[1], device=device) < ends).int()
             fed["spatial_shapes"] = shapes
         images = nn.functional.normalize(self.model.get_image_features(**fed).pooler_output, dim=-1)
-        logits = images @ self.texts.T * self.model.logit_scale.exp()
+        logits: Tensor = images @ self.texts.T * self.model.logit_scale.exp()
         logits = logits if self.bias is None else logits + self.bias
         return logits.sigmoid() if self.sigmoid else logits.softmax(-1)
 

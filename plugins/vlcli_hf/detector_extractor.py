@@ -134,6 +134,7 @@ class TransformersDetector(Extractor):
 
     def _choose(self, boxes: Tensor, scores: Tensor, classes: Tensor) -> Tensor:
         """Rows of the regions that stay, the most certain first."""
+        order: Tensor
         if self.nms < 1:
             order = batched_nms(boxes, scores, classes, self.nms)
         else:

@@ -17,7 +17,7 @@ from vlcli.features import FeatureStore, verify
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([8, 14, 32]), st.floats(0.2, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_cells_tile_the_picture(height, width, stride, factor):
     shown = (height * factor, width * factor)
     cells = tuple(int(-(-side // stride)) + 1 for side in shown)  # one row and column of padding

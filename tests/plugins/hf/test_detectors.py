@@ -70,7 +70,9 @@ def by_hand(name, folder, image):
         return out, found[0] | {"tokens": fed["input_ids"][0]}
 
 
-@pytest.mark.parametrize("name", ["detr", pytest.param("rt_detr", marks=pytest.mark.slow), "owlv2", SLOW])
+@pytest.mark.parametrize(
+    "name", ["owlv2", *(pytest.param(n, marks=pytest.mark.slow) for n in ("detr", "rt_detr", "grounding_dino"))]
+)
 def test_regions_are_the_object_queries_of_the_library(name, folders, images, tmp_path):
     words = {} if name in CLOSED else {"words": WORDS}
     store = detected(folders[name], images, tmp_path / "f.h5", min_boxes=8, max_boxes=8, class_probs=True, **words)

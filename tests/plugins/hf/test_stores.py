@@ -81,7 +81,7 @@ def test_an_lxmert_learns_from_the_store_and_answers_about_a_new_picture(kind, d
         build(kind, data / "model")
     runs = run(data.parent, RECIPE.format(root=data, extractor=KINDS[kind]), monkeypatch)
     told = FeatureStore(runs / "seen/regions/features.h5").provenance
-    (made,) = json.loads((runs / "seen/tune/model/config.json").read_text())["extractions"]
+    (made,) = json.loads((runs / "seen/tune/model/config.json").read_text())["extraction"]
     assert made["spec"]["name"] == told["extractor"]
     (data / "words.txt").unlink()  # the store tells its words
     new = data.parent / "new.png"
@@ -106,7 +106,7 @@ def test_dimbert_reads_the_words_of_an_open_vocabulary_model(kind, data, monkeyp
     extractor = "{name: transformers-concepts, weights: model, words: words.txt, top: 3}"
     runs = run(data.parent, DIMBERT.format(root=data, extractor=extractor), monkeypatch)
     config = json.loads((runs / "named/tune/model/config.json").read_text())
-    assert {one["set"] for one in config["extractions"]} == {"boxes", "concepts"}
+    assert {one["set"] for one in config["extraction"]} == {"boxes", "concepts"}
 
 
 def _work(rank, count, barrier, desk, folder, images, out):

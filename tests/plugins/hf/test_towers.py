@@ -21,6 +21,9 @@ from vlcli.features import FeatureStore, verify
 from vlcli.images.boxes import BoxList
 
 
+OTHERS = ("siglip", "mae", "dinov2", "dinov3")
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("towers")
@@ -126,7 +129,7 @@ def test_given_boxes_are_pooled_by_roialign_from_the_whole_picture(name, folders
         np.testing.assert_array_equal(store.read(key).boxes, boxes[key].boxes)
 
 
-@pytest.mark.parametrize("name", ["clip", "siglip", "mae", "dinov2", "dinov3"])
+@pytest.mark.parametrize("name", ["clip", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)])
 def test_larger_pictures_and_earlier_layers(name, folders, images, tmp_path):
     store, _ = extracted(folders[name], images[:1], tmp_path / "f.h5", image_size=(48, 64), layer=-2)
     record = store.read("p0")
