@@ -162,7 +162,7 @@ WAYS: dict[str, Way] = {
     "vlcli extract --recipe regions root=PICTURES extractor.weights=resnet50.safetensors": Way(
         "regions", instead=("extract", "--recipe", "regions", "root=photographs", "extractor.arch=tiny-conv")
     ),
-    "vlcli run patches.yaml root=PICTURES": Way("run", instead=("run", "patches.yaml", *FEW_PICTURES)),
+    "vlcli run dino.yaml root=PICTURES": Way("run", instead=("run", "dino.yaml", *FEW_PICTURES)),
     "vlcli run objects.yaml root=PICTURES": Way("run", instead=("run", "objects.yaml", *FEW_PICTURES), slow=True),
     "vlcli run seen.yaml root=PICTURES": Way("run", instead=("run", "seen.yaml", *FEW_PICTURES), slow=True),
     "vlcli extract --recipe bottom-up.yaml root=PICTURES": Way(

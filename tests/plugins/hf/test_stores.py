@@ -73,7 +73,8 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", [kind if kind == "owlv2" else pytest.param(kind, marks=SLOW) for kind in KINDS])
+@SLOW
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_lxmert_learns_from_the_store_and_answers_about_a_new_picture(kind, data, monkeypatch):
     if kind in ("dinov2", "siglip2", "resnet"):
         save(data / "model", *tower(kind))

@@ -20,7 +20,6 @@ from vlcli.errors import ComponentError, DataError, UsageError, VlcliError
 from vlcli.features import FeatureStore, verify
 from vlcli.images.boxes import BoxList
 
-
 OTHERS = ("siglip", "mae", "dinov2", "dinov3")
 
 
