@@ -83,7 +83,7 @@ class ImageTower(nn.Module):
                 last = getattr(network, "output_fmt", "NCHW")
                 found = found.flatten(1, 2) if str(last).endswith("NHWC") else found.flatten(2).transpose(1, 2)
             return found, pooled.flatten(1)
-        out = network(pixel_values=pixels, **self._options())
+        out = network(pixel_values=pixels, **self.options())
         hidden: Tensor = out.last_hidden_state
         hidden = hidden.flatten(2).transpose(1, 2) if hidden.dim() == 4 else hidden
         own = getattr(out, "pooler_output", None)
@@ -91,7 +91,7 @@ class ImageTower(nn.Module):
             return hidden, own.flatten(1)
         return hidden, hidden[:, 0] if self._prefix() is not None and self.config.get("patch_size") else hidden.mean(1)
 
-    def _options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """Positions are interpolated where pictures are of another size than the tower's."""
         own = self.config.get("image_size")
         same = own is None or _pair(own) == self.pixels.size

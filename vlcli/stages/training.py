@@ -63,7 +63,13 @@ def run_training(context: StageContext) -> StageResult:
 
 def _tell_start(parts: Assembly, config: Training, progress: Progress) -> dict[str, int]:
     """Freeze what is not to be trained; say what was loaded and what is trained."""
-    for line in parts.report.lines() if parts.report else ["weights drawn from the seed: training from scratch"]:
+    named = ", ".join(parts.module.model.tower_folders(parts.model_spec).values())
+    drawn = (
+        f"towers from {named}; the rest is drawn from the seed"
+        if named
+        else "weights drawn from the seed: training from scratch"
+    )
+    for line in parts.report.lines() if parts.report else [drawn]:
         progress.info(line)
     counts = freeze(parts.module, config.trainable, config.frozen)
     progress.info(f"training {counts['trained']:,} of {counts['total']:,} parameters on {len(parts.data):,} examples")

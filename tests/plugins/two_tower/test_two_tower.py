@@ -259,3 +259,33 @@ def test_a_text_tower_without_a_tokenizer_is_told(places, tmp_path):
     with pytest.raises(DataError, match="has no tokenizer"):
         TwoTower.vocabulary_folder({"both": folder})
     assert TwoTower.vocabulary_folder({"both": str(places["clip"][0])}) == str(places["clip"][0])
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip"])
+def test_what_was_not_trained_comes_out_byte_for_byte(places, name, tmp_path):
+    from transformers import AutoConfig, AutoModel
+
+    from vlcli.engine.bundle import Bundle
+    from vlcli.progress import Silent
+    from vlcli.registry import build
+
+    folder, theirs = places[name]
+    spec = {"name": "two-tower", "both": str(folder)}
+    module = build_training_module(spec, [], tiny.SPEC).eval()
+    bundle = Bundle(module, Tokenizer.load(folder), tiny.SPEC, None, spec, [], {}, tmp_path)
+    made = build("exporters", "transformers-two-tower").export(bundle, tmp_path, Silent())
+    out = tmp_path / made.files["model"]
+    assert (out / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    again = AutoModel.from_pretrained(out)
+    assert type(again) is type(theirs)
+    left, right = (AutoConfig.from_pretrained(place).text_config.to_dict() for place in (out, folder))
+    assert left | {"dtype": None, "architectures": None} == right | {"dtype": None, "architectures": None}
+    assert Tokenizer.load(out).encode("red circle").ids == Tokenizer.load(folder).encode("red circle").ids
+    assert json.loads((out / "preprocessor_config.json").read_text())["size"] == {"height": 32, "width": 32}
+
+
+def test_towers_of_two_sources_have_no_class_of_transformers(places):
+    from vlcli_two_tower.exporter import checked
+
+    with pytest.raises(ComponentError, match="no class for this model"):
+        checked(model_of(places, image="vit", text="bert"))
