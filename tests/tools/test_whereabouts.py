@@ -81,3 +81,13 @@ def test_what_was_not_found_on_an_official_page_says_so(tmp_path):
 def test_commands_get_files_from_the_web_and_nothing_else():
     for found in (*SOURCES.values(), *CHECKPOINTS.values()):
         assert {line.split()[0] for line in found.commands} <= {"curl", "unzip", "tar", "git", "cp", "hf"}, found.title
+
+
+def test_a_published_checkpoint_is_named_with_source_and_licence(tmp_path):
+    stages = {"tune": {"kind": "finetune", "from": "weights/ALBEF_4M.pth", "task": "vqa", "data": "mine"}}
+    mine = {"mine": {"name": "vqa"}}
+    found = wanted_by(from_mapping("r", {"root": str(tmp_path), "model": "albef", "datasets": mine, "stages": stages}))
+    weights = next(one for one in found if one.what == "weights" and one.name.endswith(".pth"))
+    assert weights.source.url.endswith("/ALBEF/ALBEF_4M.pth")
+    assert weights.source.licence.startswith("BSD-3")
+    assert "curl" in weights.source.commands[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli import registry
+from vlcli.checkpoints.load import every
 from vlcli.errors import VlcliError
 from vlcli.recipe import keys, wiring
 from vlcli.recipe.resolved import Resolved
@@ -117,10 +118,23 @@ def _in_cache(name: str) -> bool:
 
 
 def _published(word: str) -> Published | None:
-    known = next((found for part, found in CHECKPOINTS.items() if part in word.lower()), None)
+    known = _registered(word)
+    known = known or next((found for part, found in CHECKPOINTS.items() if part in word.lower()), None)
     if known is None and wiring.is_hub_name(word):
         commands = (f"hf download {word}",)
         return Published(
             word, f"https://huggingface.co/{word}", "see the model card", "see the model card", "", commands
         )
     return known
+
+
+def _registered(word: str) -> Published | None:
+    """What packages say of a published checkpoint (``vlcli ls checkpoints``); found by the name of its file."""
+    one = next((found for found in every() if found.name in (word, Path(word).name)), None)
+    if one is None:
+        return None
+    size = f"about {sum(entry.count for entry in one.tensors.values()) * 4 / 1e6:,.0f} MB of weights, by its layout"
+    hub = wiring.is_hub_name(one.name) and one.file.url.startswith("https://huggingface.co/")
+    command = f"hf download {one.name}" if hub else f"curl -L -o {one.name} '{one.file.url}'"
+    layout = f"{one.name}: {one.file.about}; vlcli checkpoint {one.name}"
+    return Published(one.name, one.file.url, one.file.licence, size, layout, (command,))
