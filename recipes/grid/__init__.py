@@ -1,0 +1,1 @@
+"""Recipes that train on a CPU in minutes."""
