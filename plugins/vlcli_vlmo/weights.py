@@ -270,6 +270,16 @@ _JOINT_BIAS = re.compile(r"(blocks\.\d+\.attn)\.qkv\.bias")
 _ATTENTION = re.compile(r"blocks\.(\d+)\.attention\.attention\.(query|key|value)\.(weight|bias)")
 
 
+def _fresh_last_norm(model: Loadable, made: State, report: list[str]) -> State:
+    """The model's own last norm, where the file of a classifier norms the mean of the tokens (``fc_norm``) instead."""
+    own = {f"transformer.norm.{kind}": f"stack.norm.{kind}" for kind in ("weight", "bias")}
+    values = {name: value.detach().clone() for name, value in model.named_parameters() if name in own.values()}
+    fresh = {theirs: values[ours] for theirs, ours in own.items() if theirs not in made and ours in values}
+    if fresh:
+        report.append("the last norm: as the model drew it, a classifier's file has none")
+    return fresh
+
+
 def from_beit(model: Loadable, state: Mapping[str, Tensor], report: list[str]) -> State:
     """BEiT's weights by the released VLMo names: its feed-forwards become the image experts.
 
@@ -290,6 +300,8 @@ def from_beit(model: Loadable, state: Mapping[str, Tensor], report: list[str]) -
         made[
             changed if changed.startswith(("head.", "fc_norm.", "mask_token", "lm_head.")) else f"transformer.{changed}"
         ] = value
+    if any(name.startswith("fc_norm.") for name in made):
+        made |= _fresh_last_norm(model, made, report)
     kind = "a vision transformer" if any(map(_JOINT_BIAS.fullmatch, plain)) else "BEiT"
     report.append(f"weights of {kind}: its feed-forwards are the image experts")
     table = _beit_table(model, plain)

@@ -105,6 +105,18 @@ def test_an_image_alone_is_transformers_beit_with_one_table_or_one_a_layer(share
         torch.testing.assert_close(ours.encode_image(found).hidden, wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_the_last_norm_of_a_classifier_stays_as_drawn() -> None:
+    """BEiT's classifiers have ``fc_norm`` over the mean of the tokens and no norm behind the last block."""
+    beit = pytest.importorskip("timm.models.beit")
+    sizes = {"img_size": 48, "patch_size": 16, "embed_dim": 24, "depth": 3, "num_heads": 4, "num_classes": 5}
+    theirs = beit.Beit(**sizes, use_abs_pos_emb=False, use_rel_pos_bias=True, init_values=0.1, global_pool="avg")
+    ours = beit_like()
+    report: list[str] = []
+    made = ours.adapt(theirs.state_dict(), report)
+    assert torch.equal(made["stack.norm.weight"], ours.stack.norm.weight)
+    assert sum("last norm" in line for line in report) == 1
+
+
 def test_an_image_alone_is_timm_s_vit() -> None:
     """Table 5 starts from a plain vision transformer: absolute positions, no layer scale, a bias on keys."""
     vit = pytest.importorskip("timm.models.vision_transformer")
