@@ -220,6 +220,20 @@ def test_recipes_over_seeds(vlcli):
     assert "both: mine" in text
 
 
+def test_seeds_of_a_recipe_that_reports_end_in_one_page(vlcli, tmp_path):
+    """The page itself is tested in tests/pages: with the invented stages there is nothing to draw."""
+    (tmp_path / "told.yaml").write_text(RECIPE.format(jobs=1) + "report: true\n")
+    pages = PLUGIN.with_name("fake_pages.py")
+    ended = vlcli("run", "told.yaml", "--seeds", "2", "--table", "--plugin", pages)
+    assert ended.code == 0, ended.err
+    assert "report: runs/told/seeds.html" in ended.out
+    first, second = (tmp_path / "runs" / "told" / "seeds.html").read_text().splitlines()
+    assert first == "runs/told"
+    assert second.startswith("runs/told-")
+    again = vlcli("run", "told.yaml", "--seeds", "2", "--json", "--plugin", pages)
+    assert json.loads(again.out)["report"] == "runs/told/seeds.html"
+
+
 def test_rank_one_says_nothing(vlcli):
     ended = vlcli("run", "mine.yaml", "--dry-run", env={"RANK": "1"})
     assert ended.out == ""

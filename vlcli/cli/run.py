@@ -165,7 +165,6 @@ def _tables(resolved: Any, request: RunRequest, outcomes: list[Any], progress: A
 
 def _report(resolved: Any, request: RunRequest, outcomes: list[Any], progress: Any) -> Path | None:
     """The page of a run that did something or has none yet; what goes wrong with it is no fault of the run."""
-    from vlcli.errors import VlcliError
     from vlcli.recipe import plan
     from vlcli.tools.run_folder import REPORT, is_run
 
@@ -175,10 +174,6 @@ def _report(resolved: Any, request: RunRequest, outcomes: list[Any], progress: A
     page = folder / REPORT
     if not is_run(folder) or (page.is_file() and not any(o.action in ("run", "resume", "reuse") for o in outcomes)):
         return page if page.is_file() else None
-    from vlcli.pages.report import ReportOptions, write_report
+    from vlcli.cli.run_page import page_of
 
-    try:
-        return write_report([folder], page, ReportOptions(device=request.device or "auto"), progress)
-    except (VlcliError, OSError) as error:
-        progress.warn(f"the report could not be written: {' '.join(str(error).split())}")
-        return None
+    return page_of([folder], page, request.device, progress)

@@ -74,7 +74,7 @@ def run_prepared(prepared: Prepared, progress: Progress) -> list[StageOutcome]:
     """Run what :func:`prepare` planned."""
     planner, steps, working = prepared.planner, prepared.steps, prepared.working
     options = planner.options
-    if working:
+    if working or any(step.action == "reuse" for step in steps):
         keep_recipe(planner)
     jobs = 1 if ranks.several() or len(working) <= 1 else options.jobs or planner.resolved.recipe.jobs
     names = [step.name for step in steps]
