@@ -215,7 +215,6 @@ WAYS: dict[str, Way] = {
         "r_mean", ("stages.world.world.images=40", "stages.pairs.epochs=1", "~table", "--quiet")
     ),
     "vlcli run tiny/two-tower-fused": Way("nlvr2-test", DRY),
-    "vlcli run two-tower/photos root=photographs": Way("retrieval", DRY),
     "vlcli run tiny/dimbert": Way("right/look", (*FEW_SHAPES, *FEW_EPOCHS, "--quiet"), slow=True),
     "vlcli run tiny/dimbert-scst": Way(
         "self-critical",

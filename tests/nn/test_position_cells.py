@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from cells import DATA_SPEC, TINY, VARIANTS, difference, make_batch, models, outputs, summed, tiny
+from cells import DATA_SPEC, NEEDED, TINY, VARIANTS, difference, make_batch, models, outputs, summed, tiny
 from torch import nn
 
 from vlcli import registry
@@ -46,7 +46,8 @@ FIRST = [pytest.param(*place, marks=[pytest.mark.slow] if place[1] else []) for 
 
 
 def build(model: str, variant: str, slot: str, choice: Any) -> Model:
-    return tiny(model, **(VARIANTS[model][variant] if variant else {}), **{slot: choice})
+    options = NEEDED.get((model, slot), {}) | (VARIANTS[model][variant] if variant else {})
+    return tiny(model, **options, **{slot: choice})
 
 
 @cache

@@ -96,6 +96,13 @@ class TestRows:
         assert (far.stages["pretrain"].epochs, far.recipe.seed, far.recipe.model["hidden"]) == (7, 4, 8)
         assert (twice.recipe.seed, twice.recipe.model["hidden"]) == (3, 16)
 
+    def test_what_a_row_takes_out_stays_out_of_the_row_that_extends_it(self, tmp_path):
+        below = "rows:\n  less: {stages: {extra: ~}}\n  least: {extends: ':less', seed: 3}\n"
+        child = "extends: base.yaml\nstages: {extra: {kind: evaluate, from: pretrain, task: nlvr2}}\n" + below
+        write(tmp_path, BASE, "base.yaml")
+        table = write(tmp_path, child)
+        assert [list(load(f"{table}:{row}").stages) for row in ("less", "least")] == [["pretrain", "test"]] * 2
+
     def test_a_recipe_extends_a_row_and_a_table_extends_a_table(self, tmp_path):
         write(tmp_path, BASE + ROWS)
         child = load(write(tmp_path, "extends: 't.yaml:large'\nseed: 7\n", "child.yaml"))

@@ -69,11 +69,12 @@ def test_several_recipes_are_counted_at_once():
     ended = CliRunner().invoke(app, words)
     assert ended.exit_code == 4, ended.stderr
     rows = json.loads(ended.stdout)["recipes"]
-    assert [row["recipe"] for row in rows] == ["tiny/vlmo", "regions", "tiny/photo-concepts", "no-such-recipe"]
-    assert rows[0]["stage"] == "image"
-    assert rows[0]["total"] > 0
-    assert "total" not in rows[1]
-    assert rows[3]["error"]["code"] == 4
+    names = ["tiny/vlmo:scratch", "tiny/vlmo:staged", "regions", "tiny/photo-concepts", "no-such-recipe"]
+    assert [row["recipe"] for row in rows] == names
+    assert rows[1]["stage"] == "image"
+    assert rows[1]["total"] > 0
+    assert "total" not in rows[2]
+    assert rows[4]["error"]["code"] == 4
     assert "no-such-recipe cannot be counted" in ended.stderr
     alone = CliRunner().invoke(app, ["count", "regions"])
     assert alone.exit_code == 2

@@ -10,6 +10,7 @@ import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import as_vlcli, guarded, report
+from vlcli.errors import VlcliError
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,8 @@ def count(
     from vlcli.cli import console
 
     o.load_plugins(plugin)
-    from vlcli.cli.recipes import each
-
     names, overrides = o.some_recipes(words)
-    names = [one for name in names for one in each(name)]
+    names = [one for name in names for one in _expanded(name, len(names) > 1)]
     choice = _Choice(overrides, stage, answers, heads, output, trust)
     if len(names) > 1:
         _several(names, choice, json_, verbose)
@@ -53,6 +52,18 @@ def count(
         console.out_json(found)
     else:
         _show(names[0], found)
+
+
+def _expanded(name: str, several: bool) -> list[str]:
+    """The recipe, or the rows of a table; of several, one that does not load is told of in its turn."""
+    from vlcli.cli.recipes import each
+
+    try:
+        return each(name)
+    except VlcliError:
+        if not several:
+            raise
+        return [name]
 
 
 def _count(name: str, choice: _Choice) -> dict[str, Any]:

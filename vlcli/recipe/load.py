@@ -116,8 +116,10 @@ def with_row(
     """A row merged over the table ``table`` (or over what the row extends), and all files."""
     level = next((one for one in reversed(row.levels) if one.value.get("extends") is not None), None)
     if level is not None:
-        base, above = _above(level.value["extends"], level.place(("extends",)), source, within)
-        beside = above[0].row and above[0].file.resolve() == source.file.resolve()
+        name, place = level.value["extends"], level.place(("extends",))
+        base, above = _above(name, place, source, within)
+        parent = _parent(name, source, place)
+        beside = parent.row and parent.file.resolve() == source.file.resolve()
         table = base if beside else merge.merge(base, _mapping(source))
         chain = [source, *above]
     document = Document(without_tables_keys(table.value), table.places)
