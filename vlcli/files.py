@@ -1,4 +1,4 @@
-"""Writing so that nothing is ever half written: beside, fsync, rename; a full disk is one message.
+"""Writing so that nothing is ever half written: beside, fsync, rename; a full disk is one message; and the hub's cache.
 
 Whatever vlcli leaves on a disk is written here, feature stores too (``vlcli.features.writer`` adds its own message). A
 file or folder is written under ``.NAME.tmp-PROCESS-THREAD`` beside its place, so that whoever writes the same one at
@@ -22,7 +22,7 @@ from typing import Any
 from vlcli import stopping
 from vlcli.errors import VlcliError
 
-__all__ = ["new_folder", "write_bytes", "write_json", "write_text", "written"]
+__all__ = ["cached_repository", "new_folder", "write_bytes", "write_json", "write_text", "written"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -202,3 +202,21 @@ def follow_mask(paths: Iterable[Path]) -> None:
     for file in files:
         if file.is_file() and stat.S_IMODE(file.stat().st_mode) == 0o600:
             file.chmod(usual_mode(file.parent))
+
+
+def cached_repository(name: str) -> Path | None:
+    """The newest snapshot of a repository in the local cache of the Hugging Face hub; nothing is downloaded.
+
+    Args:
+        name: ``OWNER/NAME``.
+
+    Returns:
+        Its folder; None where the cache does not hold it, or ``name`` is no name of a repository.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError, OSError):
+        return None

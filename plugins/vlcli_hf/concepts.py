@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from vlcli.detection import Extractor, Prepared
+from vlcli.detection import Prepared
 from vlcli.errors import ComponentError
 from vlcli.features import CONCEPTS, WORDS, Record, concept_record
 from vlcli.images import Labels
 from vlcli_hf.detector_extractor import original_boxes
 from vlcli_hf.detectors import ClosedDetector, GroundedDetector, OwlDetector, load_detector
-from vlcli_hf.extractor import plain_parameters, versions
-from vlcli_hf.folder import HELP, INSTALL, digest, image_processor, load_model, locate, model_type, require, tokenizer
+from vlcli_hf.folder import image_processor, load_model, model_type, tokenizer
+from vlcli_hf.folder_extractor import FolderExtractor
 from vlcli_hf.pictures import ProcessorPreparation, Shown, stacked
 from vlcli_hf.words import chosen_words, words_of_data
 
-NAME = "transformers-concepts"
 DETECTORS = ("owlvit", "owlv2", "grounding-dino", "grounding_dino", "mm-grounding-dino")
 AT_ONCE = 256
 """Words whose sentences are encoded together."""
@@ -87,7 +86,7 @@ class ImageText(nn.Module):
         return logits.sigmoid() if self.sigmoid else logits.softmax(-1)
 
 
-class OpenVocabularyConcepts(Extractor):
+class OpenVocabularyConcepts(FolderExtractor):
     """Words of a list that each picture shows, best first, by CLIP, SigLIP, SigLIP 2, OWLv2 or Grounding DINO.
 
     They are stored as visual concepts: DiMBERT and others that read concepts take them in place of those of a trained
@@ -106,10 +105,9 @@ class OpenVocabularyConcepts(Extractor):
     """
 
     paper = "Radford et al. 2021, CLIP; Zhai et al. 2023, SigLIP; DiMBERT (Liu et al. 2021), visual concepts"
-    packages: ClassVar[tuple[str, ...]] = ("transformers",)
-    install: ClassVar[str] = INSTALL
-    weights_help: ClassVar[str] = HELP
+    name: ClassVar[str] = "transformers-concepts"
     set = CONCEPTS
+    network: ImageText | ClosedDetector | OwlDetector | GroundedDetector
 
     def __init__(
         self,
@@ -123,18 +121,14 @@ class OpenVocabularyConcepts(Extractor):
         min_score: float = 0.0,
         batch_size: int = 8,
     ) -> None:
-        self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
-        require()
-        self.folder = locate(weights, hub)
-        asked = chosen_words(words, NAME)
-        self.network: ImageText | ClosedDetector | OwlDetector | GroundedDetector
+        super().__init__(locals())
+        asked = chosen_words(words, self.name)
         detects = model_type(self.folder) in DETECTORS
         self.network = load_detector(self.folder) if detects else ImageText(self.folder, template, scores)
         self.words: tuple[str, ...] = ()
         if asked is not None:
             self._ask(asked)
-        self.top, self.min_score, self.batch_size, self.dim = top, min_score, batch_size, 0
-        self.trained_on, self._sha256 = hub or self.folder.name, digest(self.folder)
+        self.top, self.min_score, self.dim = top, min_score, 0
         self.preparation = ProcessorPreparation(0, 0, "none", processor=image_processor(self.folder))
 
     def _ask(self, words: tuple[str, ...]) -> None:
@@ -148,31 +142,19 @@ class OpenVocabularyConcepts(Extractor):
             UsageError: there are none.
         """
         if not self.words:
-            self._ask(words_of_data(labels, NAME))
-
-    def to(self, device: str | torch.device) -> Self:
-        """Move the model."""
-        super().to(device)
-        self.network.to(self.device)
-        return self
+            self._ask(words_of_data(labels, self.name))
 
     def notes(self) -> list[str]:
         """Which model was loaded, and how many words it scores."""
-        return [f"{NAME}: {type(self.network.model).__name__} of {self.folder}, {len(self.words)} words"]
+        return [f"{self.name}: {self.model_class} of {self.folder}, {len(self.words)} words"]
 
     def provenance(self) -> dict[str, Any]:
-        """Name, parameters, hash of weights and settings, and the words that the ids stand for."""
-        return {
-            "extractor": NAME,
-            "parameters": {k: v for k, v in plain_parameters(self._parameters).items() if k != "words"},
-            "model": type(self.network.model).__name__,
-            "weights": self.trained_on,
-            "weights_sha256": self._sha256,
-            "trained_on": self.trained_on,
-            "boxes": "whole pictures" if isinstance(self.network, ImageText) else "the best box of each word",
-            WORDS: list(self.words),
-            "versions": versions(),
-        }
+        """What :class:`FolderExtractor` says, and the words that the ids stand for."""
+        return {**super().provenance(), WORDS: list(self.words)}
+
+    def regions(self) -> str:
+        """Where a word stands."""
+        return "whole pictures" if isinstance(self.network, ImageText) else "the best box of each word"
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
         """The words of each picture."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -10,19 +10,17 @@ from pydantic import Field
 from torch import Tensor
 from torchvision.ops import batched_nms
 
-from vlcli.detection import Extractor, Prepared
+from vlcli.detection import Prepared
 from vlcli.features import Record
 from vlcli.images import Labels
-from vlcli_hf.detectors import Detector, load_detector
-from vlcli_hf.extractor import autocast, plain_parameters, versions
-from vlcli_hf.folder import HELP, INSTALL, digest, image_processor, locate, require
+from vlcli_hf.detectors import ClosedDetector, GroundedDetector, OwlDetector, load_detector
+from vlcli_hf.folder import image_processor
+from vlcli_hf.folder_extractor import FolderExtractor, autocast
 from vlcli_hf.pictures import ProcessorPreparation, stacked
 from vlcli_hf.words import chosen_words, words_of_data
 
-NAME = "transformers-detector"
 
-
-class TransformersDetector(Extractor):
+class TransformersDetector(FolderExtractor):
     """Objects that a detector of transformers finds: DETR, RT-DETR, and by a text prompt Grounding DINO and OWLv2.
 
     A region is an object query: its feature, its box, its most probable class and the probability of that class. Class
@@ -43,9 +41,8 @@ class TransformersDetector(Extractor):
     """
 
     paper = "Carion et al. 2020, DETR; Zhao et al. 2024, RT-DETR; Liu et al. 2024, Grounding DINO; Minderer et al. 2023"
-    packages: ClassVar[tuple[str, ...]] = ("transformers",)
-    install: ClassVar[str] = INSTALL
-    weights_help: ClassVar[str] = HELP
+    name: ClassVar[str] = "transformers-detector"
+    network: ClosedDetector | OwlDetector | GroundedDetector
 
     def __init__(
         self,
@@ -61,18 +58,14 @@ class TransformersDetector(Extractor):
         precision: Literal["float32", "bf16", "fp16"] = "float32",
         batch_size: int = 4,
     ) -> None:
-        self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
-        require()
-        self.folder = locate(weights, hub)
-        asked = chosen_words(words, NAME)
-        self.detector: Detector = load_detector(self.folder)
+        super().__init__(locals())
+        asked = chosen_words(words, self.name)
+        self.network = load_detector(self.folder)
         if asked is not None:
-            self.detector.ask(asked)
-        self.network = self.detector
+            self.network.ask(asked)
         self.confidence, self.least, self.most, self.nms = confidence, min_boxes, max(min_boxes, max_boxes), nms
-        self.class_probs, self.precision, self.batch_size = class_probs, precision, batch_size
-        self.trained_on, self._sha256 = hub or self.folder.name, digest(self.folder)
-        self.dim = _width(self.detector.model.config)
+        self.class_probs, self.precision = class_probs, precision
+        self.dim = _width(self.network.model.config)
         self.preparation = ProcessorPreparation(0, 0, "none", processor=image_processor(self.folder))
 
     def attach(self, labels: Labels) -> None:
@@ -81,39 +74,27 @@ class TransformersDetector(Extractor):
         Raises:
             UsageError: the detector looks for words, and there are none.
         """
-        if self.detector.open_vocabulary and not self.detector.names:
-            self.detector.ask(words_of_data(labels, NAME))
-
-    def to(self, device: str | torch.device) -> Self:
-        """Move the detector."""
-        super().to(device)
-        self.detector.model.to(self.device)
-        return self
+        if self.network.open_vocabulary and not self.network.names:
+            self.network.ask(words_of_data(labels, self.name))
 
     def notes(self) -> list[str]:
         """Which model was loaded, and what it looks for."""
-        names = self.detector.names
+        names = self.network.names
         some = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
-        return [f"{NAME}: {type(self.detector.model).__name__} of {self.folder}, {len(names)} classes: {some}"]
+        return [f"{self.name}: {self.model_class} of {self.folder}, {len(names)} classes: {some}"]
 
     def provenance(self) -> dict[str, Any]:
-        """Name, parameters, class of the model, hash of weights and settings, names of the classes, versions."""
-        return {
-            "extractor": NAME,
-            "parameters": {k: v for k, v in plain_parameters(self._parameters).items() if k != "words"},
-            "model": type(self.detector.model).__name__,
-            "weights": self.trained_on,
-            "weights_sha256": self._sha256,
-            "trained_on": self.trained_on,
-            "boxes": "detected",
-            **Labels(self.detector.names).provenance(),
-            "versions": versions(),
-        }
+        """What :class:`FolderExtractor` says, and the names of the classes."""
+        return {**super().provenance(), **Labels(self.network.names).provenance()}
+
+    def regions(self) -> str:
+        """The detector finds them."""
+        return "detected"
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
         """The regions of each picture."""
         with autocast(self.device, self.precision):
-            found = self.detector(stacked(batch, self.device))
+            found = self.network(stacked(batch, self.device))
         rows = zip(batch, found.features.float(), found.boxes.float(), found.probs.float(), strict=True)
         return [self._record(*row) for row in rows]
 

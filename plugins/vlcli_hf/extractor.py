@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import Tensor
 from torchvision.ops import roi_align
 
-from vlcli import __version__
-from vlcli.detection import Extractor, Prepared, cell_record, to_record
+from vlcli.detection import Prepared, cell_record, to_record
 from vlcli.features import Record
-from vlcli_hf.folder import HELP, INSTALL, digest, image_processor, locate, require
+from vlcli_hf.folder import image_processor
+from vlcli_hf.folder_extractor import FolderExtractor, autocast
 from vlcli_hf.pictures import ProcessorPreparation, Shown, stacked, whole_pictures
 from vlcli_hf.towers import Tower
 
-HIDDEN = ("weights", "batch_size")
-"""Parameters that change no feature: where the folder lies (its hash is kept) and how many pictures go at a time."""
 
-
-class TransformersExtractor(Extractor):
+class TransformersExtractor(FolderExtractor):
     """Patches or map cells of a vision tower or backbone of transformers: DINOv2, DINOv3, SigLIP, SigLIP 2, CLIP, MAE.
 
     The model and its image processor come from one folder, as ``save_pretrained`` writes it. Each patch (or cell of a
@@ -44,9 +39,7 @@ class TransformersExtractor(Extractor):
     """
 
     paper = "Wolf et al. 2020, Transformers; Oquab et al. 2024, DINOv2; Zhai et al. 2023, SigLIP"
-    packages: ClassVar[tuple[str, ...]] = ("transformers",)
-    install: ClassVar[str] = INSTALL
-    weights_help: ClassVar[str] = HELP
+    name: ClassVar[str] = "transformers"
 
     def __init__(
         self,
@@ -63,48 +56,25 @@ class TransformersExtractor(Extractor):
         precision: Literal["float32", "bf16", "fp16"] = "float32",
         batch_size: int = 8,
     ) -> None:
-        self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
-        require()
-        self.folder = locate(weights, hub)
+        super().__init__(locals())
         self.network = Tower(self.folder, layer)
         self.resolution, self.sampling, self.precision = resolution, sampling, precision
-        self.dim, self.batch_size = self.network.dim, batch_size
-        self.trained_on = hub or self.folder.name
-        self._sha256 = digest(self.folder)
+        self.dim = self.network.dim
         processor = image_processor(self.folder)
         if image_size or boxes != "cells":
             processor = whole_pictures(processor, image_size)
         cells = (grid[0], grid[1])
         self.preparation = ProcessorPreparation(0, 0, boxes, cells, limit or None, processor=processor)
 
-    def to(self, device: str | torch.device) -> Self:
-        """Move the tower."""
-        super().to(device)
-        self.network.to(self.device)
-        return self
-
     def notes(self) -> list[str]:
         """Which model was loaded, and what its regions are."""
         down, across = (f"{side:g}" for side in self.network.stride)
         regions = f"patches or cells of {down} x {across} pixels" if self._cells else "RoIAlign of boxes"
-        return [f"transformers: {self.network.what} of {self.folder}, {self.dim} numbers a region, {regions}"]
+        return [f"transformers: {self.model_class} of {self.folder}, {self.dim} numbers a region, {regions}"]
 
     @property
     def _cells(self) -> bool:
         return self.preparation.boxes == "cells"
-
-    def provenance(self) -> dict[str, Any]:
-        """Name, parameters, class of the model, hash of weights and settings, versions."""
-        return {
-            "extractor": "transformers",
-            "parameters": plain_parameters(self._parameters),
-            "model": self.network.what,
-            "weights": self.trained_on,
-            "weights_sha256": self._sha256,
-            "trained_on": self.trained_on,
-            "boxes": self.preparation.boxes,
-            "versions": versions(),
-        }
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
         """Features of each picture's patches, cells or boxes."""
@@ -126,24 +96,4 @@ class TransformersExtractor(Extractor):
         return to_record(item, features)
 
 
-def plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
-    """An extractor's parameters as a store keeps them."""
-    kept = {key: value for key, value in parameters.items() if key not in HIDDEN}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()}
-
-
-def versions() -> dict[str, str]:
-    """Of the packages that decide features."""
-    import transformers
-
-    return {"vlcli": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
-
-
-def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """The context in which a network of ``precision`` runs."""
-    if precision == "float32":
-        return nullcontext()
-    return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
-
-
-__all__ = ["TransformersExtractor", "autocast", "plain_parameters", "versions"]
+__all__ = ["TransformersExtractor"]

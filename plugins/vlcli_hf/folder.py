@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ import torch
 from safetensors import SafetensorError
 
 from vlcli.errors import ComponentError, DataError, UsageError
-from vlcli.nn import file_sha256
+from vlcli.files import cached_repository
+from vlcli.nn import file_sha256, quiet_transformers
 
 INSTALL = "pip install 'vlcli[hf]'"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -70,18 +70,18 @@ def locate(weights: str | None, hub: str | None) -> Path:
 
 
 def _cached(name: str) -> Path:
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import constants
 
-    try:
-        return Path(snapshot_download(name, local_files_only=True))
-    except Exception as error:  # an unknown name, a missing and a damaged cache each have classes of their own
-        raise DataError(
-            f"The cache of the Hugging Face hub does not hold {name!r}, and vlcli downloads nothing.",
-            where=constants.HF_HUB_CACHE,
-            got=f"{type(error).__name__}",
-            expected=f"a folder models--{name.replace('/', '--')} with a snapshot",
-            hint=f"hf download {name}; or copy the repository and name its folder: weights: FOLDER",
-        ) from None
+    found = cached_repository(name)
+    if found is not None:
+        return found
+    raise DataError(
+        f"The cache of the Hugging Face hub does not hold {name!r}, and vlcli downloads nothing.",
+        where=constants.HF_HUB_CACHE,
+        got="no snapshot of it",
+        expected=f"a folder models--{name.replace('/', '--')} with a snapshot",
+        hint=f"hf download {name}; or copy the repository and name its folder: weights: FOLDER",
+    )
 
 
 def model_type(folder: Path) -> str:
@@ -132,7 +132,7 @@ def load_model(target: Any, folder: Path, *, may_miss: Sequence[str] = (), **opt
     """
     check_weights(folder)
     try:
-        with torch.random.fork_rng(devices=[]), _silence():
+        with torch.random.fork_rng(devices=[]), quiet_transformers():
             model, report = target.from_pretrained(str(folder), **LOADING, **options)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise _misfit(folder, str(error)) from None
@@ -154,22 +154,6 @@ LOADING = {
 
 def _plain(shape: Any) -> list[int]:
     return [int(side) for side in shape]
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Without transformers' progress bar and its table of tensors: load_model says what is wrong with them."""
-    from transformers.utils import logging
-
-    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def check_weights(folder: Path) -> None:

@@ -13,6 +13,8 @@ from typing import Any, Literal
 import torch
 
 from vlcli.errors import ComponentError, DataError
+from vlcli.files import cached_repository
+from vlcli.nn import quiet_transformers
 
 HF = "pip install 'vlcli[hf]'"
 WEIGHTS = (
@@ -61,7 +63,10 @@ def find(choice: Choice, where: str) -> Source:
         cached = _timm_file(choice)
         if cached is not None:
             return Source("timm", {"architecture": choice}, cached, where)
-        folder = _cached(choice, where)
+        found = cached_repository(choice)
+        if found is None:
+            raise _absent(choice, where, "a folder, and a repository in the hub's cache", choice)
+        folder = found
     return _in_folder(folder, where)
 
 
@@ -104,16 +109,6 @@ def _hub_file(repository: str, file: str) -> Path | None:
 
     found = try_to_load_from_cache(repository, file)
     return Path(found) if isinstance(found, str) else None
-
-
-def _cached(name: str, where: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, local_files_only=True))
-    except (LocalEntryNotFoundError, HFValidationError, OSError):
-        raise _absent(name, where, "a folder, and a repository in the hub's cache", name) from None
 
 
 def _absent(name: str, where: str, sought: str, repository: str) -> DataError:
@@ -178,21 +173,13 @@ def quiet() -> Iterator[None]:
         ComponentError: transformers is not installed.
     """
     try:
-        from transformers.utils import logging
+        import transformers  # noqa: F401
     except ImportError:
         what = "Towers of transformers need the package transformers."
         raise ComponentError(what, where="model two-tower", hint=HF) from None
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
+    with quiet_transformers(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def configuration(source: Source) -> Any:

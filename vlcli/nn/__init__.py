@@ -16,6 +16,7 @@ The public names, by module:
     embeddings      TextEmbeddings, FeatureEmbeddings, Pooler
     heads           build_head, register_head
     model           Model, DataSpec, InputSpec, EncoderOutput, FusionOutput, Recorder, initialise, init_scale
+    folders         quiet_transformers: without the bars and warnings of another library
     forward_passes  ForwardPasses: passes over a batch, computed once and shared
     count           count_model: parameters and multiply-accumulates
 """
@@ -44,6 +45,7 @@ from vlcli.nn.cross import CrossEncoder, CrossLayer
 from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, hide, text_layout
 from vlcli.nn.fake import fake_batch
 from vlcli.nn.fitting import fit_weights
+from vlcli.nn.folders import quiet_transformers
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.heads import HeadTransform, TiedWordHead, build_head, register_head
 from vlcli.nn.layout import CONCEPT, IMAGE, SPECIAL, TEXT, Layout, Runs
@@ -164,6 +166,7 @@ __all__ = [
     "match_normalised",
     "model_macs",
     "packable",
+    "quiet_transformers",
     "read_weights",
     "register_head",
     "run_layer",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -43,3 +44,23 @@ class Folders:
             Values by option; empty where the recipe's entry builds the model again.
         """
         return {}
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Transformers without its bars and warnings: what concerns a user is told by vlcli.
+
+    Raises:
+        ImportError: transformers is not installed.
+    """
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from vlcli.files import cached_repository
 from vlcli.recipe.schema import Draw, Evaluate, Recipe, Stage, Training
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -48,7 +49,7 @@ def find_place(value: str, root: Path) -> Path | None:
     """
     path = Path(value).expanduser()
     found = next((place for place in (path, root / path) if place.exists()), None)
-    return found if found is not None or not is_hub_name(value) else _cached(value)
+    return found if found is not None or not is_hub_name(value) else cached_repository(value)
 
 
 def is_hub_name(value: str) -> bool:
@@ -60,16 +61,6 @@ def missing_places(recipe: Recipe, stage: Stage, paths: tuple[str, ...], artifac
     """Which of the words ``paths`` of a stage lead nowhere."""
     root = root_folder(recipe, stage, artifacts)
     return [value for value in paths if find_place(value, root) is None]
-
-
-def _cached(name: str) -> Path | None:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, local_files_only=True))
-    except (LocalEntryNotFoundError, HFValidationError, OSError):
-        return None
 
 
 def inputs(recipe: Recipe) -> dict[str, Inputs]:

@@ -1,0 +1,100 @@
+"""What the extractors of this package share: one folder with model and image processor, and what a store says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import nn
+
+from vlcli import __version__
+from vlcli.detection import Extractor
+from vlcli_hf.folder import HELP, INSTALL, digest, locate, require
+
+HIDDEN = ("self", "__class__", "weights", "batch_size", "words")
+"""What a store does not keep among the parameters: where the folder lies (its hash is kept), how many pictures go at a
+time, and words, which are kept as what the numbers of classes or concepts stand for."""
+
+
+class FolderExtractor(Extractor):
+    """An extractor whose network and image processor come from one folder of transformers.
+
+    Args:
+        parameters: of the subclass, by name (its ``locals()``), with ``weights``, ``hub`` and ``batch_size``.
+
+    Attributes:
+        name: under which recipes know the extractor.
+        folder: of transformers.
+        network: holds the model of transformers as its attribute ``model``; a subclass sets it.
+
+    Raises:
+        ComponentError: transformers is not installed.
+        UsageError: the folder is named twice, or not at all.
+        DataError: there is no such folder.
+    """
+
+    packages: ClassVar[tuple[str, ...]] = ("transformers",)
+    install: ClassVar[str] = INSTALL
+    weights_help: ClassVar[str] = HELP
+    name: ClassVar[str]
+    network: nn.Module
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        require()
+        self._parameters = {key: value for key, value in parameters.items() if key not in HIDDEN}
+        self.folder = locate(parameters["weights"], parameters["hub"])
+        self.trained_on = parameters["hub"] or self.folder.name
+        self.batch_size = parameters["batch_size"]
+
+    @property
+    def model_class(self) -> str:
+        """The class of transformers that was loaded."""
+        return type(self.network.model).__name__
+
+    @cached_property
+    def _sha256(self) -> str:
+        return digest(self.folder)
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the network."""
+        super().to(device)
+        self.network.to(self.device)
+        return self
+
+    def regions(self) -> str:
+        """What the regions are, as the store says it."""
+        return self.preparation.boxes
+
+    def provenance(self) -> dict[str, Any]:
+        """Name, parameters, class of the model, hash of weights and settings, what the regions are, versions."""
+        parameters = {key: list(v) if isinstance(v, tuple) else v for key, v in self._parameters.items()}
+        return {
+            "extractor": self.name,
+            "parameters": parameters,
+            "model": self.model_class,
+            "weights": self.trained_on,
+            "weights_sha256": self._sha256,
+            "trained_on": self.trained_on,
+            "boxes": self.regions(),
+            "versions": versions(),
+        }
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that decide features."""
+    import transformers
+
+    return {"vlcli": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    """The context in which a network of ``precision`` runs."""
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
+
+
+__all__ = ["FolderExtractor", "autocast", "versions"]
