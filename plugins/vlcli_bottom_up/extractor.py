@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torchvision
@@ -144,12 +144,6 @@ class BottomUpExtractor(Extractor):
         own = generator.family
         generator.family = replace(own, before=before or own.before, after=after or own.after)
         generator.threshold = threshold
-
-    def to(self, device: str | torch.device) -> Self:
-        """Move the detector."""
-        super().to(device)
-        self.detector.to(self.device)
-        return self
 
     def notes(self) -> list[str]:
         """Which family it is and how the weights loaded."""

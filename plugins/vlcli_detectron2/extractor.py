@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -105,12 +105,6 @@ class Detectron2Extractor(Extractor):
             resize=resize,
             mean=(0.0, 0.0, 0.0),  # the model takes its own off
         )
-
-    def to(self, device: str | torch.device) -> Self:
-        """Move the model."""
-        super().to(device)
-        self.network.to(self.device)
-        return self
 
     def notes(self) -> list[str]:
         """Which configuration it is and how the weights loaded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -57,12 +57,6 @@ class FolderExtractor(Extractor):
     @cached_property
     def _sha256(self) -> str:
         return digest(self.folder)
-
-    def to(self, device: str | torch.device) -> Self:
-        """Move the network."""
-        super().to(device)
-        self.network.to(self.device)
-        return self
 
     def regions(self) -> str:
         """What the regions are, as the store says it."""

@@ -261,7 +261,7 @@ class Extractor(ABC):
         return []
 
     def to(self, device: str | torch.device) -> Self:
-        """Move to a device; called once before the first image. Subclasses move their network too.
+        """Move to a device; called once before the first image. Networks that are attributes of the extractor move too.
 
         Args:
             device: where :meth:`extract` computes.
@@ -270,6 +270,9 @@ class Extractor(ABC):
             This extractor.
         """
         self.device = torch.device(device)
+        for part in vars(self).values():
+            if isinstance(part, nn.Module):
+                part.to(self.device)
         return self
 
 
