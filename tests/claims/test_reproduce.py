@@ -132,6 +132,45 @@ def test_chosen_claims_and_fewer_seeds(invoke, runs, tmp_path):
     assert "--seeds 3" in page.read_text()
 
 
+def test_a_page_keeps_its_numbers_so_that_another_machine_need_not_run_them(invoke, runs, tmp_path):
+    page, other = tmp_path / "docs" / "verdicts.md", ("--output", str(tmp_path / "elsewhere"))
+    first = invoke("--claims", "mine-key", "-o", str(page))
+    assert "1 reproduced, 1 not run" in first.stdout
+    kept = json.loads(page.with_suffix(".json").read_text())["cells"]
+    assert len(kept) == 10
+    assert not any(one["evaluation"] for one in kept.values())
+    assert str(tmp_path) not in page.with_suffix(".json").read_text()
+    runs.ran.clear()
+    assert "1 reproduced, 1 opposite" in invoke("-o", str(page), *other).stdout
+    assert {name.split()[0] for name in runs.ran} == {"none"}
+    assert len(json.loads(page.with_suffix(".json").read_text())["cells"]) == 15
+    runs.ran.clear()
+    assert invoke(*other, "-o", str(tmp_path / "afresh.md")).exit_code == 0
+    assert len(runs.ran) == 10
+
+
+def test_numbers_of_an_edited_row_count_for_nothing(invoke, runs, tmp_path):
+    page = tmp_path / "verdicts.md"
+    invoke("--claims", "mine-key", "-o", str(page))
+    file = page.with_suffix(".json")
+    value = json.loads(file.read_text())
+    value["cells"][f"{TABLE}:abs-k seed=2"]["digest"] = "of another recipe"
+    file.write_text(json.dumps(value))
+    runs.ran.clear()
+    invoke("--claims", "mine-key", "-o", str(page), "--output", str(tmp_path / "elsewhere"))
+    assert runs.ran == ["abs-k 2"]
+
+
+def test_a_damaged_file_of_numbers_is_one_message(invoke, runs, tmp_path):
+    page = tmp_path / "verdicts.md"
+    page.with_suffix(".json").write_text('{"version": 1, "cells": [')
+    ended = invoke("-o", str(page))
+    assert ended.exit_code == 5
+    assert str(page.with_suffix(".json")) in ended.stderr
+    assert "restore the file" in ended.stderr
+    assert runs.ran == []
+
+
 def test_the_list_runs_nothing(invoke, runs):
     ended = invoke("--list")
     assert "mine-none" in ended.stdout

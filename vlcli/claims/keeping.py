@@ -1,9 +1,9 @@
-"""The file of results: what every cell measured, so that a run that was killed goes on where it was."""
+"""Files of results: what every cell measured, so that a run that was killed goes on, and a page keeps its numbers."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,20 @@ def read(folder: Path) -> Results:
     Raises:
         DataError: the file is damaged.
     """
-    file = folder / FILE
+    return read_file(folder / FILE)
+
+
+def beside(page: Path) -> Path:
+    """The file of results that belongs to a page: ``reproduction.json`` of ``reproduction.md``."""
+    return page.with_suffix(".json")
+
+
+def read_file(file: Path) -> Results:
+    """The results in a file; none where there is no file.
+
+    Raises:
+        DataError: the file is damaged.
+    """
     if not file.exists():
         return Results()
     try:
@@ -93,6 +106,13 @@ def write(folder: Path, results: Results) -> Path:
     return write_json(folder / FILE, TypeAdapter(Results).dump_python(results))
 
 
+def publish(page: Path, results: Results) -> Path:
+    """Write the finished cells beside the page that shows them, without the folders of the machine that ran them."""
+    done = {key: one for key, one in sorted(results.cells.items()) if one.state == DONE}
+    cells = {key: replace(one, evaluation={}, seconds=round(one.seconds, 1)) for key, one in done.items()}
+    return write_json(beside(page), TypeAdapter(Results).dump_python(Results(cells)))
+
+
 def _damaged(file: Path, got: str) -> DataError:
-    hint = "delete the file and run again: finished rows are read from their run folders, none is trained again"
+    hint = "restore the file, or delete it and run again: rows whose run folders are there are not trained again"
     return DataError("The results of claims are damaged.", where=str(file), got=got[:200], hint=hint)

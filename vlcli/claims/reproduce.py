@@ -61,28 +61,42 @@ class Study:
         chosen: those that are to be run.
         folder: of the file of results.
         seeds: how many seeds each takes; None: as registered.
+        page: the page to be written; what the file of results beside it holds need not be run again.
         tables: their recipes.
-        results: what was measured so far.
+        results: what was measured so far in the folder.
+        published: what the page's file of results holds.
     """
 
     claims: list[Registered]
     chosen: list[Registered]
     folder: Path
     seeds: int | None = None
+    page: Path | None = None
     tables: Tables = field(default_factory=Tables)
     results: Results = field(default_factory=Results)
+    published: Results = field(default_factory=Results)
 
     def __post_init__(self) -> None:
         """Read what earlier runs measured.
 
         Raises:
-            DataError: the file of results is damaged.
+            DataError: a file of results is damaged.
         """
         self.results = keeping.read(self.folder)
+        if self.page is not None:
+            self.published = keeping.read_file(keeping.beside(self.page))
 
     def look(self, cell: Cell) -> Measured | None:
         """What a cell measured, with the recipe as it is today."""
-        return self.results.of(cell, self.tables.digest(cell))
+        digest = self.tables.digest(cell)
+        return self.results.of(cell, digest) or self.published.of(cell, digest)
+
+    def shown(self) -> Results:
+        """What the page's file of results holds next: what it held, and the claims' cells as they are today."""
+        cells = all_cells(self.claims, self.seeds)
+        found = {cell.key: self.look(cell) for cell in cells}
+        merged = {**self.published.cells, **found}
+        return Results({key: one for key, one in merged.items() if one is not None})
 
     def done(self) -> set[Cell]:
         """The cells that need not be run."""

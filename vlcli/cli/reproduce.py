@@ -65,7 +65,7 @@ def reproduce(
     plugins = o.load_plugins(plugin)
     if hours is not None and not (math.isfinite(hours) and hours > 0):
         raise UsageError("--hours is a time in which something can be run.", got=f"{hours:g}", expected="more than 0")
-    study = _study(paper or [], claims, seeds, output)
+    study = _study(paper or [], claims, seeds, output, out)
     sound = True
     if not list_:
         from vlcli.claims.reproduce import run
@@ -82,7 +82,7 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _study(papers: list[str], claims: str | None, seeds: int | None, output: Path) -> Study:
+def _study(papers: list[str], claims: str | None, seeds: int | None, output: Path, page: Path | None) -> Study:
     from vlcli.claims.load import every, pick
     from vlcli.claims.reproduce import FOLDER, Study, check
 
@@ -90,7 +90,7 @@ def _study(papers: list[str], claims: str | None, seeds: int | None, output: Pat
     ids = [one.strip() for one in (claims or "").split(",") if one.strip()]
     if claims is not None and not ids:
         raise UsageError("--claims names no claim.", got=repr(claims), hint="list them: vlcli reproduce --list")
-    study = Study(found, pick(found, ids) if ids else found, output / FOLDER, seeds)
+    study = Study(found, pick(found, ids) if ids else found, output / FOLDER, seeds, page)
     check(found, study.tables)
     return study
 
@@ -102,11 +102,15 @@ def _judged(study: Study) -> list[Judged]:
 
 
 def _write(study: Study, judged: list[Judged], out: Path | None, papers: list[str]) -> Path:
+    from vlcli.claims import keeping
     from vlcli.claims.page import PAGE, Page, write_page
 
     words = ["vlcli reproduce", *papers, *([f"--seeds {study.seeds}"] if study.seeds else [])]
-    seconds = sum(one.seconds for one in study.results.cells.values())
-    return write_page(Page(judged, [" ".join(words)], seconds), out or study.folder / PAGE)[0]
+    page = out or study.folder / PAGE
+    shown = study.shown()
+    keeping.publish(page, shown)
+    seconds = sum(one.seconds for one in shown.cells.values())
+    return write_page(Page(judged, [" ".join(words)], seconds), page)[0]
 
 
 def _tell(judged: list[Judged], page: Path | None, list_: bool, json_: bool) -> None:
