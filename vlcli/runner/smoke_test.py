@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 import itertools
 import tempfile
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from PIL import Image
+from typing import TYPE_CHECKING, Any
 
 from vlcli import registry
 from vlcli.builders.context import StageContext
@@ -18,15 +17,11 @@ from vlcli.builders.readers import plain
 from vlcli.builders.resolve import resolve_stage
 from vlcli.builders.training import make_transform, transform_of, without_memory
 from vlcli.data.reader import Reader
-from vlcli.data.references import REFERENCES
 from vlcli.data.sample import Example
-from vlcli.data.vocabulary import Tokenizer
-from vlcli.detection.extractor import grid_boxes
 from vlcli.engine.optim import freeze, parameter_groups
-from vlcli.engine.training_module import Part, TrainingModule, build_training_module, check_capabilities
+from vlcli.engine.training_module import Part, StepResult, TrainingModule, build_training_module, check_capabilities
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
-from vlcli.features import FeatureStore, FeatureWriter, Record
-from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore, concept_record
+from vlcli.features.concepts import ConceptStore
 from vlcli.nn.model import DataSpec
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
@@ -34,16 +29,27 @@ from vlcli.recipe.schema import Training
 from vlcli.registry import as_spec
 from vlcli.registry.contract import blame, origin
 from vlcli.runner.extractions import refuse_other_grid
+from vlcli.runner.invented import (
+    ANSWERS,
+    EXAMPLES,
+    REGIONS,
+    Invented,
+    draw_pictures,
+    invented_examples,
+    invented_store,
+    invented_tokenizer,
+)
 from vlcli.runner.start_weights import refuse_other_sizes
 from vlcli.tasks.base import Task
 
+if TYPE_CHECKING:
+    from vlcli.data.pipeline import Pipeline
+    from vlcli.nn.batch import Batch
+
 LARGEST = 40_000_000
 """Models with more parameters are built on the meta device only: a real step would cost seconds and gigabytes."""
-EXAMPLES, REGIONS = 4, 3
 READ_WORDS = {"text", "fuse", "generate", "decode"}
 """What an objective that reads sentences asks of its model; one that asks for nothing reads them too."""
-ANSWERS = ("yes", "no", "2", "red")
-SENTENCES = ("a red circle is left of a blue square", "two green stars", "there is no triangle", "the picture is empty")
 
 
 def smoke_test(context: StageContext) -> list[Problem]:
@@ -64,7 +70,9 @@ def smoke_test(context: StageContext) -> list[Problem]:
         _refuse_wordless(module, reader)
         refuse_other_grid(context.recipe.stages, _stores_of(context), module.model.input_spec().grid)
         if sum(p.numel() for p in module.parameters()) <= LARGEST:
-            _step(context, resolved, data_spec, reader)
+            with _rehearsal(context, resolved, data_spec, reader) as rehearsal:
+                rehearsal.loss(rehearsal.batch()).total.backward()
+                rehearsal.module.close_step()
     except RecipeError as error:
         return [replace(problem, key=_inside(place, problem.key)) for problem in error.problems]
     except VlcliError as error:
@@ -127,7 +135,7 @@ def _data_spec(context: StageContext, resolved: ResolvedStage, reader: Reader | 
     )
     data_spec = replace(data_spec, concepts=("red", "circle", "left"))
     chosen = task is not None or any(_chooses(registry.objectives.load(spec["name"])) for spec in resolved.objectives)
-    of_words: dict[str, Any] = _tokenizer().data_spec_fields()
+    of_words: dict[str, Any] = invented_tokenizer().data_spec_fields()
     return replace(data_spec, answers=answers if chosen else (), **of_words)
 
 
@@ -160,10 +168,6 @@ def _refuse_wordless(module: TrainingModule, reader: Reader | None) -> None:
         )
 
 
-def _tokenizer() -> Tokenizer:
-    return Tokenizer.train(SENTENCES, 100)
-
-
 def _on_meta(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec) -> TrainingModule:
     config = context.config
     assert isinstance(config, Training)
@@ -173,44 +177,97 @@ def _on_meta(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec
     return module
 
 
-def _step(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec, real: Reader | None) -> None:
-    """Forward and backward of one small batch."""
+@dataclass
+class Rehearsal:
+    """A stage's module beside a few invented examples, as training would hold them.
+
+    Attributes:
+        module: model and objectives, set up.
+        data: the pipeline of the examples.
+        epoch: the first epoch in which every objective counts.
+    """
+
+    module: TrainingModule
+    data: Pipeline
+    epoch: int
+
+    def batch(self, rank: int = 0, world: int = 1) -> Batch:
+        """One batch of all examples; of several processes, what ``rank`` holds of it."""
+        found: Batch = next(iter(self.data.loader(len(self.data), shuffle=False, rank=rank, world=world)))
+        return found
+
+    def loss(self, batch: Batch) -> StepResult:
+        """The loss of a batch.
+
+        Raises:
+            RecipeError: there is nothing to learn.
+        """
+        result: StepResult = self.module.train()(batch, epoch=self.epoch)
+        if not result.total.requires_grad:
+            raise _idle(self.module)
+        return result
+
+
+def rehearse(context: StageContext, count: int = EXAMPLES) -> AbstractContextManager[Rehearsal]:
+    """A stage with ``count`` invented examples; what it reads lies in a temporary folder.
+
+    Raises:
+        VlcliError: the stage cannot be built.
+    """
+    resolved = _resolved(context)
+    reader = _real_reader(context, resolved)
+    return _rehearsal(context, resolved, _data_spec(context, resolved, reader), reader, count)
+
+
+@contextmanager
+def _rehearsal(
+    context: StageContext,
+    resolved: ResolvedStage,
+    data_spec: DataSpec,
+    real: Reader | None,
+    count: int = EXAMPLES,
+) -> Iterator[Rehearsal]:
+    module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)
+    pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
+    examples = invented_examples(real, data_spec, pictures, count)
+    with tempfile.TemporaryDirectory() as folder:
+        data = _pipeline(context, resolved, module, data_spec, Path(folder), examples)
+        for objective in module.objectives.values():
+            objective.setup(data.readers, data.tokenizer, None)
+        yield Rehearsal(module, data, max(part.options.from_epoch for part in module.parts.values()))
+
+
+def _pipeline(
+    context: StageContext,
+    resolved: ResolvedStage,
+    module: TrainingModule,
+    data_spec: DataSpec,
+    root: Path,
+    examples: list[Example],
+) -> Pipeline:
+    """Batches of the examples, with the pictures and regions that the model reads."""
     from vlcli.data.pipeline import Pipeline
 
-    module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)
     needs = model_reads = module.model.input_spec()
     if resolved.built_task is not None:
         needs = resolved.built_task.input_spec(needs, True)
     made = (objective.corruption() for objective in module.objectives.values())
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
-        examples = _examples(real, data_spec, pictures)
-        reader = _Invented(root, examples, needs.grid)
-        store = _store(root, reader, data_spec) if needs.regions or needs.concepts else None
-        _pictures(reader) if needs.pixels else None
-        data = Pipeline(
-            [reader],
-            needs=needs,
-            tokenizer=_tokenizer() if needs.text else None,
-            data_spec=data_spec,
-            store=store,
-            concepts=ConceptStore(store.paths) if store is not None and needs.concepts else None,
-            corruptions=[corruption for corruption in made if corruption is not None],
-            transform=make_transform(transform_of(resolved, model_reads), needs),
-            training=True,
-            seed=context.seed,
-            missing="error",
-        )
-        batch = next(iter(data.loader(len(examples), shuffle=False)))
-        for objective in module.objectives.values():
-            objective.setup([reader], data.tokenizer, None)
-    epoch = max(part.options.from_epoch for part in module.parts.values())
-    total = module.train()(batch, epoch=epoch).total
-    if not total.requires_grad:
-        raise _idle(module)
-    total.backward()
-    module.close_step()
+    reader = Invented(root, examples, needs.grid)
+    store = invented_store(root, reader, data_spec) if needs.regions or needs.concepts else None
+    draw_pictures(reader) if needs.pixels else None
+    return Pipeline(
+        [reader],
+        needs=needs,
+        tokenizer=invented_tokenizer() if needs.text else None,
+        data_spec=data_spec,
+        store=store,
+        concepts=ConceptStore(store.paths) if store is not None and needs.concepts else None,
+        corruptions=[corruption for corruption in made if corruption is not None],
+        transform=make_transform(transform_of(resolved, model_reads), needs),
+        training=True,
+        seed=context.seed,
+        missing="error",
+    )
 
 
 def _idle(module: TrainingModule) -> RecipeError:
@@ -228,62 +285,6 @@ def _idle(module: TrainingModule) -> RecipeError:
     )
 
 
-class _Invented(Reader):
-    """A data set of invented examples."""
-
-    def __init__(self, root: Path, given: list[Example], grid: tuple[int, int] | None = None) -> None:
-        super().__init__(root, split="train")
-        self.given, self.grid = given, grid
-
-    def files(self) -> list[Path]:
-        return []
-
-    def read(self) -> list[Example]:
-        return self.given
-
-    def locate(self, name: str) -> Path:
-        return self.root / f"{name}.png"
-
-    def label_maps(self) -> dict[str, Path]:
-        names = (name for example in self.given for name in example.images)
-        return {name: self.root / f"{name}-labels.png" for name in names}
-
-    def boxes(self) -> dict[str, Any]:
-        from vlcli.images.boxes import BoxList
-
-        corners = np.array([[1.0, 1.0, 20.0, 20.0], [8.0, 8.0, 30.0, 30.0], [2.0, 4.0, 16.0, 31.0]], np.float32)
-        if self.grid is not None:
-            corners = grid_boxes((32, 32), self.grid).boxes
-        names = sorted({name for example in self.given for name in example.images})
-        kinds = np.arange(len(corners)) % REGIONS
-        return {name: BoxList(corners, classes=kinds, attributes=kinds) for name in names}
-
-    def class_names(self) -> list[str]:
-        return ["circle", "square", "star", "triangle", "other"]
-
-    def attribute_names(self) -> list[str]:
-        return ["red", "blue", "green", "other"]
-
-
-def _examples(reader: Reader | None, data_spec: DataSpec, pictures: int = 1) -> list[Example]:
-    """The first examples of the stage's own data where they are there, else invented ones; pictures are invented."""
-    real = [] if reader is None else reader.examples()[:EXAMPLES]
-    numbers = itertools.count()
-    if not real:
-        targets: dict[str, Any] = {"label": 1, "answers": {"yes": 1.0}, "kind": "any", "words": ["red"]}
-        targets["box"] = [0.1, 0.1, 0.6, 0.6]
-        return [
-            Example(
-                str(i),
-                SENTENCES[i],
-                [f"p{next(numbers)}" for _ in range(pictures)],
-                targets={REFERENCES: [SENTENCES[i]], **(targets if data_spec.answers else {})},
-            )
-            for i in range(EXAMPLES)
-        ]
-    return [replace(example, images=[f"p{next(numbers)}" for _ in example.images]) for example in real]
-
-
 def _real_reader(context: StageContext, resolved: ResolvedStage) -> Reader | None:
     """The first of the stage's data sets that is there and has examples."""
     task: Task | None = resolved.built_task
@@ -297,26 +298,3 @@ def _real_reader(context: StageContext, resolved: ResolvedStage) -> Reader | Non
         except DataError:  # made by a stage before this one; whether it is there is checked elsewhere
             continue
     return None
-
-
-def _store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureStore:
-    """A feature store of the invented pictures."""
-    path, draw = root / "features.h5", np.random.default_rng(0)
-    with FeatureWriter(path) as writer:
-        for name, boxes in reader.boxes().items():
-            ids = (np.arange(len(boxes.boxes)) % REGIONS).astype(np.int32)
-            record = Record(name, draw.random((len(ids), data_spec.region_dim), np.float32), boxes.boxes, (32, 32))
-            record.classes, record.attributes = ids, ids
-            record.class_scores = record.attribute_scores = np.ones(len(ids), np.float32)
-            writer.append(record)
-    with FeatureWriter(path, {WORDS: list(data_spec.concepts)}, set=CONCEPTS) as writer:
-        for name in reader.boxes():
-            writer.append(concept_record(name, np.arange(REGIONS), np.full(REGIONS, 0.5), (32, 32)))
-    return FeatureStore.open([path])
-
-
-def _pictures(reader: _Invented) -> None:
-    for name in reader.boxes():
-        Image.new("RGB", (32, 32), (90, 120, 150)).save(reader.locate(name))
-    for path in reader.label_maps().values():
-        Image.new("L", (32, 32), 1).save(path)

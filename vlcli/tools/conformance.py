@@ -114,13 +114,14 @@ def _added(project: dict[str, Any], kind: str, name: str, value: str) -> Entry:
     """A component of a folder that is not installed, under its own name."""
     made = Entry(kind, name, value, project["name"].lower(), str(project.get("version", "")))
     try:
-        registry.register(kind, name, _imported(made), made.distribution)
+        registry.register(kind, name, imported(made), made.distribution)
     except Exception:  # the check of its interface says why it cannot be imported
         return made
     return registry.find(kind, f"{made.distribution}:{name}")
 
 
-def _imported(entry: Entry) -> Any:
+def imported(entry: Entry) -> Any:
+    """The component itself, imported from the module that its entry names."""
     if entry.loaded is not None:
         return entry.loaded
     module, _, attribute = entry.value.partition(":")
@@ -158,14 +159,14 @@ def _origin(entry: Entry) -> str:
 
 def _target(entry: Entry) -> Any:
     try:
-        return _imported(entry)
+        return imported(entry)
     except Exception:
         return None
 
 
 def interface(entry: Entry) -> None:
     """It can be imported, has the base class and methods of its kind, a summary, and options with defaults."""
-    target = _imported(entry)
+    target = imported(entry)
     if wrong := fault(entry.kind, target):
         raise Failure(wrong, f"what docs/seams.md lists for {entry.kind}")
     if not (getattr(target, "__doc__", None) or "").strip():

@@ -16,54 +16,30 @@ from torch import Tensor
 
 from vlcli import registry
 from vlcli.engine.training_module import TrainingModule, build_training_module
-from vlcli.errors import Problem, VlcliError
+from vlcli.errors import VlcliError
 from vlcli.export.graph import Form, Graph, form_of, hidden_states
 from vlcli.nn.batch import Batch
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, EncoderOutput
-from vlcli.progress import Silent
-from vlcli.recipe import plan as planning
-from vlcli.recipe.dump import to_yaml
-from vlcli.recipe.load import load as load_recipe
 from vlcli.registry import Entry
-from vlcli.runner.execute import context_of
-from vlcli.runner.smoke_test import smoke_test
 from vlcli.tools.conformance import PASSED, Check, DoesNotApply, Failure, Result, interface, one
+from vlcli.tools.conformance_steps import TRIALS, small, step
+from vlcli.tools.two_processes import Pair, difference, share_of
 
-SMALL: dict[str, Any] = {
-    **dict.fromkeys(("text_layers", "image_layers", "cross_layers", "fused_layers", "encoder_layers"), 1),
-    **{"hidden": 16, "heads": 2, "layers": 1, "intermediate": 32, "width": 16, "queries": 4, "classes": None},
-    **{"image_size": 32, "patch": 16, "arch": "tiny-conv", "backbone": "tiny-conv", "size": 32},
-}
-"""Small values of the options that models share (docs/glossary.md); a model takes those that it has."""
-_LAYERS = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-_VIT, _BERT = {"model_type": "vit", "image_size": 32, **_LAYERS}, {"model_type": "bert", **_LAYERS}
-OWN: dict[str, dict[str, Any]] = {
-    "swin": {"hidden": 8, "heads": [1, 2], "layers": [1, 1], "patch": 4, "window": 4},
-    "detr": {"decoder_layers": 1, "image_size": [64, 64]},
-    "vlmo": {"layers": 2},
-    "two-tower": {"image": _VIT, "text": _BERT},
-    "two-tower-fused": {"image": _VIT, "text": _BERT},
-}
 SPEC = DataSpec(vocab_size=97, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=12, region_dim=12, region_classes=7)
 """Sizes of the invented data; every model gets them with three answers and three concepts."""
 TOLERANCE, WORDS = 1e-4, 7
+APART = 1e-5
+WHOLE = (
+    f"the losses and the gradient of one process with the whole batch (within {APART:g}): a loss is a sum and a count "
+    "over the process's own rows (vlcli.objectives.Mean), and what it compares with other rows comes from step.gather"
+)
 
 
 def data_spec() -> DataSpec:
     """Sizes of the invented data."""
     words: dict[str, Any] = {"concepts": ("red", "dog", "cat"), "concept_pieces": ((5,), (6, 7), (8,))}
     return replace(SPEC, region_attributes=5, answers=("yes", "no", "red"), **words)
-
-
-def small(name: str, distribution: str = "") -> dict[str, Any]:
-    """A model's entry with small sizes, as far as it takes them."""
-    full = f"{distribution}:{name}" if distribution else name
-    wanted = SMALL | OWN.get(name, {})
-    options = registry.parameters(registry.load("models", full))
-    spec = {"name": full, **{key: value for key, value in wanted.items() if key in options}}
-    wrong = {problem.key.rpartition(".")[2] for problem in registry.check("models", spec)}
-    return {key: value for key, value in spec.items() if key not in wrong}
 
 
 def built(entry: Entry, seed: int = 1) -> TrainingModule:
@@ -210,135 +186,6 @@ def _traced(graph: Graph) -> Any:
     return program.module()
 
 
-def rehearsed(model: dict[str, Any], stages: dict[str, dict[str, Any]]) -> dict[str, list[Problem]]:
-    """What a preflight says of stages: a training step of each on invented data."""
-    with tempfile.TemporaryDirectory() as folder:
-        text = {"vocabulary": {"train": {"name": "plain-text", "split": "train"}, "size": 50}, "length": 12}
-        recipe = {"schema": 1, "root": folder, "model": model, "text": text}
-        file = Path(folder) / "check.yaml"
-        file.write_text(
-            to_yaml({**recipe, "stages": {n: {"kind": "pretrain", "steps": 1} | s for n, s in stages.items()}})
-        )
-        planner, steps = planning.make(load_recipe(str(file)), planning.RunOptions(Path(folder) / "runs"))
-        by_name = {step.name: step for step in steps}
-        return {name: smoke_test(context_of(planner, name, by_name, Silent())) for name in stages}
-
-
-class Refused(Failure):
-    """Every model was refused."""
-
-
-PARTNERS = (
-    "lxmert",
-    "dimbert",
-    "albef",
-    "vlmo",
-    "deit",
-    "swin",
-    "detr",
-    "region-classifier",
-    "noisy-or",
-    "faster-rcnn",
-)
-"""Models with which objectives and tasks are tried, in this order."""
-DATA = [{"name": "captions", "file": "absent.jsonl"}]
-
-
-def step_with(stage: dict[str, Any], partners: Iterator[dict[str, Any]]) -> None:
-    """A clean training step with some model.
-
-    Raises:
-        Failure: a step fails, or every model is refused.
-    """
-    refusals = []
-    for partner in partners:
-        try:
-            problems = rehearsed(partner, {"check": stage})["check"]
-        except VlcliError as error:
-            problems = [Problem("check", error.what, got=error.got, expected=error.expected)]
-        if not problems:
-            return
-        failing = [p for p in problems if "one step on invented data" in p.what]
-        if failing:
-            raise Failure(f"with {partner['name']}: {failing[0].what}: {failing[0].got}", "a training step")
-        refusals.append(f"{partner['name']}: {problems[0].what} {problems[0].got}".strip())
-    raise Refused("; ".join(refusals[:3]), "a training step with one of the models that vlcli has")
-
-
-def models_for(entry: Entry) -> Iterator[dict[str, Any]]:
-    """The models with which a component is tried: of its own package first."""
-    own = [e.name for e in registry.entries("models") if e.distribution == entry.distribution != "vlcli"]
-    known = [name for name in PARTNERS if name in registry.names("models")]
-    for name in [*own, *known]:
-        yield small(name)
-    if "albef" in known:
-        yield from (small("albef") | more for more in ({"decoder_layers": 1}, {"images": 2}))
-
-
-def objective_step(entry: Entry) -> None:
-    """A training step of an objective, with those that it reads."""
-    target = registry.load("objectives", f"{entry.distribution}:{entry.name}")
-    reads = [words.split("|")[0] for words in target.reads]
-    stage: dict[str, Any] = {"objectives": [*reads, entry.name], "data": DATA}
-    usual = next((name for name, own in _tasks().items() if entry.name in own), None)
-    try:
-        step_with(stage | ({"kind": "finetune", "task": usual} if usual else {}), models_for(entry))
-    except Refused:  # a head that needs labels of a task
-        step_with(stage | {"kind": "finetune", "task": "snli-ve"}, models_for(entry))
-
-
-def _tasks() -> dict[str, list[str]]:
-    """The objectives that each task trains by default."""
-    found = {}
-    for name in registry.names("tasks"):
-        target = registry.load("tasks", name)
-        if not any(parameter.required for parameter in registry.parameters(target).values()):
-            try:
-                found[name] = [registry.as_spec(spec)["name"] for spec in target().objectives()]
-            except (NotImplementedError, VlcliError):
-                continue
-    return found
-
-
-def task_step(entry: Entry) -> None:
-    """A fine-tuning step of a task with its own objectives."""
-    target = registry.load("tasks", f"{entry.distribution}:{entry.name}")
-    if getattr(target, "fitted", False):
-        raise DoesNotApply("a task that is fitted without a model")
-    if entry.name not in _tasks():
-        raise DoesNotApply("a task without objectives of its own, or with options that have no default")
-    step_with({"kind": "finetune", "task": entry.name, "data": DATA}, models_for(entry))
-
-
-SLOTS = {
-    "mlm": [
-        *(("lxmert", "image_position"), ("lxmert", "text_position"), ("uniter", "position")),
-        *(("albef", "image_position"), ("albef", "cross_position")),
-    ],
-    "image-classification": [("deit", "position"), ("swin", "position")],
-    "detection": [("detr", "position")],
-}
-"""Slots in which a position encoding is tried: models and their parameter, by objective."""
-
-
-def position_step(entry: Entry) -> None:
-    """A training step of a model that holds the encoding, in the first slot that takes it."""
-    refused: Refused | None = None
-    for objective, slots in SLOTS.items():
-        stage = {"objectives": [objective], "data": DATA}
-        task = {} if objective == "mlm" else {"kind": "finetune", "task": objective}
-        try:
-            return step_with(stage | task, ({**small(model), slot: entry.name} for model, slot in slots))
-        except Refused as reason:
-            refused = refused or reason
-    raise refused or Refused("no slot takes it", "a slot of a model")
-
-
-def attention_step(entry: Entry) -> None:
-    """A training step of a model with the attention."""
-    step_with({"objectives": ["mlm"], "data": DATA}, iter([{**small("lxmert"), "attention": entry.name}]))
-
-
 def empty_folder(entry: Entry) -> None:
     """Of an empty folder a reader says in one message what is missing."""
     target = registry.load("datasets", f"{entry.distribution}:{entry.name}")
@@ -369,6 +216,40 @@ def pictures(entry: Entry) -> None:
     made.evaluate(scene)
 
 
+_pair: list[Pair] = []
+"""The two processes of :func:`two_processes`, once they are started."""
+
+
+def two_processes(entry: Entry) -> None:
+    """Two processes compute the losses and the gradient that one process computes from the whole batch."""
+    trial = TRIALS[entry.kind](entry)
+    one = share_of(trial)
+    try:
+        two = _two().step(trial)
+    except Failure:
+        _end_pair()
+        raise
+    if one.apart:
+        raise DoesNotApply(f"each process computes something for itself: {'; '.join(one.apart)}")
+    if said := difference(one, two, APART):
+        stage = trial.stage.get("task") or ", ".join(trial.stage["objectives"])
+        raise Failure(f"with {trial.model['name']} and {stage}: {said}", WHOLE)
+
+
+def _two() -> Pair:
+    """The two processes, started anew where they do not know a component."""
+    if _pair and not _pair[0].current:
+        _end_pair()
+    if not _pair:
+        _pair.append(Pair())
+    return _pair[0]
+
+
+def _end_pair() -> None:
+    while _pair:
+        _pair.pop().close()
+
+
 OF_KIND: dict[str, tuple[tuple[str, Check, bool], ...]] = {
     "models": (
         ("shapes", shapes, False),
@@ -376,11 +257,12 @@ OF_KIND: dict[str, tuple[tuple[str, Check, bool], ...]] = {
         ("resume", resume, False),
         ("gradients", gradients, False),
         ("export", export, True),
+        ("processes", two_processes, True),
     ),
-    "objectives": (("step", objective_step, True),),
-    "tasks": (("step", task_step, True),),
-    "positions": (("step", position_step, True),),
-    "attentions": (("step", attention_step, True),),
+    "objectives": (("step", step, True), ("processes", two_processes, True)),
+    "tasks": (("step", step, True), ("processes", two_processes, True)),
+    "positions": (("step", step, True),),
+    "attentions": (("step", step, True),),
     "datasets": (("empty folder", empty_folder, False),),
     "transforms": (("pictures", pictures, False),),
 }

@@ -1,0 +1,118 @@
+"""Invented data of a few examples: what a stage is tried on before its own data exist."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from vlcli.data.reader import Reader
+from vlcli.data.references import REFERENCES
+from vlcli.data.sample import Example
+from vlcli.data.vocabulary import Tokenizer
+from vlcli.detection.extractor import grid_boxes
+from vlcli.features import FeatureStore, FeatureWriter, Record
+from vlcli.features.concepts import CONCEPTS, WORDS, concept_record
+from vlcli.nn.model import DataSpec
+
+EXAMPLES, REGIONS = 4, 3
+ANSWERS = ("yes", "no", "2", "red")
+SENTENCES = ("a red circle is left of a blue square", "two green stars", "there is no triangle", "the picture is empty")
+
+
+def invented_tokenizer() -> Tokenizer:
+    """Of the invented sentences."""
+    return Tokenizer.train(SENTENCES, 100)
+
+
+class Invented(Reader):
+    """A data set of invented examples."""
+
+    def __init__(self, root: Path, given: list[Example], grid: tuple[int, int] | None = None) -> None:
+        super().__init__(root, split="train")
+        self.given, self.grid = given, grid
+
+    def files(self) -> list[Path]:
+        """Files it reads: none."""
+        return []
+
+    def read(self) -> list[Example]:
+        """The examples given."""
+        return self.given
+
+    def locate(self, name: str) -> Path:
+        """The file of a picture."""
+        return self.root / f"{name}.png"
+
+    def label_maps(self) -> dict[str, Path]:
+        """The label map of every picture."""
+        names = (name for example in self.given for name in example.images)
+        return {name: self.root / f"{name}-labels.png" for name in names}
+
+    def boxes(self) -> dict[str, Any]:
+        """Three boxes, or those of the grid, for every picture."""
+        from vlcli.images.boxes import BoxList
+
+        corners = np.array([[1.0, 1.0, 20.0, 20.0], [8.0, 8.0, 30.0, 30.0], [2.0, 4.0, 16.0, 31.0]], np.float32)
+        if self.grid is not None:
+            corners = grid_boxes((32, 32), self.grid).boxes
+        names = sorted({name for example in self.given for name in example.images})
+        kinds = np.arange(len(corners)) % REGIONS
+        return {name: BoxList(corners, classes=kinds, attributes=kinds) for name in names}
+
+    def class_names(self) -> list[str]:
+        """Names of the classes of boxes."""
+        return ["circle", "square", "star", "triangle", "other"]
+
+    def attribute_names(self) -> list[str]:
+        """Names of the attributes of boxes."""
+        return ["red", "blue", "green", "other"]
+
+
+def invented_examples(
+    reader: Reader | None, data_spec: DataSpec, pictures: int = 1, count: int = EXAMPLES
+) -> list[Example]:
+    """The first examples of the stage's own data where they are there, else invented ones; pictures are invented."""
+    real = [] if reader is None else reader.examples()[:count]
+    numbers = itertools.count()
+    if not real:
+        targets: dict[str, Any] = {"label": 1, "answers": {"yes": 1.0}, "kind": "any", "words": ["red"]}
+        targets["box"] = [0.1, 0.1, 0.6, 0.6]
+        return [
+            Example(
+                str(i),
+                SENTENCES[i % len(SENTENCES)],
+                [f"p{next(numbers)}" for _ in range(pictures)],
+                targets={REFERENCES: [SENTENCES[i % len(SENTENCES)]], **(targets if data_spec.answers else {})},
+            )
+            for i in range(count)
+        ]
+    return [replace(example, images=[f"p{next(numbers)}" for _ in example.images]) for example in real]
+
+
+def invented_store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureStore:
+    """A feature store of the invented pictures."""
+    path, draw = root / "features.h5", np.random.default_rng(0)
+    with FeatureWriter(path) as writer:
+        for name, boxes in reader.boxes().items():
+            ids = (np.arange(len(boxes.boxes)) % REGIONS).astype(np.int32)
+            record = Record(name, draw.random((len(ids), data_spec.region_dim), np.float32), boxes.boxes, (32, 32))
+            record.classes, record.attributes = ids, ids
+            record.class_scores = record.attribute_scores = np.ones(len(ids), np.float32)
+            writer.append(record)
+    with FeatureWriter(path, {WORDS: list(data_spec.concepts)}, set=CONCEPTS) as writer:
+        for name in reader.boxes():
+            writer.append(concept_record(name, np.arange(REGIONS), np.full(REGIONS, 0.5), (32, 32)))
+    return FeatureStore.open([path])
+
+
+def draw_pictures(reader: Invented) -> None:
+    """Write a plain picture for every name, 32 x 32, with its label map."""
+    for name in reader.boxes():
+        Image.new("RGB", (32, 32), (90, 120, 150)).save(reader.locate(name))
+    for path in reader.label_maps().values():
+        Image.new("L", (32, 32), 1).save(path)
