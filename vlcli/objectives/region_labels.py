@@ -41,7 +41,8 @@ class RegionLabels(Objective):
             )
         self.attributes, self.view = attributes, view
         self.class_head = nn.Linear(self.dim, data_spec.region_classes)
-        self.attribute_head = nn.Linear(self.dim, data_spec.region_attributes) if attributes else None
+        described = data_spec.region_attributes if attributes else 0  # boxes of most data sets have a class alone
+        self.attribute_head = nn.Linear(self.dim, described) if described else None
         self.apply(partial(initialise, std=model.init_std))
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
