@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,28 @@ def test_candidates_of_both_settings(world: Path) -> None:
         RefCOCO(world, candidates="both", detections="other.json").examples()
     with pytest.raises(DataError, match="leaves"):
         RefCOCO(world, detections="../other.json")
+
+
+def test_chance_is_the_share_of_boxes_that_hit_whichever_way_the_target_is_given() -> None:
+    """Two pictures with three and two boxes; the third place of the second is padding."""
+    boxes = torch.tensor(
+        [[[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0, 0.5, 0.4]], [[0, 0, 1, 1], [0, 0, 0.1, 0.1], [0, 0, 1, 1]]]
+    )
+    lowest = torch.finfo(torch.float32).min
+    outputs = {"region-selection": {"scores": torch.tensor([[3.0, 1, 2], [0, 1, lowest]]), "boxes": boxes}}
+    shares = [[0, 0, 0.5, 0.5], [0, 0, 1, 1]]
+    sizes = torch.tensor([[100, 200], [40, 20]])  # height, width
+    sides = sizes.flip(1).repeat(1, 2)
+    pixels = (torch.tensor(shares) * sides).tolist()
+    regions = SimpleNamespace(sizes=sizes)
+    view = SimpleNamespace(images=SimpleNamespace(regions=regions), image_rows=torch.tensor([[0], [1]]))
+    for targets in ({"box": shares}, {"pixel_box": pixels}):
+        batch: Any = SimpleNamespace(clean=view, keys=["a", "b"], targets=targets)
+        rows = Referring().decode(outputs, batch)
+        assert [row["correct"] for row in rows] == [True, False]
+        assert [row["chance"] for row in rows] == pytest.approx([2 / 3, 1 / 2])
+        assert Referring().score(rows) == pytest.approx({"accuracy": 0.5, "chance/accuracy": 7 / 12})
+        assert rows[0]["prediction"] == [0, 0, 100, 50]
 
 
 def test_a_hit_at_exactly_a_half() -> None:

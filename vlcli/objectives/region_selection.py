@@ -93,13 +93,25 @@ def target_boxes(batch: Batch, like: Tensor) -> Tensor:
     Raises:
         DataError: the examples say of no box.
     """
-    if "box" not in batch.targets:
-        raise DataError(
-            "The examples do not say which box they speak of.",
-            where="objective region-selection",
-            expected="a data set of referring expressions (e.g. refcoco), whose examples have the target `box`",
-        )
-    return torch.as_tensor(batch.targets["box"], dtype=like.dtype, device=like.device)
+    if "box" in batch.targets:
+        return torch.as_tensor(batch.targets["box"], dtype=like.dtype, device=like.device)
+    if "pixel_box" in batch.targets:
+        boxes = torch.as_tensor(batch.targets["pixel_box"], dtype=like.dtype, device=like.device)
+        return boxes / picture_sides(batch).to(boxes)
+    raise DataError(
+        "The examples do not say which box they speak of.",
+        where="objective region-selection",
+        expected="a data set of referring expressions (refcoco, or a table with the column `box`), whose examples have "
+        "the target `box`",
+    )
+
+
+def picture_sides(batch: Batch) -> Tensor:
+    """(B, 4) width, height, width, height of every example's first picture, in pixels."""
+    view = batch.clean
+    assert view.images is not None
+    assert view.images.regions is not None
+    return view.images.regions.sizes[view.image_rows[:, 0]].flip(1).repeat(1, 2)
 
 
 def region_states(fused: FusionOutput, count: int) -> Tensor:

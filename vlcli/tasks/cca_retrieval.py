@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vlcli.data.sides import Sides, split
 from vlcli.errors import ComponentError
-from vlcli.metrics.baseline import CHANCE
-from vlcli.metrics.ranking import Standing
 from vlcli.registry import Spec
 from vlcli.tasks.base import Given, Result
 from vlcli.tasks.correlation_fit import FitSetting, Fitted, fit
 from vlcli.tasks.pairs import blocks_of, refuse_known, sentences_by_picture, trains_no_model
-from vlcli.tasks.places import Ranking, RankingVectors, Way, groups_of
+from vlcli.tasks.places import Ranking, RankingVectors, groups_of
 from vlcli.tasks.retrieval import Retrieval
 
 BLOCK = 4096
@@ -27,7 +24,7 @@ class CCARetrieval(Retrieval):
 
     It needs no model: an evaluate stage names in ``fit`` the pictures it is fitted on, in closed form. Where several
     values are given, those are taken that rank best (mean recall) among 15 % of the pictures of ``fit`` (500 at most)
-    after fitting on the others; then all are fitted on. ``chance/...`` stands beside each metric.
+    after fitting on the others; then all are fitted on.
 
     Args:
         dims: how many directions, or several to choose among.
@@ -83,8 +80,6 @@ class CCARetrieval(Retrieval):
         given.progress.info(f"canonical correlation: {chosen.words} words, ridge {chosen.ridge:g}, {chosen.dims} dims")
         ranking = Ranking(sides, self._vectors(found, sides, given), self.memory)
         result = self._result(ranking, groups_of(sides, self.folds), None)
-        chance = self._metrics(*(by_chance(sides, way) for way in ("image", "text")))
-        result.metrics |= {f"{CHANCE}/{name}": value for name, value in chance.items()}
         result.metrics |= {f"chosen/{name}": float(value) for name, value in vars(chosen).items()}
         return result
 
@@ -93,14 +88,6 @@ class CCARetrieval(Retrieval):
         texts = [found.texts(asked[start : start + BLOCK]) for start in range(0, len(asked), BLOCK)]
         images = [found.images(rows) for _, rows in blocks_of(given.store, sides.image_keys)]
         return RankingVectors(np.concatenate(texts), np.concatenate(images))
-
-
-def by_chance(sides: Sides, way: Way) -> Standing:
-    """Where the right ones stand on average if all scores are equal, for every sentence (``image``) or picture."""
-    counts = len(sides.text_keys), len(sides.image_keys)
-    asked, total = counts if way == "image" else counts[::-1]
-    right: NDArray[np.int64] = np.bincount(sides.pairs[:, 0 if way == "image" else 1], minlength=asked)
-    return Standing(np.zeros(asked, np.int64), total - right, right, total)
 
 
 def _listed(value: Any) -> tuple[Any, ...]:

@@ -203,3 +203,11 @@ def rerank(near: NDArray[np.floating], places: Places, scores: NDArray[np.floati
     made += scores.min() - 1.0 - made.max()
     np.put_along_axis(made, places, scores.astype(np.float64), 1)
     return made
+
+
+def by_chance(sides: Sides, way: Way) -> Standing:
+    """Where the right ones stand on average if all scores are equal, for every sentence (``image``) or picture."""
+    counts = len(sides.text_keys), len(sides.image_keys)
+    asked, total = counts if way == "image" else counts[::-1]
+    right: NDArray[np.int64] = np.bincount(sides.pairs[:, 0 if way == "image" else 1], minlength=asked)
+    return Standing(np.zeros(asked, np.int64), total - right, right, total)

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torchvision.ops import box_iou
 
+from vlcli.metrics.baseline import CHANCE
 from vlcli.nn.batch import Batch
-from vlcli.objectives.region_selection import target_boxes
+from vlcli.objectives.region_selection import picture_sides, target_boxes
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
 from vlcli.tasks.outputs import logits_of
@@ -41,35 +42,42 @@ class Referring(Task):
         return {"name": "refcoco"}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """Per expression: ``prediction`` (the box in pixels), ``score``, ``overlap``, ``correct``."""
+        """Per expression: ``prediction`` (the box in pixels), ``score``, ``overlap``, ``correct``, ``chance``."""
         scores = logits_of(outputs, "region-selection", "scores")
         boxes = logits_of(outputs, "region-selection", "boxes")
         best = scores.argmax(1)
-        view = batch.clean
-        assert view.images is not None
-        assert view.images.regions is not None
-        sizes = view.images.regions.sizes[view.image_rows[:, 0]].flip(1).repeat(1, 2)  # (B, 4) width, height, ...
+        sizes = picture_sides(batch)
         chosen = boxes[torch.arange(len(best), device=best.device), best] * sizes
         rows: list[dict[str, Any]] = []
         for number, key in enumerate(batch.keys):
             row = {"key": key, "prediction": chosen[number].tolist(), "score": float(scores[number, best[number]])}
-            if "box" in batch.targets:
-                overlap = self._overlap(chosen[number], target_boxes(batch, chosen)[number] * sizes[number])
-                row |= {"overlap": overlap, "correct": self._hit(overlap)}
+            if {"box", "pixel_box"} & set(batch.targets):
+                real = boxes[number][scores[number] > torch.finfo(scores.dtype).min] * sizes[number]
+                target = target_boxes(batch, chosen)[number] * sizes[number]
+                overlap = self._overlap(chosen[number], target)
+                hits = [self._hit(self._overlap(one, target)) for one in real]
+                row |= {"overlap": overlap, "correct": self._hit(overlap), "chance": sum(hits) / max(1, len(hits))}
             if "kind" in batch.targets:
                 row["kind"] = batch.targets["kind"][number]
             rows.append(row)
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy over all expressions, and by kind."""
+        """Accuracy over all expressions, and by kind, beside chance."""
         known = [row for row in predictions if "correct" in row]
         if not known:
             return {}
-        found = {"accuracy": sum(row["correct"] for row in known) / len(known)}
+        found = self._shares(known, "")
         for kind in sorted({row["kind"] for row in known if "kind" in row}):
-            part = [row["correct"] for row in known if row.get("kind") == kind]
-            found[f"accuracy/{kind}"] = sum(part) / len(part)
+            found |= self._shares([row for row in known if row.get("kind") == kind], f"/{kind}")
+        return found
+
+    @staticmethod
+    def _shares(rows: list[dict[str, Any]], kind: str) -> dict[str, float]:
+        """Accuracy, and beside it what a region chosen at random reaches, where every row says so."""
+        found = {f"accuracy{kind}": sum(row["correct"] for row in rows) / len(rows)}
+        if all("chance" in row for row in rows):
+            found[f"{CHANCE}/accuracy{kind}"] = sum(row["chance"] for row in rows) / len(rows)
         return found
 
     def _overlap(self, box: Tensor, target: Tensor) -> float:

@@ -6,10 +6,11 @@ from typing import Any
 
 from vlcli.data.sides import Sides, split
 from vlcli.errors import ComponentError
+from vlcli.metrics.baseline import CHANCE
 from vlcli.metrics.ranking import Standing, recall_of
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
-from vlcli.tasks.places import Group, Ranking, RankingVectors, groups_of
+from vlcli.tasks.places import Group, Ranking, RankingVectors, by_chance, groups_of
 from vlcli.tasks.ranking import Exact, Scoring, Shelf, embed, encode, score_pairs
 
 
@@ -19,7 +20,7 @@ class Retrieval(Task):
     The matching objective scores every pair. With ``first`` and ``candidates`` it scores only those that the first
     stage's vectors rank highest (for each sentence and for each picture), the others follow in the first stage's order;
     without ``objective`` the vectors alone rank. Each sentence and each picture is encoded once. Several processes
-    share the work and find what one finds.
+    share the work and find what one finds. ``chance/...`` stands beside each metric: what a random order scores.
 
     Args:
         objective: what scores a fused pair; None ranks by the first stage alone.
@@ -124,6 +125,8 @@ class Retrieval(Task):
         if folds:
             parts = [self._metrics(*(ranking.stand(way, fold, exact) for way in ("image", "text"))) for fold in folds]
             found |= {f"folds/{name}": sum(part[name] for part in parts) / len(parts) for name in parts[0]}
+        chance = self._metrics(*(by_chance(ranking.sides, way) for way in ("image", "text")))
+        found |= {f"{CHANCE}/{name}": value for name, value in chance.items()}
         return Result({**found, "texts": float(len(whole.texts)), "images": float(len(whole.images))}, rows)
 
     def _metrics(self, image: Standing, text: Standing) -> dict[str, float]:
