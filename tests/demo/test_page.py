@@ -130,6 +130,34 @@ def test_bad_input_is_told_on_the_page(browser, vqa, large, tmp_path):
 
 @pytest.mark.slow("pages")
 @pytest.mark.parametrize(("width", "height"), [(1200, 850), (390, 844)])
+def test_two_files_chosen_at_once_are_the_two_pictures(browser, studio, pairs, width, height):
+    tab = opened(browser, pairs, width, height)
+    page = tab.page
+    assert "both at once" in page.inner_text("#slots")
+    page.set_input_files("#file", [studio.photo(0), studio.photo(1)])
+    until(tab, "document.querySelectorAll('.frame img').length == 2")
+    page.fill("#text", "two red circles")
+    page.press("#text", "Enter")
+    page.wait_for_selector("#answer")
+    model = vlcli.load(studio.run / "nlvr2")
+    expected = model.predict("two red circles", [studio.photo(0), studio.photo(1)])
+    assert settled(tab) == expected.words()
+    sources = "[...document.querySelectorAll('.frame img')].map(one => one.getAttribute('src'))"
+    before = page.evaluate(sources)
+    page.click("text=Swap")
+    assert page.evaluate(sources) == before[::-1]
+    page.click("#ask")
+    page.wait_for_selector("#answer")
+    assert settled(tab) == model.predict("two red circles", [studio.photo(1), studio.photo(0)]).words()
+    page.set_input_files("#file", [studio.photo(number) for number in range(3)])
+    page.wait_for_selector("#message:has-text('This task takes 2 pictures.')")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    until(tab, LOADED)
+    clean(tab, pairs)
+
+
+@pytest.mark.slow("pages")
+@pytest.mark.parametrize(("width", "height"), [(1200, 850), (390, 844)])
 def test_two_pictures_samples_and_keyboard_at_desktop_and_phone_width(browser, studio, width, height):
     demo = Demo(vlcli.load(studio.run / "nlvr2"), samples=of_folder(studio.photos))
     with serving(demo) as client:

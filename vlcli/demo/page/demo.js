@@ -92,9 +92,13 @@ function wanted() {
   return use.images || Math.min(state.page.limits.pictures, Math.max(1, state.slots.filter(Boolean).length + 1));
 }
 
+// How many pictures may be chosen at once.
+const room = () => (state.use && !state.use.images ? state.page.limits.pictures : wanted());
+
 function drawSlots() {
   const count = wanted();
   state.slots.length = count;
+  $("file").multiple = room() > 1;
   const slots = [];
   for (let place = 0; place < count; place++) slots.push(slot(place, count));
   $("slots").replaceChildren(...slots);
@@ -116,10 +120,16 @@ function slot(place, count) {
     const frame = make("div", { class: "frame" }, image, overlay);
     frame.style.maxWidth = `${Math.max(120, 440 * picture.width / picture.height)}px`; // at most 440 pixels high
     box.append(frame);
-    box.append(make("button", { class: "change", type: "button", text: "Change", "aria-label": `choose another ${name}`, onclick: () => choose(place) }));
+    const buttons = make("div", {}, make("button", { class: "change", type: "button", text: "Change", "aria-label": `choose another ${name}`, onclick: () => choose(place) }));
+    if (count === 2 && place === 0 && state.slots[1]) {
+      buttons.append(make("button", { class: "change", type: "button", text: "Swap", "aria-label": "swap the two pictures", onclick: swap }));
+    }
+    box.append(buttons);
   } else {
-    box.append(make("div", {}, make("p", { text: `Drop ${count > 1 ? name : "a picture"} here` }),
-      make("button", { type: "button", text: "Choose a file", "aria-label": `choose a file for ${name}`, onclick: () => choose(place) })));
+    const several = room() > 1 && !state.slots.some(Boolean);
+    const words = count > 1 ? name : several ? "pictures" : "a picture";
+    box.append(make("div", {}, make("p", { text: `Drop ${words} here${several && count > 1 ? count === 2 ? ", or both at once" : `, or all ${count} at once` : ""}` }),
+      make("button", { type: "button", text: several ? "Choose files" : "Choose a file", "aria-label": `choose a file for ${name}`, onclick: () => choose(place) })));
   }
   return box;
 }
@@ -131,13 +141,26 @@ function choose(place) {
   file.click();
 }
 
+// Several files fill the slots from the one they were dropped on, or from an earlier one if they would not fit there.
 const take = (files, place) => step(async () => {
-  for (const [number, file] of [...files].slice(0, wanted() - place || 1).entries()) {
-    state.slots[place + number] = await upload(file);
+  const most = room();
+  if (files.length > most) {
+    throw new Told({ what: most > 1 ? `This task takes ${most} pictures.` : "This task takes one picture.",
+      got: `${files.length} files`, next: `choose ${most > 1 ? `${most} files` : "one file"}` });
+  }
+  const first = Math.max(0, Math.min(place, most - files.length));
+  for (const [number, file] of [...files].entries()) {
+    state.slots[first + number] = await upload(file);
     forget();
   }
   drawSlots();
 });
+
+function swap() {
+  state.slots.reverse();
+  forget();
+  drawSlots();
+}
 
 async function upload(file) {
   const most = state.page.limits.upload;
