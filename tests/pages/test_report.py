@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from shown_run import EVIL, make_pictures, make_run
 from typer.testing import CliRunner
 
 from vlcli.cli import app
+from vlcli.data.sample import Example
 from vlcli.metrics.rows import kind_fields
+from vlcli.pages import samples
 from vlcli.pages.album import Thumbnails
 from vlcli.pages.charts import HEIGHT, line_chart, nice_ticks, thinned
 from vlcli.pages.report import refuse_other
@@ -252,3 +255,13 @@ def test_run_ends_with_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     page.write_text("mine")
     assert "the report could not be written" in run("--force").stderr
     assert page.read_text() == "mine"
+
+
+@pytest.mark.parametrize("target", [{"box": [0.1, 0.2, 0.5, 0.6]}, {"pixel_box": [20, 20, 100, 60]}])
+def test_the_box_of_an_expression_lies_where_the_data_say_in_shares_or_in_pixels(target):
+    thumbnail = SimpleNamespace(size=(100, 200))  # height, width
+    example = Example("1", "the dog", ["a"], targets=target)
+    row = {"prediction": [20.0, 20.0, 100.0, 60.0]}
+    boxes = samples._own_boxes(row, example, SimpleNamespace(thumbnail=thumbnail))
+    assert [(box.label, box.role) for box in boxes] == [("reference", "true"), ("predicted", "said")]
+    assert [box.place for box in boxes] == [pytest.approx([0.1, 0.2, 0.4, 0.4])] * 2

@@ -12,7 +12,7 @@ from vlcli.errors import VlcliError
 from vlcli.metrics.rows import Row, kind_fields
 from vlcli.pages.album import Thumbnail, Thumbnails
 from vlcli.pages.scores import Column, Group
-from vlcli.pages.sources import Source, shares
+from vlcli.pages.sources import Source, boxes_of, shares
 from vlcli.progress import Progress
 
 RIGHT = 0.5
@@ -314,9 +314,9 @@ def _own_boxes(row: Row, example: Example, shown: Shown) -> list[Box]:
     if shown.thumbnail is None:
         return []
     size, found = shown.thumbnail.size, []
-    truth = example.targets.get("box")
-    if truth is not None and _is_box([float(v) for v in truth]):
-        found.append(Box(shares([list(truth)], size)[0], "reference", "true"))
+    truth = _true_box(example, size)
+    if truth is not None:
+        found.append(Box(truth, "reference", "true"))
     if _is_box(row.get("prediction")):
         found.append(Box(shares([row["prediction"]], size)[0], "predicted", "said"))
     for place in _kept(row):
@@ -324,6 +324,15 @@ def _own_boxes(row: Row, example: Example, shown: Shown) -> list[Box]:
         label = f"{name} {_number(row['scores'][place]):.2f}" if place < len(row.get("scores", [])) else str(name)
         found.append(Box(shares([row["boxes"][place]], size)[0], label, "said"))
     return found
+
+
+def _true_box(example: Example, size: tuple[int, int]) -> list[float] | None:
+    """The box that an expression speaks of: the data have it in shares of the picture (``box``) or in pixels."""
+    for name, made in (("box", boxes_of), ("pixel_box", lambda boxes: shares(boxes, size))):
+        truth = example.targets.get(name)
+        if truth is not None and _is_box([float(value) for value in truth]):
+            return made([list(truth)])[0]
+    return None
 
 
 def _kept(row: Row) -> list[int]:
