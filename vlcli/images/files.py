@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -129,7 +130,9 @@ def _bounded(opened: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
     except UnidentifiedImageError:
         raise BadImageError("not an image in a known format") from None
     except Image.DecompressionBombError as error:
-        raise BadImageError(f"too large: {error}") from None
+        found = re.search(r"\d+", str(error))  # Pillow's words speak of an attack
+        got = f"{int(found[0]):,} pixels" if found else str(error)
+        raise BadImageError(f"too large: {got}, at most {min(max_pixels, MAX_PIXELS):,} are decoded") from None
     except BadImageError:
         raise
     except Exception as error:  # as above
@@ -137,7 +140,7 @@ def _bounded(opened: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
     width, height = image.size
     if width * height > max_pixels:
         image.close()
-        raise BadImageError(f"too large: {width} x {height} pixels, at most {max_pixels} are decoded")
+        raise BadImageError(f"too large: {width:,} x {height:,} pixels, at most {max_pixels:,} are decoded")
     return image
 
 
