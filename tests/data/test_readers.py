@@ -253,6 +253,23 @@ def test_two_files_of_one_name_are_refused_by_name(tmp_path: Path) -> None:
         NLVR2(tmp_path).image_files()
 
 
+def test_a_column_holds_the_box_that_a_sentence_speaks_of(tmp_path: Path) -> None:
+    rows = [
+        'a.png,the dog,"[1, 2, 30, 40]"',
+        'a.png,the cat,"[5, 5, 9, 9]"',
+        'a.png,a dog,"[1, 2, 30, 40]"',
+        "b.png,a hen,",
+    ]
+    (tmp_path / "c.csv").write_text("\n".join(["image,text,box", *rows]) + "\n")
+    reader = registry.build("datasets", {"name": "csv", "file": "c.csv", "box": "box"}, tmp_path)
+    targets = [example.targets.get("pixel_box") for example in reader.examples()]
+    assert targets == [[1, 2, 30, 40], [5, 5, 9, 9], [1, 2, 30, 40], None]
+    assert {name: found.boxes.tolist() for name, found in reader.boxes().items()} == {"a": [targets[0], targets[1]]}
+    plain = registry.build("datasets", {"name": "csv", "file": "c.csv"}, tmp_path)
+    assert plain.boxes() == {}
+    assert all(not example.targets for example in plain.examples())
+
+
 BAD_BOX = {"images": [{"id": 1}], "categories": [], "annotations": [{"image_id": 1, "bbox": [1]}]}
 ASKED = {"questions": "c.json", "annotations": ""}
 FAULTS = [
@@ -269,6 +286,11 @@ FAULTS = [
     ("jsonl", {"file": "c.json", "text": "caption"}, '{"image": "a.png"}\n', "lacks a column", ":1"),
     ("jsonl", {"file": "c.json"}, '{"image": "../../a.png"}\n', "leaves the data root", ""),
     ("csv", {"file": "c.json"}, "image,text\na.png\n", "does not fit the header", "c.json:2"),
+    ("csv", {"file": "c.json"}, "image,text\na.png," + "x" * 200_000 + "\n", "too long", "c.json:2"),
+    ("csv", {"file": "c.json", "encoding": "utf-16"}, "image,text\na.png,a hen.\n", "lacks a column", "c.json:1"),
+    ("csv", {"file": "c.json", "box": "place"}, 'image,text,place\na.png,x,"[1, 2, 1, 4]"\n', "no area", "c.json:2"),
+    ("csv", {"file": "c.json", "box": "place"}, "image,text,place\na.png,x,left\n", "not understood", "c.json:2"),
+    ("jsonl", {"file": "c.json", "box": "place"}, '{"image": "a.png"}\n', "lacks a column", "c.json:1"),
     ("vqa", ASKED, {"questions": [{"image_id": 1}]}, "is missing", "[0]"),
     ("captions", {"file": "c.json"}, [{"image": "a.png", "captions": [1]}], "no text", "[0]"),
     ("karpathy", {"file": "c.json"}, {"images": [{"filename": "a.jpg"}]}, "'split' is missing", "images[0]"),

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from tests.fixtures.rooms import write_rooms
+from tests.fixtures.scenes import write_scenes
 from vlcli.cli import app
+from vlcli.errors import DataError
 from vlcli.recipe.load import load
 from vlcli.tools.starter.look import look, plan_for
 from vlcli.tools.starter.machine import Machine, this_machine
@@ -313,6 +316,56 @@ def test_unreadable_and_missing_pictures_are_told_and_left_out(rooms, tmp_path):
     assert "cannot be read: images/image3.png" in ended.stdout
     assert "are not there, such as image4" in ended.stdout
     assert load(str(tmp_path / "recipe.yaml")).stages["answer"].missing == "drop"
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return write_scenes(tmp_path_factory.mktemp("scenes") / "scenes", 200)
+
+
+def test_expressions_with_a_box_become_a_recipe_of_referring_expressions(scenes, tmp_path):
+    plan, text = said(scenes)
+    assert plan.goal == "referring"
+    assert plan.source.entry == {"name": "csv", "file": "expressions.csv", "box": "box"}
+    assert plan.candidates == 3  # the labelled boxes, more than those that are spoken of
+    recipe = resolved(tmp_path, text).recipe
+    assert list(recipe.stages) == ["eyes", "regions", "refer", "test"]
+    assert recipe.stages["regions"].boxes == ["instances.json"]
+    assert recipe.stages["eyes"].data == [{"name": "coco-instances", "file": "instances.json", "take": "first:0.7"}]
+    assert "3.0" in text
+
+
+def test_expressions_without_anything_to_see_or_to_choose_say_what_is_missing(tmp_path):
+    photographs(tmp_path, NAMES)
+    table(tmp_path / "all.csv", [["image", "text", "box"], *([n[7:], "the dog", "[1, 2, 20, 20]"] for n in NAMES)])
+    with pytest.raises(DataError, match="the folder has no weights") as met:
+        said(tmp_path)
+    assert "labelled boxes" in met.value.expected
+    save_file({"conv1.weight": np.zeros((64, 3, 7, 7), np.float32)}, tmp_path / "resnet18.safetensors")
+    found = look(tmp_path)
+    if found.weights is not None:
+        assert any("one box only" in note for note in plan_for(found, None, HERE).notes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("goal", ["referring", "captioning"])
+def test_recipes_of_regions_learn_more_than_what_stands_beside(scenes, tmp_path, goal):
+    """The recipes as they are written, of 200 drawn scenes with labelled boxes."""
+    shutil.copytree(scenes, tmp_path / "scenes")
+    words = [f"init scenes --task {goal}", "validate recipe.yaml --deep", "run recipe.yaml jobs=1 --json"]
+    place: dict[str, Any] = {"cwd": tmp_path, "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
+    for line in words:
+        command = [sys.executable, "-m", "vlcli", *line.split()]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, **place)
+        assert ended.returncode == 0, ended.stdout[-1000:] + ended.stderr[-2000:]
+    document = json.loads(ended.stdout)
+    metrics = {stage["name"]: stage["metrics"] for stage in document["stages"] if stage["kind"] == "evaluate"}
+    if goal == "referring":
+        assert metrics["test"]["chance/accuracy"] == pytest.approx(1 / 3)
+        assert metrics["test"]["accuracy"] > 0.6
+    else:
+        assert metrics["test"]["cider_d"] > 1.5 * metrics["test"]["baseline/cider_d"]
+        assert metrics["test"]["cider_d"] > metrics["nearest"]["cider_d"]
 
 
 @pytest.mark.slow

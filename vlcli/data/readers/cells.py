@@ -44,6 +44,25 @@ def label(given: Any, where: str, column: str) -> str | int | float:
     )
 
 
+def box(given: Any, where: str) -> list[float]:
+    """One box, x1 y1 x2 y2 in pixels.
+
+    Raises:
+        DataError: it is none, or its corners are out of order, as those of x, y, width and height often are.
+    """
+    numbers = given[0] if isinstance(given, list) and len(given) == 1 else given
+    plain = isinstance(numbers, list) and len(numbers) == 4 and all(type(n) in (int, float) for n in numbers)
+    if not plain or not all(map(math.isfinite, numbers)):
+        expected = "[x1, y1, x2, y2] in pixels"
+        raise DataError("The box is not understood.", where=where, got=shown(given), expected=expected)
+    x1, y1, x2, y2 = map(float, numbers)
+    if x2 <= x1 or y2 <= y1:
+        hint = "boxes written as x, y, width, height must become corners: x2 = x + width, y2 = y + height"
+        expected = "[x1, y1, x2, y2] with x1 < x2 and y1 < y2"
+        raise DataError("The box has no area.", where=where, got=shown(given), expected=expected, hint=hint)
+    return [x1, y1, x2, y2]
+
+
 def box_list(boxes: Any, labels: list[Any], where: str, known: list[str]) -> BoxList:
     """Boxes and their classes.
 

@@ -34,7 +34,9 @@ class JsonLines(Table):
             a list names several columns or templates, one picture each.
         text: column of the sentence.
         label: column of the class: a number, or a word that is numbered (see ``labels``).
-        boxes: column of the first picture's boxes.
+        box: column of the box that the sentence speaks of, ``[x1, y1, x2, y2]`` in pixels of the first picture;
+            None: none.
+        boxes: column of the first picture's boxes; without it they are those of the column ``box``.
         box_labels: column of their classes.
         answers: column of the answers.
         extra: further columns to keep as targets.
@@ -58,6 +60,7 @@ class JsonLines(Table):
         image: str | list[str] = COLUMNS["image"],
         text: str = COLUMNS["text"],
         label: str = COLUMNS["label"],
+        box: str | None = None,
         boxes: str = COLUMNS["boxes"],
         box_labels: str = COLUMNS["box_labels"],
         answers: str = COLUMNS["answers"],
@@ -76,6 +79,7 @@ class JsonLines(Table):
             "boxes": boxes,
             "box_labels": box_labels,
             "answers": answers,
+            **({} if box is None else {"box": box}),
         }
         self.set_up(file, image, columns, extra, labels, only, encoding)
 
@@ -105,7 +109,8 @@ class Json(JsonLines):
 class Csv(Table):
     """One's own data: a CSV table with a header, columns named by parameters.
 
-    Numbers are recognised in the label column; ``boxes``, ``box_labels`` and ``answers`` are JSON, or plain words.
+    Numbers are recognised in the label column; ``box``, ``boxes``, ``box_labels`` and ``answers`` are JSON or
+    plain words.
 
     Args:
         root: data root.
@@ -119,7 +124,9 @@ class Csv(Table):
             a list names several columns or templates, one picture each.
         text: column of the sentence.
         label: column of the class: a number, or a word that is numbered (see ``labels``).
-        boxes: column of the first picture's boxes.
+        box: column of the box that the sentence speaks of, ``[x1, y1, x2, y2]`` in pixels of the first picture;
+            None: none.
+        boxes: column of the first picture's boxes; without it they are those of the column ``box``.
         box_labels: column of their classes.
         answers: column of the answers.
         extra: further columns to keep as targets.
@@ -145,6 +152,7 @@ class Csv(Table):
         image: str | list[str] = COLUMNS["image"],
         text: str = COLUMNS["text"],
         label: str = COLUMNS["label"],
+        box: str | None = None,
         boxes: str = COLUMNS["boxes"],
         box_labels: str = COLUMNS["box_labels"],
         answers: str = COLUMNS["answers"],
@@ -163,6 +171,7 @@ class Csv(Table):
             "boxes": boxes,
             "box_labels": box_labels,
             "answers": answers,
+            **({} if box is None else {"box": box}),
         }
         self.set_up(file, image, columns, extra, labels, only, encoding)
         self.separator, self.several = "\t" if separator == "tab" else separator, several
@@ -170,20 +179,23 @@ class Csv(Table):
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """The lines below the header, empty cells left out."""
         table = csv.DictReader(io.StringIO(read_text(file, self.encoding)), delimiter=self.separator, strict=True)
-        names = table.fieldnames or []
         try:
+            names = table.fieldnames or []
+            row: Any = None
             for row in table:
                 where = f"{file}:{table.line_num}"
                 if None in row or any(cell is None for cell in row.values()):
                     raise DataError("The row does not fit the header.", where=where, expected=f"{len(names)} cells")
                 yield where, self._cells(row)
+            if row is None and names:  # in a wrong encoding, a whole table may look like one line
+                self._check_columns(f"{file}:1", dict.fromkeys(names))
         except csv.Error as error:
-            raise DataError("The CSV is malformed.", where=f"{file}:{table.line_num}", got=str(error)) from None
+            raise _malformed(f"{file}:{table.reader.line_num}", str(error)) from None
 
     def _cells(self, row: dict[str, str]) -> dict[str, Any]:
         found: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
-        for name in ("boxes", "box_labels", "answers"):
-            if isinstance(cell := found.get(self.columns[name]), str):
+        for name in ("box", "boxes", "box_labels", "answers"):
+            if name in self.columns and isinstance(cell := found.get(self.columns[name]), str):
                 found[self.columns[name]] = cells.parsed(cell)
         label = found.get(self.columns["label"])
         if isinstance(label, str) and label.lstrip("-").isdigit() and len(label) < 20:
@@ -192,6 +204,15 @@ class Csv(Table):
 
     def _image_names(self, given: Any) -> list[Any]:
         return [name.strip() for name in given.split(self.several)] if isinstance(given, str) else []
+
+
+def _malformed(where: str, reason: str) -> DataError:
+    """What is wrong with a line of a CSV table."""
+    if "field limit" not in reason:
+        return DataError("The CSV is malformed.", where=where, got=reason)
+    most = f"{csv.field_size_limit():,} characters"
+    hint = "is a quotation mark left open in a line before? Else shorten the cell"
+    return DataError("A cell of the CSV is too long.", where=where, got=f"more than {most}", hint=hint)
 
 
 class ImageFolder(Reader):

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from vlcli.data.files import known_encoding
 from vlcli.data.reader import Reader
 from vlcli.data.readers import cells
@@ -58,6 +60,7 @@ class Table(Reader):
         self._words: list[str] = []
         self._box_words: list[str] = []
         self._boxes: dict[str, BoxList] = {}
+        self._spoken: dict[str, list[list[float]]] = {}
 
     def files(self) -> list[Path]:
         """The table(s), each once."""
@@ -69,6 +72,7 @@ class Table(Reader):
 
     def read(self) -> list[Example]:
         """One example a row that ``only`` admits."""
+        self._spoken = {}
         rows = [(where, row) for file in self.files() for where, row in self.rows(file)]
         if rows:
             self._check_columns(*rows[0])
@@ -92,14 +96,17 @@ class Table(Reader):
             if len(found) == count:
                 break
             if all(str(row.get(k)) == v for k, v in self.only.items()):
-                unlabelled = {k: v for k, v in row.items() if k not in (self.columns["label"], self.columns["boxes"])}
+                left_out = {self.columns.get(name) for name in ("label", "box", "boxes")}
+                unlabelled = {k: v for k, v in row.items() if k not in left_out}
                 found.append(self._example({**dict.fromkeys(self.extra), **unlabelled}, where, len(found)))
         return found
 
     def boxes(self) -> dict[str, BoxList]:
-        """The boxes column, by image id."""
+        """The boxes column, by image id; without one, the boxes that sentences about a picture speak of, each once."""
         used = dict.fromkeys(name for example in self.examples() for name in example.images)
-        return {name: self._boxes[name] for name in used if name in self._boxes}
+        spoken = {name: BoxList(np.array(found, np.float32)) for name, found in self._spoken.items()}
+        known = spoken | self._boxes
+        return {name: known[name] for name in used if name in known}
 
     def label_names(self) -> list[str]:
         """The words of the label column, in the order of their numbers; empty where labels are numbers."""
@@ -112,7 +119,7 @@ class Table(Reader):
         return self._box_words
 
     def _check_columns(self, where: str, row: dict[str, Any]) -> None:
-        named = [name for key, name in self.columns.items() if name != COLUMNS[key]] + self.extra + list(self.only)
+        named = [name for key, name in self.columns.items() if name != COLUMNS.get(key)] + self.extra + list(self.only)
         pictures = [name for source in self.sources for name in fields_of(source) if name != "split"]
         if self.sources != [COLUMNS["image"]]:
             named += pictures
@@ -123,7 +130,8 @@ class Table(Reader):
                 where=where,
                 got=", ".join(map(str, row)),
                 expected=", ".join(absent) or f"{self.sources[0]} or {self.columns['text']}",
-                hint=f"name the columns, e.g. image=file text=caption{_close(absent, list(row))}",
+                hint=f"name the columns, e.g. image=file text=caption{_close(absent, list(row))}"
+                + ("" if any(str(name).isascii() for name in row) else ", or the encoding of the file: encoding=utf-8"),
             )
 
     def _example(self, row: dict[str, Any], where: str, place: int) -> Example:
@@ -137,6 +145,10 @@ class Table(Reader):
             targets["label"] = self._label(get("label"), where)
         if get("answers") is not None:
             targets |= cells.answers(get("answers"), where)
+        if "box" in self.columns and get("box") is not None and images:
+            targets["pixel_box"] = cells.box(get("box"), where)
+            known = self._spoken.setdefault(images[0], [])
+            known += [] if targets["pixel_box"] in known else [targets["pixel_box"]]
         if get("boxes") is not None and images:
             self._boxes[images[0]] = self._box_list(get("boxes"), get("box_labels"), where)
         key = get("id")

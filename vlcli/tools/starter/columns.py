@@ -35,6 +35,7 @@ class Meaning:
         answers: column of answers.
         label: column of the class.
         boxes: column of boxes.
+        one_box: whether each of its cells holds a single box.
         box_labels: column of their classes.
         split: column of the part.
         id: column of the row's id.
@@ -47,6 +48,7 @@ class Meaning:
     answers: str | None = None
     label: str | None = None
     boxes: str | None = None
+    one_box: bool = False
     box_labels: str | None = None
     split: str | None = None
     id: str | None = None
@@ -67,6 +69,7 @@ def meaning_of(table: TableFile, pictures: Pictures) -> Meaning:
     found.pictures = _pictures(table, pictures, left)
     found.split = _take(left, "split", _is_split, by_name=False)
     found.boxes = _take(left, "boxes", _is_boxes, by_name=False)
+    found.one_box = found.boxes is not None and all(map(_is_box, table.values(found.boxes)))
     found.box_labels = _take(left, "box_labels", _is_words_list) if found.boxes else None
     found.answers = _take(left, "answers", _is_answers, named=True)
     found.text = _text(left)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vlcli.errors import DataError
+from vlcli.images.boxes import BoxList, boxes_for, read_boxes
 from vlcli.tools.starter import plan as planning
 from vlcli.tools.starter.documents import box_files
 from vlcli.tools.starter.machine import Machine, this_machine
@@ -89,8 +91,6 @@ def plan_for(folder: Folder, wanted: str | None = None, machine: Machine | None 
         DataError: a table cannot be read by its reader, or there are too few pictures.
         UsageError: the data do not fit the goal.
     """
-    if not folder.goals:
-        raise _no_recipe(folder)
     goal = planning.choose(folder.goals, wanted)
     source = folder.goals[goal]
     more = [] if source.parts else [one for one in folder.sources if _joins(one, source)]
@@ -105,11 +105,13 @@ def plan_for(folder: Folder, wanted: str | None = None, machine: Machine | None 
     made.labelled = (
         labelled if made.weights is None and labelled and labelled.entry["name"] == "coco-instances" else None
     )
-    if goal == "captioning" and made.features == "pixels":
-        raise _needs_weights(folder)
+    if goal in _SEEN and made.features == "pixels":
+        raise _needs_weights(folder, goal)
     if goal in ("vqa", "classification", "pairs") and not source.parts:
         made.captions = [one for one in folder.sources if one.kind == "captions" and not one.parts]
     _sizes(made, examples, folder.root)
+    if goal == "referring":
+        _boxes_to_choose(made, folder)
     _notes(made, folder, examples)
     return made
 
@@ -154,18 +156,50 @@ def _notes(plan: Plan, folder: Folder, examples: list[Any]) -> None:
         )
 
 
-def _no_recipe(folder: Folder) -> DataError:
-    kinds = sorted({source.kind for source in folder.sources})
-    hints = [planning.LATER[kind] for kind in kinds if kind in planning.LATER]
-    return DataError(
-        "No recipe is written for these data.", where=str(folder.root), got=", ".join(kinds), hint="; ".join(hints)
-    )
+def _boxes_to_choose(plan: Plan, folder: Folder) -> None:
+    """The boxes among which an expression chooses; a note where most pictures have a single one.
+
+    They are those of a file of boxes or, where there is none, labelled boxes, else those that the expressions about a
+    picture speak of.
+    """
+    if not plan.boxes and plan.labelled is not None:
+        plan.boxes = [plan.labelled.entry["file"]]
+    counts = [len(boxes) for boxes in _candidates(plan, folder.root).values()]
+    single = sum(count == 1 for count in counts)
+    plan.candidates = sum(counts) / max(1, len(counts))
+    if single > len(counts) / 2:
+        plan.notes.append(
+            f"{single:,} of {len(counts):,} pictures have one box only, and an expression about it has nothing to "
+            "choose: add a file of boxes of a detector (a JSON list with image_id, bbox, score) and call init again"
+        )
 
 
-def _needs_weights(folder: Folder) -> DataError:
+def _candidates(plan: Plan, root: Path) -> Mapping[str, BoxList]:
+    """Boxes by picture."""
+    reader, examples = planning.read(plan.source, root)
+    if not plan.boxes:
+        return reader.boxes()
+    files = [read_boxes(root / file) for file in plan.boxes]
+    found: dict[str, BoxList] = {}
+    for name in {name for example in examples for name in example.images}:
+        for file in files:
+            if (boxes := boxes_for(file, name)) is not None:
+                found[name] = boxes
+    return found
+
+
+def _needs_weights(folder: Folder, goal: str) -> DataError:
+    what, other = _SEEN[goal]
     return DataError(
-        "Captions are written from features of a backbone, and the folder has no weights.",
+        f"{what} features of a backbone, and the folder has no weights.",
         where=str(folder.root),
-        expected="a ResNet's weights in the folder, e.g. resnet50.safetensors",
-        hint="put the file there and call init again, or take --task retrieval",
+        expected=f"a ResNet's weights in the folder, e.g. resnet50.safetensors{other}",
+        hint="put the file there and call init again" + (", or take --task retrieval" if goal == "captioning" else ""),
     )
+
+
+_SEEN = {
+    "captioning": ("Captions are written from", ""),
+    "referring": ("Boxes are compared with expressions by", ", or labelled boxes (COCO's instances) to train one on"),
+}
+"""Goals whose model reads features of regions: why, and what else than weights can make them."""

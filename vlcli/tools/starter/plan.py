@@ -21,14 +21,13 @@ GOALS = {
     "vqa": ("vqa", "answer questions about a picture (VQA)"),
     "pairs": ("pairs", "judge sentences about two pictures, as in NLVR2"),
     "classification": ("statements", "classify sentences with their picture"),
+    "referring": ("referring", "find the box that an expression speaks of (referring expressions)"),
     "retrieval": ("captions", "find pictures by sentences and sentences by pictures (retrieval)"),
     "captioning": ("captions", "write captions"),
     "image-classification": ("labels", "classify pictures"),
     "detection": ("boxes", "find objects (detection)"),
 }
 """What can be learnt: the kind of data it needs, and what it is in words; the first that fits is chosen."""
-LATER = {"referring": "find the box that an expression speaks of: bring the data into the layout of the reader refcoco"}
-"""What could be learnt from a kind of data that no recipe is written for, and how."""
 FEWEST = 10
 """Pictures below this number cannot be divided."""
 STEPS = 800
@@ -92,6 +91,7 @@ class Plan:
         min_count: of answers, where the goal has an answer table.
         one_answer: whether every question has a single answer.
         classes: different answers or labels.
+        candidates: boxes of a picture, on average, where one of them is chosen.
         drop: whether examples without a usable picture are left out.
         notes: what a person should know.
     """
@@ -112,6 +112,7 @@ class Plan:
     min_count: int = 1
     one_answer: bool = True
     classes: int = 2
+    candidates: float = 0.0
     drop: bool = False
     notes: list[str] = field(default_factory=list)
 

@@ -14,6 +14,7 @@ _STAGES: dict[str, Callable[[Plan, Writer], dict[str, str]]] = {
     "vqa": stages.answering,
     "pairs": stages.classification,
     "classification": stages.classification,
+    "referring": stages.referring,
     "retrieval": stages.retrieval,
     "captioning": stages.captioning,
     "image-classification": stages.image_classification,
@@ -81,7 +82,10 @@ def _data(plan: Plan, writer: Writer, root: str) -> None:
         captioned = [{**source.entry, **taken} for source in plan.captions]
         writer.entries("captioned", captioned, 2, "of the same share of pictures: no test picture is among them")
     if plan.labelled is not None and plan.goal != "detection":
-        writer.key("objects", plan.labelled.entry, 2, "labelled boxes, on which a small network learns to see")
+        taken = {key: value for key, value in plan.parts["train"].options.items() if key == "take"}
+        why = "labelled boxes, on which a small network learns to see"
+        why += "; of the same share of pictures" if taken else ""
+        writer.key("objects", {**plan.labelled.entry, **taken}, 2, why)
 
 
 def _model(plan: Plan, writer: Writer) -> None:

@@ -115,9 +115,9 @@ def _kind(meaning: Meaning, pictures: int) -> str | None:
             return "pairs" if meaning.label or meaning.answers else None
         if meaning.answers is not None:
             return "vqa"
-        if meaning.label is not None:
-            return "statements"
-        return "referring" if meaning.boxes is not None else "captions"
+        if meaning.one_box:  # a class beside it is that of the box
+            return "referring"
+        return "captions" if meaning.label is None else "statements"
     if meaning.boxes is not None:
         return "boxes"
     return "labels" if meaning.label is not None else None
@@ -131,10 +131,15 @@ def _columns(kind: str, meaning: Meaning, sources: list[str]) -> dict[str, Any]:
         "text": meaning.text,
         "answers": meaning.answers if kind == "vqa" else None,
         "label": label if kind in ("statements", "pairs", "labels") else None,
+        "box": meaning.boxes if kind == "referring" else None,
         "boxes": meaning.boxes if kind == "boxes" else None,
         "box_labels": meaning.box_labels if kind == "boxes" else None,
     }
-    return {option: column for option, column in wanted.items() if column is not None and column != option}
+    return {
+        option: column
+        for option, column in wanted.items()
+        if column is not None and (column != option or option == "box")
+    }
 
 
 def _notes(table: TableFile, meaning: Meaning) -> list[str]:

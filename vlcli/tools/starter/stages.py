@@ -14,7 +14,8 @@ METRICS: dict[str, tuple[list[str], str]] = {
     "vqa": (["accuracy", "accuracy/*"], "in brackets: always the most frequent answer"),
     "pairs": (["accuracy"], "in brackets: always the most frequent label"),
     "classification": (["accuracy", "accuracy/*"], "in brackets: always the most frequent label"),
-    "retrieval": (["image/*", "text/*", "r_mean"], "recall at 1, 5, 10 both ways"),
+    "referring": (["accuracy"], "in brackets: a box chosen at random"),
+    "retrieval": (["image/*", "text/*", "r_mean"], "recall at 1, 5, 10 both ways; in brackets: a random order"),
     "captioning": (["cider_d", "baseline/cider_d", "bleu_4", "distinct"], "baseline: one caption said of all pictures"),
     "image-classification": (["accuracy", "top5", "top1"], "in brackets: always the most frequent class"),
     "detection": (["AP", "AP50", "AP75"], "COCO's average precision"),
@@ -85,6 +86,23 @@ def classification(plan: Plan, writer: Writer) -> Rows:
     task |= {"images": 2} if plan.goal == "pairs" else {}
     why = f"{plan.classes} labels" + ("; each example has two pictures" if plan.goal == "pairs" else "")
     return _tuned_with_control(plan, writer, "judge", task, why, source, "sentence alone")
+
+
+def referring(plan: Plan, writer: Writer) -> Rows:
+    """A score for every box of a picture: how well the expression fits it."""
+    _features(plan, writer)
+    writer.open("refer", 2)
+    writer.key("kind", "finetune", 4)
+    why = (
+        f"softmax over a picture's boxes, of which the expression speaks of one; {plan.candidates:.1f} boxes a picture"
+    )
+    writer.key("task", {"name": "referring", "loss": "softmax"}, 4, why)
+    writer.key("data", "train", 4)
+    writer.key("validation", "validation", 4, "the epoch with the best score here is kept")
+    _training(plan, writer, lr=5e-4, batch=BATCH)
+    _missing(plan, writer)
+    writer.key("test", {"kind": "evaluate", "from": "refer", "data": "test"} | _drop(plan), 2)
+    return {"LXMERT": "test"}
 
 
 def retrieval(plan: Plan, writer: Writer) -> Rows:
@@ -194,16 +212,22 @@ def _features(plan: Plan, writer: Writer) -> None:
         writer.key("batch_size", 16, 4)
         writer.key("optimizer", {"lr": 2e-3}, 4)
         extractor |= {"arch": "tiny-conv", "short": 256, "long": 427}
-    on_grid = plan.goal in ("retrieval", "captioning") or not plan.boxes
-    extractor |= {"boxes": "grid", "grid": _GRID} if on_grid else {"boxes": "given-or-grid", "limit": 36}
+    on_grid = plan.goal in ("retrieval", "captioning") or not (plan.boxes or plan.goal == "referring")
+    given = {"boxes": "given"} if plan.goal == "referring" else {"boxes": "given-or-grid", "limit": 36}
+    extractor |= {"boxes": "grid", "grid": _GRID} if on_grid else given
     writer.open("regions", 2)
     writer.key("kind", "extract", 4)
     if plan.weights is None:
         writer.key("from", "eyes", 4)
     writer.key("extractor", extractor, 4)
     writer.key("data", ["all", "captioned"] if plan.captions else "all", 4)
-    if not on_grid:
-        writer.key("boxes", plan.boxes, 4, "given boxes; pictures without any are cut into a grid")
+    if plan.goal == "referring" and not plan.boxes:
+        writer.comment("The boxes that the expressions about a picture speak of: the model chooses among them.", 4)
+    elif not on_grid:
+        others = (
+            "the model chooses among them" if plan.goal == "referring" else "pictures without any are cut into a grid"
+        )
+        writer.key("boxes", plan.boxes, 4, f"given boxes; {others}")
 
 
 def _pretraining(plan: Plan, writer: Writer) -> str | None:

@@ -180,7 +180,9 @@ def _csv(path: Path, text: str, encoding: str) -> TableFile | None:
             if len(rows) == MOST_ROWS:
                 break
     except csv.Error as error:
-        raise DataError(f"Line {table.line_num} is malformed.", got=str(error)) from None
+        long = f"a cell of more than {csv.field_size_limit():,} characters"
+        got = long if "field limit" in str(error) else str(error)
+        raise DataError(f"Line {table.reader.line_num} is malformed.", got=got) from None
     return TableFile(path, "csv", rows, encoding, separator) if rows else None
 
 
