@@ -178,7 +178,8 @@ class ACERPE(PairwisePosition):
                 word_step=self.word_step,
                 patch_step=self.patch_step,
             )
-        centre = pictures.layout.centre[:, pictures.pictures].to(near.dtype) * self.plane
+        unit = 1.0 if pictures.layout.boxes is None else self.plane  # places are in cells, or in shares of the picture
+        centre = pictures.layout.centre[:, pictures.pictures].to(near.dtype) * unit
         apart = centre[:, :, None] - centre[:, None]  # (B, R, R, 2)
         metric = {"euclidean": 2.0, "l1": 1.0, "chebyshev": torch.inf}[self.metric]
         steps = torch.linalg.vector_norm(apart.nan_to_num(torch.inf), metric, -1) * self.patch_step

@@ -98,6 +98,10 @@ class DisentangledAttention(StandardAttention):
         asking = Grouping.of(self.sets, x_layout)
         return asking.join(self._project_sets("dense", asking.split(context)))
 
+    def projection(self, linear: nn.Linear) -> nn.Module:
+        """A foreign model's projection with a set of weights for each modality; ``initial`` says how they start."""
+        return ModalityLinear(linear, self.sets, self.initial == "copied")
+
     def inherit(self, filled: Collection[str]) -> list[str]:
         """Further sets that were not loaded become copies of the first, with ``initial: copied``."""
         if self.initial == "fresh":
@@ -110,6 +114,34 @@ class DisentangledAttention(StandardAttention):
                 value.data.copy_(own[source].data)
                 made.append(name)
         return made
+
+
+class ModalityLinear(nn.Linear):
+    """A linear layer with a further set of weights for each further modality, as ``others``.
+
+    Args:
+        first: the layer whose parameters the first set is, under their names.
+        sets: the set of each route of a layout.
+        copied: whether further sets start as copies of the first.
+    """
+
+    def __init__(self, first: nn.Linear, sets: tuple[int, ...], copied: bool) -> None:
+        super().__init__(first.in_features, first.out_features, bias=first.bias is not None, device="meta")
+        self.weight, self.bias = first.weight, first.bias
+        like = {"device": first.weight.device, "dtype": first.weight.dtype}
+        self.sets = sets
+        self.others = nn.ModuleList(
+            nn.Linear(first.in_features, first.out_features, bias=first.bias is not None, **like)
+            for _ in range(max(sets))
+        )
+        for further in self.others if copied else ():
+            further.load_state_dict({name: value for name, value in first.state_dict().items() if "." not in name})
+
+    def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
+        """Tokens (B, T, D), each by the weights of its modality; without a layout all by the first set."""
+        groups = Grouping.of(self.sets, layout)
+        own = {0: super().forward, **{number + 1: layer.forward for number, layer in enumerate(self.others)}}
+        return groups.join({number: own[number](tokens) for number, tokens in groups.split(x).items()})
 
 
 class Grouping:

@@ -164,6 +164,10 @@ class BucketPosition(PairwisePosition):
         width = (plan.width or self.shape.head_dim) if plan.contextual else 0
         return LayerTables(plan.sides, TableSize(heads, width, count, plan.init), plan.rule.tables == 2)
 
+    def layer_parts(self, layer: int) -> dict[str, nn.Module]:
+        """The tables of one layer, under the names of the released code: ``rpe_q``, ``rpe_k``, ``rpe_v``."""
+        return dict(self.layers[layer].named_children())
+
     def tables(self, layer: int, side: Side) -> tuple[Tensor, ...]:
         """The tables of one layer that ``side`` reads: one, or two with the cross method."""
         return cast("LayerTables", self.layers[layer]).of(side)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -54,6 +55,20 @@ class RoPE2D(PairwisePosition):
             self.rates = nn.Parameter(self._directions(rate))
         else:
             self.register_buffer("rates", axial[None, None], persistent=False)
+
+    def zero(self) -> None:
+        """Learned directions set to zero, so that nothing is turned.
+
+        Raises:
+            ComponentError: the directions are fixed.
+        """
+        if not self.mixed:
+            raise ComponentError(
+                "Axial rotations have no tables, so they always change a model.",
+                where="position rope-2d",
+                hint="frequencies: mixed",
+            )
+        super().zero()
 
     def _directions(self, rate: Tensor) -> Tensor:
         """(layers, H, 2, d / 2): two perpendicular directions a head, drawn once."""
@@ -134,12 +149,24 @@ class LogCPB(PairwisePosition):
         window: side of the window or grid.
         trained_window: side it was trained with, which offsets are measured against; 0: ``window``.
         hidden: width of the network.
+        centred: subtract 8, what a network of zeros gives, so that it changes nothing for pairs without an offset
+            either; without such pairs the softmax is the same.
     """
 
     paper = "Liu et al., CVPR 2022, arXiv:2111.09883, Eq. 3-4"
+    foreign_options: ClassVar[Mapping[str, Any]] = {"centred": True}
 
-    def __init__(self, shape: AttentionShape, *, window: int = 7, trained_window: int = 0, hidden: int = 512) -> None:
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        window: int = 7,
+        trained_window: int = 0,
+        hidden: int = 512,
+        centred: bool = False,
+    ) -> None:
         super().__init__(shape)
+        self.centred = centred
         self.rule = BucketRule("product", (window - 1) / 2, "clip")
         self.encodes = within(*PLANE)
         self.window, self.trained = window, trained_window or window
@@ -147,6 +174,19 @@ class LogCPB(PairwisePosition):
             nn.Sequential(nn.Linear(2, hidden), nn.ReLU(), nn.Linear(hidden, shape.heads, bias=False))
             for _ in range(shape.layers)
         )
+
+    def zero(self) -> None:
+        """The networks' last layers set to zero; the hidden ones stay drawn, or no gradient would reach them.
+
+        Raises:
+            ComponentError: it is not centred, so that a network of zeros still tells pairs with an offset from others.
+        """
+        if not self.centred:
+            raise ComponentError(
+                "A network of zeros makes a bias of 8.", where="position log-cpb", hint="centred: true"
+            )
+        for network in self.networks:
+            nn.init.zeros_(cast("nn.Linear", network[-1]).weight)  # type: ignore[index]
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[RelativeIndex, Tensor]:
         """Ids of every pair, and every offset in log-spaced coordinates (K, 2)."""
@@ -160,6 +200,7 @@ class LogCPB(PairwisePosition):
         ids, offsets = state
         network = self.networks[layer]
         table = 16 * network(offsets.to(next(network.parameters()).dtype)).sigmoid()  # (K, H)
+        table = table - 8 if self.centred else table
         z = table.T.to(q.dtype)[None, :, None].expand(-1, -1, q.shape[2], -1)
         return by_query(with_blank(z) if ids.outside else z, by_pair(ids.keys)[0])
 

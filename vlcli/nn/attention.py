@@ -162,6 +162,17 @@ class Attention(nn.Module):
         """
         return context
 
+    def projection(self, linear: nn.Linear) -> nn.Module | None:
+        """What stands in place of a foreign model's projection; called by ``vlcli.foreign.equip`` for each of them.
+
+        An attention whose difference lies in its projections returns a module that has the parameters of ``linear``
+        under their names, and is called with tokens (B, T, D) and their ``layout``. The base returns None.
+
+        Args:
+            linear: makes queries, keys or values, or all three.
+        """
+        return None
+
     def inherit(self, filled: Collection[str]) -> list[str]:
         """Fill parameters that a checkpoint lacked from those that it held; called once after weights are loaded.
 

@@ -17,11 +17,12 @@ gets the probabilities. One module serves all layers of a stack and holds what e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from vlcli.nn.layout import Layout
@@ -132,7 +133,7 @@ class TokenPosition(nn.Module):
         """
         if self.encodes & slot.holds:
             return ""
-        return f"it encodes {_listed(self.encodes)}, and the tokens here are {_listed(slot.holds)}"
+        return f"it encodes {listed(self.encodes)}, and the tokens here are {listed(slot.holds)}"
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Add positions to tokens; called once per forward pass, before the first layer. The base changes nothing.
@@ -189,11 +190,13 @@ class PairwisePosition(nn.Module):
         encodes: sorts of query and key whose relation it encodes, made with ``within`` and ``between``; a slot where no
             such pair meets refuses it.
         uses_weights: whether :meth:`values` must be called, so that attention has to keep its probabilities.
+        foreign_options: options that ``vlcli.foreign.equip`` sets where its caller does not.
     """
 
     kind: ClassVar[PositionKind] = "pairs"
     encodes: frozenset[tuple[Sort, Sort]] = frozenset(product(PLACED, PLACED))
     uses_weights = False
+    foreign_options: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
@@ -213,7 +216,7 @@ class PairwisePosition(nn.Module):
         if self.encodes & slot.pairs():
             return ""
         mine = "; ".join(sorted({_pair(*sorted(pair)) for pair in self.encodes}))
-        here = _listed(slot.holds) + (f" looking at {_listed(slot.keys)}" if slot.keys else " among themselves")
+        here = listed(slot.holds) + (f" looking at {listed(slot.keys)}" if slot.keys else " among themselves")
         return f"it encodes {mine}, and here are {here}"
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
@@ -290,6 +293,26 @@ class PairwisePosition(nn.Module):
         """
         return None
 
+    def zero(self) -> None:
+        """Set all tables to zero, so that the encoding does nothing; called by ``vlcli.foreign.equip``.
+
+        An encoding that does something with zeros overrides this, or raises ComponentError.
+        """
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.zero_()
+
+    def layer_parts(self, layer: int) -> dict[str, nn.Module]:
+        """The modules that belong to one layer alone, by the names that they have beside its projections.
+
+        Called by ``vlcli.foreign.equip``, which adds them to the layer's attention; an encoding without such parts
+        becomes one module of the whole model.
+
+        Args:
+            layer: number of the layer.
+        """
+        return {}
+
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
         """Convert this encoding's weights to another grid.
 
@@ -333,7 +356,8 @@ def between(first: Sort, *others: Sort) -> frozenset[tuple[Sort, Sort]]:
     return frozenset(pair for other in others for pair in ((first, other), (other, first)))
 
 
-def _listed(sorts: Iterable[str]) -> str:
+def listed(sorts: Iterable[str]) -> str:
+    """Sorts of tokens in words: "cells of a grid and words"."""
     return " and ".join(_PLURAL[sort] for sort in sorted(sorts)) or "nothing"
 
 

@@ -24,6 +24,7 @@ KINDS = (
     "objectives",
     "positions",
     "attentions",
+    "equippers",
     "extractors",
     "datasets",
     "tasks",

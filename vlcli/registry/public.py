@@ -30,6 +30,7 @@ PUBLIC = (
     "vlcli.export",
     "vlcli.features",
     "vlcli.files",
+    "vlcli.foreign",
     "vlcli.images",
     "vlcli.metrics",
     "vlcli.nn",

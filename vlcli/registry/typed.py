@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vlcli.engine.trackers import Tracker
     from vlcli.export.base import Exporter
     from vlcli.features.formats import Format
+    from vlcli.foreign.equipper import AttentionEquipper
     from vlcli.nn.attention import Attention
     from vlcli.nn.model import Model
     from vlcli.nn.position import PairwisePosition, TokenPosition
@@ -90,6 +91,8 @@ positions: Registry[TokenPosition | PairwisePosition] = Registry("positions")
 """The components of the kind ``positions``."""
 attentions: Registry[Attention] = Registry("attentions")
 """The components of the kind ``attentions``."""
+equippers: Registry[AttentionEquipper] = Registry("equippers")
+"""The components of the kind ``equippers``."""
 extractors: Registry[Extractor] = Registry("extractors")
 """The components of the kind ``extractors``."""
 datasets: Registry[Reader] = Registry("datasets")

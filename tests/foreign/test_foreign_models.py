@@ -1,0 +1,200 @@
+"""``vlcli.foreign.equip``: masks, caches, copies, exports, other implementations, and what an encoding is for."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("transformers")
+
+import foreign_models as fm
+
+from vlcli import registry
+from vlcli.errors import ComponentError
+from vlcli.foreign import AttentionEquipper, PictureInText, equip, stacks
+from vlcli.nn import Layout
+
+
+def drawn(name: str, encoding: str, implementation: str | None = None) -> fm.Foreign:
+    foreign = fm.equipped(name, encoding, implementation)
+    fm.draw(fm.added(foreign, name))
+    return foreign
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding"), [("DINOv3", "shaw"), ("timm EVA-02", "log-cpb"), ("Llama with a picture", "rope-2d")]
+)
+def test_eager_and_sdpa_agree(name, encoding):
+    with torch.no_grad():
+        eager, sdpa = (drawn(name, encoding, kind)() for kind in ("eager", "sdpa"))
+        plain = fm.made(name)()
+    assert torch.allclose(eager, sdpa, atol=1e-5)
+    assert not torch.allclose(eager, plain, atol=1e-2)
+
+
+def test_an_implementation_chosen_afterwards_keeps_the_encoding():
+    foreign = drawn("DINOv3", "irpe")
+    with torch.no_grad():
+        before = foreign()
+        foreign.model.set_attn_implementation("eager")
+        assert torch.allclose(foreign(), before, atol=1e-5)
+        foreign.model.config._attn_implementation = "flex_attention"
+        with pytest.raises(ComponentError, match="attention function"):
+            foreign()
+
+
+def test_padding_and_other_pictures_change_nothing():
+    """SigLIP 2: a picture alone has the features that it has in a batch with a larger one."""
+    foreign = drawn("SigLIP 2", "irpe")
+    with torch.no_grad():
+        both = foreign.model(**foreign.inputs).last_hidden_state[1, :10]
+        alone = foreign.model(**{key: value[1:, :10] if key != "spatial_shapes" else value[1:]
+                                 for key, value in foreign.inputs.items()})  # fmt: skip
+    assert torch.allclose(both, alone.last_hidden_state[0], atol=1e-5)
+
+
+def test_naflex_coordinates_and_a_picture_agree():
+    """The same picture as pixels and as patches with coordinates, in an order of their own."""
+    torch.manual_seed(0)
+    foreign = drawn("timm NaFlexViT, one size", "irpe")
+    nn.init.zeros_(foreign.model.embeds.pos_embed)  # timm resizes it in two ways
+    pixels = fm.pictures()
+    patches = pixels.unflatten(-1, (4, 16)).unflatten(-3, (4, 16)).permute(0, 2, 4, 3, 5, 1).flatten(1, 2).flatten(2)
+    place, order = torch.cartesian_prod(torch.arange(4), torch.arange(4)), torch.randperm(16)
+    batch = {"patches": patches[:, order], "patch_coord": place[order].expand(2, -1, -1)}
+    batch["patch_valid"] = torch.ones(2, 16, dtype=torch.bool)
+    with torch.no_grad():
+        assert torch.allclose(foreign.model(pixels), foreign.model(batch), atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "encoding"), [("Llama with a picture", "irpe"), ("Llama", "shaw, line")])
+def test_generating_with_a_cache_is_generating_without(name, encoding):
+    foreign = drawn(name, encoding)
+    inputs = {key: value[:1] for key, value in foreign.inputs.items()}
+    with torch.no_grad():
+        made = [foreign.model.generate(**inputs, max_new_tokens=6, do_sample=False, use_cache=kept, pad_token_id=0)
+                for kept in (True, False)]  # fmt: skip
+    assert torch.equal(*made)
+
+
+def test_an_encoding_that_reads_tokens_refuses_a_cache():
+    foreign = drawn("Llama with a picture", "ace-rpe")
+    with pytest.raises(ComponentError, match="use_cache=False"):
+        foreign.model.generate(**foreign.inputs, max_new_tokens=3, use_cache=True, pad_token_id=0)
+
+
+def test_causal_decoders_stay_causal():
+    foreign = drawn("Llama with a picture", "shaw")
+    tokens = foreign.inputs["inputs_embeds"]
+    with torch.no_grad():
+        whole = foreign.model(inputs_embeds=tokens).logits
+        changed = torch.cat([tokens[:, :-1], torch.randn(2, 1, 32)], 1)
+        assert torch.allclose(foreign.model(inputs_embeds=changed).logits[:, :-1], whole[:, :-1], atol=1e-5)
+
+
+def test_copies_are_independent_and_remember_nothing():
+    foreign = drawn("LXMERT", "ace-rpe")
+    foreign().sum().backward()
+    twin = fm.Foreign(copy.deepcopy(foreign.model), foreign.inputs)
+    with torch.no_grad():
+        assert torch.allclose(twin(), foreign())
+        for table in fm.added(twin, "LXMERT").values():
+            table.zero_()
+        assert not torch.allclose(twin(), foreign(), atol=1e-3)
+
+
+def test_one_stack_by_name_and_tables_beside_it():
+    foreign = fm.made("LXMERT")
+    names = [stack.name for stack in stacks(foreign.model, "irpe") if not stack.refusal]
+    assert names == ["encoder.x_layers.*.visn_self_att.self", "encoder.r_layers.*.attention.self"]
+    equip(foreign.model, "irpe", stack=names[1])
+    assert set(fm.added(foreign, "LXMERT")) == {
+        f"encoder.r_layers.{layer}.attention.self.rpe_k.lookup_table_weight" for layer in (0, 1)
+    }
+
+
+def test_refusals_name_layers_and_reasons():
+    with pytest.raises(ComponentError, match="BertModel cannot be equipped with 'ace-rpe'") as caught:
+        equip(fm.made("BERT looking at patches").model, "ace-rpe", groups=4)
+    assert "encoder.layer.*.crossattention.self (BertCrossAttention)" in caught.value.got
+    assert "give `keys`" in caught.value.got
+    foreign = fm.made("Llama with a picture")
+    equip(foreign.model, "irpe", tokens=PictureInText(9, 9))
+    with pytest.raises(ComponentError, match="fewer tokens"):
+        foreign()
+    foreign = fm.made("BERT")
+    equip(foreign.model, "irpe", tokens=Layout.for_grid(2, 2))
+    with pytest.raises(ComponentError, match="not that of the tokens"):
+        foreign()
+    with pytest.raises(ComponentError, match="no tables"):
+        equip(fm.made("ViT").model, "rope-2d", start="zero")
+
+
+def test_a_stranger_s_style_is_found(monkeypatch):
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.both, self.values = nn.Linear(8, 16), nn.Linear(8, 8)
+
+        def forward(self, x):
+            q, k = self.both(x).unsqueeze(1).chunk(2, -1)
+            place = getattr(self, "place", None)
+            if place is None:
+                return nn.functional.scaled_dot_product_attention(q, k, self.values(x)[:, None])[:, 0]
+            return place.attend(q, k, self.values(x)[:, None], None, scale=8**-0.5, dropout=0.0)[0][:, 0]
+
+    class OwnEquipper(AttentionEquipper):
+        """An attention of this test."""
+
+        looks_for = "the attention of this test"
+
+        def takes(self, module):
+            return isinstance(module, Own)
+
+        def heads(self, module):
+            return 1, 8
+
+        def install(self, module, place):
+            module.__dict__["place"] = place
+
+    monkeypatch.setattr(registry.equippers, "names", lambda: ["own"])
+    monkeypatch.setattr(registry.equippers, "build", lambda name: OwnEquipper())
+    torch.manual_seed(0)
+    model, tokens = nn.Sequential(Own(), Own()), torch.randn(2, 5, 8)
+    plain = model(tokens)
+    equip(model, "irpe", tokens=Layout.for_grid(2, 2, skip=1))
+    assert torch.allclose(model(tokens), plain, atol=1e-6)
+    nn.init.normal_(model[1].rpe_k.lookup_table_weight)
+    assert not torch.allclose(model(tokens), plain, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in fm.MODELS if name not in ("timm BEiT", "timm Swin")])
+def test_exports_still_pass(name):
+    foreign = fm.made(name)
+    with torch.no_grad():
+        try:
+            torch.export.export(foreign.model, foreign.args, foreign.inputs)
+        except Exception as error:
+            pytest.skip(f"nor does it export without an encoding: {type(error).__name__}")
+        encoding = next(one for one in fm.ENCODINGS if set(fm.cell(foreign, one)) - set(fm.REASONS))
+        foreign = drawn(name, encoding)
+        wanted = fm.flat(foreign.model(*foreign.args, **foreign.inputs))
+        program = torch.export.export(foreign.model, foreign.args, foreign.inputs)
+        assert torch.allclose(fm.flat(program.module()(*foreign.args, **foreign.inputs)), wanted, atol=1e-5)
+
+
+def test_the_page_s_examples_run(capsys):
+    """docs/equip.md: every program runs, and the first prints what the page says."""
+    page = (Path(__file__).parents[2] / "docs" / "equip.md").read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n(.*?)```", page, re.S)
+    assert len(programs) == 4
+    for number, program in enumerate(programs):
+        exec(program, {})
+        if number == 0:
+            assert capsys.readouterr().out.strip() == re.findall(r"```text\n(.*?)```", page, re.S)[0].strip()

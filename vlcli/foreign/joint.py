@@ -1,0 +1,179 @@
+"""Where the tokens of vision-language models of transformers stand: words with patches or regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.foreign.places import (
+    PICTURE,
+    SENTENCE,
+    Forget,
+    TokenPlaces,
+    Watcher,
+    WordPlaces,
+    missing,
+    numbered,
+    own_layouts,
+    patch_layout,
+)
+from vlcli.nn import Layout, Sort
+
+
+class CrossPlaces(TokenPlaces):
+    """Words that look at another sequence: BLIP's text model at its pictures, BERT's decoder at what it was given.
+
+    Args:
+        words: where the words stand.
+        others: where the tokens stand that they look at.
+    """
+
+    def __init__(self, words: WordPlaces, others: TokenPlaces) -> None:
+        self.words, self.others = words, others
+        self.holds, self.keys = words.holds, others.holds
+        self.told_by = f"{words.told_by} and {others.told_by}"
+
+    def watch(self, forget: Forget) -> None:
+        """Watch both."""
+        self.words.watch(forget)
+        self.others.watch(forget)
+
+    def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
+        """Words, numbered anew in each call, and what they look at."""
+        there = self.others.layouts(y, y, False)[1]
+        return numbered(self.words.of(x.shape[1], x.device), *SENTENCE), numbered(there, *PICTURE)
+
+
+class RegionPlaces(TokenPlaces):
+    """LXMERT: words, regions, or one looking at the other, by one module in both directions.
+
+    Args:
+        model: the module that is called with ``visual_pos``.
+        layer: the layers whose cross-attention serves both directions; empty in a stack of regions.
+        words: where the words stand; None in a stack of regions.
+    """
+
+    told_by = "`visual_pos` and `attention_mask`"
+
+    def __init__(self, model: nn.Module, words: WordPlaces | None, layers: list[nn.Module]) -> None:
+        self.model, self.words, self.layers = model, words, layers
+        self.both_ways = bool(layers)
+        boxes: frozenset[Sort] = frozenset({"box"})
+        self.holds = boxes if words is None else words.holds
+        self.keys = boxes if words is not None else frozenset()
+        self.boxes: Tensor | None = None
+        self.mask: Tensor | None = None
+        self.pictures: Tensor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies do not take the last batch with them."""
+        return {**self.__dict__, "boxes": None, "mask": None, "pictures": None}
+
+    def watch(self, forget: Forget) -> None:
+        """Read the boxes of every batch, and in every layer which of the two sequences is the picture's."""
+        Watcher(self.see, forget).before(self.model)
+        for layer in self.layers:
+            layer.register_forward_pre_hook(self.see_pair, with_kwargs=True)
+        if self.words is not None:
+            self.words.watch(forget)
+
+    def see(self, module: nn.Module, arguments: dict[str, Any], output: Any) -> None:
+        """Called with the arguments of LxmertModel."""
+        self.boxes, self.mask = arguments.get("visual_pos"), arguments.get("visual_attention_mask")
+
+    def see_pair(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Called with the arguments of each LxmertXLayer: words, mask, regions."""
+        self.pictures = kwargs["visual_feats"] if "visual_feats" in kwargs else args[2]
+
+    def turned(self, x: Tensor, y: Tensor) -> bool:
+        """Whether regions look at words."""
+        return x is self.pictures
+
+    def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
+        """Words and regions, in the direction of this call; or regions alone."""
+        if self.boxes is None:
+            raise missing("boxes")
+        mask = torch.ones(self.boxes.shape[:2], dtype=torch.bool, device=self.boxes.device)
+        mask = mask if self.mask is None else self.mask.bool()
+        regions = numbered(Layout.for_boxes(self.boxes[..., :4], mask), *PICTURE)
+        if self.words is None:
+            return regions, regions
+        words = numbered(self.words.of((y if turned else x).shape[1], x.device), *SENTENCE)
+        return (regions, words) if turned else (words, regions)
+
+
+class Kept:
+    """A method of a model, called through, whose last result is kept.
+
+    ViLT draws which patches it keeps, in an order of its own, and tells it to nobody but the caller of this method.
+
+    Args:
+        method: bound.
+    """
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        self.result: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies do not take the last batch with them."""
+        return {**self.__dict__, "result": None}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The method's result."""
+        self.result = self.method(*args, **kwargs)
+        return self.result
+
+
+class WordsAndPatches(TokenPlaces):
+    """ViLT: a sentence, a class token and drawn patches in one sequence.
+
+    Args:
+        embeds: its embeddings.
+        name: of them, for messages.
+        special: ids of words that have no place.
+    """
+
+    holds = frozenset({"word", "cell"})
+
+    def __init__(self, embeds: nn.Module, name: str, special: tuple[int, ...]) -> None:
+        self.embeds, self.told_by = embeds, f"the words and patches of {name}"
+        self.words = WordPlaces(embeds, name, special)
+        self.drawn: Any = None
+        self.valid: Tensor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies do not take the last batch with them."""
+        return {**self.__dict__, "valid": None}
+
+    def watch(self, forget: Forget) -> None:
+        """Read words, masks and drawn patches of every batch."""
+        embeds: Any = self.embeds
+        if not isinstance(embeds.visual_embed, Kept):
+            embeds.visual_embed = Kept(embeds.visual_embed)
+        self.drawn = embeds.visual_embed
+        self.words.watch(forget)
+        Watcher(self.see, forget).after(self.embeds)
+
+    def see(self, module: nn.Module, arguments: dict[str, Any], output: Any) -> None:
+        """Called with what ViltEmbeddings returns: tokens, and the mask of all of them."""
+        self.valid = output[1].bool()
+
+    def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
+        """One layout for both."""
+        if self.drawn.result is None or self.valid is None:
+            raise ComponentError(
+                "ViLT was given embedded patches, so it is not known where they stand.",
+                where="vlcli.foreign.equip",
+                hint="give it pixel_values",
+            )
+        places = self.drawn.result[2][0].float()  # (B, N, 2)
+        count = y.shape[1] - places.shape[1] - 1
+        sentence = self.words.of(count, y.device).expand(len(places))
+        picture = patch_layout(places, places.shape[1] + 1)
+        picture.valid = self.valid[:, count:]
+        return own_layouts(numbered(sentence, *SENTENCE) + numbered(picture, *PICTURE), x)

@@ -1,0 +1,140 @@
+"""transformers' attention interface: models that choose their attention function by configuration.
+
+An equipped model uses the functions ``vlcli_eager`` and ``vlcli_sdpa``, which are registered with transformers. A
+module that was not equipped goes on to the function that it used before.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError
+from vlcli.foreign.equipment import EquippedAttention
+from vlcli.foreign.equipper import AttentionEquipper
+
+TRIPLES = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))
+FUSED = ("Wqkv", "qkv")
+OURS = {"eager": "vlcli_eager", "sdpa": "vlcli_sdpa"}
+WHERE = "vlcli.foreign.equip"
+
+
+class TransformersEquipper(AttentionEquipper):
+    """transformers: any attention that gets its function from ``ALL_ATTENTION_FUNCTIONS``."""
+
+    looks_for = "transformers' attention interface (q_proj, k_proj, v_proj; query, key, value; or Wqkv)"
+
+    def takes(self, module: nn.Module) -> bool:
+        """By what its ``forward`` calls, and the names of its projections."""
+        return _by_interface(module) and bool(self.projections(module)) and _width(module) > 0
+
+    def refusal(self, module: nn.Module) -> str:
+        """An attention of the interface whose projections have other names."""
+        if not _by_interface(module) or self.takes(module):
+            return ""
+        names = " nor ".join(", ".join(one) for one in (*TRIPLES, FUSED))
+        return f"{type(module).__name__} has neither {names} as linear layers"
+
+    def heads(self, module: nn.Module) -> tuple[int, int]:
+        """From the width of a head and of what makes the queries."""
+        names = self.projections(module)
+        inner = getattr(module, names[0]).out_features // (1 if len(names) == 3 else 3)
+        return inner // _width(module), _width(module)
+
+    def projections(self, module: nn.Module) -> tuple[str, ...]:
+        """Three layers, or one."""
+        for names in (*TRIPLES, *((one,) for one in FUSED)):
+            if all(isinstance(getattr(module, name, None), nn.Linear) for name in names):
+                return names
+        return ()
+
+    def crosses(self, path: str, module: nn.Module) -> bool:
+        """By its name, or because it can be given another sequence."""
+        return super().crosses(path, module) or "key_value_states" in inspect.signature(module.forward).parameters
+
+    def install(self, module: nn.Module, place: EquippedAttention) -> None:
+        """The registered function finds the place by itself."""
+
+    def finish(self, model: nn.Module) -> None:
+        """Have the model's configurations name our functions, now and whenever they are changed."""
+        from transformers import AttentionInterface, PreTrainedModel
+        from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+
+        for usual, ours in OURS.items():
+            AttentionInterface.register(ours, _eager if usual == "eager" else _sdpa)
+            AttentionMaskInterface.register(ours, ALL_MASK_ATTENTION_FUNCTIONS[usual])
+        for module in model.modules():
+            if isinstance(module, PreTrainedModel):
+                module.register_forward_pre_hook(_choose)
+        _choose(model)
+
+
+def _by_interface(module: nn.Module) -> bool:
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return hasattr(module, "config") and code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names
+
+
+def _width(module: nn.Module) -> int:
+    found = next((getattr(module, name, 0) for name in ("head_dim", "attention_head_size")), 0)
+    found = found or getattr(module, "attention_head_size", 0)
+    return found if isinstance(found, int) else 0
+
+
+def _choose(model: nn.Module, *_: Any) -> None:
+    """Replace the names of the usual functions by ours, in the configurations of all equipped attentions."""
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        usual = getattr(config, "_attn_implementation", None)
+        if config is None or usual in OURS.values() or not hasattr(module, "position_slot"):
+            continue
+        if usual not in (None, *OURS):
+            raise ComponentError(
+                "An equipped model adds terms to the scores, which this attention function does not do.",
+                where=WHERE,
+                got=str(usual),
+                expected="eager or sdpa",
+                hint='call model.set_attn_implementation("sdpa")',
+            )
+        config._attn_implementation = OURS[usual or "eager"]
+
+
+def _eager(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Any:
+    """Softmax written out; probabilities are returned."""
+    if not hasattr(module, "position_slot"):
+        usual: Callable[..., Any] = vars(sys.modules[type(module).__module__])["eager_attention_forward"]
+        return usual(module, query, key, value, mask, **options)
+    return _attend(module, (query, key, value), mask, False, options)
+
+
+def _sdpa(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Any:
+    """On ``scaled_dot_product_attention``."""
+    if not hasattr(module, "position_slot"):
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        return sdpa_attention_forward(module, query, key, value, mask, **options)
+    causal = options.get("is_causal")
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    if mask is None and causal and query.shape[2] > 1:  # transformers leaves such a mask to the kernel
+        mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=query.device).tril()[None, None]
+    return _attend(module, (query, key, value), mask, not options.get("output_attentions"), options)
+
+
+def _attend(module: Any, parts: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, fused: bool, options: Any) -> Any:
+    for name in ("softcap", "s_aux"):
+        if options.get(name) is not None:
+            raise ComponentError("This attention does more to its scores than is known.", where=WHERE, got=name)
+    bias = options.get("position_bias")
+    if bias is not None and mask is not None and mask.dtype == torch.bool:
+        mask = bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
+    elif bias is not None:
+        mask = bias if mask is None else mask + bias
+    scale = options.get("scaling")
+    scale = parts[0].shape[-1] ** -0.5 if scale is None else scale
+    place: EquippedAttention = module.position_slot
+    context, weights = place.attend(*parts, mask, scale=scale, dropout=options.get("dropout", 0.0), fused=fused)
+    return context.transpose(1, 2).contiguous(), weights
