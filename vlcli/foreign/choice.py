@@ -90,9 +90,7 @@ def objection(stack: AttentionStack, part: nn.Module) -> str:
     if isinstance(part, Attention):
         sorts = (places.holds | places.keys) - {"special"}
         if len(sorts) < 2 or (stack.crosses and not places.both_ways):
-            return (
-                "its queries are of one modality and its keys of one, so that each has projections of its own already"
-            )
+            return "its queries are of one modality and its keys of one, so that each already has its own projections"
         return "" if names else "its projections are not separate linear layers"
     if not isinstance(part, PairwisePosition):
         return "only encodings inside attention can be added to a foreign model"
