@@ -268,7 +268,7 @@ def _readers_of(resolved: Resolved, name: str, stage: Stage, root: Path) -> list
                     resolved,
                     key,
                     error.what,
-                    error.where or error.got,
+                    ": ".join(part for part in (error.where, error.got) if part),
                     error.expected,
                     error.hint,
                     code=error.exit_code,

@@ -31,6 +31,10 @@ COLUMNS = {
 """Column names that hold unless a recipe names others."""
 
 
+MOST_NAMED = 40
+"""Columns that a message names."""
+
+
 class Table(Reader):
     """What JSON lines, CSV and other tables share: rows in, examples out. Subclasses define :meth:`rows`."""
 
@@ -128,7 +132,7 @@ class Table(Reader):
             raise DataError(
                 "The table lacks a column.",
                 where=where,
-                got=", ".join(map(str, row)),
+                got=", ".join(shown(str(name), 60).strip("'") for name in list(row)[:MOST_NAMED]),
                 expected=", ".join(absent) or f"{self.sources[0]} or {self.columns['text']}",
                 hint=f"name the columns, e.g. image=file text=caption{_close(absent, list(row))}"
                 + ("" if any(str(name).isascii() for name in row) else ", or the encoding of the file: encoding=utf-8"),

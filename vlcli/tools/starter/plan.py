@@ -34,6 +34,10 @@ STEPS = 800
 """Steps that a small model is trained for at least, as far as the longest training allows."""
 MOST_EPOCHS = 100
 """The longest training. After 30 epochs over 115 questions, a model still gave all of them one answer."""
+EYES_STEPS, EYES_BATCH = 600, 16
+"""How long a small network learns to see from labelled boxes."""
+CLASSIFIER_LAYERS = 4
+"""Layers of the vision transformer that classifies pictures."""
 ALPHABET = 100
 """Entries of a vocabulary that are single letters and signs."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vlcli.tools.starter.emit import Writer, flow
-from vlcli.tools.starter.plan import Plan
+from vlcli.tools.starter.plan import CLASSIFIER_LAYERS, EYES_BATCH, EYES_STEPS, Plan
 
 Rows = dict[str, str]
 BATCH = 32
@@ -40,7 +40,7 @@ def model_of(plan: Plan) -> tuple[dict[str, Any] | None, str]:
     if plan.goal == "detection":
         return None, ""
     if plan.goal == "image-classification":
-        shape = {"hidden": size.hidden, "layers": 4, "heads": size.heads, "classes": None}
+        shape = {"hidden": size.hidden, "layers": CLASSIFIER_LAYERS, "heads": size.heads, "classes": None}
         side = 224 if plan.machine.gpu else 96
         return {"name": "deit", **shape, "image_size": side, "patch": 16 if side > 96 else 12, "drop_path": 0.0}, why
     if plan.goal == "captioning":
@@ -208,8 +208,8 @@ def _features(plan: Plan, writer: Writer) -> None:
         writer.key("model", {"name": "region-classifier", "arch": "tiny-conv"}, 4)
         writer.key("task", "region-labels", 4)
         writer.key("data", "objects", 4)
-        writer.key("steps", 600, 4)
-        writer.key("batch_size", 16, 4)
+        writer.key("steps", EYES_STEPS, 4)
+        writer.key("batch_size", EYES_BATCH, 4)
         writer.key("optimizer", {"lr": 2e-3}, 4)
         extractor |= {"arch": "tiny-conv", "short": 256, "long": 427}
     on_grid = plan.goal in ("retrieval", "captioning") or not (plan.boxes or plan.goal == "referring")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlcli.tools.starter.plan import Plan
+from vlcli.tools.starter.plan import CLASSIFIER_LAYERS, EYES_BATCH, EYES_STEPS, Plan
 
 _RESNET = {"resnet18": 1.8e9, "resnet34": 3.7e9, "resnet50": 4.1e9, "resnet101": 7.8e9, "resnet152": 11.5e9}
 """Multiply-adds of a picture of 224 x 224."""
+_TINY = 52e6
+"""Multiply-adds of ``tiny-conv`` for a picture of 112 x 112."""
+_HEADS = 1.4e9
+"""Multiply-adds of a detector's heads for 100 proposals at width 256."""
 _USED = 1.0
 """Share of the measured rate that training reaches; :func:`operations` counts regions and words of full examples."""
 _EXTRACTED = 0.8
@@ -58,12 +62,7 @@ def span(seconds: float) -> str:
 
 def times_of(plan: Plan) -> Times:
     """An estimate for a machine on which nothing else runs; docs/init.md compares it with measured times."""
-    pictures = sum(part.pictures for part in plan.parts.values())
     rate = plan.machine.rate
-    extraction = 0.0
-    if plan.weights is not None and plan.goal not in ("image-classification", "detection"):
-        one = _RESNET[plan.weights.arch] * 256 * 384 / 224**2
-        extraction = pictures * (one / (_EXTRACTED * rate) + _READ)
     each = 3 * operations(plan) / (_USED * rate) + _EACH + (_READ / 8 if plan.features == "pixels" else 0)
     each *= _PASSES if plan.goal == "retrieval" else 1.0
     seen = plan.parts["train"].examples * plan.epochs * _trainings(plan)
@@ -73,14 +72,33 @@ def times_of(plan: Plan) -> Times:
         evaluation += plan.parts["test"].examples * each
     if plan.goal == "captioning":
         evaluation += plan.parts["test"].pictures * each * 10
-    return Times(extraction, seen * each, evaluation)
+    sees, extraction = _features(plan)
+    return Times(extraction, seen * each + sees, evaluation)
+
+
+def _features(plan: Plan) -> tuple[float, float]:
+    """Seconds in which a small network learns to see, and in which features are extracted."""
+    if plan.features == "pixels" or plan.goal in ("image-classification", "detection"):
+        return 0.0, 0.0
+    rate, pictures = plan.machine.rate, sum(part.pictures for part in plan.parts.values())
+    if plan.weights is not None:
+        one = _RESNET[plan.weights.arch] * 256 * 384 / 224**2
+        return 0.0, pictures * (one / (_EXTRACTED * rate) + _READ)
+    sees = EYES_STEPS * EYES_BATCH * (3 * _TINY / rate + _EACH + _READ / 8)
+    return sees, pictures * (_TINY * (256 * 341 / 112**2) / (_EXTRACTED * rate) + _READ)
 
 
 def operations(plan: Plan) -> float:
     """Multiply-adds of one forward pass of one example."""
     hidden, (text, image, both) = plan.size.hidden, plan.size.layers
-    regions = 36
     layer = 12 * hidden**2
+    if plan.goal == "image-classification":
+        return (196 if plan.machine.gpu else 64) * CLASSIFIER_LAYERS * layer
+    if plan.goal == "detection":
+        pixels = 600 * 800 if plan.machine.gpu else 320 * 427
+        body = _RESNET[plan.weights.arch] * pixels / 224**2 if plan.weights else _TINY * pixels / 112**2
+        return body + pixels / 8**2 * 9 * 256**2 + _HEADS
+    regions = round(plan.candidates) if plan.goal == "referring" else 36
     found = plan.length * text * layer + regions * image * layer + (plan.length + regions) * both * layer * 4 / 3
     return found + regions * 2048 * hidden * (plan.features == "weights")
 
