@@ -48,15 +48,15 @@ def test_a_step_without_dropout_says_which_operators_draw():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["models", "objectives", "tasks"])
+@pytest.mark.parametrize("kind", ["models", "objectives"])
 def test_built_ins_compute_on_two_processes_what_they_compute_on_one(kind):
     entries = [entry for entry in chosen(None) if entry.distribution == "vlcli" and entry.kind == kind]
     picked = [entry for entry in entries if kind != "models" or entry.name in FAMILIES]
     found = {entry.name: result for entry in picked for result in conform(entry) if result.check == "processes"}
     assert {name: str(result) for name, result in found.items() if result.state == FAILED} == {}
-    assert sum(result.state == PASSED for result in found.values()) >= {"models": 8, "objectives": 20, "tasks": 8}[kind]
+    assert sum(result.state == PASSED for result in found.values()) >= {"models": 8, "objectives": 20}[kind]
     skipped = {name: result.got for name, result in found.items() if result.state == SKIPPED}
-    reasons = ("random numbers", "batch normalisation", "fitted without a model", "without objectives")
+    reasons = ("random numbers", "batch normalisation")
     assert all(any(reason in got for reason in reasons) for got in skipped.values()), skipped
 
 
@@ -85,8 +85,9 @@ def test_an_objective_that_is_wrong_on_two_processes_is_told_in_one_line(tmp_pat
     before, after, said = WRONG.get(fault, ("", "", ""))
     assert before in file.read_text()
     file.write_text(file.read_text().replace(before, after) if before else file.read_text())
-    (entry,) = [entry for entry in of_folder(folder) if entry.kind == "objectives"]
-    (result,) = [result for result in conform(entry) if result.check == "processes"]
+    found = [result for entry in of_folder(folder) for result in conform(entry) if result.check == "processes"]
+    model, result = sorted(found, key=lambda result: result.kind)
+    assert model.state == PASSED  # one message names the objective, not the model that it is tried with
     assert result.state == (PASSED if fault == "none" else FAILED), str(result)
     if said:
         assert said in result.got

@@ -260,7 +260,7 @@ OF_KIND: dict[str, tuple[tuple[str, Check, bool], ...]] = {
         ("processes", two_processes, True),
     ),
     "objectives": (("step", step, True), ("processes", two_processes, True)),
-    "tasks": (("step", step, True), ("processes", two_processes, True)),
+    "tasks": (("step", step, True),),
     "positions": (("step", step, True),),
     "attentions": (("step", step, True),),
     "datasets": (("empty folder", empty_folder, False),),

@@ -196,7 +196,7 @@ def attention_trial(entry: Entry) -> Trial:
 
 
 PLAIN = ("mlm", "contrast", "masked-concept", "bag-contrast")
-"""Objectives with which a model is trained, after those of its own package."""
+"""Objectives with which a model is trained; those of its own package follow, which may be wrong themselves."""
 PLAIN_TASKS = ("image-classification", "detection", "segmentation", "concepts", "vqa", "nlvr2", "captioning")
 """Tasks with which it is trained where it takes none of them."""
 
@@ -210,7 +210,7 @@ def model_trial(entry: Entry) -> Trial:
     """
     own = [e.name for e in registry.entries("objectives") if e.distribution == entry.distribution != "vlcli"]
     known, tasks = registry.names("objectives"), registry.names("tasks")
-    stages: list[dict[str, Any]] = [{"objectives": [name]} for name in (*own, *PLAIN) if name in known]
+    stages: list[dict[str, Any]] = [{"objectives": [name]} for name in (*PLAIN, *own) if name in known]
     stages += [{"kind": "finetune", "task": name} for name in PLAIN_TASKS if name in tasks]
     for stage in stages:
         trial = Trial(small(entry.name, entry.distribution), stage | {"data": DATA})
