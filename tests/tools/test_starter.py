@@ -347,6 +347,13 @@ def test_expressions_without_anything_to_see_or_to_choose_say_what_is_missing(tm
         assert any("one box only" in note for note in plan_for(found, None, HERE).notes)
 
 
+@pytest.mark.parametrize(("goal", "measured"), [("referring", 109), ("captioning", 133)])
+def test_the_expected_time_is_within_a_factor_of_three_of_a_run(scenes, goal, measured):
+    """Processor seconds of whole runs on one core of the rate below; most of them train the network that sees."""
+    expected = times_of(plan_for(look(scenes), goal, Machine(1, "", 6.3e10))).total
+    assert measured / 3 < expected < 3 * measured
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("goal", ["referring", "captioning"])
 def test_recipes_of_regions_learn_more_than_what_stands_beside(scenes, tmp_path, goal):

@@ -55,7 +55,7 @@ class Referring(Task):
                 real = boxes[number][scores[number] > torch.finfo(scores.dtype).min] * sizes[number]
                 target = target_boxes(batch, chosen)[number] * sizes[number]
                 overlap = self._overlap(chosen[number], target)
-                hits = [self._hit(self._overlap(one, target)) for one in real]
+                hits = [self._hit(one) for one in self._overlaps(real, target)]
                 row |= {"overlap": overlap, "correct": self._hit(overlap), "chance": sum(hits) / max(1, len(hits))}
             if "kind" in batch.targets:
                 row["kind"] = batch.targets["kind"][number]
@@ -81,8 +81,13 @@ class Referring(Task):
         return found
 
     def _overlap(self, box: Tensor, target: Tensor) -> float:
-        more = torch.tensor([0.0, 0.0, 1.0, 1.0]).to(box) if self.pixels else 0.0
-        return float(box_iou((box + more)[None], (target + more)[None]))
+        return self._overlaps(box[None], target)[0]
+
+    def _overlaps(self, boxes: Tensor, target: Tensor) -> list[float]:
+        """Of boxes (R, 4) with one box (4,)."""
+        more = torch.tensor([0.0, 0.0, 1.0, 1.0]).to(boxes) if self.pixels else 0.0
+        found: list[float] = box_iou(boxes + more, (target + more)[None])[:, 0].tolist()
+        return found
 
     def _hit(self, overlap: float) -> bool:
         return overlap >= self.overlap if self.reached else overlap > self.overlap
