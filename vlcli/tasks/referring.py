@@ -48,14 +48,15 @@ class Referring(Task):
         best = scores.argmax(1)
         sizes = picture_sides(batch)
         chosen = boxes[torch.arange(len(best), device=best.device), best] * sizes
+        known = {"box", "pixel_box"} & set(batch.targets)
+        targets = target_boxes(batch, chosen) * sizes if known else chosen
         rows: list[dict[str, Any]] = []
         for number, key in enumerate(batch.keys):
             row = {"key": key, "prediction": chosen[number].tolist(), "score": float(scores[number, best[number]])}
-            if {"box", "pixel_box"} & set(batch.targets):
+            if known:
                 real = boxes[number][scores[number] > torch.finfo(scores.dtype).min] * sizes[number]
-                target = target_boxes(batch, chosen)[number] * sizes[number]
-                overlap = self._overlap(chosen[number], target)
-                hits = [self._hit(one) for one in self._overlaps(real, target)]
+                overlap = self._overlap(chosen[number], targets[number])
+                hits = [self._hit(one) for one in self._overlaps(real, targets[number])]
                 row |= {"overlap": overlap, "correct": self._hit(overlap), "chance": sum(hits) / max(1, len(hits))}
             if "kind" in batch.targets:
                 row["kind"] = batch.targets["kind"][number]
