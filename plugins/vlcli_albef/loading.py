@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from vlcli.nn import CrossEncoder, LearnedPosition, Stack
+from vlcli.nn import CrossEncoder, LearnedPosition, Stack, from_vit, has_vit_names
 from vlcli_albef.decoder import WordDecoder
 from vlcli_albef.weights import HEADS, PARTS, TEXTUAL, VISUAL, State, albef_name
 
@@ -62,10 +62,11 @@ def adapt(model: Loadable, state: Mapping[str, Tensor], report: list[str]) -> St
     Args:
         model: what they are for.
         state: by our names or ALBEF's (bare, or with the prefixes of its downstream models and of LAVIS), or a ViT of
-            timm, or a BERT of transformers (its first layers are used).
+            timm or transformers, or a BERT of transformers (its first layers are used).
         report: gets a line on everything that was done.
     """
     own = model.state_dict()
+    state = from_vit(state, "image") if has_vit_names(state) else state
     plain = {name if name in own else plain_name(name): value for name, value in state.items()}
     copies = {_COPIES.sub(r"\1.", name): value for name, value in plain.items() if _COPIES.match(name)}
     made = _fitted(model, {name: value for name, value in plain.items() if not _COPIES.match(name)}, report)

@@ -34,6 +34,8 @@ from vlcli.nn import (
     TransformerLayer,
     build_positions,
     fit_weights,
+    from_vit,
+    has_vit_names,
     hide,
     init_scale,
     initialise,
@@ -257,8 +259,9 @@ class DeiT(Model):
         return scores
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Weights of timm or of the iRPE authors under our names; positions of another resolution are interpolated."""
+        """Weights of timm, transformers or the iRPE authors under our names; positions are interpolated."""
         own = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        state = from_vit(state, "stack") if has_vit_names(state) else state
         made = from_timm(state, own) if has_timm_names(state) else dict(state)
         self._resize(made, report)
         return fit_weights(self, made, report)

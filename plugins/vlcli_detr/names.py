@@ -100,12 +100,70 @@ def from_transformers(state: Mapping[str, Tensor], own: Iterable[str]) -> dict[s
     """A state of transformers' DETR (equipped with tables or not) under our names."""
     tables = {}
     for name in own:
+        if name.startswith("body."):  # where the backbone is transformers' own ResNet, not timm's
+            tables[BACKBONE + body_name(name.removeprefix("body."))] = name
         if found := _TABLES.match(name):
             tables[f"model.encoder.layers.{found[1]}.self_attn.{found[2]}"] = name
-    return {tables.get(name) or _plain_name(name): value for name, value in state.items()}
+    plain = {name.replace(_EARLIER_BACKBONE, BACKBONE): value for name, value in state.items()}
+    return {tables.get(name) or _plain_name(name): value for name, value in plain.items()}
 
 
 def _plain_name(name: str) -> str:
     for theirs, ours in _TRANSFORMERS:
         name = re.sub(theirs, ours, name)
     return name
+
+
+_TO_TRANSFORMERS = (
+    (r"^input_proj\.", "model.input_projection."),
+    (r"^query_embed\.", "model.query_position_embeddings."),
+    (r"^decoder_norm\.", "model.decoder.layernorm."),
+    (r"^encoder\.layers\.", "model.encoder.layers."),
+    (r"^decoder\.", "model.decoder.layers."),
+    (r"^class_embed\.", "class_labels_classifier."),
+    (r"^bbox_embed\.0\.", "bbox_predictor.layers.0."),
+    (r"^bbox_embed\.2\.", "bbox_predictor.layers.1."),
+    (r"^bbox_embed\.4\.", "bbox_predictor.layers.2."),
+    (r"\.self_attention\.norm\.", ".self_attn_layer_norm."),
+    (r"\.cross_attention\.norm\.", ".encoder_attn_layer_norm."),
+    (r"\.feed_forward\.norm\.", ".final_layer_norm."),
+    (r"\.feed_forward\.inner\.", ".mlp.fc1."),
+    (r"\.feed_forward\.outer\.", ".mlp.fc2."),
+    (r"\.self_attention\.attention\.", ".self_attn."),
+    (r"\.cross_attention\.attention\.", ".encoder_attn."),
+    (
+        r"_attn\.(?:(q)uery|(k)ey|(v)alue|dense)\.",
+        lambda found: f"_attn.{found[1] or found[2] or found[3] or 'o'}_proj.",
+    ),
+)
+
+
+def transformers_name(name: str) -> str:
+    """The name in ``DetrForObjectDetection`` of one of our parameters outside the backbone."""
+    for ours, theirs in _TO_TRANSFORMERS:
+        name = re.sub(ours, theirs, name)
+    return name
+
+
+BACKBONE = "model.backbone.model."
+_EARLIER_BACKBONE = "model.backbone.conv_encoder.model."
+"""Before the names of transformers' own ResNet."""
+_BODY = (
+    (r"^conv1\.", "embedder.embedder.convolution."),
+    (r"^bn1\.", "embedder.embedder.normalization."),
+    (r"\.downsample\.0\.", ".shortcut.convolution."),
+    (r"\.downsample\.1\.", ".shortcut.normalization."),
+)
+
+
+def body_name(name: str) -> str:
+    """The name in transformers' ResNet of a weight of torchvision's.
+
+    >>> body_name("layer1.0.conv2.weight")
+    'encoder.stages.0.layers.0.layer.1.convolution.weight'
+    """
+    for pattern, other in _BODY:
+        name = re.sub(pattern, other, name)
+    name = re.sub(r"^layer(\d)\.(\d+)\.", lambda m: f"encoder.stages.{int(m[1]) - 1}.layers.{m[2]}.", name)
+    name = re.sub(r"\.conv(\d)\.", lambda m: f".layer.{int(m[1]) - 1}.convolution.", name)
+    return re.sub(r"\.bn(\d)\.", lambda m: f".layer.{int(m[1]) - 1}.normalization.", name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vlcli_lxmert.butd import BUTD
-    from vlcli_lxmert.exporter import Transformers
+    from vlcli_lxmert.exporter import TransformersBUTD, TransformersLXMERT
     from vlcli_lxmert.masked_object import MaskedObject
     from vlcli_lxmert.model import LXMERT
     from vlcli_lxmert.names import from_public, to_airsplay, to_transformers
@@ -22,7 +22,8 @@ _MODULES = {
     "LxmertPretrain": "readers",
     "LxmertSources": "readers",
     "MaskedObject": "masked_object",
-    "Transformers": "exporter",
+    "TransformersBUTD": "exporter",
+    "TransformersLXMERT": "exporter",
     "from_public": "names",
     "to_airsplay": "names",
     "to_transformers": "names",
@@ -34,7 +35,8 @@ __all__ = [
     "LxmertPretrain",
     "LxmertSources",
     "MaskedObject",
-    "Transformers",
+    "TransformersBUTD",
+    "TransformersLXMERT",
     "from_public",
     "to_airsplay",
     "to_transformers",

@@ -1,65 +1,100 @@
-"""The exporter ``transformers``: a folder that transformers' LXMERT classes load."""
+"""The exporters ``transformers-lxmert`` and ``transformers-butd``: folders that transformers' LXMERT and BERT load."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from vlcli.errors import ComponentError, DataError
-from vlcli.export import Exported, Exporter, Trained
-from vlcli.files import new_folder
-from vlcli.nn import Batch, BoxPosition, DataSpec, ForwardPasses, LearnedPosition, StandardAttention, fake_batch
-from vlcli.progress import Progress
+from vlcli.errors import ComponentError
+from vlcli.export import (
+    Converted,
+    Trained,
+    TransformersExporter,
+    bert,
+    check_plain,
+    largest_difference,
+    random_text,
+    refused,
+    text_difference,
+)
+from vlcli.nn import Batch, BoxPosition, DataSpec, ForwardPasses, LearnedPosition, fake_batch
+from vlcli_lxmert.butd import BUTD
 from vlcli_lxmert.model import LXMERT
 from vlcli_lxmert.names import to_transformers
 
-FOLDER = "model"
-CLOSE = 1e-4
-"""Largest difference between the outputs of the two that passes: float32 sums in another order."""
-Architecture = Literal["auto", "model", "pretraining", "question-answering"]
+Architecture = Literal["auto", "model", "pretraining", "question-answering", "text"]
 CLASSES = {
     "model": "LxmertModel",
     "pretraining": "LxmertForPreTraining",
     "question-answering": "LxmertForQuestionAnswering",
 }
+POOLER = "BERT's pooler has no weights: read last_hidden_state, not pooler_output"
 
 
-class Transformers(Exporter):
+class TransformersLXMERT(TransformersExporter):
     """A folder that ``transformers.LxmertModel.from_pretrained`` loads, compared with the original.
 
     Heads that transformers has a class for go along; that of NLVR2 has none and is left behind.
 
     Args:
         architecture: whose weights are written: ``model`` (no heads), ``pretraining``, ``question-answering``; ``auto``
-            takes the one that the trained objectives fill.
+            takes the one that the trained objectives fill; ``text``: the language encoder alone, as ``BertModel``.
     """
 
     paper = "LXMERT in transformers"
-    packages: ClassVar[tuple[str, ...]] = ("transformers",)
-    install = "pip install 'vlcli[hf]'"
-    writes = "transformers"
+    models: ClassVar[tuple[str, ...]] = ("lxmert",)
+    classes: ClassVar[tuple[str, ...]] = (*CLASSES.values(), "BertModel")
 
     def __init__(self, *, architecture: Architecture = "auto") -> None:
         self.architecture = architecture
 
-    def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write ``model/`` whole: beside, then renamed."""
+    def convert(self, trained: Trained) -> list[Converted]:
+        """The model with the heads that the class has, or its language encoder.
+
+        Raises:
+            ComponentError: transformers' LXMERT cannot express the model, or its weights do not fill the class.
+        """
+        if self.architecture == "text":
+            return [text_encoder(trained.model)]
         model = checked(trained.model)
         objectives = dict(trained.module.objectives.items())
         kind = self.architecture if self.architecture != "auto" else _fits(objectives)
-        final = folder / FOLDER
-        theirs, left = _filled(kind, model, trained.module.state_dict(), objectives)
-        with new_folder(final) as beside:
-            theirs.save_pretrained(beside)
-            if trained.tokenizer is not None:
-                trained.tokenizer.save(beside)
-            lost = compare(model, beside, trained.data_spec)
-        notes = [f"{final}: {type(theirs).__name__}; largest difference of an output {lost:.2g}"]
-        notes += [f"left behind: {', '.join(left)}"] if left else []
-        return Exported({"model": FOLDER}, notes, {"max_difference": lost})
+        network, left = _filled(kind, model, trained.module.state_dict(), objectives)
+        notes = [f"left behind: {', '.join(left)}"] if left else []
+        return [Converted(network, partial(difference, model, objectives), text=True, notes=notes)]
+
+
+class TransformersBUTD(TransformersExporter):
+    """A folder ``text`` that ``BertModel`` loads: what reads the question of a BUTD with ``encoder: bert``."""
+
+    paper = "BERT in transformers"
+    models: ClassVar[tuple[str, ...]] = ("butd",)
+    classes: ClassVar[tuple[str, ...]] = ("BertModel",)
+
+    def convert(self, trained: Trained) -> list[Converted]:
+        """The question's encoder with its pooler.
+
+        Raises:
+            ComponentError: it is recurrent.
+        """
+        model: Any = trained.model
+        assert isinstance(model, BUTD)
+        if model.recurrent is not None:
+            raise refused("BERT", f"a recurrent encoder ({type(model.recurrent.cell).__name__})", "encoder: bert")
+        network = bert(model.text, model.language, model.pooler)
+        note = "transformers has no class for BUTD: only the encoder of the question is written"
+        return [Converted(network, partial(text_difference, model), "text", text=True, notes=[note])]
+
+
+def text_encoder(model: Any) -> Converted:
+    """LXMERT's language encoder as BERT without a pooler."""
+    assert isinstance(model, LXMERT)
+    network = bert(model.text, model.language, None)
+    note = "left behind: objects and everything after them"
+    return Converted(network, partial(text_difference, model), text=True, notes=[POOLER, note])
 
 
 def checked(model: Any) -> LXMERT:
@@ -68,34 +103,19 @@ def checked(model: Any) -> LXMERT:
     Raises:
         ComponentError: what it has that transformers' LXMERT does not.
     """
-    if not isinstance(model, LXMERT):
-        raise _refused(type(model).__name__, "model: lxmert")
-    stacks = (model.language.position, model.objects.position, model.cross.position)
-    attentions = [m.attention for m in model.modules() if hasattr(m, "attention")]
+    assert isinstance(model, LXMERT)
+    for option, part in (("text", model.language), ("image", model.objects), ("cross", model.cross)):
+        check_plain(part, "LXMERT", f"{option}_position")
     words, places = list(model.text.positions), list(model.image.positions)
-    if any(position is not None for position in stacks):
-        raise _refused("a pairwise position encoding", "none")
-    if not all(type(attention) is StandardAttention for attention in attentions):
-        raise _refused("an attention of its own", "attention: standard")
     if len(words) != 1 or not isinstance(words[0], LearnedPosition):
-        raise _refused("other positions of words", "text_position: learned")
+        raise refused("LXMERT", "other positions of words", "text_position: learned")
     if len(places) != 1 or not isinstance(places[0], BoxPosition) or not _as_published(places[0]):
-        raise _refused("other positions of objects", "image_position: box")
+        raise refused("LXMERT", "other positions of objects", "image_position: box")
     return model
 
 
 def _as_published(position: BoxPosition) -> bool:
     return (position.numbers, position.combine) == (4, "mean") and isinstance(position.norm, nn.LayerNorm)
-
-
-def _refused(got: str, expected: str) -> ComponentError:
-    return ComponentError(
-        "transformers' LXMERT cannot express this model.",
-        where="exporter transformers",
-        got=got,
-        expected=expected,
-        hint="format: safetensors or onnx",
-    )
 
 
 def _fits(objectives: dict[str, Any]) -> str:
@@ -175,43 +195,35 @@ def _shared(name: str) -> bool:
     return name.startswith("cls.predictions.decoder")
 
 
-def compare(model: LXMERT, folder: Path, data_spec: DataSpec) -> float:
-    """The largest difference of the three streams between ``model`` and what transformers loads from ``folder``.
-
-    Raises:
-        DataError: it is not small.
-    """
-    from transformers import LxmertModel
-
-    theirs = LxmertModel.from_pretrained(folder).eval()
-    batch = _draw(fake_batch(model.input_spec(), data_spec, 2), data_spec)
-    view = batch.clean
-    assert view.text is not None and view.images is not None and view.images.regions is not None  # noqa: PT018
-    regions = view.images.regions
+def difference(model: LXMERT, objectives: dict[str, Any], network: Any) -> float:
+    """The largest difference of the three streams, and of the heads that transformers has, words padded."""
+    batch = _draw(fake_batch(model.input_spec(), model.data_spec, 3), model.data_spec)
+    text, images = batch.clean.text, batch.clean.images
+    assert text is not None and images is not None and images.regions is not None  # noqa: PT018
+    regions = images.regions
+    given = {"visual_feats": regions.features, "visual_pos": regions.boxes, "attention_mask": text.mask.float()}
     with torch.no_grad():
         ours = ForwardPasses(model.eval(), batch).fused()
-        given = {
-            "visual_feats": regions.features,
-            "visual_pos": regions.boxes,
-            "attention_mask": view.text.mask.float(),
-        }
-        found = theirs(input_ids=view.text.ids, token_type_ids=torch.zeros_like(view.text.ids), **given)
-    pairs = [(ours.text.hidden, found.language_output), (ours.image.hidden, found.vision_output)]
-    lost = max((a - b).abs().max().item() for a, b in [*pairs, (ours.pooled, found.pooled_output)])
-    if not lost < CLOSE:
-        raise DataError(
-            "What was written gives other outputs.", where=str(folder), got=f"{lost:.3g}", expected=f"< {CLOSE}"
-        )
-    made: float = lost
-    return made
+        theirs = network(input_ids=text.ids, **given)
+        found = getattr(network, "lxmert", network)(input_ids=text.ids, **given)
+        heads = [(objectives[name].head(ours.pooled), theirs[score]) for name, score in _scores(objectives, theirs)]
+    assert ours.pooled is not None
+    states = [(ours.text.hidden[text.mask], found.language_output[text.mask]), (ours.pooled, found.pooled_output)]
+    return largest_difference(*states, (ours.image.hidden, found.vision_output), *heads)
+
+
+def _scores(objectives: dict[str, Any], found: Any) -> list[tuple[str, str]]:
+    """Objectives whose head transformers has, and what it calls their scores."""
+    known = [("answering", "question_answering_score"), ("image-qa", "question_answering_score")]
+    known += [("matching", "cross_relationship_score")]
+    return [(name, score) for name, score in known if name in objectives and found.get(score) is not None]
 
 
 def _draw(batch: Batch, data_spec: DataSpec) -> Batch:
-    """The batch with words, features and boxes drawn, so that a difference shows."""
-    draw = torch.Generator().manual_seed(0)
-    text, images = batch.clean.text, batch.clean.images
-    assert text is not None and images is not None and images.regions is not None  # noqa: PT018
-    text.ids = torch.randint(0, data_spec.vocab_size, text.ids.shape, generator=draw)
+    """The batch with words of several lengths, features and boxes drawn, so that a difference shows."""
+    draw, images = torch.Generator().manual_seed(0), batch.clean.images
+    assert images is not None and images.regions is not None  # noqa: PT018
+    batch.clean.text = random_text(data_spec, 3)
     images.regions.features = torch.rand(images.regions.features.shape, generator=draw)
     images.regions.boxes = torch.rand(images.regions.boxes.shape, generator=draw)
     return batch

@@ -33,6 +33,7 @@ from vlcli.nn import (
     initialise,
 )
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
+from vlcli_swin.names import from_transformers, has_transformers_names
 
 SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
     "tiny": (96, (2, 2, 6, 2), (3, 6, 12, 24)),
@@ -308,8 +309,9 @@ class Swin(Model):
         return scores
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Weights of timm or of Swin's release under our names."""
+        """Weights of timm, of Swin's release or of transformers under our names."""
         own = dict(self.named_parameters())
+        state = from_transformers(state, own) if has_transformers_names(state) else state
         made = from_timm_swin(state, own) if any(name.startswith("layers.") for name in state) else dict(state)
         return fit_weights(self, made, report)
 

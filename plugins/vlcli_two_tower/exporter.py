@@ -1,74 +1,106 @@
-"""The exporter ``transformers-two-tower``: a folder that transformers' CLIP and SigLIP classes load."""
+"""The exporter ``transformers-two-tower``: a dual model, or two towers, under transformers' names."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
-from vlcli.errors import ComponentError, DataError
-from vlcli.export import Exported, Exporter, Trained
-from vlcli.files import new_folder, write_json
+from vlcli.export import (
+    Converted,
+    Trained,
+    TransformersExporter,
+    fill,
+    largest_difference,
+    random_images,
+    random_text,
+)
 from vlcli.nn import Text
-from vlcli.progress import Progress
 from vlcli_two_tower import source
-from vlcli_two_tower.model import TwoTower
+from vlcli_two_tower.model import TowerModel, TwoTower
+from vlcli_two_tower.names import released
 
-FOLDER, CLOSE = "model", 1e-4
 
-
-class TransformersTwoTower(Exporter):
+class TransformersTwoTower(TransformersExporter):
     """A folder that ``AutoModel`` loads as CLIP or SigLIP, adapters merged, compared with the original.
 
-    The model must have been made of a dual model (``both``). Tokenizer and processor lie beside the weights.
+    Of a model whose towers come from two sources, or are fused, each tower is written for itself, as ``text`` and
+    ``image``; one of timm in transformers' wrapper. Tokenizer and processor lie beside the weights.
     """
 
     paper = "CLIP, Radford et al. 2021; SigLIP, Zhai et al. 2023"
-    packages: ClassVar[tuple[str, ...]] = ("transformers",)
-    install = "pip install 'vlcli[hf]'"
-    writes = "transformers"
+    models: ClassVar[tuple[str, ...]] = ("two-tower", "two-tower-fused")
+    classes: ClassVar[tuple[str, ...]] = ("CLIPModel", "SiglipModel", "AutoModel of each tower")
 
-    def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write ``model/`` whole: beside, then renamed.
+    def convert(self, trained: Trained) -> list[Converted]:
+        """The dual model, or its towers.
 
         Raises:
-            ComponentError: the model is not made of a dual model of transformers.
-            DataError: transformers gives other hidden states.
+            ComponentError: names or shapes are not those of this version of transformers.
         """
-        model = checked(trained.model)
-        theirs = filled(model)
-        lost = difference(model, theirs)
-        if not lost < CLOSE:
-            raise DataError("transformers gives other hidden states.", got=f"{lost:.3g}", expected=f"< {CLOSE}")
-        final = folder / FOLDER
-        with new_folder(final) as beside:
-            if trained.tokenizer is not None:
-                trained.tokenizer.save(beside)
-                _name_class(beside, theirs.config)
-            with source.quiet():
-                theirs.save_pretrained(beside)
-            write_json(beside / "preprocessor_config.json", processor(model))
-        notes = [f"{final}: {type(theirs).__name__}; largest difference of a hidden state {lost:.2g}"]
-        return Exported({"model": FOLDER}, notes, {"max_difference": lost})
+        model: Any = trained.model
+        assert isinstance(model, TowerModel)
+        if isinstance(model, TwoTower) and model.dual_config is not None:
+            return [dual(model)]
+        return [text_tower(model), image_tower(model)]
 
 
-def checked(model: Any) -> TwoTower:
-    """A model that is a dual model of transformers.
+def dual(model: TwoTower) -> Converted:
+    """CLIP or SigLIP."""
+    kind = "SiglipImageProcessor" if "siglip" in model.dual_config.model_type else "CLIPImageProcessor"
+    network = filled(model)
+    return Converted(network, partial(difference, model), text=True, processor=kind)
 
-    Raises:
-        ComponentError: it is another, or was made of two sources.
-    """
-    got = type(model).__name__ if not isinstance(model, TwoTower) else "towers of two sources"
-    if isinstance(model, TwoTower) and model.dual_config is not None:
-        return model
-    raise ComponentError(
-        "transformers has no class for this model.",
-        where="exporter transformers-two-tower",
-        got=got,
-        expected="model: {name: two-tower, both: ...}",
-        hint="format: safetensors or onnx",
-    )
+
+def text_tower(model: TowerModel) -> Converted:
+    """The text tower with its adapters merged."""
+    network = source.build(model.text.config, "text")
+    state = tower_state(model, "text_model.")
+    made = fill(network, state, type(network).__name__, optional=("pooler.",))
+    note = _left(model)
+    return Converted(made, partial(text_difference, model), "text", text=True, notes=[note])
+
+
+def image_tower(model: TowerModel) -> Converted:
+    """The image tower with its adapters merged."""
+    compare = partial(image_difference, model)
+    if model.image.library == "timm":
+        return Converted(timm_tower(model), compare, "image", notes=_timm_notes(model))
+    settings = type(model.image.network.config).from_dict(model.image.config)
+    network = source.build(settings, "image")
+    made = fill(network, tower_state(model, "vision_model."), type(network).__name__, optional=("pooler.",))
+    return Converted(made, compare, "image", processor="ViTImageProcessor")
+
+
+def timm_tower(model: TowerModel) -> Any:
+    """A tower of timm in transformers' wrapper, whose configuration says how pictures are read: squashed."""
+    from transformers import TimmWrapperConfig, TimmWrapperModel
+
+    config, pixels = model.image.config, model.image.pixels
+    read = {"input_size": [3, *pixels.size], "mean": list(pixels.mean), "std": list(pixels.std)}
+    read |= {"interpolation": "bicubic", "crop_pct": 1.0, "crop_mode": "squash"}
+    facts = {"architecture": config["architecture"], "model_args": config.get("model_args", {}), "num_classes": 0}
+    network = TimmWrapperModel(TimmWrapperConfig.from_dict({**facts, "pretrained_cfg": read}))
+    state = {f"timm_model.{name}": value for name, value in tower_state(model, "vision_model.").items()}
+    return fill(network, state, "timm wrapper")
+
+
+def _timm_notes(model: TowerModel) -> list[str]:
+    return [f"image: {model.image.config['architecture']} of timm, which must be installed to load it"]
+
+
+def _left(model: TowerModel) -> str:
+    if isinstance(model, TwoTower):
+        return "transformers has no class for these two towers together: projections and scale are left behind"
+    return "transformers has no class for the fusion layers: only the towers are written"
+
+
+def tower_state(model: TowerModel, prefix: str) -> dict[str, Tensor]:
+    """One tower's weights, adapters merged, by the names of its own class."""
+    state = released(model, model.state_dict())
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 def filled(model: TwoTower) -> Any:
@@ -78,53 +110,58 @@ def filled(model: TwoTower) -> Any:
         ComponentError: names or shapes are not those of this version of transformers.
     """
     theirs = source.build(model.dual_config, "both")
-    missing, unknown = theirs.load_state_dict(model.released_state(model.state_dict()), strict=False)
-    if missing or unknown:
-        got = f"weights without a place: {', '.join([*missing, *unknown][:4])}"
-        where = "exporter transformers-two-tower"
-        raise ComponentError("transformers has other weights.", where=where, got=got, expected="transformers 5")
-    return theirs.eval()
+    return fill(theirs, model.released_state(model.state_dict()), type(theirs).__name__)
 
 
-def difference(model: TwoTower, theirs: Any) -> float:
-    """The largest difference of a hidden state of either tower, on random pictures and sentences of full length."""
-    rng = torch.Generator().manual_seed(0)
-    length = int(model.text.config.max_position_embeddings)
-    ids = torch.randint(0, int(model.text.config.vocab_size) - 1, (3, length), generator=rng)
-    pixels = torch.randn(2, 3, *model.image.pixels.size, generator=rng)
-    whole = torch.ones_like(ids, dtype=torch.bool)
+def difference(model: TwoTower, network: Any) -> float:
+    """The largest difference of a hidden state, or of a logit where texts are pooled as CLIP and SigLIP do."""
+    images, text = random_images(model.image.pixels.size), sentences(model)
+    ids, mask = text.ids.masked_fill(~text.mask, model.pad_id), text.mask
     with torch.no_grad():
-        text, image = model.text(Text(ids, whole, ~whole, ids * 0), model.pad_id), model.image(pixels)
-        options = model.image.options()
-        wanted = theirs.vision_model(pixel_values=pixels, **options).last_hidden_state
-        words = theirs.text_model(input_ids=ids).last_hidden_state
-        parts = [text[0] - words, image[0] - wanted]
-        return max(float(part.abs().max()) for part in parts)
+        words, pictures = model.encode_text(text), model.encode_image(images)
+        given = fed(model, ids, mask) | model.image.options()
+        found = network(pixel_values=images.pixels_for("two-tower"), **given)
+        scores = model.logits_per_image(words, pictures)
+    theirs = found.text_model_output.last_hidden_state[:, : mask.shape[1]][mask]
+    pairs = [(words.hidden[mask], theirs), (pictures.hidden, found.vision_model_output.last_hidden_state)]
+    usual = model.text.pool == ("tower" if model.text.whole else "last")
+    return largest_difference(*pairs, *([(scores, found.logits_per_image)] if usual else []))
 
 
-def processor(model: TwoTower) -> dict[str, Any]:
-    """What transformers' image processor reads: a squashed picture of the model's size, normalised as in training."""
-    kind = "SiglipImageProcessor" if "siglip" in model.dual_config.model_type else "CLIPImageProcessor"
-    pixels = model.image.pixels
-    size = {"height": pixels.size[0], "width": pixels.size[1]}
-    return {
-        "image_processor_type": kind,
-        "do_resize": True,
-        "do_center_crop": False,
-        "do_rescale": True,
-        "do_normalize": True,
-        "rescale_factor": 1 / 255,
-        "resample": 2,
-        "size": size,
-        "image_mean": list(pixels.mean),
-        "image_std": list(pixels.std),
-    }
+def sentences(model: TowerModel) -> Text:
+    """Random sentences; those for CLIP end where it looks for the end: at its end of text, which is nowhere else."""
+    text, settings = random_text(model.data_spec), model.text.config
+    if model.text.whole:
+        return text
+    end = getattr(settings, "eos_token_id", None)
+    end = settings.vocab_size - 1 if end in (None, 2) else int(end)  # 2: a CLIP of old, which takes the highest id
+    last = text.mask & ~torch.nn.functional.pad(text.mask[:, 1:], (0, 1))
+    other = torch.where(text.ids == end, (end + 1) % settings.vocab_size, text.ids)
+    text.ids = torch.where(last, end, other)
+    return text
 
 
-def _name_class(folder: Path, config: Any) -> None:
-    """Any tokenizer.json loads as a plain fast tokenizer, which adds the special tokens that the file names."""
-    file = folder / "tokenizer_config.json"
-    content = source.read_json(file, "tokenizer")
-    content["tokenizer_class"] = "PreTrainedTokenizerFast"
-    content["model_max_length"] = int(config.text_config.max_position_embeddings)
-    write_json(file, content)
+def fed(model: TowerModel, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    """What transformers' text tower is fed: a padded batch with its mask, or full length where it reads padding too."""
+    if not model.text.whole:
+        return {"input_ids": ids, "attention_mask": mask.long()}
+    more = int(model.text.config.max_position_embeddings) - ids.shape[1]
+    return {"input_ids": torch.nn.functional.pad(ids, (0, more), value=model.pad_id)}
+
+
+def text_difference(model: TowerModel, network: Any) -> float:
+    """The largest difference of a hidden state of the text tower, padding left out."""
+    text = random_text(model.data_spec)
+    ids, mask = text.ids.masked_fill(~text.mask, model.pad_id), text.mask
+    with torch.no_grad():
+        ours, theirs = model.text(text, model.pad_id)[0], network(**fed(model, ids, mask)).last_hidden_state
+    return largest_difference((ours[mask], theirs[:, : mask.shape[1]][mask]))
+
+
+def image_difference(model: TowerModel, network: Any) -> float:
+    """The largest difference of a hidden state of the image tower."""
+    pixels = random_images(model.image.pixels.size).pixels_for("two-tower")
+    with torch.no_grad():
+        ours, theirs = model.image(pixels)[0], network(pixel_values=pixels, **model.image.options()).last_hidden_state
+    theirs = theirs.flatten(2).transpose(1, 2) if theirs.dim() == 4 else theirs
+    return largest_difference((ours, theirs))

@@ -110,7 +110,7 @@ def test_auto_model_loads_lxmert_with_the_same_states_and_answers(tmp_path):
     ("family", "said"),
     [
         ("vilbert", "vlcli knows no class of transformers that equals ViLBERT"),
-        ("swin", "vlcli knows no class of transformers that equals Swin"),
+        ("uniter", "vlcli knows no class of transformers that equals UNITER"),
         ("lxmert-boxes", "transformers' LXMERT cannot express this model (other positions of objects)"),
     ],
 )
@@ -123,6 +123,22 @@ def test_what_auto_model_cannot_load_says_why(tmp_path, monkeypatch, family, sai
     assert any(note.startswith("AutoModel does not load it: ") and said in note for note in made.notes), made.notes
     assert find_bundle(hub) == hub / "model"
     assert "AutoModel" not in (hub / "README.md").read_text()
+
+
+def test_parts_of_a_model_lie_in_folders_that_the_card_names(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setitem(tiny_models.FAMILIES, "albef-plain", (tiny_models.FAMILIES["albef"][0], []))
+    bundle, hub, made = exported(tmp_path, "albef-plain")
+    for place, kind in (("text", "BertModel"), ("image", "ViTModel")):
+        assert f"transformers loads {place} as {kind}" in made.notes
+        assert type(transformers.AutoModel.from_pretrained(hub, subfolder=place)).__name__ == kind
+    page = (hub / "README.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0].replace('"FOLDER"', repr(str(hub)))
+    said: dict = {}
+    exec(code, said)  # what the card shows works as it stands
+    assert said["tokenizer"]("a red circle")["input_ids"] == bundle.tokenizer.encode("a red circle").ids
+    assert said["processor"].size.height == 32
+    assert vlcli.load(hub).model.dim == 16
 
 
 def test_the_card_tells_data_scores_and_intervals(shared_folder):

@@ -1,4 +1,7 @@
-"""Exporters: a trained model in another format. An exporter subclasses :class:`vlcli.export.Exporter`."""
+"""Exporters: a trained model in another format. An exporter subclasses :class:`vlcli.export.Exporter`.
+
+One that writes folders for transformers' ``from_pretrained`` subclasses :class:`vlcli.export.TransformersExporter`.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,83 @@ from vlcli.lazy import lazily
 
 if TYPE_CHECKING:
     from vlcli.export.base import Exported, Exporter, Trained
+    from vlcli.export.conversion import (
+        Converted,
+        TransformersExporter,
+        check_plain,
+        encodings,
+        fill,
+        largest_difference,
+        quiet,
+        refused,
+    )
+    from vlcli.export.towers import (
+        bert,
+        class_labels,
+        image_difference,
+        layer_facts,
+        layer_names,
+        random_images,
+        random_text,
+        text_difference,
+        vit,
+        vit_facts,
+        vit_state,
+    )
 
+_BASE = ("Exported", "Exporter", "Trained")
+_CONVERSION = (
+    "Converted",
+    "TransformersExporter",
+    "check_plain",
+    "encodings",
+    "fill",
+    "largest_difference",
+    "quiet",
+    "refused",
+)
+_TOWERS = (
+    "bert",
+    "class_labels",
+    "image_difference",
+    "layer_facts",
+    "layer_names",
+    "random_images",
+    "random_text",
+    "text_difference",
+    "vit",
+    "vit_facts",
+    "vit_state",
+)
 _HOMES = {
-    "Exported": "base",
-    "Exporter": "base",
-    "Trained": "base",
+    **dict.fromkeys(_BASE, "base"),
+    **dict.fromkeys(_CONVERSION, "conversion"),
+    **dict.fromkeys(_TOWERS, "towers"),
 }
 
 __all__ = [
+    "Converted",
     "Exported",
     "Exporter",
     "Trained",
+    "TransformersExporter",
+    "bert",
+    "check_plain",
+    "class_labels",
+    "encodings",
+    "fill",
+    "image_difference",
+    "largest_difference",
+    "layer_facts",
+    "layer_names",
+    "quiet",
+    "random_images",
+    "random_text",
+    "refused",
+    "text_difference",
+    "vit",
+    "vit_facts",
+    "vit_state",
 ]
 
 __getattr__ = lazily(__name__, _HOMES)

@@ -8,23 +8,28 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from vlcli import registry
 from vlcli.errors import ComponentError
 from vlcli.export.base import Exported, Exporter, Trained
 from vlcli.export.card import card, model_name
+from vlcli.export.conversion import exporter_of
 from vlcli.export.weights import Safetensors
 from vlcli.files import new_folder, write_text
 from vlcli.progress import Progress
 
 FOLDER = "hub"
 LOAD = ["import vlcli", "", 'model = vlcli.load("FOLDER")  # the folder of this file']
+PROCESSORS = (
+    ("tokenizer_config.json", "AutoTokenizer", "tokenizer"),
+    ("preprocessor_config.json", "AutoImageProcessor", "processor"),
+)
+"""Files beside a network, what reads them, and what the card calls it."""
 
 
 class Hub(Exporter):
     """A folder for a model hub: weights as safetensors, config, recipe, tokenizer, and README.md as model card.
 
-    ``vlcli.load`` loads it, and ``vlcli push`` uploads it. Where transformers has a class for the model, its config and
-    weights lie in the folder too, and ``AutoModel.from_pretrained`` loads it.
+    ``vlcli.load`` loads it, and ``vlcli push`` uploads it. Where transformers has a class for the model, or for its
+    towers, the files of ``format: transformers`` lie in the folder too, and ``AutoModel.from_pretrained`` loads it.
 
     Args:
         license: identifier of the weights' licence as hubs write it, such as ``apache-2.0``; you decide it.
@@ -47,47 +52,57 @@ class Hub(Exporter):
         title = self.title or f"{model_name(trained)}, {stage.name}"
         with new_folder(final) as beside:
             made = Safetensors(dtype=self.dtype).export(trained, beside, progress)
-            theirs, why = write_transformers(trained, beside, progress)
+            theirs, said = write_transformers(trained, beside, progress)
             recipe = stage.parent / "recipe.yaml"
             if recipe.is_file():
                 shutil.copyfile(recipe, beside / "recipe.yaml")
-            page = card(trained, title=title, licence=self.license, loads=[*LOAD, *_lines(theirs)])
+            page = card(trained, title=title, licence=self.license, loads=[*LOAD, *lines(theirs, beside)])
             write_text(beside / "README.md", page)
-        notes = [f"{final}: upload it with: vlcli push {final} NAME"]
-        notes += [f"transformers loads it as {theirs}" if theirs else f"AutoModel does not load it: {why}"]
+        notes = [f"{final}: upload it with: vlcli push {final} NAME", *said]
         notes += ["the card says `license: other`: name yours, format: {name: hub, license: apache-2.0}"] * (
             self.license == "other"
         )
         return Exported({"hub": FOLDER}, notes, made.metrics)
 
 
-def _lines(theirs: str) -> list[str]:
+def lines(theirs: dict[str, str], folder: Path) -> list[str]:
+    """Python that loads what transformers' classes know of a folder: networks, tokenizer, image processor."""
     if not theirs:
         return []
-    return ["", "from transformers import AutoModel", "", f'same = AutoModel.from_pretrained("FOLDER")  # {theirs}']
+    made, names = [], ["AutoModel"]
+    for place, kind in theirs.items():
+        where = f', subfolder="{place}"' if place else ""
+        made.append(f'same = AutoModel.from_pretrained("FOLDER"{where})  # {kind}')
+        for file, auto, what in PROCESSORS:
+            if (folder / place / file).is_file():
+                made.append(f'{what} = {auto}.from_pretrained("FOLDER"{where})')
+                names.append(auto)
+    return ["", f"from transformers import {', '.join(dict.fromkeys(names))}", "", *made]
 
 
-def write_transformers(trained: Trained, folder: Path, progress: Progress) -> tuple[str, str]:
-    """Config and weights of transformers' class in ``folder``, by the first exporter that can express the model.
+def write_transformers(trained: Trained, folder: Path, progress: Progress) -> tuple[dict[str, str], list[str]]:
+    """The files of transformers' class in ``folder``, or in folders of their own for parts of a model.
 
     Returns:
-        The class, as its config names it, empty where no class of transformers equals this model, or transformers is
-        not installed; and then the reason.
+        The class by folder, empty where no class of transformers equals this model, or transformers is not installed;
+        and notes: what was left behind, or the reason.
     """
-    family = type(trained.model).__name__
-    why = f"vlcli knows no class of transformers that equals {family}"
-    for name in registry.names("exporters"):
-        if getattr(registry.load("exporters", name), "writes", "") != "transformers":
-            continue
-        with tempfile.TemporaryDirectory(dir=folder) as other:
-            try:
-                registry.exporters.build(name).export(trained, Path(other), progress)
-            except ComponentError as error:
-                if error.got != family:  # else the exporter is for another family
-                    why = f"{error.what.rstrip('.')} ({error.got})" if error.got else error.what
-                continue
-            for file in (Path(other) / "model").iterdir():
-                file.replace(folder / file.name)
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return str(next(iter(config.get("architectures") or ["AutoModel"]))), ""
-    return "", why
+    with tempfile.TemporaryDirectory(dir=folder) as other:
+        try:
+            said = exporter_of(trained).export(trained, Path(other), progress).notes
+        except ComponentError as error:
+            why = f"{error.what.rstrip('.')} ({error.got})" if error.got else error.what
+            return {}, [f"AutoModel does not load it: {why}"]
+        made = Path(other) / "model"
+        theirs = {str(file.parent.relative_to(made)): _class(file) for file in sorted(made.rglob("config.json"))}
+        for file in made.iterdir():
+            file.replace(folder / file.name)
+    theirs = {"" if place == "." else place: kind for place, kind in theirs.items()}
+    notes = [f"transformers loads {place or 'it'} as {kind}" for place, kind in theirs.items()]
+    return theirs, [*notes, *(line for line in said if "largest difference" not in line)]
+
+
+def _class(file: Path) -> str:
+    """The class that a configuration names."""
+    config = json.loads(file.read_text(encoding="utf-8"))
+    return str(next(iter(config.get("architectures") or ["AutoModel"])))

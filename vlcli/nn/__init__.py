@@ -13,6 +13,7 @@ The public names, by module:
     blocks          AttentionBlock, FeedForward, TransformerLayer, Stack, BlockStyle
     cross           CrossEncoder: words look at an image, and by option the image at words
     fitting         fit_weights: weights of a checkpoint fitted to a model
+    vit_names       from_vit: weights of transformers' ViT and DeiT under our names
     embeddings      TextEmbeddings, FeatureEmbeddings, Pooler
     heads           build_head, register_head
     model           Model, DataSpec, InputSpec, EncoderOutput, FusionOutput, Recorder, initialise, init_scale
@@ -82,6 +83,7 @@ from vlcli.nn.positions import (
     with_grid,
 )
 from vlcli.nn.slots import build_model
+from vlcli.nn.vit_names import from_vit, has_vit_names
 from vlcli.nn.weights import WeightsReport, file_sha256, load_tensors, read_weights
 
 __all__ = [
@@ -158,7 +160,9 @@ __all__ = [
     "fake_batch",
     "file_sha256",
     "fit_weights",
+    "from_vit",
     "geometry",
+    "has_vit_names",
     "hide",
     "init_scale",
     "initialise",

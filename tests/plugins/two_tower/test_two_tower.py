@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.plugins.two_tower import tiny
+from vlcli.data.images import to_array
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.engine.bundle import load_bundle, save_bundle
 from vlcli.engine.training_module import build_training_module
@@ -284,8 +287,86 @@ def test_what_was_not_trained_comes_out_byte_for_byte(places, name, tmp_path):
     assert json.loads((out / "preprocessor_config.json").read_text())["size"] == {"height": 32, "width": 32}
 
 
-def test_towers_of_two_sources_have_no_class_of_transformers(places):
-    from vlcli_two_tower.exporter import checked
+ROBERTA = ("ViT", "Roberta")
 
-    with pytest.raises(ComponentError, match="no class for this model"):
-        checked(model_of(places, image="vit", text="bert"))
+
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        (
+            {"name": "two-tower", "text": "roberta", "text_tuning": "lora", "lora_targets": ["query"]},
+            ("ViT", "Roberta"),
+        ),
+        ({"name": "two-tower", "text": "bert", "image_size": 48, "text_pool": "mean"}, ("ViT", "Bert")),
+        ({"name": "two-tower-fused", "text": "bert", "cross_layers": 1, "heads": 2}, ("ViT", "Bert")),
+        ({"name": "two-tower", "text": "bert", "image": "of_timm"}, ("TimmWrapper", "Bert")),
+        ({"name": "two-tower-fused", "both": "clip", "cross_layers": 1, "heads": 2}, ("CLIPVision", "CLIPText")),
+    ],
+)
+def test_towers_of_two_sources_are_written_each_for_itself(places, tmp_path, spec, names):
+    from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
+
+    from vlcli.engine.bundle import Bundle
+    from vlcli.export.conversion import Transformers
+    from vlcli.progress import Silent
+
+    if "lora_targets" in spec:
+        pytest.importorskip("peft")
+    spec = {"image": "vit", **spec} if "both" not in spec else spec
+    named = {key: places[value][0] for key, value in spec.items() if isinstance(value, str) and value in places}
+    spec |= {key: str(folder) for key, folder in named.items()}
+    module = build_training_module(spec, [], tiny.SPEC, seed=1).eval()
+    model = module.model
+    for name, value in model.named_parameters():  # adapters begin where they change nothing
+        value.data.add_(torch.randn_like(value) * 0.3 if ".lora_" in name else 0)
+    words = Path(spec.get("both") or spec["text"])
+    bundle = Bundle(module, Tokenizer.load(words), tiny.SPEC, None, spec, [], {}, tmp_path)
+    made = Transformers().export(bundle, tmp_path, Silent())
+    out = tmp_path / made.files["model"]
+    networks = [AutoModel.from_pretrained(out / side).eval() for side in ("image", "text")]
+    assert [type(network).__name__ for network in networks] == [f"{name}Model" for name in names]
+    text, images = tiny.texts(3), tiny.pictures(size=spec.get("image_size", 32))
+    ids = text.ids.masked_fill(~text.mask, model.pad_id)
+    with torch.no_grad():
+        given = {"interpolate_pos_encoding": True} if "image_size" in spec else {}
+        seen = networks[0](pixel_values=images.pixels.images, **given).last_hidden_state
+        read = networks[1](input_ids=ids, attention_mask=text.mask.long()).last_hidden_state
+        ours = model.image(images.pixels.images)[0], model.text(text, model.pad_id)[0]
+    torch.testing.assert_close(seen, ours[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(read[text.mask], ours[1][text.mask], rtol=0, atol=1e-5)
+    assert (
+        AutoTokenizer.from_pretrained(out / "text")("red circle")["input_ids"]
+        == bundle.tokenizer.encode("red circle").ids
+    )
+    side = spec.get("image_size", 32)
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (50, 71, 3), dtype=np.uint8))
+    needs = model.input_spec()
+    fed = AutoImageProcessor.from_pretrained(out / "image", backend="pil")(picture, return_tensors="pt")["pixel_values"]
+    wanted = to_array(picture, (side, side), needs.mean, needs.std)
+    torch.testing.assert_close(fed[0], torch.from_numpy(wanted), rtol=0, atol=1e-5)
+
+
+def test_trained_dual_models_keep_their_logits_with_padding(places, tmp_path):
+    from transformers import AutoModel, AutoProcessor
+
+    from vlcli.engine.bundle import Bundle
+    from vlcli.export.conversion import Transformers
+    from vlcli.progress import Silent
+
+    folder, _ = places["clip"]
+    spec = {"name": "two-tower", "both": str(folder)}
+    module = build_training_module(spec, [], tiny.SPEC).eval()
+    for value in module.parameters():
+        value.data.add_(torch.randn_like(value) * 0.05)
+    bundle = Bundle(module, Tokenizer.load(folder), tiny.SPEC, None, spec, [], {}, tmp_path)
+    out = tmp_path / Transformers().export(bundle, tmp_path, Silent()).files["model"]
+    text, images = tiny.texts(3), tiny.pictures()
+    ids = text.ids.masked_fill(~text.mask, 3)
+    with torch.no_grad():
+        ours = module.model.logits_per_image(module.model.encode_text(text), module.model.encode_image(images))
+        network = AutoModel.from_pretrained(out).eval()
+        given = {"input_ids": ids, "attention_mask": text.mask.long()}
+        theirs = network(pixel_values=images.pixels.images, **given).logits_per_image
+    torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-5)
+    both = AutoProcessor.from_pretrained(out)(text=["red circle", "a"], padding=True, return_tensors="pt")
+    assert both["input_ids"][0].tolist() == bundle.tokenizer.encode("red circle").ids

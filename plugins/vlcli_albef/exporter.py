@@ -1,0 +1,51 @@
+"""The exporter ``transformers-albef``: the two towers of ALBEF as transformers' BERT and ViT."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
+
+from torch import nn
+
+from vlcli.export import (
+    Converted,
+    Trained,
+    TransformersExporter,
+    bert,
+    image_difference,
+    text_difference,
+    vit,
+)
+from vlcli_albef.model import ALBEF
+
+LEFT = "transformers has no class for ALBEF's cross encoder: only what comes before it is written, without heads"
+POOLER = "BERT's pooler has no weights: read last_hidden_state[:, 0], not pooler_output"
+
+
+class TransformersALBEF(TransformersExporter):
+    """Folders ``text`` and ``image`` that ``BertModel`` and ``ViTModel`` load, compared with the original.
+
+    The cross encoder, the decoder and all heads are left behind.
+    """
+
+    paper = "BERT and ViT in transformers"
+    models: ClassVar[tuple[str, ...]] = ("albef",)
+    classes: ClassVar[tuple[str, ...]] = ("BertModel", "ViTModel")
+
+    def convert(self, trained: Trained) -> list[Converted]:
+        """Text encoder, and image encoder where it reads pixels.
+
+        Raises:
+            ComponentError: a tower has encodings that BERT or ViT has not.
+        """
+        model: Any = trained.model
+        assert isinstance(model, ALBEF)
+        words = bert(model.embed, model.text, None)
+        text = Converted(words, partial(text_difference, model), "text", text=True, notes=[POOLER, LEFT])
+        if not isinstance(model.patch, nn.Conv2d):  # a grid of stored features
+            return [replace(text, notes=[*text.notes, "transformers has no class for an image encoder over features"])]
+        size = (model.image_size, model.image_size)
+        patches = vit(model.patch, model.cls_token, model.positions, model.image, size)
+        compare = partial(image_difference, model, size=size)
+        return [text, Converted(patches, compare, "image", processor="ViTImageProcessor")]

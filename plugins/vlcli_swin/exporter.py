@@ -1,0 +1,122 @@
+"""The exporter ``transformers-swin``: a folder that transformers' Swin classes load."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.export import (
+    Converted,
+    Trained,
+    TransformersExporter,
+    check_plain,
+    class_labels,
+    encodings,
+    fill,
+    image_difference,
+    largest_difference,
+    refused,
+)
+from vlcli_swin.model import Swin, SwinStage
+from vlcli_swin.names import TABLE, to_transformers
+
+
+class TransformersSwin(TransformersExporter):
+    """A folder that ``SwinForImageClassification.from_pretrained`` loads, compared with the original.
+
+    Without a classifier it is ``SwinModel``.
+    """
+
+    paper = "Swin Transformer in transformers"
+    models: ClassVar[tuple[str, ...]] = ("swin",)
+    classes: ClassVar[tuple[str, ...]] = ("SwinForImageClassification", "SwinModel")
+
+    def convert(self, trained: Trained) -> list[Converted]:
+        """The classifier, or the encoder where there is none.
+
+        Raises:
+            ComponentError: transformers' Swin cannot express the model.
+        """
+        from transformers import SwinForImageClassification, SwinModel
+
+        model: Any = trained.model
+        assert isinstance(model, Swin)
+        settings = configuration(model)
+        made = renamed(model, settings.window_size)
+        if not model.own_classes:
+            compare = partial(image_difference, model, size=model.image_size)
+            return [Converted(fill(SwinModel(settings), made, "Swin"), compare, processor="ViTImageProcessor")]
+        heads = {f"classifier.{name}": value for name, value in model.head.state_dict().items()}
+        state = {**{f"swin.{name}": value for name, value in made.items()}, **heads}
+        network = fill(SwinForImageClassification(settings), state, "Swin")
+        return [Converted(network, partial(difference, model), processor="ViTImageProcessor")]
+
+
+def configuration(model: Swin) -> Any:
+    """The ``SwinConfig`` of a model.
+
+    Raises:
+        ComponentError: it has encodings or an attention that Swin has not, or maps that are no squares.
+    """
+    from transformers import SwinConfig
+
+    stages = [cast("SwinStage", stage) for stage in model.stages]
+    for stage in stages:
+        check_plain(stage.blocks, "Swin")
+        _check_position(stage)
+    (height, width), patch = model.image_size, model.patch.kernel_size[0]
+    if height != width or height % patch:
+        raise refused("Swin", f"pictures of {height} x {width}", f"squares of a multiple of {patch}")
+    least = -(-height // (patch * 2 ** (len(stages) - 1)))
+    if least < stages[0].side:
+        got = f"a last map of {least} x {least} cells, smaller than its windows"
+        raise refused("Swin", got, f"window: {least}, or larger pictures")
+    blocks = [cast("Any", stage.blocks) for stage in stages]
+    return SwinConfig(
+        image_size=height,
+        patch_size=patch,
+        embed_dim=model.patch.out_channels,
+        depths=[len(one) for one in blocks],
+        num_heads=[one[0].window.attention.heads for one in blocks],
+        window_size=stages[0].side,
+        mlp_ratio=blocks[0][0].feed_forward.inner.out_features / model.patch.out_channels,
+        layer_norm_eps=model.norm.eps,
+        id2label=class_labels(model) or None,
+    )
+
+
+def _check_position(stage: SwinStage) -> None:
+    """Refuse any encoding but Swin's own bias.
+
+    Raises:
+        ComponentError: it names the encoding.
+    """
+    found = [] if stage.position is None else encodings(stage.position)
+    if found not in ([], ["SwinBias"]):
+        raise refused("Swin", f"the position encoding {' and '.join(found)}", "position: swin-bias")
+
+
+def renamed(model: Swin, window: int) -> dict[str, Tensor]:
+    """Weights under the names of transformers' ``SwinModel``; a stage without a bias gets zeros.
+
+    Args:
+        model: with Swin's bias or none.
+        window: side of a window.
+    """
+    made = {}
+    for number, stage in enumerate(model.stages):
+        for layer, block in enumerate(cast("SwinStage", stage).blocks):
+            heads = cast("Any", block).window.attention.heads
+            made[TABLE.format(number, layer)] = torch.zeros((2 * window - 1) ** 2, heads)
+    own = {name: value for name, value in model.state_dict().items() if not name.startswith("head.")}
+    return made | to_transformers(own)
+
+
+def difference(model: Swin, network: nn.Module) -> float:
+    """The largest difference of a class score over random pictures."""
+    pixels = torch.randn(2, 3, *model.image_size, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        return largest_difference((model.eval()(pixels), network(pixel_values=pixels).logits))

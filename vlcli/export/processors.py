@@ -1,0 +1,162 @@
+"""Tokenizer and image processor of a trained model in transformers' files."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import Regex, normalizers, processors
+from tokenizers.models import WordPiece
+
+from vlcli.data.preparation import Preparation
+from vlcli.errors import DataError
+from vlcli.export.base import Trained
+from vlcli.export.preprocessing import pixels
+from vlcli.files import write_json, write_text
+
+BICUBIC, BILINEAR = 3, 2
+"""Pillow's numbers of interpolations, as transformers writes them."""
+PROBES = ("", "a", "Is THERE a  caf\u00e9-table, isn't it?", "two (2) <person> #~/ things\u2026 \u732b")
+RESAMPLE = {"bicubic": BICUBIC, "bilinear": BILINEAR}
+
+
+def write_tokenizer(trained: Trained, folder: Path) -> list[str]:
+    """The files of ``AutoTokenizer``: the ids are those of the trained model's data, specials included.
+
+    Args:
+        trained: with a tokenizer.
+        folder: where the network lies.
+
+    Returns:
+        Notes for the user.
+
+    Raises:
+        DataError: transformers gives other ids.
+    """
+    ours, length = trained.tokenizer, trained.data_spec.text_length
+    ours = ours.reading(trained.text_options)
+    ours.save(folder)
+    engine = tokenizers.Tokenizer.from_str(ours.engine.to_str())
+    engine.normalizer = _normaliser(ours.prepare, engine.normalizer)
+    engine.post_processor = _template(ours, engine)
+    write_text(folder / "tokenizer.json", engine.to_str(pretty=False))
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length}
+    pairs = ["token_type_ids"] * isinstance(engine.model, WordPiece)  # BERT's; towers of other kinds take none
+    config["model_input_names"] = ["input_ids", *pairs, "attention_mask"]
+    write_json(folder / "tokenizer_config.json", config)
+    _check(ours, folder, length)
+    return []
+
+
+def _normaliser(rule: Preparation, own: Any) -> Any:
+    """What :class:`~vlcli.data.preparation.Preparation` does to a sentence, before what the vocabulary does."""
+    steps = [*_steps(rule), *([own] if own is not None else [])]
+    return None if not steps else steps[0] if len(steps) == 1 else normalizers.Sequence(steps)
+
+
+def _steps(rule: Preparation) -> Iterator[Any]:
+    if rule.lower:
+        yield normalizers.Lowercase()
+        for signs, other in ((rule.gone, ""), (rule.blank, " ")):
+            if signs:
+                yield normalizers.Replace(Regex(f"[{re.escape(signs)}]"), other)
+        for name, plain in (rule.names or {}).items():
+            yield normalizers.Replace(name, plain)
+        if rule.tidy:
+            yield normalizers.Replace(Regex(r"\s{2,}"), " ")
+        yield normalizers.Replace(Regex(r"^ +| +$" if rule.tidy else r" +$"), "")
+    if rule.words is not None:  # what follows that many words, each ended by one space
+        yield normalizers.Replace(Regex(rf"^(?:[^ ]* ){{{rule.words - 1}}}[^ ]*\K [\s\S]*$"), "")
+
+
+def _template(ours: Any, engine: tokenizers.Tokenizer) -> Any:
+    """``[CLS]`` before and ``[SEP]`` behind a sentence, as far as the model was trained with them."""
+    first, last = (engine.id_to_token(ours.ids[name]) for name in ("cls", "sep"))
+    parts = [*([f"{first}:0"] if ours.begun else []), "$A:0", *([f"{last}:0"] if ours.ended else [])]
+    pair = [*parts, "$B:1", *([f"{last}:1"] if ours.ended else [])]
+    known = [(token, engine.token_to_id(token)) for token in dict.fromkeys((first, last))]
+    return processors.TemplateProcessing(single=" ".join(parts), pair=" ".join(pair), special_tokens=known)
+
+
+def _check(ours: Any, folder: Path, length: int) -> None:
+    """Compare ids of sentences with signs, capitals, accents, runs of spaces, unknown and many words."""
+    from transformers import AutoTokenizer
+
+    theirs = AutoTokenizer.from_pretrained(folder)
+    words = [piece for piece in list(ours.engine.get_vocab())[:200] if piece.isalpha()]
+    probes = [
+        "Is THERE a  caf\u00e9-table, isn't it?",
+        " ".join(words),
+        "a",
+        "two (2) <person> #~/ things\u2026 \u732b",
+        "",
+    ]
+    for probe in probes:
+        wanted = ours.encode(probe, length=length).ids
+        found = theirs(probe, truncation=True, max_length=length)["input_ids"]
+        if found != wanted:
+            what, where = "transformers' tokenizer gives other ids.", f"{folder}: {probe[:40]!r}"
+            raise DataError(what, where=where, got=str(found[:12]), expected=str(wanted[:12]))
+
+
+def write_processor(trained: Trained, folder: Path, kind: str) -> list[str]:
+    """``preprocessor_config.json``, which ``AutoImageProcessor`` reads: pictures as they are for scores.
+
+    Args:
+        trained: with a model that reads pixels.
+        folder: where the network lies.
+        kind: class of the image processor, such as ``ViTImageProcessor``.
+
+    Returns:
+        A note where no image processor of transformers does what the model's transform does; then nothing is written.
+    """
+    needs = trained.model.input_spec()
+    found = image_processor(pixels(trained, needs), kind)
+    if isinstance(found, str):
+        return [f"no image processor is written: {found}"]
+    write_json(folder / "preprocessor_config.json", found)
+    return []
+
+
+def image_processor(facts: Mapping[str, Any], kind: str) -> dict[str, Any] | str:
+    """What transformers' image processor reads, from the content of ``preprocessing.json``.
+
+    Args:
+        facts: the steps, size, mean and deviation of pictures.
+        kind: its class.
+
+    Returns:
+        The content of ``preprocessor_config.json``; or the reason why there is none.
+    """
+    sized = _sizes(facts)
+    if isinstance(sized, str):
+        return sized
+    usual = {"do_resize": True, "do_center_crop": False, "do_rescale": True, "rescale_factor": 1 / 255}
+    numbers = {"do_normalize": True, "image_mean": list(facts["mean"]), "image_std": list(facts["std"])}
+    return {"image_processor_type": kind, "do_convert_rgb": True, **usual, **numbers, **sized}
+
+
+def _sizes(facts: Mapping[str, Any]) -> dict[str, Any] | str:
+    """The keys that say how a picture is resized and cropped; or why none do."""
+    steps, size = copy.copy(facts["steps"]), facts["size"]
+    names = [step["step"] for step in steps]
+    if not steps and size is not None:
+        return {"size": {"height": size[0], "width": size[1]}, "resample": BICUBIC}
+    if names == ["shorter"] and size is None:
+        step = steps[0]
+        edges = {"shortest_edge": step["pixels"], "longest_edge": step["longest"]}
+        return {"size": edges, "resample": RESAMPLE[step["interpolation"]]}
+    if names == ["cover", "crop"] and steps[0]["height"] == steps[0]["width"]:
+        cover, crop = steps
+        if (cover["height"] - crop["height"]) % 4 == 3:  # half a pixel is rounded to even here, and down there
+            return f"transformers has none for a centre crop that leaves {cover['height'] - crop['height']} pixels"
+        cut = {"do_center_crop": True, "crop_size": {"height": crop["height"], "width": crop["width"]}}
+        return {"size": {"shortest_edge": cover["height"]}, "resample": RESAMPLE[cover["interpolation"]], **cut}
+    named = ", ".join(str(step.get("name", step["step"])) for step in steps) or "pictures of any size"
+    return f"transformers has none for {named}"

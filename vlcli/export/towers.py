@@ -1,0 +1,218 @@
+"""Encoders of vlcli's blocks as transformers' BERT and ViT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.export.conversion import check_plain, fill, largest_difference, refused
+from vlcli.nn import (
+    DataSpec,
+    Images,
+    LearnedPosition,
+    Model,
+    Pixels,
+    Pooler,
+    Stack,
+    StandardAttention,
+    Text,
+    TextEmbeddings,
+)
+from vlcli.nn.fake import fake_text
+from vlcli.nn.vit_names import VIT_NAMES
+
+BERT = {
+    "self_attention.attention.dense.": "attention.output.dense.",
+    "self_attention.attention.": "attention.self.",
+    "self_attention.norm.": "attention.output.LayerNorm.",
+    "feed_forward.inner.": "intermediate.dense.",
+    "feed_forward.outer.": "output.dense.",
+    "feed_forward.norm.": "output.LayerNorm.",
+}
+"""Our names inside a layer, and those of transformers' BERT."""
+
+
+def layer_names(state: Mapping[str, Tensor], table: Mapping[str, str], prefix: str) -> dict[str, Tensor]:
+    """Weights of numbered layers (``3.feed_forward.inner.weight``) under the names of another library.
+
+    Args:
+        state: of a list of layers.
+        table: our beginnings of names inside a layer, and theirs.
+        prefix: what stands before the number.
+    """
+    made = {}
+    for name, value in state.items():
+        number, rest = name.split(".", 1)
+        ours = next((own for own in table if rest.startswith(own)), "")
+        made[f"{prefix}{number}.{table.get(ours, '')}{rest.removeprefix(ours)}"] = value
+    return made
+
+
+def layer_facts(layers: nn.Module) -> dict[str, Any]:
+    """Sizes of a list of layers by the keys of transformers' configurations."""
+    attention = next(part for part in layers.modules() if isinstance(part, StandardAttention))
+    inner = next(part for name, part in layers.named_modules() if name.endswith(("feed_forward.inner", "feed.inner")))
+    norm = next(part for part in layers.modules() if isinstance(part, nn.LayerNorm))
+    return {
+        "num_attention_heads": attention.heads,
+        "intermediate_size": inner.out_features,
+        "layer_norm_eps": norm.eps,
+    }
+
+
+def learned(positions: Iterable[nn.Module], family: str, of: str) -> Tensor:
+    """The table (T, D) of the one encoding that is added to tokens.
+
+    Raises:
+        ComponentError: there are others, or none.
+    """
+    found = list(positions)
+    if len(found) == 1 and isinstance(found[0], LearnedPosition) and (found[0].grid is None) == (of == "words"):
+        return found[0].table.weight
+    named = " and ".join(type(part).__name__ for part in found) or "none"
+    raise refused(family, f"other positions of {of} ({named})", f"learned positions of {of} and no others")
+
+
+def bert(embed: TextEmbeddings, stack: Stack, pooler: Pooler | None, family: str = "BERT") -> Any:
+    """Transformers' ``BertModel`` with the weights of a text encoder.
+
+    Args:
+        embed: words, segments and learned positions, normalised.
+        stack: layers that normalise behind each residual, without a pairwise encoding.
+        pooler: tanh of a linear layer over the first token; None: the network has no pooler.
+        family: what messages call the class.
+
+    Raises:
+        ComponentError: the encoder is no BERT.
+    """
+    from transformers import BertConfig, BertModel
+
+    check_plain(stack, family, "text_position")
+    table, words = learned(embed.positions, family, "words"), embed.words
+    segments = torch.zeros(2, words.embedding_dim) if embed.segments is None else embed.segments.weight
+    config = BertConfig(
+        vocab_size=words.num_embeddings,
+        hidden_size=words.embedding_dim,
+        num_hidden_layers=len(stack.layers),
+        max_position_embeddings=len(table),
+        type_vocab_size=len(segments),
+        **layer_facts(stack.layers),
+    )
+    state = {
+        "embeddings.word_embeddings.weight": words.weight,
+        "embeddings.position_embeddings.weight": table,
+        "embeddings.token_type_embeddings.weight": segments,
+        "embeddings.LayerNorm.weight": embed.norm.weight,
+        "embeddings.LayerNorm.bias": embed.norm.bias,
+        **layer_names(stack.layers.state_dict(), BERT, "encoder.layer."),
+        **({} if pooler is None else {f"pooler.dense.{n}": v for n, v in pooler.dense.state_dict().items()}),
+    }
+    return fill(BertModel(config, add_pooling_layer=pooler is not None), state, family)
+
+
+def vit_state(
+    patch: nn.Conv2d, tokens: Mapping[str, Tensor], positions: nn.ModuleList, stack: Stack, family: str
+) -> dict[str, Tensor]:
+    """Weights of an image encoder by the names of transformers' ViT, without a prefix.
+
+    Args:
+        patch: cuts and projects patches.
+        tokens: special tokens (1, 1, D) by transformers' names.
+        positions: token encodings: one learned table of a grid.
+        stack: layers that normalise before each block, without a pairwise encoding, and a last norm.
+        family: what messages call the class.
+
+    Raises:
+        ComponentError: the encoder is no ViT.
+    """
+    check_plain(stack, family)
+    table, norm = learned(positions, family, "cells"), stack.norm
+    assert isinstance(norm, nn.LayerNorm)
+    return {
+        **{f"embeddings.{name}": value for name, value in tokens.items()},
+        "embeddings.position_embeddings": table[None],
+        **{f"embeddings.patch_embeddings.projection.{n}": v for n, v in patch.state_dict().items()},
+        **layer_names(stack.layers.state_dict(), VIT_NAMES, "layers."),
+        **{f"layernorm.{n}": v for n, v in norm.state_dict().items()},
+    }
+
+
+def vit(patch: nn.Conv2d, token: Tensor, positions: nn.ModuleList, stack: Stack, image_size: tuple[int, int]) -> Any:
+    """Transformers' ``ViTModel`` with the weights of an image encoder; it pools as ours do: the class token as it is.
+
+    Args:
+        patch: cuts and projects patches.
+        token: the class token (1, 1, D).
+        positions: token encodings: one learned table of a grid.
+        stack: layers that normalise before each block, without a pairwise encoding, and a last norm.
+        image_size: height and width in pixels.
+
+    Raises:
+        ComponentError: the encoder is no ViT.
+    """
+    from transformers import ViTConfig, ViTModel
+
+    state = vit_state(patch, {"cls_token": token}, positions, stack, "ViT")
+    state |= {
+        "pooler.dense.weight": torch.eye(patch.out_channels),
+        "pooler.dense.bias": torch.zeros(patch.out_channels),
+    }
+    return fill(ViTModel(ViTConfig(pooler_act="linear", **vit_facts(patch, stack, image_size))), state, "ViT")
+
+
+def vit_facts(patch: nn.Conv2d, stack: Stack, image_size: tuple[int, int]) -> dict[str, Any]:
+    """Sizes of an image encoder by the keys of ``ViTConfig`` and ``DeiTConfig``."""
+    return {
+        "hidden_size": patch.out_channels,
+        "num_hidden_layers": len(stack.layers),
+        "image_size": image_size[0] if image_size[0] == image_size[1] else list(image_size),
+        "patch_size": patch.kernel_size[0],
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        **layer_facts(stack.layers),
+    }
+
+
+def class_labels(model: Model) -> dict[int, str]:
+    """Names of the rows of a model's image classifier: the data's answers, where there is one for each row."""
+    rows, answers = model.own_classes, model.data_spec.answers
+    return dict(enumerate(answers if len(answers) == rows else map(str, range(rows))))
+
+
+def random_text(data_spec: DataSpec, rows: int = 3) -> Text:
+    """Sentences of random pieces and falling length, padded to the longest; the same at every call."""
+    text, draw = fake_text(data_spec, rows), torch.Generator().manual_seed(0)
+    length = data_spec.text_length
+    real = torch.arange(length) < torch.tensor([[max(length - 3 * row, 2)] for row in range(rows)])
+    ids = torch.randint(0, data_spec.vocab_size, (rows, length), generator=draw)
+    text.ids, text.mask = ids.masked_fill(~real, data_spec.pad_id), real
+    text.special, text.words = torch.zeros_like(real), text.words.masked_fill(~real, -1)
+    return text
+
+
+def random_images(size: tuple[int, int], rows: int = 2) -> Images:
+    """Pictures of random numbers (rows, 3, H, W); the same at every call."""
+    pixels = torch.randn(rows, 3, *size, generator=torch.Generator().manual_seed(0))
+    return Images([str(row) for row in range(rows)], None, Pixels(pixels, torch.tensor([size] * rows)))
+
+
+def text_difference(model: Model, network: Any) -> float:
+    """The largest difference of a hidden state of a text encoder and of transformers' class, padding left out."""
+    text = random_text(model.data_spec)
+    with torch.no_grad():
+        ours = model.encode_text(text)
+        theirs = network(input_ids=text.ids, attention_mask=text.mask.long())
+    return largest_difference((ours.hidden[text.mask], theirs.last_hidden_state[text.mask]))
+
+
+def image_difference(model: Model, network: Any, size: tuple[int, int]) -> float:
+    """The largest difference of a hidden or pooled state of an image encoder and of transformers' class."""
+    images = random_images(size)
+    with torch.no_grad():
+        ours = model.encode_image(images)
+        theirs = network(pixel_values=images.pixels_for("transformers"))
+    assert ours.pooled is not None
+    return largest_difference((ours.hidden, theirs.last_hidden_state), (ours.pooled, theirs.pooler_output))
