@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import nn
 
@@ -14,13 +14,13 @@ from vlcli.export import (
     TransformersExporter,
     bert,
     image_difference,
+    of_kind,
     text_difference,
     vit,
 )
 from vlcli_albef.model import ALBEF
 
 LEFT = "transformers has no class for ALBEF's cross encoder: only what comes before it is written, without heads"
-POOLER = "BERT's pooler has no weights: read last_hidden_state[:, 0], not pooler_output"
 
 
 class TransformersALBEF(TransformersExporter):
@@ -39,10 +39,9 @@ class TransformersALBEF(TransformersExporter):
         Raises:
             ComponentError: a tower has encodings that BERT or ViT has not.
         """
-        model: Any = trained.model
-        assert isinstance(model, ALBEF)
+        model = of_kind(trained.model, ALBEF, "BERT")
         words = bert(model.embed, model.text, None)
-        text = Converted(words, partial(text_difference, model), "text", text=True, notes=[POOLER, LEFT])
+        text = Converted(words, partial(text_difference, model), "text", text=True, notes=[LEFT])
         if not isinstance(model.patch, nn.Conv2d):  # a grid of stored features
             return [replace(text, notes=[*text.notes, "transformers has no class for an image encoder over features"])]
         size = (model.image_size, model.image_size)

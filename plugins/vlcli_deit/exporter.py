@@ -15,6 +15,7 @@ from vlcli.export import (
     fill,
     image_difference,
     largest_difference,
+    of_kind,
     refused,
     vit,
     vit_facts,
@@ -43,8 +44,7 @@ class TransformersViT(TransformersExporter):
         Raises:
             ComponentError: transformers' ViT cannot express the model.
         """
-        model: Any = trained.model
-        assert isinstance(model, DeiT)
+        model = of_kind(trained.model, DeiT, "ViT")
         if not model.own_classes:
             network, compare = encoder(model), partial(image_difference, model, size=model.image_size)
         else:

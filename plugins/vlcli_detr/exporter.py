@@ -16,6 +16,7 @@ from vlcli.export import (
     encodings,
     fill,
     largest_difference,
+    of_kind,
     refused,
 )
 from vlcli_detr.model import DETR
@@ -46,8 +47,7 @@ class TransformersDETR(TransformersExporter):
         """
         from transformers import DetrForObjectDetection
 
-        model: Any = trained.model
-        assert isinstance(model, DETR)
+        model = of_kind(trained.model, DETR, "DETR")
         settings = configuration(model)
         network = fill(DetrForObjectDetection(settings), renamed(model.state_dict()), "DETR")
         return [Converted(network, partial(difference, model), processor="DetrImageProcessor")]

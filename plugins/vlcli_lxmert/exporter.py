@@ -16,6 +16,7 @@ from vlcli.export import (
     bert,
     check_plain,
     largest_difference,
+    of_kind,
     random_text,
     refused,
     text_difference,
@@ -31,7 +32,6 @@ CLASSES = {
     "pretraining": "LxmertForPreTraining",
     "question-answering": "LxmertForQuestionAnswering",
 }
-POOLER = "BERT's pooler has no weights: read last_hidden_state, not pooler_output"
 
 
 class TransformersLXMERT(TransformersExporter):
@@ -80,8 +80,7 @@ class TransformersBUTD(TransformersExporter):
         Raises:
             ComponentError: it is recurrent.
         """
-        model: Any = trained.model
-        assert isinstance(model, BUTD)
+        model = of_kind(trained.model, BUTD, "BERT")
         if model.recurrent is not None:
             raise refused("BERT", f"a recurrent encoder ({type(model.recurrent.cell).__name__})", "encoder: bert")
         network = bert(model.text, model.language, model.pooler)
@@ -89,21 +88,21 @@ class TransformersBUTD(TransformersExporter):
         return [Converted(network, partial(text_difference, model), "text", text=True, notes=[note])]
 
 
-def text_encoder(model: Any) -> Converted:
+def text_encoder(trained: Any) -> Converted:
     """LXMERT's language encoder as BERT without a pooler."""
-    assert isinstance(model, LXMERT)
+    model = of_kind(trained, LXMERT, "BERT")
     network = bert(model.text, model.language, None)
     note = "left behind: objects and everything after them"
-    return Converted(network, partial(text_difference, model), text=True, notes=[POOLER, note])
+    return Converted(network, partial(text_difference, model), text=True, notes=[note])
 
 
-def checked(model: Any) -> LXMERT:
+def checked(trained: Any) -> LXMERT:
     """A model that transformers can express.
 
     Raises:
         ComponentError: what it has that transformers' LXMERT does not.
     """
-    assert isinstance(model, LXMERT)
+    model = of_kind(trained, LXMERT, "LXMERT")
     for option, part in (("text", model.language), ("image", model.objects), ("cross", model.cross)):
         check_plain(part, "LXMERT", f"{option}_position")
     words, places = list(model.text.positions), list(model.image.positions)
@@ -207,6 +206,9 @@ def difference(model: LXMERT, objectives: dict[str, Any], network: Any) -> float
         theirs = network(input_ids=text.ids, **given)
         found = getattr(network, "lxmert", network)(input_ids=text.ids, **given)
         heads = [(objectives[name].head(ours.pooled), theirs[score]) for name, score in _scores(objectives, theirs)]
+        if "mlm" in objectives and theirs.get("prediction_logits") is not None:
+            words = objectives["mlm"].head(ours.text.hidden[text.mask], model.word_table().weight)
+            heads.append((words, theirs.prediction_logits[text.mask]))
     assert ours.pooled is not None
     states = [(ours.text.hidden[text.mask], found.language_output[text.mask]), (ours.pooled, found.pooled_output)]
     return largest_difference(*states, (ours.image.hidden, found.vision_output), *heads)

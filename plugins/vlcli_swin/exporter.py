@@ -18,6 +18,7 @@ from vlcli.export import (
     fill,
     image_difference,
     largest_difference,
+    of_kind,
     refused,
 )
 from vlcli_swin.model import Swin, SwinStage
@@ -42,8 +43,7 @@ class TransformersSwin(TransformersExporter):
         """
         from transformers import SwinForImageClassification, SwinModel
 
-        model: Any = trained.model
-        assert isinstance(model, Swin)
+        model = of_kind(trained.model, Swin, "Swin")
         settings = configuration(model)
         made = renamed(model, settings.window_size)
         if not model.own_classes:

@@ -14,6 +14,7 @@ from vlcli.export import (
     TransformersExporter,
     fill,
     largest_difference,
+    of_kind,
     random_images,
     random_text,
 )
@@ -40,8 +41,7 @@ class TransformersTwoTower(TransformersExporter):
         Raises:
             ComponentError: names or shapes are not those of this version of transformers.
         """
-        model: Any = trained.model
-        assert isinstance(model, TowerModel)
+        model = of_kind(trained.model, TowerModel, "towers")
         if isinstance(model, TwoTower) and model.dual_config is not None:
             return [dual(model)]
         return [text_tower(model), image_tower(model)]

@@ -15,6 +15,7 @@ from vlcli.export import (
     fill,
     image_difference,
     layer_names,
+    of_kind,
     refused,
 )
 from vlcli.nn import LearnedPosition
@@ -57,8 +58,7 @@ class TransformersVLMo(TransformersExporter):
         """
         from transformers import BeitModel
 
-        model: Any = trained.model
-        assert isinstance(model, VLMo)
+        model = of_kind(trained.model, VLMo, "BEiT")
         if not isinstance(model.patch, nn.Conv2d):
             raise refused("BEiT", "a grid of stored features", "image: pixels")
         network = fill(BeitModel(configuration(model)), renamed(model), "BEiT")

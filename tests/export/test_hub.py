@@ -151,7 +151,7 @@ def test_the_card_tells_data_scores_and_intervals(shared_folder):
     (row,) = [line for line in page.splitlines() if line.startswith("| test |")]
     assert "| val | accuracy | 0.75 | 0.5981 to 0.8581 |" in row, "Wilson's interval of 30 of 40"
     assert "seed 3" in page
-    assert "AutoModel" in page
+    assert 'same = AutoModelForImageClassification.from_pretrained("FOLDER")' in page
 
 
 def test_push_uploads_the_folder_by_the_hub_library(shared_folder, monkeypatch):

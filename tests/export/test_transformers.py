@@ -326,7 +326,10 @@ def test_what_vit_lacks_is_refused_with_its_name(tmp_path, monkeypatch, change, 
         ("swin", {"position": "irpe"}, "the position encoding IRPE"),
         ("swin", {"position": ["swin-bias", "irpe"]}, "the position encoding SwinBias and IRPE"),
         ("detr", {}, "the backbone"),
-        ("detr-resnet", {"position": ["detr-sine", "irpe"]}, "the position encoding DetrSine and IRPE"),
+        pytest.param(
+            *("detr-resnet", {"position": ["detr-sine", "irpe"]}, "the position encoding DetrSine and IRPE"),
+            marks=pytest.mark.slow,
+        ),
         ("vlmo-plain", {"position": "irpe"}, "the position encoding IRPE"),
         ("vlmo-plain", {"image": "features", "grid": [2, 2]}, "a grid of stored features"),
         ("albef-plain", {"image_position": ["learned", "irpe"]}, "the position encoding IRPE"),
@@ -352,6 +355,13 @@ def test_a_model_without_a_class_is_told_which_have_one(tmp_path):
     said = str(caught.value)
     for family in ("lxmert (LxmertModel", "deit (ViTForImageClassification", "swin (", "detr (", "albef (", "vlmo ("):
         assert family in said
+
+
+@pytest.mark.parametrize("name", ["vit", "swin", "detr", "albef", "vlmo", "two-tower", "butd", "lxmert"])
+def test_an_exporter_refuses_the_model_of_another_family(tmp_path, name):
+    bundle = tiny_models.make(tmp_path, "uniter")
+    with pytest.raises(ComponentError, match=r"(?s)cannot express this model.*UNITER"):
+        registry.build("exporters", f"transformers-{name}").export(bundle, tmp_path, Silent())
 
 
 def test_what_transformers_computes_otherwise_is_not_written(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         encodings,
         fill,
         largest_difference,
+        of_kind,
         quiet,
         refused,
     )
@@ -43,6 +44,7 @@ _CONVERSION = (
     "encodings",
     "fill",
     "largest_difference",
+    "of_kind",
     "quiet",
     "refused",
 )
@@ -80,6 +82,7 @@ __all__ = [
     "largest_difference",
     "layer_facts",
     "layer_names",
+    "of_kind",
     "quiet",
     "random_images",
     "random_text",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
@@ -24,6 +24,7 @@ from vlcli.nn import Attention, CombinedPairwise, PairwisePosition, StandardAtte
 from vlcli.progress import Progress
 from vlcli.registry import as_spec
 
+M = TypeVar("M")
 FOLDER = "model"
 CLOSE = 1e-4
 """Largest difference between the outputs of the two that passes: float32 sums in another order."""
@@ -134,7 +135,7 @@ def exporter_of(trained: Trained, architecture: str = "auto") -> Exporter:
         ComponentError: no exporter knows it; the message names the models that can be converted.
     """
     known = converters()
-    wanted = str(as_spec(getattr(trained, "model_spec", None) or "")["name"])
+    wanted = str(as_spec(getattr(trained, "model_spec", None) or "")["name"]).rpartition(":")[2]
     for name, kind in known.items():
         if wanted in kind.models:
             choice = {} if architecture == "auto" else {"architecture": architecture}
@@ -170,7 +171,9 @@ def _write(part: Converted, trained: Trained, folder: Path) -> tuple[float, list
             notes += write_tokenizer(trained, folder)
         if part.processor:
             notes += write_processor(trained, folder, part.processor)
-        loaded = _loaded(type(part.network), folder)
+        loaded, drawn = _loaded(type(part.network), folder)
+    if drawn:
+        notes.append(f"{part.folder or 'model'}: its pooler has no weights: read last_hidden_state, not pooler_output")
     lost = part.difference(loaded)
     if not lost < CLOSE:
         what, name = "What was written gives other outputs.", type(part.network).__name__
@@ -178,8 +181,8 @@ def _write(part: Converted, trained: Trained, folder: Path) -> tuple[float, list
     return lost, notes
 
 
-def _loaded(kind: Any, folder: Path) -> Any:
-    """A network as ``from_pretrained`` gives it; every weight must be there, a pooler excepted.
+def _loaded(kind: Any, folder: Path) -> tuple[Any, bool]:
+    """A network as ``from_pretrained`` gives it, and whether it drew a pooler; every other weight must be there.
 
     Raises:
         DataError: a weight is missing or has no place.
@@ -190,7 +193,7 @@ def _loaded(kind: Any, folder: Path) -> Any:
     if lost:
         what = "transformers does not read back the weights that it wrote."
         raise DataError(what, where=str(folder), got=", ".join(lost[:4]), expected=f"all weights of {kind.__name__}")
-    return network.eval()
+    return network.eval(), bool(report["missing_keys"])
 
 
 @contextmanager
@@ -220,6 +223,22 @@ def refused(family: str, got: str, expected: str) -> ComponentError:
     what = f"transformers' {family} cannot express this model."
     hint = "format: safetensors or onnx"
     return ComponentError(what, where="exporter transformers", got=got, expected=expected, hint=hint)
+
+
+def of_kind(model: Any, kind: type[M], family: str) -> M:
+    """The model, which must be of a class that the exporter knows.
+
+    Args:
+        model: what was trained.
+        kind: the class.
+        family: transformers' class, for the message.
+
+    Raises:
+        ComponentError: it is of another class.
+    """
+    if not isinstance(model, kind):
+        raise refused(family, type(model).__name__, f"a model of the class {kind.__name__}")
+    return model
 
 
 def check_plain(module: nn.Module, family: str, position: str = "position") -> None:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from vlcli.errors import ComponentError
+from vlcli.errors import ComponentError, DataError
 from vlcli.export.base import Exported, Exporter, Trained
 from vlcli.export.card import card, model_name
 from vlcli.export.conversion import exporter_of
@@ -23,6 +23,8 @@ PROCESSORS = (
     ("preprocessor_config.json", "AutoImageProcessor", "processor"),
 )
 """Files beside a network, what reads them, and what the card calls it."""
+HEADS = ("ForImageClassification", "ForObjectDetection", "ForPreTraining", "ForQuestionAnswering")
+"""Ends of the names of classes with a head, and of transformers' automatic classes that load them."""
 
 
 class Hub(Exporter):
@@ -69,15 +71,16 @@ def lines(theirs: dict[str, str], folder: Path) -> list[str]:
     """Python that loads what transformers' classes know of a folder: networks, tokenizer, image processor."""
     if not theirs:
         return []
-    made, names = [], ["AutoModel"]
+    made, names = [], []
     for place, kind in theirs.items():
         where = f', subfolder="{place}"' if place else ""
-        made.append(f'same = AutoModel.from_pretrained("FOLDER"{where})  # {kind}')
+        names.append("AutoModel" + next((head for head in HEADS if head in kind), ""))
+        made.append(f'{place or "same"} = {names[-1]}.from_pretrained("FOLDER"{where})  # {kind}')
         for file, auto, what in PROCESSORS:
             if (folder / place / file).is_file():
                 made.append(f'{what} = {auto}.from_pretrained("FOLDER"{where})')
                 names.append(auto)
-    return ["", f"from transformers import {', '.join(dict.fromkeys(names))}", "", *made]
+    return ["", f"from transformers import {', '.join(sorted(set(names)))}", "", *made]
 
 
 def write_transformers(trained: Trained, folder: Path, progress: Progress) -> tuple[dict[str, str], list[str]]:
@@ -90,7 +93,7 @@ def write_transformers(trained: Trained, folder: Path, progress: Progress) -> tu
     with tempfile.TemporaryDirectory(dir=folder) as other:
         try:
             said = exporter_of(trained).export(trained, Path(other), progress).notes
-        except ComponentError as error:
+        except (ComponentError, DataError) as error:
             why = f"{error.what.rstrip('.')} ({error.got})" if error.got else error.what
             return {}, [f"AutoModel does not load it: {why}"]
         made = Path(other) / "model"
