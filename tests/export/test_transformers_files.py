@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import sys
 import pytest
 import tiny_models
 import torch
+import yaml
 from converted import (
     CASES,
     DEIT,
@@ -212,20 +212,20 @@ def test_the_program_of_the_page_needs_transformers_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_exported_by_the_verb(tmp_path):
-    recipe = tmp_path / "mine.yaml"
+def test_a_run_is_exported_by_the_verb(tmp_path):
     stages = {
-        "vqa": {"steps": 2, "validation": None},
-        "out": {"kind": "export", "from": "vqa", "format": "transformers"},
-        "share": {"kind": "export", "from": "vqa", "format": "hub"},
+        "world": {"world": {"images": 80}},
+        "pairs": {"epochs": 1, "batch_size": 16},
+        "retrieval": None,
+        "out": {"kind": "export", "from": "pairs", "format": "transformers"},
+        "share": {"kind": "export", "from": "pairs", "format": {"name": "hub", "license": "mit"}},
     }
-    recipe.write_text(json.dumps({"extends": "tiny/lxmert", "stages": stages}))
-    for words in (["run", str(recipe), "--only", "vqa"], ["export", "--recipe", str(recipe)]):
-        ended = subprocess.run(
-            [sys.executable, "-m", "vlcli", *words], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == 0, ended.stderr
-    folders = [tmp_path / "runs/mine/out/model", tmp_path / "runs/mine/share/hub"]
-    for folder in folders:
-        assert type(loaded("AutoModelForQuestionAnswering", folder)).__name__ == "LxmertForQuestionAnswering"
-    assert "LxmertForQuestionAnswering" in (folders[1] / "README.md").read_text()
+    recipe = {"extends": "tiny/two-tower", "stages": stages, "table": None}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(recipe))
+    words = [sys.executable, "-m", "vlcli", "export", "--recipe", "mine.yaml"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    for folder in (tmp_path / "runs/mine/out/model", tmp_path / "runs/mine/share/hub"):
+        assert type(loaded("AutoModel", folder / "text")).__name__ == "BertModel"
+        assert type(loaded("AutoModel", folder / "image")).__name__ == "TimmWrapperModel"
+    assert 'subfolder="text"' in (tmp_path / "runs/mine/share/hub/README.md").read_text()
