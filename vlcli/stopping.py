@@ -1,8 +1,9 @@
 """Signals that ask this process to end, handled at a moment when no work is lost.
 
-SIGTERM, SIGINT and SIGHUP become the exception :class:`Stopped` in the main thread: at once, or, inside a section of
-:func:`held`, when that section ends. A second signal, at least half a second after the first, ends the process
-immediately. Signals that the parent process ignores (``nohup``, a shell's background jobs) stay ignored. Nothing here
+SIGTERM, SIGINT, SIGHUP and SIGUSR1 become the exception :class:`Stopped` in the main thread: at once, or, inside a
+section of :func:`held`, when that section ends. A second signal, at least half a second after the first, ends the
+process immediately (30 s where a launcher started several processes: it passes a signal on that the scheduler has sent
+already). Signals that the parent process ignores (``nohup``, a shell's background jobs) stay ignored. Nothing here
 has an effect outside :func:`listening`, which the command line enters.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import threading
@@ -18,10 +20,34 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-SIGNALS = tuple(number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)))
-AGAIN = 0.5
-"""Seconds within which signals count as one: a terminal and a parent process often send both."""
-WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "ended, for its terminal is gone"}
+from vlcli.errors import UsageError
+
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
+SIGNALS = tuple(number for name in _NAMES if (number := getattr(signal, name, None)))
+AGAIN, AGAIN_TOGETHER = 0.5, 30.0
+"""Seconds within which signals count as one: a terminal and a parent, or a scheduler and a launcher, send both."""
+WORDS = {
+    "SIGINT": "interrupted",
+    "SIGTERM": "terminated",
+    "SIGHUP": "ended, for its terminal is gone",
+    "SIGUSR1": "asked to end by the scheduler (SIGUSR1)",
+}
+DEAF = 5.0
+"""Seconds that one of several processes may take to hear a signal outside :func:`held`: it may wait for the others."""
+REQUEUE = "VLCLI_REQUEUE_CODE"
+"""Environment variable: the exit code after SIGTERM and SIGUSR1, for a scheduler that requeues on a code."""
+
+
+def requeue_code() -> int | None:
+    """What :data:`REQUEUE` says; None where it says nothing.
+
+    Raises:
+        UsageError: it is no exit code.
+    """
+    said = os.environ.get(REQUEUE, "")
+    if said and not (said.isascii() and said.isdigit() and 1 <= int(said) <= 255):
+        raise UsageError(f"{REQUEUE} is no exit code.", where="environment", got=said, expected="1 to 255")
+    return int(said) if said else None
 
 
 class Stopped(BaseException):
@@ -37,7 +63,10 @@ class Stopped(BaseException):
 
     @property
     def code(self) -> int:
-        """The exit code that a shell gives a process ended by this signal."""
+        """The exit code that a shell gives a process ended by this signal, or the one a scheduler requeues on."""
+        if signal.Signals(self.number).name in ("SIGTERM", "SIGUSR1"):
+            with suppress(UsageError):
+                return requeue_code() or 128 + self.number
         return 128 + self.number
 
     def __str__(self) -> str:
@@ -109,19 +138,33 @@ def _take(number: int, _: object) -> None:
 
 
 def _watch(reading: int, caught: frozenset[int]) -> None:
-    """End the process at the second signal; ends itself when the pipe is closed."""
-    first = 0.0
-    while byte := os.read(reading, 1):
+    """End the process at the second signal, or where the first is not heard; ends itself when the pipe is closed."""
+    first, number, together = 0.0, 0, int(os.environ.get("WORLD_SIZE", "1")) > 1
+    while True:
+        ready = select.select([reading], [], [], 1.0)[0]
+        waits = first and together and _state.listening and not _state.raised and not _state.held
+        if waits and time.monotonic() - first > DEAF:
+            _end_now(number, "ended while it waited inside a library: run the same command again to go on\n")
+        if not ready:
+            continue
+        byte = os.read(reading, 1)
+        if not byte:
+            break
         if byte[0] not in caught:
             continue
-        if first and time.monotonic() - first >= AGAIN:
-            with suppress(OSError):
-                if os.isatty(2):
-                    os.write(2, b"\x1b[?25h")  # a live view hides the cursor
-                os.write(2, b"ended at once, by a second signal: run the same command again to go on\n")
-            os._exit(128 + byte[0])
-        first = first or time.monotonic()
+        again = AGAIN_TOGETHER if together and byte[0] != signal.SIGINT else AGAIN
+        if first and time.monotonic() - first >= again:
+            _end_now(byte[0], "ended at once, by a second signal: run the same command again to go on\n")
+        first, number = first or time.monotonic(), number or byte[0]
     os.close(reading)
+
+
+def _end_now(number: int, words: str) -> None:
+    with suppress(OSError):
+        if os.isatty(2):
+            os.write(2, b"\x1b[?25h")  # a live view hides the cursor
+        os.write(2, words.encode())
+    os._exit(Stopped(number).code)
 
 
 def _leave_terminal() -> None:

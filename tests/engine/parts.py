@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vlcli import registry
 from vlcli.nn.batch import Batch, Text, View
+from vlcli.nn.blocks import run_layer
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.layout import Layout
 from vlcli.nn.model import DataSpec, EncoderOutput, InputSpec, Model
@@ -33,8 +34,12 @@ class Block(nn.Module):
 class TinyModel(Model):
     capabilities = frozenset({"text"})
 
-    def __init__(self, data_spec: DataSpec, *, hidden: int = 16, layers: int = 2, dropout: float = 0.0) -> None:
+    def __init__(
+        self, data_spec: DataSpec, *, hidden: int = 16, layers: int = 2, dropout: float = 0.0, stacked: bool = False
+    ) -> None:
         super().__init__(data_spec)
+        if stacked:  # its blocks are those of a stack
+            self.checkpointing = False
         self.words = nn.Embedding(data_spec.vocab_size, hidden)
         self.blocks = nn.ModuleList(Block(hidden, dropout) for _ in range(layers))
 
@@ -51,7 +56,7 @@ class TinyModel(Model):
     def encode_text(self, text: Text, record: Any = None) -> EncoderOutput:
         x = self.words(text.ids)
         for block in self.blocks:
-            x = block(x)
+            x = run_layer(block, x, active=getattr(self, "checkpointing", False))
         return EncoderOutput(x, Layout.for_text(text.mask, text.special), x[:, 0])
 
     def layer_of(self, name: str) -> int | None:
@@ -162,7 +167,11 @@ class FakeData:
         draw = torch.Generator().manual_seed(1000 + epoch)
         order = torch.randperm(len(self), generator=draw) if shuffle else torch.arange(len(self))
         for number, rows in enumerate(order.split(batch_size)):
-            if number >= first and not (drop and len(rows) < batch_size):
+            if (
+                number >= first
+                and (number - first) % options.get("stride", 1) == 0
+                and not (drop and len(rows) < batch_size)
+            ):
                 yield self.batch(rows[rank::world])
 
     def batch(self, rows: Tensor) -> Batch:

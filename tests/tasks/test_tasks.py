@@ -34,6 +34,9 @@ class Runner:
     def batches(self):
         return iter(self.given)
 
+    def rows(self, make):
+        return [row for batch in self.given for row in make(batch)]
+
     def step(self, batch, record=None):
         return self.module.step(batch, record=record)
 

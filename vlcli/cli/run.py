@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from vlcli import stopping
 from vlcli.cli import options as o
 from vlcli.cli.guard import end_with_parent, guarded
 from vlcli.cli.request import RunRequest, plan_options, requested, resolve
@@ -40,6 +41,7 @@ def run(
 
     vlcli run my.yaml stages.pretrain.epochs=3 --from pretrain
     """
+    stopping.requeue_code()  # refused now rather than when the scheduler waits for it
     if worker:
         end_with_parent()
     request = replace(request, first=first, until=until, folder=run_folder, worker=worker)

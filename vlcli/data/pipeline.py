@@ -193,6 +193,7 @@ class Pipeline(Dataset[Sample]):
         workers: int = 0,
         drop_last: bool = False,
         context: str | None = None,
+        stride: int = 1,
     ) -> BatchLoader:
         """The batches of one epoch, from ``start_batch`` on. What they hold does not depend on ``workers``.
 
@@ -208,10 +209,11 @@ class Pipeline(Dataset[Sample]):
             workers: processes that load; 0 loads in this one.
             drop_last: leave an epoch's smaller last batch out.
             context: how workers start: ``fork``, ``spawn`` or ``forkserver``; None: the platform's way.
+            stride: every so many batches, from ``start_batch`` on (processes that evaluate take whole batches in turn).
         """
         if not 0 <= rank < world or batch_size < (world if shuffle else 1):
             raise ValueError(f"a batch of {batch_size} examples for process {rank} of {world}")
-        batches = Batches(self.order, batch_size, shuffle, drop_last, epoch, start_batch, rank, world)
+        batches = Batches(self.order, batch_size, shuffle, drop_last, epoch, start_batch, rank, world, stride)
         kind = (workers, context)
         kept = self._loaders.get(kind)
         if kept is None or kept.busy:

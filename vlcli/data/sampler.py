@@ -117,6 +117,7 @@ class Batches:
         start: batches to pass over (they are not loaded).
         rank: this process.
         world: number of processes.
+        stride: of whole batches, every so many from ``start`` on.
     """
 
     order: Order
@@ -127,10 +128,11 @@ class Batches:
     start: int = 0
     rank: int = 0
     world: int = 1
+    stride: int = 1
 
     def __len__(self) -> int:
         """Batches that remain from ``start`` on."""
-        return max(0, self._count() - self.start)
+        return len(range(self.start, self._count(), self.stride))
 
     def _count(self) -> int:
         total = len(self.order) if self.shuffle else self.order.total
@@ -140,6 +142,6 @@ class Batches:
 
     def __iter__(self) -> Iterator[list[Pick]]:
         codes = self.order.shuffled(self.epoch) if self.shuffle else self.order.plain()
-        for number in range(self.start, self._count()):
+        for number in range(self.start, self._count(), self.stride):
             chunk = codes[number * self.batch_size : (number + 1) * self.batch_size]
             yield [(self.epoch, code) for code in chunk[self.rank :: self.world].tolist()]

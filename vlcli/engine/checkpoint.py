@@ -5,6 +5,8 @@
                                  optimizer.json          its numbers and groups
                                  ema.safetensors         averaged weights, where there are any
                                  state.json              where the run stood; sizes and checksums of the other files
+                                 shards/, plain.safetensors instead of the first, second and fourth, where parameters
+                                 are shared out (vlcli.engine.shared_checkpoint)
     checkpoints/best-00001200/   model.safetensors, state.json: the weights (averaged, if so asked) that scored best
     checkpoints/damaged-*/       one that is damaged, moved aside: nothing reads it, it may be deleted
 
@@ -19,6 +21,7 @@ from __future__ import annotations
 import json
 import shutil
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vlcli.engine import processes, shared_checkpoint
 from vlcli.engine.ema import Ema
+from vlcli.engine.sharding import Shards
 from vlcli.engine.training_module import TrainingModule
 from vlcli.engine.weights import load_exactly, read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, VlcliError
@@ -72,10 +77,11 @@ class Checkpoints:
     Args:
         folder: ``<stage>/checkpoints``.
         keep: how many to keep.
+        shards: how the parameters lie on the processes; where they are shared out, every process calls what writes.
     """
 
-    def __init__(self, folder: Path, keep: int = 2) -> None:
-        self.folder, self.keep = folder, max(1, keep)
+    def __init__(self, folder: Path, keep: int = 2, shards: Shards | None = None) -> None:
+        self.folder, self.keep, self.shards = folder, max(1, keep), shards
 
     def complete(self) -> list[Path]:
         """Complete-looking checkpoints, oldest first."""
@@ -102,7 +108,9 @@ class Checkpoints:
             VlcliError: weights are not finite, or the disk is full; older checkpoints are intact.
         """
         final = self.folder / f"step-{at.step:08d}"
-        self._refuse_not_finite(module, at)
+        if self.shards is not None and self.shards.active:
+            return self._save_shares(final, self.shards, optimizer, ema, at)
+        self._refuse_not_finite(module.state_dict(), module, at)
         if ema is not None:
             refuse_not_finite({f"average of {name}": v for name, v in ema.shadow.items()}, f"step {at.step}")
         with new_folder(final) as folder:
@@ -114,23 +122,36 @@ class Checkpoints:
         self._prune(at)
         return final
 
+    def _save_shares(
+        self, final: Path, shards: Shards, optimizer: torch.optim.Optimizer, ema: Ema | None, at: Position
+    ) -> Path:
+        with shared_checkpoint.together(final) as folder:
+            facts = shared_checkpoint.write(folder, shards, optimizer, ema, f"step {at.step}, epoch {at.epoch + 1}")
+            if processes.rank() == 0:
+                _save_state(folder, at, facts)
+        if processes.rank() == 0:
+            self._prune(at)
+        return final
+
     def save_best(self, module: TrainingModule, at: Position) -> None:
         """Keep the training module's weights as the best; the one before it goes with the next :meth:`save`.
 
         Raises:
             VlcliError: they are not finite, or the disk is full.
         """
-        self._refuse_not_finite(module, at)
-        with new_folder(self.folder / f"best-{at.best:08d}") as folder:
-            save_tensors(folder / WEIGHTS, module.state_dict())
-            _save_state(folder, at)
+        state = module.state_dict() if self.shards is None else self.shards.gathered()
+        if processes.rank() == 0:
+            self._refuse_not_finite(state, module, at)
+            with new_folder(self.folder / f"best-{at.best:08d}") as folder:
+                save_tensors(folder / WEIGHTS, state)
+                _save_state(folder, at)
 
-    def _refuse_not_finite(self, module: TrainingModule, at: Position) -> None:
+    def _refuse_not_finite(self, state: Mapping[str, Tensor], module: TrainingModule, at: Position) -> None:
         kept = self.complete()
         hint = f"the last good checkpoint is {kept[-1]}; " if kept else "no checkpoint was written yet; "
         hint += "lower optimizer.lr, lengthen schedule.warmup or set clip"
         buffers = {name for name, _ in module.named_buffers()}
-        refuse_not_finite(module.state_dict(), f"step {at.step}, epoch {at.epoch + 1}", buffers, hint)
+        refuse_not_finite(state, f"step {at.step}, epoch {at.epoch + 1}", buffers, hint)
 
     def best(self, step: int) -> dict[str, Tensor]:
         """The weights of :meth:`save_best` at ``step``.
@@ -150,6 +171,8 @@ class Checkpoints:
         """
         path = self.folder / f"step-{step:08d}"
         read_state(path, frozenset({WEIGHTS, AVERAGES} if averaged else {WEIGHTS}))
+        if (path / shared_checkpoint.PLAIN).is_file():
+            return shared_checkpoint.weights(path, averaged=averaged)
         plain = read_tensors(path / WEIGHTS)
         averages = read_tensors(path / AVERAGES) if averaged else {}
         placed = {id(plain[name]): value for name, value in averages.items()}
@@ -186,10 +209,9 @@ class Checkpoints:
             except DataError as error:
                 self.set_aside(path, error, progress, leads=leads)
                 continue
-            load_exactly(module, read_tensors(path / WEIGHTS), str(path))
-            _load_optimizer(path, optimizer)
+            self._load(path, module, optimizer, ema)
             if ema is not None:
-                ema.load(read_tensors(path / AVERAGES), int(at.extra.get("ema", 0)))
+                ema.updates = int(at.extra.get("ema", 0))
             if leads:
                 self._forget_after(at.step)
             return at
@@ -198,6 +220,18 @@ class Checkpoints:
             progress.warn(f"training starts at step 0; {path.name} of the run before is kept as {target.name}")
             path.rename(target)
         return None
+
+    def _load(self, path: Path, module: TrainingModule, optimizer: torch.optim.Optimizer, ema: Ema | None) -> None:
+        """Either kind of checkpoint into parameters that lie either way."""
+        shards = self.shards or Shards(module)
+        if (path / shared_checkpoint.PLAIN).is_file():
+            shared_checkpoint.load(path, shards, optimizer, ema)
+            return
+        load_exactly(module, read_tensors(path / WEIGHTS), str(path), shards.part_of)
+        _load_optimizer(path, optimizer, shards)
+        if ema is not None:
+            for name, value in read_tensors(path / AVERAGES).items():
+                ema.shadow[name].copy_(shards.part_of(name, value))
 
     def set_aside(self, path: Path, error: DataError, progress: Progress, *, leads: bool = True) -> None:
         """Move a damaged checkpoint to ``damaged-NAME``, where it can neither stand for a sound one nor prune one."""
@@ -263,6 +297,8 @@ def read_state(path: Path, needed: frozenset[str] = frozenset({WEIGHTS})) -> Pos
         if state["format"] > FORMAT:
             hint = "upgrade: pip install -U vlcli"
             raise VlcliError("A newer vlcli wrote this checkpoint.", where=str(path), hint=hint)
+        spread = shared_checkpoint.is_spread(state["files"])
+        needed = frozenset({shared_checkpoint.PLAIN, shared_checkpoint.NUMBERS}) if spread else needed
         lacking = [name for name in sorted(needed) if name not in state["files"]]
         wrong = lacking + [name for name, facts in state["files"].items() if not is_whole(path / name, facts)]
         at = _position(state, _step_of(path))
@@ -272,6 +308,17 @@ def read_state(path: Path, needed: frozenset[str] = frozenset({WEIGHTS})) -> Pos
         got = f"{', '.join(wrong)} missing, truncated or changed"
         raise DataError("A checkpoint is damaged.", where=str(path), got=got)
     return at
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The whole weights of a checkpoint of either kind, or of a file of weights; tied names hold one tensor.
+
+    Raises:
+        DataError: they cannot be read.
+    """
+    if (path / shared_checkpoint.PLAIN).is_file():
+        return shared_checkpoint.weights(path)
+    return read_tensors(path / WEIGHTS if path.is_dir() else path)
 
 
 def _position(state: dict[str, Any], step: int) -> Position:
@@ -296,8 +343,8 @@ def _sum_of(position: Any) -> int:
     return zlib.crc32(json.dumps(position, sort_keys=True).encode())
 
 
-def _save_state(folder: Path, at: Position) -> None:
-    files = {path.name: facts_of(path) for path in sorted(folder.iterdir())}
+def _save_state(folder: Path, at: Position, files: Mapping[str, Any] | None = None) -> None:
+    files = files or {path.name: facts_of(path) for path in sorted(folder.iterdir())}
     position = json.loads(json.dumps(vars(at)))  # as it will be read: tuples are lists
     state = {"format": FORMAT, "position": position, "crc32": _sum_of(position), "files": files}
     write_json(folder / STATE, state)
@@ -322,7 +369,7 @@ def _save_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:
     write_json(folder / "optimizer.json", {"groups": groups, "numbers": numbers})
 
 
-def _load_optimizer(path: Path, optimizer: torch.optim.Optimizer) -> None:
+def _load_optimizer(path: Path, optimizer: torch.optim.Optimizer, shards: Shards) -> None:
     saved = json.loads((path / "optimizer.json").read_text(encoding="utf-8"))
     mine = [group["names"] for group in optimizer.param_groups]
     if mine != [group["names"] for group in saved["groups"]]:
@@ -334,7 +381,8 @@ def _load_optimizer(path: Path, optimizer: torch.optim.Optimizer) -> None:
     state: dict[int, dict[str, Any]] = {}
     for place, value in values.items():
         key, _, name = place.partition(":")
-        state.setdefault(rows[name], {})[key] = value
+        part = shards.part_of(name, value) if isinstance(value, Tensor) else value
+        state.setdefault(rows[name], {})[key] = part
     groups = optimizer.state_dict()["param_groups"]
     for group, old in zip(groups, saved["groups"], strict=True):
         group.update({k: tuple(v) if isinstance(v, list) and k == "betas" else v for k, v in old.items()})

@@ -8,12 +8,15 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from vlcli.engine.sharding import local
 from vlcli.errors import Problem, RecipeError
 from vlcli.recipe.training_options import EmaOptions
 
 
 class Ema:
     """Averages of every trained parameter; buffers and frozen weights are the module's own.
+
+    Where parameters are shared out (:mod:`vlcli.engine.sharding`), each process averages its share.
 
     Args:
         module: whose weights.
@@ -29,11 +32,11 @@ class Ema:
                 [Problem("ema.decay", "this is no share of the average", got=str(options.decay), expected="0 to 1")]
             )
         self.options, self.updates = options, 0
-        self.shadow = {name: p.detach().clone() for name, p in self._live(module)}
+        self.shadow = {name: p.clone() for name, p in self._live(module)}
 
     @staticmethod
-    def _live(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-        yield from ((name, p) for name, p in module.named_parameters() if p.requires_grad)
+    def _live(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+        yield from ((name, local(p)) for name, p in module.named_parameters() if p.requires_grad)
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
@@ -43,12 +46,12 @@ class Ema:
         if self.options.warmup:
             keep = min(keep, (1 + self.updates) / (10 + self.updates))
         for name, parameter in self._live(module):
-            self.shadow[name].lerp_(parameter.detach(), 1 - keep)
+            self.shadow[name].lerp_(parameter, 1 - keep)
 
     @contextmanager
     def applied(self, module: nn.Module) -> Iterator[None]:
         """The averages in place of the weights."""
-        kept = {name: p.detach().clone() for name, p in self._live(module)}
+        kept = {name: p.clone() for name, p in self._live(module)}
         self._put(module, self.shadow)
         try:
             yield
@@ -59,9 +62,3 @@ class Ema:
     def _put(self, module: nn.Module, values: dict[str, Tensor]) -> None:
         for name, parameter in self._live(module):
             parameter.copy_(values[name])
-
-    def load(self, values: dict[str, Tensor], updates: int) -> None:
-        """Go on from a checkpoint."""
-        for name, value in values.items():
-            self.shadow[name].copy_(value)
-        self.updates = updates

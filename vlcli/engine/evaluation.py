@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from vlcli import former
 from vlcli.detection.extraction import Share
+from vlcli.engine import pulse
 from vlcli.engine.processes import seed_step
 from vlcli.engine.training_module import TrainingModule
 from vlcli.nn.batch import Batch
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, Model, Recorder, device_of
-from vlcli.objectives.base import Mean, full_precision
+from vlcli.objectives.base import full_precision
 from vlcli.progress import Progress, Silent
 from vlcli.tasks.base import Task
 
+T = TypeVar("T")
 Autocast = Callable[[], AbstractContextManager[Any]]
 
 
@@ -74,11 +77,31 @@ class TaskRunner:
 
     def batches(self, data: Any = None) -> Iterator[Batch]:
         """Every batch in order (or those of other data), on the model's device."""
-        data = self.data if data is None else data
-        loader = data.loader(self.batch_size, shuffle=False, workers=self.workers)
+        yield from self._batches(self.data if data is None else data, {}, 1)
+
+    def rows(self, make: Callable[[Batch], list[T]]) -> list[T]:
+        """What ``make`` gives for every batch, in order; the processes that evaluate together take batches in turn.
+
+        Every batch is computed as a whole by one process, so that the rows are those of a single process.
+
+        Raises:
+            Stopped: a process was asked to end.
+        """
+        if self.share.count == 1:
+            return [row for batch in self.batches() for row in make(batch)]
+        turn = {"start_batch": self.share.rank, "stride": self.share.count}
+        own = [make(batch) for batch in self._batches(self.data, turn, self.share.count)]
+        pulse.note(pulse.WAITS)
+        every = self.share.gather(own)
+        pulse.note(pulse.EVALUATES)
+        return [row for turn_ in itertools.zip_longest(*every, fillvalue=[]) for rows in turn_ for row in rows]
+
+    def _batches(self, data: Any, turn: dict[str, int], count: int) -> Iterator[Batch]:
+        loader = data.loader(self.batch_size, shuffle=False, workers=self.workers, **turn)
         device = device_of(self.module.model)
-        with self.progress.task(self.label, getattr(data, "total", len(data)), "ex") as bar:
+        with self.progress.task(self.label, -(-getattr(data, "total", len(data)) // count), "ex") as bar:
             for batch in loader:
+                pulse.note(pulse.EVALUATES)
                 yield batch.to(device)
                 bar.advance(len(batch))
 
@@ -154,22 +177,26 @@ def mean_losses(module: TrainingModule, runner: TaskRunner, *, epoch: int, seed:
 
     Each mean is over all terms of the data, not over batches.
     """
-    sums: dict[str, list[Tensor]] = {}
+    sums: dict[str, tuple[float, float]] = {}
+    numbers = itertools.count(runner.share.rank, runner.share.count)
+
+    def means_of(batch: Batch) -> list[dict[str, tuple[float, float]]]:
+        seed_step(seed, -1 & 0xFFFFFFFF, next(numbers), 0)
+        result = module(batch, epoch=epoch)
+        named = {**result.losses, **{f"metric/{name}": mean for name, mean in result.metrics.items()}}
+        return [{name: (float(mean.total), float(mean.count)) for name, mean in named.items()}]
+
     with evaluating(module), torch.no_grad(), runner.autocast():
-        for number, batch in enumerate(runner.batches()):
-            seed_step(seed, -1 & 0xFFFFFFFF, number)
-            result = module(batch, epoch=epoch)
-            _add(sums, result.losses.items())
-            _add(sums, ((f"metric/{name}", mean) for name, mean in result.metrics.items()))
-    means = {name: float(total / count) if count > 0 else 0.0 for name, (total, count) in sums.items()}
+        for found_means in runner.rows(means_of):
+            _add(sums, found_means)
+    means = {name: total / count if count > 0 else 0.0 for name, (total, count) in sums.items()}
     losses = {name: value for name, value in means.items() if not name.startswith("metric/")}
     found = {"loss": sum(module.weight(name, epoch) * value for name, value in losses.items())}
     found |= {f"loss/{name}": value for name, value in losses.items()}
     return found | {n.removeprefix("metric/"): v for n, v in means.items() if n.startswith("metric/")}
 
 
-def _add(sums: dict[str, list[Tensor]], means: Iterable[tuple[str, Mean]]) -> None:
-    for name, mean in means:
-        total, count = sums.setdefault(name, [torch.zeros_like(mean.total), torch.zeros_like(mean.total)])
-        total += mean.total
-        count += mean.count
+def _add(sums: dict[str, tuple[float, float]], means: Mapping[str, tuple[float, float]]) -> None:
+    for name, (total, count) in means.items():
+        before = sums.get(name, (0.0, 0.0))
+        sums[name] = (before[0] + total, before[1] + count)

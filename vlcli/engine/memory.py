@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from vlcli.engine.sharding import blocks_of
 from vlcli.progress import Progress
 from vlcli.recipe.schema import Training
 
@@ -17,5 +18,7 @@ def prepare_modules(module: nn.Module, config: Training, progress: Progress) -> 
         if not stacks:
             progress.warn("this model has no layers that can be recomputed: checkpointing changes nothing")
     if config.compile:
-        for part in stacks or list(module.children()):
+        # Blocks whose parameters are gathered one after another are compiled one by one.
+        blocks = blocks_of(module) if config.sharding != "none" else []
+        for part in blocks or stacks or list(module.children()):
             part.compile(dynamic=True)

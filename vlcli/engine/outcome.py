@@ -22,7 +22,10 @@ class Score:
 
 
 Evaluate = Callable[[Autocast, int], Score]
-"""Scores the training module as it is now, in a precision and for an epoch; called on rank 0 only."""
+"""Scores the training module as it is now, in a precision and for an epoch; called on rank 0 only.
+
+One with a true attribute ``joint`` is called on all processes, and its method ``alone`` where rank 0 must do without.
+"""
 
 
 @dataclass

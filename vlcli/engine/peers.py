@@ -2,8 +2,8 @@
 
 A thread of each process holds a connection to rank 0. The operating system closes the connection when a process dies
 for whatever reason, so that the others learn of it at once. Rank 0 prints the message (rank 1 where rank 0 is gone) and
-ends the other processes. A process that has not begun a step which the others have begun, or whose thread does not
-answer, counts as hung after ``VLCLI_PATIENCE`` seconds (600).
+ends the other processes. A process that has not begun a step which the others have begun, that does not get on with
+its work (:mod:`vlcli.engine.pulse`) or whose thread does not answer, counts as hung after the recipe's ``patience``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from vlcli.engine import processes
+from vlcli.engine import processes, pulse
 from vlcli.errors import VlcliError
 from vlcli.stopping import Stopped
 
-BEAT = 2.0
+BEAT = pulse.EVERY
 _GRACE = 2.0
 _FOLLOWING = 20.0
 HINT = "run the same command again: it goes on from the last checkpoint"
@@ -57,6 +57,7 @@ class Watch:
         self.told = threading.Lock()  # taken by the thread that tells how the run ended
         self.steps: dict[int, int] = {}
         self.heard: dict[int, float] = {}
+        self.works: dict[int, tuple[float, str, str]] = {}  # seconds, what, line of code: see pulse.look
         self.links: dict[int, socket.socket] = {}
         self.left: set[int] = set()
         self.newest, self.since = -1, time.monotonic()
@@ -154,14 +155,25 @@ class Watch:
                     chosen.unregister(key.fileobj)
                     self._lost(key.data)
             if time.monotonic() - beaten > BEAT:
+                self._wake(time.monotonic() - beaten)
                 beaten = time.monotonic()
                 for rank in self.links:
                     self._say(rank, beat=True)
+                self.works[0] = pulse.look()
                 self._check()
+
+    def _wake(self, gap: float) -> None:
+        """Where this process stood still itself (SIGSTOP), that time counts against none."""
+        if gap > 5 * BEAT:
+            self.since += gap
+            self.heard = {rank: time.monotonic() for rank in self.heard}
 
     def _hear(self, rank: int, message: dict[str, Any]) -> None:
         self.heard[rank] = time.monotonic()
-        if "at" in message:
+        if "works" in message:
+            seconds, doing, where = message["works"]
+            self.works[rank] = (seconds, doing, where)
+        elif "at" in message:
             self._note(rank, message["at"])
         elif "bye" in message:
             self.left.add(rank)
@@ -176,17 +188,42 @@ class Watch:
             self._tell(f"Process {rank} of {self.world} is gone; the others are ended too.", rank, got)
 
     def _check(self) -> None:
-        """Report a process that hangs: it is behind the others in steps, or does not answer."""
+        """Report a process that hangs: it is behind the others in steps, does not get on, or does not answer."""
         now = time.monotonic()
         for rank in range(self.world):
             step = self.steps.get(rank, -1)
             if step < self.newest and rank in self.steps and now - self.since > self.patience:
                 got = f"it has not begun step {self.newest + 1}, which others began {now - self.since:.0f} s ago"
+                doing, where = self.works.get(rank, (0, "", ""))[1:]
+                got += f"; it {doing}" if doing and doing != pulse.COMPUTES else ""
+                got += f" at {where}" if where else ""
             elif now - self.heard.get(rank, now) > self.patience and rank not in self.left:
                 got = f"nothing was heard of it for {now - self.heard[rank]:.0f} s"
             else:
                 continue
             self._tell(f"Process {rank} of {self.world} hangs; the others are ended.", rank, got)
+        self._check_works()
+
+    def _check_works(self) -> None:
+        """Report work that does not get on.
+
+        A process that computes may wait inside a collective operation for another one: it is named only where none
+        does anything else.
+        """
+        late = {rank: work for rank, work in self.works.items() if work[0] > self.patience and rank not in self.left}
+        if all(work[1] == pulse.WAITS for work in late.values()) and len(late) < self.world:
+            return
+        near = {rank: work for rank, work in self.works.items() if work[0] > 0.8 * self.patience}
+        causes = [rank for rank, work in near.items() if work[1] not in (pulse.COMPUTES, pulse.WAITS)]
+        if causes:
+            rank = causes[0]
+            seconds, doing, where = near[rank]
+            got = f"it {doing} for {seconds:.0f} s, at {where}"
+            self._tell(f"Process {rank} of {self.world} hangs; the others are ended.", rank, got)
+        elif len(near) == self.world:
+            told = "; ".join(f"rank {rank} {work[1]} at {work[2]}" for rank, work in sorted(near.items()))
+            got = f"no process got on for {min(work[0] for work in near.values()):.0f} s: {told}"
+            self._tell(f"All {self.world} processes of this run hang, and are ended.", 0, got)
 
     def _follow(self) -> None:
         """The thread of the other ranks: receive the messages of rank 0."""
@@ -200,7 +237,7 @@ class Watch:
                     os._exit(VlcliError.exit_code)
                 if "bye" in message:
                     return
-                self._say(0, beat=True)
+                self._say(0, works=pulse.look())
             if not data:
                 break
         else:
@@ -217,7 +254,8 @@ class Watch:
         """Print one message for the user and end this process."""
         if not self.told.acquire(blocking=False):
             return
-        error = VlcliError(what, where=f"rank {rank}", got=got.replace("\n", "\n    "), hint=HINT)
+        hint = pulse.HINT if "hang" in what else HINT
+        error = VlcliError(what, where=f"rank {rank}", got=got.replace("\n", "\n    "), hint=hint)
         with suppress(OSError):
             sys.stderr.write(f"error: {error}\n")
             sys.stderr.flush()
@@ -292,6 +330,6 @@ def _in_vain(watch: Watch, error: Exception) -> VlcliError:
         "The processes of this run lost one another.",
         where=f"rank {watch.rank} of {watch.world}, {began}",
         got=str(error).strip().split("\n")[0],
-        expected=f"an answer within {watch.patience:.0f} s (VLCLI_PATIENCE)",
+        expected=f"an answer within {watch.patience:.0f} s (`patience` of the recipe)",
         hint=HINT,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,14 @@ import torch.distributed as dist
 from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 from accelerate.state import AcceleratorState, GradientState
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
-from vlcli.errors import UsageError
+from vlcli.errors import UsageError, VlcliError
 
 _MARGIN = 30.0
 _LONG = 24
 _patient: dict[str, Any] = {}
+_seconds = 600.0
 
 PRECISIONS = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
 
@@ -60,23 +64,67 @@ def start(device: str, precision: str = "float32") -> Accelerator:
     wrap = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
     # A step that one process does not join must not hold the others for hours; see vlcli.engine.peers.
     limit = InitProcessGroupKwargs(timeout=timedelta(seconds=patience() + _MARGIN))
-    made = Accelerator(
-        mixed_precision=PRECISIONS[precision],
-        cpu=chosen == "cpu",
-        kwargs_handlers=[wrap, limit],
-        step_scheduler_with_optimizer=False,
-    )
-    _make_patient()
+    with _joining():
+        _rejoin("nccl" if chosen.startswith("cuda") else "gloo", limit.timeout)
+        made = Accelerator(
+            mixed_precision=PRECISIONS[precision],
+            cpu=chosen == "cpu",
+            kwargs_handlers=[wrap, limit],
+            step_scheduler_with_optimizer=False,
+        )
+        _make_patient()
     return made
 
 
+@contextmanager
+def _joining() -> Iterator[None]:
+    """One message where the processes do not find one another."""
+    try:
+        yield
+    except RuntimeError as error:
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            raise
+        raise VlcliError(
+            "The processes of this run did not find one another.",
+            where=f"rank {os.environ.get('RANK', '?')} of {os.environ['WORLD_SIZE']}",
+            got=str(error).strip().split("\n")[0],
+            expected=f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} and all processes within reach",
+            hint="see whether another process of this run ended before it began; then start all of them again",
+        ) from error
+
+
+def _rejoin(backend: str, timeout: timedelta | None) -> None:
+    """Form the group anew after a restart by torchrun.
+
+    On one machine its store outlives the restart, and with it the addresses of processes that are gone: the group must
+    not read them. On several machines torchrun makes a new store for each restart.
+    """
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if count == "0" or _reaches_out() or _grouped():
+        return
+    store, rank_, world_ = next(rendezvous("env://", timeout=timeout or timedelta(minutes=10)))
+    store = dist.PrefixStore(f"restart-{count}", store)  # type: ignore[attr-defined]  # its stubs do not name it
+    dist.init_process_group(backend, store=store, rank=rank_, world_size=world_, timeout=timeout)
+
+
+def _reaches_out() -> bool:
+    """Whether processes of this run are on other machines."""
+    return os.environ.get("LOCAL_WORLD_SIZE", "1") != os.environ.get("WORLD_SIZE", "1")
+
+
+def be_patient(seconds: float) -> None:
+    """Set what :func:`patience` says where the environment says nothing (the recipe's ``patience``)."""
+    global _seconds
+    _seconds = seconds
+
+
 def patience() -> float:
-    """Seconds after which a process that does not take part in a step counts as hung: ``VLCLI_PATIENCE``, else 600.
+    """Seconds after which a process that does not get on counts as hung: ``VLCLI_PATIENCE``, else the recipe's (600).
 
     Raises:
         UsageError: it is no number of seconds.
     """
-    said = os.environ.get("VLCLI_PATIENCE", "600")
+    said = os.environ.get("VLCLI_PATIENCE", str(_seconds))
     try:
         seconds = float(said)
     except ValueError:
@@ -91,6 +139,11 @@ def _make_patient() -> None:
     """A second group of all processes, for what may take long: waiting while rank 0 evaluates or writes."""
     if world() > 1 and "all" not in _patient:
         _patient["all"] = dist.new_group(backend="gloo", timeout=timedelta(hours=_LONG))
+
+
+def patient_group() -> Any:
+    """The second group, on the CPU; None where this process works alone."""
+    return _patient.get("all") if world() > 1 else None
 
 
 def world() -> int:
@@ -190,13 +243,15 @@ class _Gather(torch.autograd.Function):
         return grad[ctx.start : ctx.start + ctx.count]
 
 
-def seed_step(seed: int, step: int, part: int = 0) -> None:
+def seed_step(seed: int, step: int, part: int = 0, place: int | None = None) -> None:
     """Seed every generator for one step of one process.
 
     What a step draws (dropout, anything an objective samples) depends on (seed, step, part of the step, rank) alone, so
-    a resumed run draws what the undisturbed one did and no generator state need be stored.
+    a resumed run draws what the undisturbed one did and no generator state need be stored. ``place`` stands in for the
+    rank where it must not matter which process takes the step.
     """
-    word = int(np.random.SeedSequence([seed & 0xFFFFFFFF, step, part, rank()]).generate_state(1, np.uint64)[0])
+    place = rank() if place is None else place
+    word = int(np.random.SeedSequence([seed & 0xFFFFFFFF, step, part, place]).generate_state(1, np.uint64)[0])
     torch.manual_seed(word & 0x7FFFFFFFFFFFFFFF)
     random.seed(word)
     np.random.seed(word & 0xFFFFFFFF)

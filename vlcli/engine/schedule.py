@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 
+import torch
+
+from vlcli.errors import Problem, RecipeError
+from vlcli.recipe.schema import Training
 from vlcli.recipe.training_options import ScheduleOptions
 
 
@@ -36,3 +40,18 @@ def _shape(options: ScheduleOptions, done: float) -> float:
         return 0.5 * (1 + math.cos(math.pi * done))
     made: float = (1 - done) ** (options.power if options.name == "polynomial" else 1.0)
     return made
+
+
+def set_rate(optimizer: torch.optim.Optimizer, config: Training, step: int, steps: int) -> float:
+    """Set the learning rates of step number ``step`` (0-based) of ``steps``; returns that of a group with factor 1.
+
+    Raises:
+        RecipeError: it is no number.
+    """
+    share = factor(step, steps, config.schedule, count_after=config.optimizer.name == "bert-adam")
+    if not math.isfinite(share * config.optimizer.lr):
+        text = f"the learning rate of step {step + 1} is no number"
+        raise RecipeError([Problem("schedule", text, got=str(share * config.optimizer.lr))])
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * share
+    return config.optimizer.lr * share

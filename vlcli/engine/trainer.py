@@ -6,8 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,21 @@ import torch
 from torch import Tensor
 
 from vlcli import stopping
-from vlcli.engine import peers, processes
+from vlcli.engine import peers, processes, pulse
 from vlcli.engine.checkpoint import Checkpoints, Position
+from vlcli.engine.chosen import changed_world, chosen
 from vlcli.engine.ema import Ema
 from vlcli.engine.memory import prepare_modules
 from vlcli.engine.optim import build_optimizer
 from vlcli.engine.outcome import Evaluate, Score, TrainingOutcome
 from vlcli.engine.plan import StepPlan
-from vlcli.engine.schedule import factor
+from vlcli.engine.refusals import bad_losses, first_bad_gradient, not_finite
+from vlcli.engine.schedule import set_rate
+from vlcli.engine.sharding import Shards
 from vlcli.engine.trackers import Tracker
 from vlcli.engine.training_module import StepResult, TrainingModule
-from vlcli.engine.weights import first_not_finite
 from vlcli.engine.window import Window
-from vlcli.errors import DataError, Problem, RecipeError, VlcliError
+from vlcli.errors import DataError, VlcliError
 from vlcli.nn.batch import Batch
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Training
@@ -82,19 +83,21 @@ class Trainer:
         self.module = module.to(self.accelerator.device)
         prepare_modules(module, config, self.progress)
         self.plan = StepPlan.of(len(data), config, processes.world())
-        self.optimizer = build_optimizer(module, config.optimizer)
+        self.shards = Shards(module, config.sharding)
+        self.optimizer = self.shards.localise(build_optimizer(module, config.optimizer))
         self.ema = Ema(module, config.ema) if config.ema else None
-        self.checkpoints = Checkpoints(folder / "checkpoints", config.keep)
+        self.checkpoints = Checkpoints(folder / "checkpoints", config.keep, self.shards)
         self.trackers = (trackers or []) if processes.rank() == 0 else []
         self.at = self._resume(resume) or Position()
         with warnings.catch_warnings():
             # torch renames an option that accelerate still passes by its old name.
             warnings.filterwarnings("ignore", ".*broadcast_buffers.*", FutureWarning)
-            self._wrapped, self._stepper = self.accelerator.prepare(module, self.optimizer)
+            self._wrapped, self._stepper = self.shards.prepare(self.accelerator, self.optimizer)
         self._restore_scaler()
         self.window = Window(self.at.window)
         self._saved_at = time.monotonic()
         self.last: dict[str, float] = self.at.extra.get("last", {})
+        self._clock_due = False
         self._pending = bool(self.at.extra.get("pending"))  # what follows this step was broken off
 
     def run(self) -> TrainingOutcome:
@@ -104,7 +107,8 @@ class Trainer:
             VlcliError: the loss, the gradient or a weight is not finite, or the disk is full.
             Stopped: a signal came; a checkpoint is written.
         """
-        with stopping.held():
+        alone = processes.world() == 1
+        with stopping.held(), pulse.watched_alone(processes.patience()) if alone else pulse.beating():
             try:
                 return self._run()
             except stopping.Stopped as stop:
@@ -128,6 +132,7 @@ class Trainer:
         self._save_if(self.at.step > 0)
         self._agree(stopping.asked())
         processes.wait()
+        self.shards.dissolve(self.ema.shadow if self.ema else {})
         best, number = processes.share((self.at.best_metrics, self.at.best))
         return TrainingOutcome(self.at.step, self.at.epoch, self.last, best, number, self.at.examples)
 
@@ -158,9 +163,11 @@ class Trainer:
         source = iter(loader)
         while True:
             begun = time.perf_counter()
+            pulse.note(pulse.LOADS)
             batch = next(source, None)
             if batch is None:
                 return
+            pulse.note(pulse.COMPUTES)
             batch = batch.to(self.accelerator.device, non_blocking=True)
             self.window.waited += time.perf_counter() - begun
             yield batch
@@ -186,18 +193,24 @@ class Trainer:
         return batch
 
     def _agree(self, asked: int) -> None:
-        """Stop on all processes if one of them was asked to (the number of the signal; 0: it was not)."""
-        number = processes.highest(asked, self.accelerator.device)
+        """Stop on all processes if one of them was asked to (the number of the signal; 0: it was not).
+
+        They agree as well on whether a checkpoint is due by the clock.
+        """
+        late = time.monotonic() - self._saved_at > SAVE_SECONDS
+        number, due = divmod(processes.highest(2 * asked + late, self.accelerator.device), 2)
+        self._clock_due = bool(due)
         if number:
             raise stopping.Stopped(number)
 
     def _step(self, batches: Iterator[Batch], count: int) -> None:
         """One optimizer step over ``count`` batches."""
         first = self._first(batches)
-        rate = self._set_rate()
+        rate = set_rate(self.optimizer, self.config, self.at.step, self.plan.steps)
         for part in range(count):
             self._accumulate(self._next(batches) if part else first, part, count, rate)
         norm = self._clip(rate)
+        self.shards.hand_over(self.optimizer)
         self._stepper.step()
         self._stepper.zero_grad(set_to_none=True)
         if self.accelerator.optimizer_step_was_skipped:
@@ -212,11 +225,14 @@ class Trainer:
     def _accumulate(self, batch: Batch, part: int, count: int, rate: float) -> None:
         processes.seed_step(self.seed, self.at.step, part)
         last = part == count - 1
-        with nullcontext() if last else self.accelerator.no_sync(self._wrapped):
-            facts = {"epoch": self.at.epoch, "index": self.at.step, "first": part == 0}
-            result: StepResult = self._wrapped(batch, **facts)
-            self._refuse_bad_loss(result, rate)
-            self.accelerator.backward(result.total / count)
+        facts = {"epoch": self.at.epoch, "index": self.at.step}
+        if part == 0:
+            self.module.open_step(batch, **facts)
+        with nullcontext() if last or self.shards.active else self.accelerator.no_sync(self._wrapped):
+            result: StepResult = self._wrapped(batch, **facts, first=False)
+            if bad := bad_losses(result):
+                raise self._not_finite("The loss is not finite.", bad, rate)
+            self.accelerator.backward(self.shards.agreed(result.total) / count)
         size = min(self.config.batch_size, len(self.data))  # rows of all processes
         self.at.examples += size
         self.window.add(result, size)
@@ -224,46 +240,21 @@ class Trainer:
     def _clip(self, rate: float) -> Tensor:
         """The gradient's norm before clipping."""
         self.accelerator.unscale_gradients(self._stepper)
-        trained = [p for p in self.module.parameters() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
-        if self.config.clip is not None:
-            torch.nn.utils.clip_grads_with_norm_(trained, self.config.clip, norm)
+        self.shards.average_rest()
+        grads = [p.grad for p in self.module.parameters() if p.grad is not None]
+        norm = self.shards.total_norm(grads)
         # In fp16 an overflow is the loss scaler's business: it skips the step.
         if self.config.precision != "fp16" and not math.isfinite(float(norm)):
-            found = first_not_finite({n: p.grad for n, p in self.module.named_parameters() if p.grad is not None})
-            raise self._not_finite("The gradient is not finite.", f"norm {float(norm)}, first of {found}", rate)
+            got = f"norm {float(norm)}, first of {first_bad_gradient(self.module)}"
+            raise self._not_finite("The gradient is not finite.", got, rate)
+        if self.config.clip is not None:
+            trained = [p for p in self.module.parameters() if p.grad is not None]
+            self.shards.clip(trained, self.config.clip, norm)
         return norm
 
-    def _refuse_bad_loss(self, result: StepResult, rate: float) -> None:
-        # One transfer for all losses.
-        names = list(result.losses)
-        sums = torch.stack([mean.total for mean in result.losses.values()]).tolist() if names else []
-        bad = [f"{name} = {value}" for name, value in zip(names, sums, strict=True) if not math.isfinite(value)]
-        if bad:
-            raise self._not_finite("The loss is not finite.", ", ".join(bad), rate)
-
     def _not_finite(self, what: str, got: str, rate: float) -> VlcliError:
-        kept = self.checkpoints.complete()
-        name = first_not_finite(dict(self.module.named_parameters()))
-        weights = f"the first weight that is not finite is {name}" if name else "all weights are finite"
-        return VlcliError(
-            what,
-            where=f"step {self.at.step + 1}, epoch {self.at.epoch + 1}",
-            got=f"{got} at learning rate {rate:.3g}; {weights}",
-            expected="finite numbers",
-            hint="lower optimizer.lr, lengthen schedule.warmup or set clip; "
-            + (f"the last good checkpoint is {kept[-1]}" if kept else "no checkpoint was written yet"),
-        )
-
-    def _set_rate(self) -> float:
-        kind = self.config.optimizer.name == "bert-adam"
-        share = factor(self.at.step, self.plan.steps, self.config.schedule, count_after=kind)
-        if not math.isfinite(share * self.config.optimizer.lr):
-            text = f"the learning rate of step {self.at.step + 1} is no number"
-            raise RecipeError([Problem("schedule", text, got=str(share * self.config.optimizer.lr))])
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["peak"] * share
-        return self.config.optimizer.lr * share
+        where = f"step {self.at.step + 1}, epoch {self.at.epoch + 1}"
+        return not_finite(what, got, where, rate, self.module, self.checkpoints.complete())
 
     def _after(self, epoch_ended: bool) -> None:
         """What follows an optimizer step: log, evaluate, save."""
@@ -299,25 +290,38 @@ class Trainer:
             tracker.log(self.at.step, values)
 
     def _evaluate(self) -> None:
-        """Rank 0 scores; everyone learns the score."""
-        asked = 0
-        if processes.rank() == 0:
-            try:
-                score = self._score()
-            except stopping.Stopped as stop:
-                asked = stop.number
-            else:
-                self._keep_best(score)
-                self._track({f"eval/{name}": value for name, value in score.metrics.items()})
+        """Rank 0 scores, or all of them together; those that need it learn the score."""
+        asked, first = 0, processes.rank() == 0
+        scores = first or bool(getattr(self.evaluate, "joint", False))
+        pulse.note(pulse.EVALUATES if scores else pulse.WAITS)
+        score: Score | None = None
+        with self._scored_weights():
+            if scores:
+                try:
+                    score = self._score()
+                except stopping.Stopped as stop:
+                    asked = stop.number
+            processes.wait()
+        score = processes.share(score) if self.shards.active else score
+        if score is not None and (first or self.shards.active):
+            self._keep_best(score)
+            self._track({f"eval/{name}": value for name, value in score.metrics.items()})
         processes.wait()
         self.module.train()
         self._agree(asked)
 
-    def _score(self) -> Score:
+    @contextmanager
+    def _scored_weights(self) -> Iterator[None]:
+        """The weights that are scored: averaged where averages are kept, and whole."""
+        with self.ema.applied(self.module) if self.ema else nullcontext(), self.shards.whole():
+            yield
+
+    def _score(self, *, alone: bool = False) -> Score:
         """The score of the weights as they are now (averaged, where averages are kept)."""
         assert self.evaluate is not None
-        with self.ema.applied(self.module) if self.ema else nullcontext(), stopping.opened():
-            return self.evaluate(self.accelerator.autocast, max(0, self.at.epoch - (self.at.batch == 0)))
+        score = getattr(self.evaluate, "alone", self.evaluate) if alone else self.evaluate
+        with stopping.opened():
+            return score(self.accelerator.autocast, max(0, self.at.epoch - (self.at.batch == 0)))
 
     def _keep_best(self, score: Score) -> None:
         if math.isnan(score.value):
@@ -328,25 +332,13 @@ class Trainer:
                 self.checkpoints.save_best(self.module, self.at)
 
     def chosen(self, outcome: TrainingOutcome) -> tuple[TrainingOutcome, dict[str, Tensor]]:
-        """The weights that this run leaves, and the outcome that is true of them; for rank 0.
+        """The weights that this run leaves, and the outcome that is true of them; for rank 0."""
+        makers = self._last_weights, self._last_score
+        return chosen(outcome, self.checkpoints, *makers, self.progress, averaged=self.ema is not None)
 
-        They are the best of the validation data, else the last (averaged, where kept). A damaged best is made again
-        from the checkpoint of its step; where that is gone, the last weights are scored and stand in for it.
-        """
-        if outcome.best < 0:
-            return outcome, self._last_weights()
-        try:
-            return outcome, self.checkpoints.best(outcome.best)
-        except DataError as error:
-            self.checkpoints.set_aside(self.checkpoints.folder / f"best-{outcome.best:08d}", error, self.progress)
-        try:
-            state = self.checkpoints.weights(outcome.best, averaged=self.ema is not None)
-            self.progress.warn(f"the best weights are taken from the checkpoint of step {outcome.best} instead")
-            return outcome, state
-        except DataError:
-            self.progress.warn(f"the best weights are lost: those of step {outcome.steps}, the last, stand in for them")
-        score = self._score()
-        return replace(outcome, best=outcome.steps, metrics=score.metrics), self._last_weights()
+    def _last_score(self) -> Score:
+        with self._scored_weights():
+            return self._score(alone=True)
 
     def _last_weights(self) -> dict[str, Tensor]:
         with self.ema.applied(self.module) if self.ema else nullcontext():
@@ -356,19 +348,24 @@ class Trainer:
     def _save_due(self, epoch_ended: bool) -> bool:
         if self.config.save_every:
             return self.at.step % self.config.save_every == 0
-        return epoch_ended or time.monotonic() - self._saved_at > SAVE_SECONDS
+        return epoch_ended or self._clock_due
 
     def _save_if(self, due: bool, *, passing: bool = False, again: bool = False) -> None:
-        """Rank 0 writes a checkpoint, unless this step's is there; ``passing`` ones are for a resume alone."""
+        """Write a checkpoint (rank 0, or all their shares), unless this step's is there; ``passing``: for resumes."""
+        if not due or (processes.rank() != 0 and not self.shards.active):
+            return
         last = self.checkpoints.complete()[-1:]
         there = bool(last) and last[0].name == f"step-{self.at.step:08d}"
-        if not due or processes.rank() != 0 or (there and not again):
+        if (processes.share(there) if self.shards.active else there) and not again:
             return
         self.at.window = self.window.sums()
         self.at.extra = {"last": self.last, "threads": torch.get_num_threads(), **self._engine_numbers()}
+        self.at.extra |= {"world": processes.world()} if processes.world() > 1 else {}
         self.at.extra |= {"passing": True} if passing else {}
         self.at.extra |= {"pending": True} if self._pending else {}
+        pulse.note(pulse.WRITES)
         self.checkpoints.save(self.module, self.optimizer, self.ema, self.at)
+        pulse.note(pulse.COMPUTES)
         self._saved_at = time.monotonic()
 
     def _engine_numbers(self) -> dict[str, Any]:
@@ -390,6 +387,8 @@ class Trainer:
             processes.wait()
         if at is not None:
             self.progress.info(f"resuming at step {at.step} of {self.plan.steps}")
+            if told := changed_world(int(at.extra.get("world", 1))):
+                self.progress.info(told)
             if self.config.threads is None and "threads" in at.extra:
                 torch.set_num_threads(at.extra["threads"])  # sums differ in their last bits with the threads
         return at

@@ -103,9 +103,9 @@ class TrainingModule(nn.Module):
             index: optimizer steps done.
             first: whether the batch opens an optimizer step (the momentum copy moves then).
         """
-        step = self.step(batch, epoch=epoch, index=index)
         if self.training and first:
-            self._open(step)
+            self.open_step(batch, epoch=epoch, index=index)
+        step = self.step(batch, epoch=epoch, index=index)
         outcomes = self._outcomes(step, epoch)
         if self.training:
             self._done.append((step, outcomes))
@@ -160,6 +160,20 @@ class TrainingModule(nn.Module):
         part = self.parts[loss.split("/", maxsplit=1)[0]]
         return part.options.weight_in(epoch) if part.active(epoch) else 0.0
 
+    def open_step(self, batch: Batch, *, epoch: int = 0, index: int = 0) -> None:
+        """Begin an optimizer step: momentum copies follow.
+
+        Where parameters are shared out it is called before the module, which gathers some of them: what is written to
+        a gathered parameter is lost.
+        """
+        self._done.clear()
+        step = self.step(batch, epoch=epoch, index=index)
+        with torch.no_grad():
+            if self.teacher is not None and self.momentum is not None:
+                follow(self.teacher, self.model, self.momentum)
+            for objective in self.objectives.values():
+                objective.before_step(step)
+
     def close_step(self) -> None:
         """Tell the objectives that the optimizer has stepped (queues move)."""
         with torch.no_grad():
@@ -171,14 +185,6 @@ class TrainingModule(nn.Module):
     def drop_step(self) -> None:
         """Forget a step that was not taken (an overflow in half precision)."""
         self._done.clear()
-
-    def _open(self, step: ForwardPasses) -> None:
-        self._done.clear()
-        with torch.no_grad():
-            if self.teacher is not None and self.momentum is not None:
-                follow(self.teacher, self.model, self.momentum)
-            for objective in self.objectives.values():
-                objective.before_step(step)
 
     def _outcomes(self, step: ForwardPasses, epoch: int) -> dict[str, ObjectiveOutput]:
         wanted = self._wanted(epoch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from vlcli.engine.sharding import local
 from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.files import usual_mode
@@ -302,8 +303,16 @@ class WeightLoader:
         return f" (without a place there: {', '.join(spare[:4])})" if spare else ""
 
 
-def load_exactly(module: nn.Module, state: dict[str, Tensor], where: str) -> None:
+def load_exactly(
+    module: nn.Module, state: dict[str, Tensor], where: str, part_of: Callable[[str, Tensor], Tensor] | None = None
+) -> None:
     """Fill ``module`` with its own saved state; nothing may differ.
+
+    Args:
+        module: to fill.
+        state: by name.
+        where: the file, for the message.
+        part_of: this process's share of a whole tensor, where parameters are shared out.
 
     Raises:
         DataError: a name or a shape differs.
@@ -319,4 +328,4 @@ def load_exactly(module: nn.Module, state: dict[str, Tensor], where: str) -> Non
         )
     with torch.no_grad():
         for name, tensor in own.items():
-            tensor.copy_(state[name])
+            local(tensor).copy_(part_of(name, state[name]) if part_of else state[name])

@@ -25,6 +25,7 @@ _SILENT = {
     "threads",
     "workers",
     "log_every",
+    "sharding",
     "trackers",
     "if_missing",
     "seed",
@@ -86,6 +87,7 @@ def plain(stage: Stage) -> dict[str, Any]:
 def _as_it_was(kind: str, dump: dict[str, Any]) -> dict[str, Any]:
     if kind == "extract" and dump.get("batch_size") is None:
         dump["batch_size"] = _FORMER_BATCH
+    dump.pop("sharding", None)
     if dump.get("text"):
         dump["text"] = _text(dump["text"])
     if dump.get("curriculum"):  # `without` came later

@@ -274,9 +274,8 @@ def make(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[Planned
 
 def _folder_names(resolved: Resolved) -> list[str]:
     """Folder names to try, in order."""
-    dump = resolved.recipe.model_dump(
-        by_alias=True, mode="json", exclude={"about", "paper", "jobs", "stages", "report", "defaults", *OF_TABLES}
-    )
+    said = {"about", "paper", "jobs", "patience", "stages", "report", "defaults", *OF_TABLES}
+    dump = resolved.recipe.model_dump(by_alias=True, mode="json", exclude=said)
     if not dump["datasets"]:
         del dump["datasets"]  # a later key: without it, folders keep the names that they had
     dump["stages"] = {name: keys.plain(stage) for name, stage in resolved.stages.items()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from vlcli.recipe.fields import (
     DataField,
@@ -229,6 +229,7 @@ class Training(Stage):
     ema: EmaOptions | None = None
     compile: bool = False
     checkpointing: bool = False
+    sharding: Literal["none", "full", "hybrid"] = "none"
     trainable: list[str] | None = None
     frozen: list[str] = []
     evaluate_every: Count | None = None
@@ -239,6 +240,13 @@ class Training(Stage):
     trackers: SpecList = [{"name": "jsonl"}]
     missing: Literal["error", "drop"] = "error"
     allow_unmatched: list[str] = []
+
+    @field_validator("sharding")
+    @classmethod
+    def _has_range(cls, sharding: str, given: ValidationInfo) -> str:
+        if sharding != "none" and given.data.get("precision") == "fp16":
+            raise ValueError("precision bf16 or float32 beside it: the loss scaler of fp16 knows no shared parameters")
+        return sharding
 
 
 class Pretrain(Training):
@@ -336,7 +344,8 @@ class Recipe(Section):
     """A whole recipe; ``stages`` holds one of :data:`STAGES` per name, in order.
 
     ``rows``, ``reference``, ``skip``, ``published`` and ``seeds`` make it a table (``vlcli.recipe.rows``); ``defaults``
-    says what the stages of a kind share (``vlcli.recipe.defaults``). A resolved recipe has none of them.
+    says what the stages of a kind share (``vlcli.recipe.defaults``). A resolved recipe has none of them. A training
+    that does not get on for ``patience`` seconds counts as hung.
     """
 
     schema_version: Annotated[int, Between(1, 1), Field(alias="schema")] = 1
@@ -348,6 +357,7 @@ class Recipe(Section):
     plugins: list[str] = []
     root: str = "."
     jobs: Threads = 1
+    patience: Annotated[float, Between(1, 86_400 * 30)] = 600.0
     model: OptionalSpec = None
     text: TextOptions = TextOptions()
     datasets: dict[str, DataField] = {}

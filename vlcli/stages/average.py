@@ -9,8 +9,8 @@ from torch import Tensor
 
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.engine.bundle import CONFIG, WEIGHTS, find_bundle, record_weights
-from vlcli.engine.checkpoint import Checkpoints, read_state
-from vlcli.engine.weights import read_tensors, refuse_not_finite, save_tensors
+from vlcli.engine.checkpoint import Checkpoints, read_state, read_weights
+from vlcli.engine.weights import refuse_not_finite, save_tensors
 from vlcli.errors import DataError, UsageError
 from vlcli.files import new_folder
 from vlcli.recipe.schema import Average
@@ -30,7 +30,7 @@ def run(context: StageContext) -> StageResult:
         raise UsageError("An average is of one stage.", where=f"stages.{context.name}", expected="from: STAGE")
     chosen = _checkpoints(sources[0], config.last)
     with context.progress.task("average", len(chosen), "checkpoint") as bar:
-        state = average([path / WEIGHTS for path in chosen], bar.advance)
+        state = average(chosen, bar.advance)
     _write(sources[0], context.folder / "model", state)
     short = [f"only {len(chosen)} checkpoints were kept (keep: N in the stage)"] if len(chosen) < config.last else []
     steps = [int(path.name.split("-")[1]) for path in chosen]
@@ -58,7 +58,7 @@ def average(files: list[Path], done: object = None) -> dict[str, Tensor]:
     """
     sums: dict[str, Tensor] = {}
     for path in files:
-        last = read_tensors(path)
+        last = read_weights(path)
         if sums and {n: v.shape for n, v in last.items()} != {n: v.shape for n, v in sums.items()}:
             raise DataError("Checkpoints of different models cannot be averaged.", where=str(path))
         for name, value in last.items():

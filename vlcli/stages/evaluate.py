@@ -21,6 +21,7 @@ from vlcli.engine import processes
 from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.engine.processes import resolve_device, use_threads
+from vlcli.engine.together import Together
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
@@ -28,7 +29,7 @@ from vlcli.nn.model import InputSpec, device_of
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Evaluate, Reading
 from vlcli.registry import as_spec
-from vlcli.tasks.base import Given, Result, Task
+from vlcli.tasks.base import Given, Result, Task, is_joint
 from vlcli.tasks.outputs import write_json_lines
 
 PREDICTIONS, IMAGES = "predictions.jsonl", "images.jsonl"
@@ -44,14 +45,15 @@ def run(context: StageContext) -> StageResult:
     if config.fit or (config.task is not None and _is_fitted(registry.tasks.load(config.task["name"]))):
         return run_fitted(context, config)
     resolved = resolve_stage(context)
-    if processes.rank() and not choose_task(context, resolved).joint:
+    if processes.rank() and not is_joint(choose_task(context, resolved)):
         return StageResult({}, {})  # rank 0 does it
     bundle = open_bundle(context)
     task = choose_task(context, resolved)
     check_capabilities(task, bundle, context.name)
     readers = readers_of(context, resolved)
     data = assemble(context, bundle, readers, task)
-    result = evaluate(task, open_runner(context, bundle, data))
+    runner = open_runner(context, bundle, data)
+    result = evaluate(task, runner) if runner.share.count == 1 else _evaluate_together(task, runner)
     if processes.rank():
         return StageResult({}, {})
     files = write_result(context, task, result, data)
@@ -211,6 +213,12 @@ def evaluate(task: Task, runner: TaskRunner) -> Result:
     """The task's evaluation without gradient (a task that reads gradients turns them on for its own passes)."""
     with evaluating(runner.module), torch.no_grad():
         return task.evaluate(runner)
+
+
+def _evaluate_together(task: Task, runner: TaskRunner) -> Result:
+    meeting = Together()
+    runner.share = meeting.share()
+    return meeting.run(lambda: evaluate(task, runner))
 
 
 def write_result(context: StageContext, task: Task, result: Result, data: Pipeline) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -10,17 +11,20 @@ from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.extractions import extractions_read
 from vlcli.builders.training import Assembly, assemble, check_task
+from vlcli.detection.extraction import Share
 from vlcli.engine import processes
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.evaluation import Autocast, TaskRunner, mean_losses, score_task
 from vlcli.engine.optim import freeze
+from vlcli.engine.together import Together
 from vlcli.engine.trackers import Tracker, read_log
-from vlcli.engine.trainer import Evaluate, Score, Trainer, TrainingOutcome
+from vlcli.engine.trainer import Score, Trainer, TrainingOutcome
 from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Training
 from vlcli.report.curves import draw_curves, loss_series, score_series
+from vlcli.tasks.base import is_joint
 
 MODEL = "model"
 
@@ -38,6 +42,7 @@ def run_training(context: StageContext) -> StageResult:
     context.folder.mkdir(parents=True, exist_ok=True)
     progress = context.progress if processes.rank() == 0 else Silent()
     threads = processes.use_threads(config.threads)
+    processes.be_patient(context.recipe.patience)
     processes.start(context.device, config.precision)  # joins the other processes before anything takes long
     parts = assemble(context)
     check_task(parts.task, parts.module, context.name)
@@ -82,28 +87,59 @@ def _trackers(context: StageContext, config: Training) -> list[Tracker]:
     return [registry.trackers.build(spec, context.folder) for spec in config.trackers]
 
 
-def _evaluator(parts: Assembly, config: Training, context: StageContext, progress: Progress) -> Evaluate | None:
-    """Scores the validation data by the task, or by the objectives' losses where there is no task."""
-    if parts.validation is None:
-        return None
+@dataclass(frozen=True)
+class Validation:
+    """Scores the validation data by the task, or by the objectives' losses where there is no task.
 
-    def evaluate(autocast: Autocast, epoch: int) -> Score:
+    Attributes:
+        parts: model, data and task.
+        config: the stage's section.
+        seed: the run's seed.
+        progress: where to report.
+        joint: whether all processes take part.
+    """
+
+    parts: Assembly
+    config: Training
+    seed: int
+    progress: Progress
+    joint: bool
+
+    def __call__(self, autocast: Autocast, epoch: int) -> Score:
+        """The score; with several processes all of them call this, where ``joint``."""
+        if not self.joint:
+            return self.alone(autocast, epoch)
+        meeting = Together()
+        return meeting.run(lambda: self._score(autocast, epoch, meeting.share()))
+
+    def alone(self, autocast: Autocast, epoch: int) -> Score:
+        """The score, by this process."""
+        return self._score(autocast, epoch, Share())
+
+    def _score(self, autocast: Autocast, epoch: int, share: Share) -> Score:
         runner = TaskRunner(
-            parts.module,
-            parts.validation,
-            progress=progress,
+            self.parts.module,
+            self.parts.validation,
+            progress=self.progress,
             label="validate",
-            batch_size=config.batch_size,
-            workers=config.workers,
+            batch_size=self.config.batch_size,
+            workers=self.config.workers,
             autocast=autocast,
+            share=share,
         )
-        if parts.task is not None:
-            metrics = score_task(parts.task, runner)
-            return Score(metrics, _value(parts.task.metric, metrics, epoch, progress))
-        metrics = mean_losses(parts.module, runner, epoch=epoch, seed=context.seed)
+        if self.parts.task is not None:
+            metrics = score_task(self.parts.task, runner)
+            value = _value(self.parts.task.metric, metrics, epoch, self.progress) if share.rank == 0 else 0.0
+            return Score(metrics, value)
+        metrics = mean_losses(self.parts.module, runner, epoch=epoch, seed=self.seed)
         return Score(metrics, -metrics["loss"])
 
-    return evaluate
+
+def _evaluator(parts: Assembly, config: Training, context: StageContext, progress: Progress) -> Validation | None:
+    if parts.validation is None:
+        return None
+    joint = processes.world() > 1 and (parts.task is None or is_joint(parts.task))
+    return Validation(parts, config, context.seed, progress, joint)
 
 
 def _value(metric: str, metrics: dict[str, float], epoch: int, progress: Progress) -> float:

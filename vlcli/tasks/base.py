@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -21,6 +21,8 @@ from vlcli.registry import Spec
 Predict = Callable[[ForwardPasses], dict[str, dict[str, Tensor]]]
 """``predict`` of every objective that has one, by objective name."""
 
+
+T = TypeVar("T")
 
 Find = Callable[[Batch], list[dict[str, Any]]]
 """Returns the predictions of a batch that were made elsewhere, in its order."""
@@ -62,6 +64,10 @@ class Runner(Protocol):
 
     def batches(self, data: Any = None) -> Iterable[Batch]:
         """The evaluation batches in order (or those of other data), on the model's device."""
+        ...
+
+    def rows(self, make: Callable[[Batch], list[T]]) -> list[T]:
+        """What ``make`` gives for every batch, in order; the processes that evaluate together take batches in turn."""
         ...
 
     def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
@@ -119,7 +125,8 @@ class Task:
         requires: capabilities that the model must have.
         metric: metric that selects the best checkpoint; higher is better.
         eval_split: split that ``vlcli eval TASK`` and an evaluate stage without ``split`` read.
-        joint: whether all processes take part in :meth:`evaluate`, each with ``runner.share``; else only the first.
+        joint: whether all processes take part in :meth:`evaluate`, by ``runner.rows`` or ``runner.share``; else only
+            the first. A task that leaves :meth:`evaluate` as it is need not say so.
         fitted: whether :meth:`solve` replaces :meth:`evaluate`: no model, fitted on the data of the key ``fit``.
         usual_answers: rows of the papers' answer table, for ``vlcli count`` without data; 0: there is none.
         images: images of one example, for :meth:`probabilities` of new pictures; 0: any number.
@@ -284,10 +291,8 @@ class Task:
             Metrics and predictions.
         """
         self.attach(runner.data_spec)
-        predictions: list[dict[str, Any]] = []
         tokenizer = getattr(runner.data, "tokenizer", None)
-        for batch in runner.batches():
-            predictions += self.predictions(runner.step(batch), runner.predict, tokenizer)
+        predictions = runner.rows(lambda batch: self.predictions(runner.step(batch), runner.predict, tokenizer))
         return Result(self.score(predictions), predictions)
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
@@ -347,3 +352,8 @@ class Task:
             The files.
         """
         return []
+
+
+def is_joint(task: Task) -> bool:
+    """Whether all processes take part in the task's evaluation."""
+    return task.joint or type(task).evaluate is Task.evaluate

@@ -55,6 +55,7 @@ class Captioning(Task):
     paper = "Chen et al. 2015, Microsoft COCO Captions; Liu et al. 2021 (DiMBERT), section 4"
     requires = frozenset({"generate"})
     metric = "cider_d"
+    joint = True
     eval_split = "test"
 
     def __init__(

@@ -30,6 +30,7 @@ class Classification(Task):
     """
 
     metric = "accuracy"
+    joint = True
     eval_split = "test"
 
     def __init__(self, *, images: int = 1, only: Only = "both", head: str | None = None) -> None:

@@ -48,6 +48,7 @@ class ConceptPrediction(Task):
     paper = "Fang et al. 2015, From Captions to Visual Concepts and Back; DiMBERT (Liu et al. 2021), Table 8"
     requires = frozenset({"image"})
     metric = "f1@own"
+    joint = True
     eval_split = "val"
     usual_answers = 1000
 
@@ -130,15 +131,17 @@ class ConceptPrediction(Task):
     def evaluate(self, runner: Runner) -> Result:
         """As usual, and mean average precision over the words; the first pictures are kept for the sheet."""
         self.attach(runner.data_spec)
-        predictions: list[dict[str, Any]] = []
-        logits = []
-        for batch in runner.batches():
+
+        def told(batch: Batch) -> list[tuple[dict[str, Any], Tensor]]:
             outputs = runner.predict(runner.step(batch))
-            predictions += self.decode(outputs, batch)
-            logits.append(logits_of(outputs, "concepts", classes=len(self.words)).float().cpu())
+            logits = logits_of(outputs, "concepts", classes=len(self.words)).float().cpu()
+            return list(zip(self.decode(outputs, batch), logits, strict=True))
+
+        rows = runner.rows(told)
+        predictions = [row for row, _ in rows]
         metrics = self.score(predictions)
         if metrics:
-            metrics["map"] = self._mean_average_precision(torch.cat(logits), predictions)
+            metrics["map"] = self._mean_average_precision(torch.stack([one for _, one in rows]), predictions)
         self._pictures = [
             (path, row) for row in predictions[: self.sheet] if (path := _file(runner.data, row["key"])) is not None
         ]

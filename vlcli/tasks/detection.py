@@ -43,6 +43,7 @@ class Detection(Task):
     paper = "Lin et al. 2014, Microsoft COCO"
     requires = frozenset({"boxes"})
     metric = "AP"
+    joint = True
     eval_split = "val"
     packages = ("pycocotools",)
     install = INSTALL

@@ -36,6 +36,7 @@ class GQA(Answering):
 
     paper = "Hudson and Manning 2019, GQA: A New Dataset for Real-World Visual Reasoning"
     metric = "accuracy"
+    joint = True
     eval_split = "testdev"
     usual_answers = 1842
     usual_table = "gqa/trainval_label2ans.json"

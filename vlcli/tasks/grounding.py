@@ -47,6 +47,7 @@ class Grounding(Task):
 
     paper = "ALBEF, Li et al. 2021, section 5 and appendix; Grad-CAM, Selvaraju et al. 2017; RefCOCO+, Yu et al. 2016"
     metric = "accuracy"
+    joint = True
     eval_split = "val"
 
     def __init__(
@@ -76,9 +77,7 @@ class Grounding(Task):
     def evaluate(self, runner: Runner) -> Result:
         """One pass forward and one back for each batch."""
         boxes = self._candidates(runner.data.readers) if self.by == "boxes" else {}
-        rows: list[dict[str, Any]] = []
-        for batch in runner.batches():
-            rows += self.rows(runner, batch, boxes)
+        rows = runner.rows(lambda batch: self.rows(runner, batch, boxes))
         return Result(self.score(rows), rows)
 
     def rows(self, runner: Runner, batch: Batch, boxes: dict[str, BoxList]) -> list[dict[str, Any]]:

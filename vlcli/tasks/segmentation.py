@@ -46,6 +46,7 @@ class Segmentation(Task):
     paper = "Zhou et al. 2019 (ADE20K); sliding windows: mmsegmentation, BEiT, Bao et al. 2022, section 3.2"
     requires = frozenset({"image"})
     metric = "miou"
+    joint = True
     eval_split = "validation"
     usual_answers = 150
 
@@ -97,16 +98,23 @@ class Segmentation(Task):
         for reader in runner.data.readers:
             maps.update(reader.label_maps())
         count = len(self.names)
-        table, rows = np.zeros((count, count), np.int64), []
-        for batch in runner.batches():
+
+        table = np.zeros((count, count), np.int64)
+
+        def counted(batch: Batch) -> list[dict[str, Any]]:
+            rows = []
             for name, key, found in self._labelled(runner, batch):
                 if name not in maps:
                     raise DataError("A picture has no label map.", where=name, hint="is the split one with labels?")
                 given = torch.from_numpy(np.array(load_labels(maps[name], found.shape), np.int64))
                 truth = classes_of(given, count, self.zero_is_void).numpy()
                 own = confusion(truth, found, count)
-                table += own
+                table[:] += own
                 rows.append({"key": key, **union_scores(own)})
+            return rows
+
+        rows = runner.rows(counted)
+        table = np.sum(runner.share.gather(table), axis=0)
         scores = union_scores(table, self.names if count <= FEW else ())
         return Result({**scores, NAME: float(table.sum(1).max() / max(1, table.sum()))}, rows)
 

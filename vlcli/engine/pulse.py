@@ -1,0 +1,127 @@
+"""What a training process does now and since when, so that a process that hangs can be told from one that works.
+
+The trainer notes every change of work (:func:`note`); a thread compares the time since the last note with the limit. A
+process that trains alone is watched by a thread of its own (:func:`watched_alone`), processes that train together by
+:mod:`vlcli.engine.peers`. Time in which the whole process was stopped (SIGSTOP, a suspended job) does not count.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from vlcli.errors import VlcliError
+
+EVERY = 2.0
+"""Seconds between two looks of the watching thread, at most."""
+COMPUTES, LOADS, WAITS = "computes", "loads data", "waits for the others"
+EVALUATES, WRITES = "evaluates", "writes a checkpoint"
+HINT = (
+    "run the same command again: it goes on from the last checkpoint; "
+    "if this work may take longer, set `patience: SECONDS` in the recipe, or VLCLI_PATIENCE"
+)
+
+
+class Pulse:
+    """The work of this process.
+
+    Attributes:
+        doing: what it does; empty outside a training, where nothing is watched.
+        since: when it began that, by the monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self.doing, self.since = "", time.monotonic()
+        self._looked = time.monotonic()
+
+    def note(self, doing: str) -> None:
+        """The process begins (or goes on with) ``doing``."""
+        self.doing, self.since = doing, time.monotonic()
+
+    def look(self) -> float:
+        """Seconds since the last note; a watching thread calls this every few seconds.
+
+        A look that comes late means that the whole process stood still: that time is taken off.
+        """
+        now = time.monotonic()
+        gap, self._looked = now - self._looked, now
+        if gap > 5 * EVERY:
+            self.since += gap
+        return now - self.since if self.doing else 0.0
+
+
+_pulse = Pulse()
+
+
+def note(doing: str) -> None:
+    """This process begins, or goes on with, ``doing``, if it is in a training at all."""
+    if _pulse.doing:
+        _pulse.note(doing)
+
+
+def look() -> tuple[float, str, str]:
+    """Seconds since the last note, what the process does, and the line of code where its main thread is."""
+    idle = _pulse.look()
+    return idle, _pulse.doing, place() if idle > 0.5 else ""
+
+
+@contextmanager
+def beating() -> Iterator[None]:
+    """A training: from here to its end a process that notes nothing for too long counts as hung."""
+    _pulse.note(COMPUTES)
+    try:
+        yield
+    finally:
+        _pulse.doing = ""
+
+
+def place() -> str:
+    """File, line and function in which the main thread is, in this project's code where there is any."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    innermost, inside = frame, None
+    while frame is not None and inside is None:
+        parts = Path(frame.f_code.co_filename).parts
+        inside = frame if any(part.startswith("vlcli") for part in parts) else None
+        frame = frame.f_back
+    found = inside or innermost
+    return "" if found is None else f"{found.f_code.co_filename}:{found.f_lineno} ({found.f_code.co_name})"
+
+
+@contextmanager
+def watched_alone(limit: float) -> Iterator[None]:
+    """A training in one process: end it with one message if it hangs.
+
+    Args:
+        limit: seconds without a note after which it counts as hung.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(min(EVERY, limit / 4)):
+            idle, doing, where = look()
+            if idle > limit:
+                _end(f"it {doing} for {idle:.0f} s", where, limit)
+
+    with beating():
+        threading.Thread(target=watch, daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
+
+
+def _end(got: str, where: str, limit: float) -> None:
+    """Print one message for the user and end this process and those that load its data."""
+    error = VlcliError("The training hangs.", where=where, got=got, expected=f"progress within {limit:g} s", hint=HINT)
+    with suppress(OSError):
+        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.flush()
+    for child in multiprocessing.active_children():
+        child.kill()
+    os._exit(VlcliError.exit_code)

@@ -1,0 +1,54 @@
+"""Losses and gradients that are no numbers: one message that says where they began and what is kept."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from vlcli.engine import processes
+from vlcli.engine.sharding import local
+from vlcli.engine.training_module import StepResult
+from vlcli.engine.weights import first_not_finite
+from vlcli.errors import VlcliError
+
+
+def bad_losses(result: StepResult) -> str:
+    """The losses that are not finite, in words; empty where all are.
+
+    One transfer for all losses.
+    """
+    names = list(result.losses)
+    sums = torch.stack([mean.total for mean in result.losses.values()]).tolist() if names else []
+    return ", ".join(f"{name} = {value}" for name, value in zip(names, sums, strict=True) if not math.isfinite(value))
+
+
+def first_bad_gradient(module: nn.Module) -> str | None:
+    """The first parameter whose gradient is not finite on any process; every process calls this."""
+    grads = {name: local(p.grad) for name, p in module.named_parameters() if p.grad is not None}
+    return next(filter(None, processes.collect(first_not_finite(grads))), None)
+
+
+def not_finite(what: str, got: str, where: str, rate: float, module: nn.Module, kept: list[Path]) -> VlcliError:
+    """The error about a loss or a gradient.
+
+    Args:
+        what: is not finite.
+        got: values, or the first gradient.
+        where: step and epoch.
+        rate: the learning rate.
+        module: whose weights are looked at.
+        kept: checkpoints, the last good one last.
+    """
+    name = first_not_finite({name: local(p) for name, p in module.named_parameters()})
+    weights = f"the first weight that is not finite is {name}" if name else "all weights are finite"
+    return VlcliError(
+        what,
+        where=where,
+        got=f"{got} at learning rate {rate:.3g}; {weights}",
+        expected="finite numbers",
+        hint="lower optimizer.lr, lengthen schedule.warmup or set clip; "
+        + (f"the last good checkpoint is {kept[-1]}" if kept else "no checkpoint was written yet"),
+    )

@@ -1,0 +1,269 @@
+"""Parameters spread over the processes of a run (FSDP2, ``torch.distributed.fsdp.fully_shard``).
+
+Every block of the model's stacks is gathered for its own forward and backward pass and let go again; what lies outside
+blocks (embeddings, heads, norms) stays gathered between forward and backward. Between steps each process holds its
+share of every parameter, gradient, momentum copy, average and optimizer state. Parameters without a dimension (learnt
+temperatures) cannot be shared out: every process holds them, and their gradients are averaged here.
+
+Optimizer, moving average and momentum copies work element by element, so they run on the shares as on plain tensors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from vlcli.engine import processes
+
+if TYPE_CHECKING:  # more than a second to import, for those alone who share parameters out
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+
+DIMENSION = "shard"
+
+
+class Shards:
+    """How the parameters of a training module lie on the processes.
+
+    Args:
+        module: on its device; its parameters become shares of themselves where ``mode`` asks for it.
+        mode: ``none``: every process holds all; ``full``: each holds its share; ``hybrid``: the processes of one
+            machine share the parameters, and machines hold copies.
+    """
+
+    def __init__(self, module: nn.Module, mode: str = "none") -> None:
+        self.module = module
+        self.mesh: DeviceMesh | None = None
+        self.own: dict[str, DTensor] = {}
+        self._hooks: list[tuple[nn.Module, dict[int, Any]]] = []
+        if mode == "none" or processes.world() == 1:
+            return
+        from torch.distributed.fsdp import fully_shard
+
+        self.mesh = _mesh(mode, next(module.parameters()).device.type)
+        _equalise(module)
+        single = {parameter for parameter in module.parameters() if not parameter.ndim}
+        for block in blocks_of(module):
+            fully_shard(block, mesh=self.mesh, ignored_params=single)
+        fully_shard(module, mesh=self.mesh, ignored_params=single, reshard_after_forward=False)
+        self.own = {name: value for name, value in self.state().items() if is_share(value)}
+
+    @property
+    def active(self) -> bool:
+        """Whether parameters are shared out now."""
+        return self.mesh is not None
+
+    def prepare(self, accelerator: Any, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
+        """The module as the training loop calls it, and its optimizer."""
+        if not self.active:
+            wrapped, stepper = accelerator.prepare(self.module, optimizer)
+            return wrapped, stepper
+        stepper = accelerator.prepare_optimizer(optimizer)
+        # Precision alone: no DDP, and no move, after which shares would lie elsewhere than the optimizer knows.
+        return accelerator.prepare_model(self.module, device_placement=False, evaluation_mode=True), stepper
+
+    def localise(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """The same optimizer over this process's shares, as plain tensors."""
+        if self.active:
+            for group in optimizer.param_groups:
+                group["params"] = [self._share(parameter) for parameter in group["params"]]
+        return optimizer
+
+    @staticmethod
+    def _share(parameter: nn.Parameter) -> nn.Parameter:
+        return nn.Parameter(local(parameter)) if is_share(parameter) else parameter
+
+    def hand_over(self, optimizer: torch.optim.Optimizer) -> None:
+        """Give the optimizer's shares their gradients, and take them from the module."""
+        for group in optimizer.param_groups if self.active else ():
+            for name, share in zip(group["names"], group["params"], strict=True):
+                own = self.own.get(name)
+                if own is not None:
+                    share.grad, own.grad = None if own.grad is None else local(own.grad), None
+
+    def average_rest(self) -> None:
+        """Average the gradients of parameters that every process holds, as the others' are in the backward pass."""
+        rest = [p for p in self.module.parameters() if not is_share(p) and p.requires_grad]
+        if not self.active or not rest:
+            return
+        sums = torch.stack([torch.zeros_like(p) if p.grad is None else p.grad for p in rest]).float()
+        used = torch.tensor([float(p.grad is not None) for p in rest], device=sums.device)
+        both = torch.stack([sums, used])
+        dist.all_reduce(both)
+        for parameter, value, count in zip(rest, both[0] / processes.world(), both[1].tolist(), strict=True):
+            parameter.grad = value.to(parameter.dtype) if count else None
+
+    def total_norm(self, grads: list[Tensor]) -> Tensor:
+        """The norm of whole gradients, of which this process holds its shares."""
+        plain = [grad for grad in grads if not is_share(grad)]
+        if self.mesh is None:
+            return torch.nn.utils.get_total_norm(plain)
+        shares = [local(grad) for grad in grads if is_share(grad)]
+        square = torch.nn.utils.get_total_norm(shares).square()
+        dist.all_reduce(square, group=self.mesh[DIMENSION].get_group())
+        return (square + torch.nn.utils.get_total_norm(plain).square()).sqrt() if plain else square.sqrt()
+
+    def clip(self, trained: list[nn.Parameter], limit: float, norm: Tensor) -> None:
+        """Scale the gradients so that their norm is ``limit`` at most."""
+        if not self.active:
+            torch.nn.utils.clip_grads_with_norm_(trained, limit, norm)
+            return
+        share = (limit / (norm + 1e-6)).clamp(max=1.0)  # as torch has it
+        torch._foreach_mul_([local(p.grad) for p in trained if p.grad is not None], share)
+
+    def agreed(self, total: Tensor) -> Tensor:
+        """The loss, with a gradient of nothing for parameters outside blocks that only other processes use now.
+
+        All processes must reduce the same gradients. Which of them a loss reaches may depend on the batch (an objective
+        without a single row); a parameter that no process uses keeps no gradient, so that the optimizer leaves it be.
+        """
+        if not self.active or total.grad_fn is None:
+            return total
+        open_ = [p for p in self.module.parameters() if p.requires_grad and not is_share(p) and p.ndim]
+        reached = _leaves(total)
+        used = torch.tensor([id(p) in reached for p in open_], dtype=torch.int32, device=total.device)
+        anywhere = used.clone()
+        dist.all_reduce(anywhere, op=dist.ReduceOp.MAX)
+        for row in (anywhere - used).nonzero().flatten().tolist():
+            total = total + open_[row].flatten()[:0].sum()
+        return total
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """All parameters gathered on every process; what is computed meanwhile needs no other process."""
+        self._gather()
+        try:
+            yield
+        finally:
+            if self.active:
+                for part in self._parts():
+                    part.reshard()
+                    part.set_reshard_after_forward(part is not self.module, recurse=False)
+                for module, hooks in self._hooks:
+                    module._state_dict_pre_hooks.update(hooks)
+                self._hooks.clear()
+
+    def dissolve(self, averages: dict[str, Tensor]) -> None:
+        """Gather all parameters and averages for good: module and averages are plain from here on."""
+        for name, share in averages.items():
+            placed = self.spread(name, share)
+            averages[name] = placed.full_tensor() if is_share(placed) else share
+        self._gather()
+        self.mesh = None
+
+    def _gather(self) -> None:
+        if not self.active:
+            return
+        parts = self._parts()
+        parts[0]._get_fsdp_state()._lazy_init()  # else the first block called would take itself for the whole
+        for part in parts:
+            part.set_reshard_after_forward(False, recurse=False)
+            part.unshard()
+        for module in self.module.modules():  # they would let the parameters go when somebody asks for the state
+            self._hooks.append((module, dict(module._state_dict_pre_hooks)))
+            module._state_dict_pre_hooks.clear()
+
+    def _parts(self) -> list[Any]:
+        """The modules that gather and let go, the whole one first."""
+        return [part for part in self.module.modules() if hasattr(part, "unshard")]
+
+    def spread(self, name: str, share: Tensor) -> Tensor:
+        """A tensor of which every process has its share, laid out as the parameter ``name`` (plain where that is)."""
+        own = self.own.get(name)
+        if own is None or not self.active or not share.ndim:
+            return share
+        from torch.distributed.tensor import DTensor
+
+        return DTensor.from_local(
+            share, own.device_mesh, own.placements, run_check=False, shape=own.shape, stride=own.stride()
+        )
+
+    def part_of(self, name: str, value: Tensor) -> Tensor:
+        """This process's share of a whole tensor laid out as the parameter ``name`` (all of it where that is plain)."""
+        own = self.own.get(name)
+        if own is None or value.shape != own.shape or not self.active:
+            return value
+        from torch.distributed.tensor import distribute_tensor
+
+        placed = distribute_tensor(value.to(own.device), own.device_mesh, own.placements, src_data_rank=None)
+        return local(placed)
+
+    def state(self) -> dict[str, Tensor]:
+        """The module's state: tied names hold one and the same tensor; shares are :class:`DTensor`."""
+        return dict(self.module.state_dict(keep_vars=True))
+
+    def gathered(self) -> dict[str, Tensor]:
+        """The module's whole state in memory on rank 0, empty elsewhere; every process calls this."""
+        if not self.active:
+            return dict(self.module.state_dict())
+        made: dict[int, Tensor] = {}
+        first = processes.rank() == 0
+        for value in self.state().values():
+            if id(value) not in made:
+                full = value.full_tensor() if is_share(value) else value.detach()
+                made[id(value)] = full.cpu() if first else full.new_empty(0)
+        return {name: made[id(value)] for name, value in self.state().items()} if first else {}
+
+
+def is_share(value: Tensor) -> TypeGuard[DTensor]:
+    """Whether the tensor is spread over processes (a ``torch.distributed.tensor.DTensor``)."""
+    return hasattr(value, "to_local")
+
+
+def local(value: Tensor) -> Tensor:
+    """This process's share of a tensor, sharing its memory; a plain tensor itself."""
+    plain: Any = value.detach()
+    own: Tensor = plain.to_local() if is_share(value) else plain
+    return own
+
+
+def blocks_of(module: nn.Module) -> list[nn.Module]:
+    """The blocks of the module's stacks that share no parameter with anything outside themselves.
+
+    A stack is a module with the attribute ``checkpointing``; its blocks are the members of its module lists.
+    """
+    stacks = [part for part in module.modules() if hasattr(part, "checkpointing")]
+    lists = [part for stack in stacks for part in stack.children() if isinstance(part, nn.ModuleList)]
+    blocks = [block for part in lists for block in part]
+    inside = {id(part) for block in blocks for part in block.modules()}
+    outside = {id(p) for part in module.modules() if id(part) not in inside for p in part.parameters(recurse=False)}
+    owners = Counter(id(p) for block in blocks for p in block.parameters())
+    alone = {key for key, count in owners.items() if count == 1 and key not in outside}
+    return [block for block in blocks if (ids := {id(p) for p in block.parameters()}) and ids <= alone]
+
+
+def _mesh(mode: str, device: str) -> DeviceMesh:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    world, here = processes.world(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if mode == "full" or world % here:
+        return init_device_mesh(device, (world,), mesh_dim_names=(DIMENSION,))
+    return init_device_mesh(device, (world // here, here), mesh_dim_names=("copies", DIMENSION))
+
+
+def _equalise(module: nn.Module) -> None:
+    """Rank 0's weights and buffers on every process, as DDP does it."""
+    for value in module.state_dict(keep_vars=True).values():
+        dist.broadcast(value.detach(), src=0)
+
+
+def _leaves(total: Tensor) -> set[int]:
+    """Ids of the parameters that a loss depends on."""
+    found, seen, left = set(), set(), [total.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found.add(id(variable))
+        left.extend(each for each, _ in node.next_functions)
+    return found
