@@ -312,6 +312,10 @@ WAYS: dict[str, Way] = {
     "vlcli trust papers": Way("", instead=("trust", ".")),
     "vlcli trust --list": Way(),  # nothing is trusted here, which is said on stderr
     "vlcli count tiny/lxmert tiny/vlmo": Way("tiny/vlmo"),
+    "vlcli plan lxmert --gpus 4 --memory 80GB --examples 9180000 --disk 500MB": Way("activations", slow=True),
+    "vlcli plan vlmo --stage pairs --gpus 64 --memory 80GB --examples 10000000 --disk 500MB": Way("casts", slow=True),
+    "vlcli plan ace-rpe --gpus 8 --memory 80GB --examples 5000000 --disk 500MB": Way("activations", slow=True),
+    "vlcli plan quickstart --gpus 4 --memory 80GB": Way("activations"),
     "vlcli run tiny_paper.yaml --trust": Way("lxmert", DRY),  # run in earnest by test_docs
     "vlcli run gated.yaml --trust": Way("gated", DRY),  # run in earnest by test_docs
     "vlcli run statements.yaml --trust": Way("tune", DRY),  # run in earnest by test_docs
@@ -321,6 +325,9 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli run roles.yaml": Way("train/loss"),
     "torchrun --nproc-per-node 2 -m vlcli run quickstart --only pretrain": Way("train/loss", ("--force",), slow=True),
+    "torchrun --nproc-per-node 2 --max-restarts 3 -m vlcli run quickstart --only pretrain": Way(
+        "train/loss", ("--force",), slow=True
+    ),
     "torchrun --nproc-per-node 2 -m vlcli extract --recipe quickstart --only regions": Way(
         "regions", ("--force",), slow=True
     ),

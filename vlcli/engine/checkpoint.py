@@ -201,14 +201,11 @@ class Checkpoints:
         Raises:
             DataError: the newest whole one is of another model.
         """
-        if leads:
-            sweep(self.folder)
-        for path in reversed(self._found("step")):
-            try:
-                at = read_state(path, RESUMED | ({AVERAGES} if ema is not None else frozenset()))
-            except DataError as error:
-                self.set_aside(path, error, progress, leads=leads)
-                continue
+        shared = self.shards is not None and self.shards.active
+        found = self._newest(ema, progress, leads=leads) if leads or not shared else None
+        found = processes.share(found) if shared else found  # all of them read the same one
+        if found is not None:
+            path, at = found
             self._load(path, module, optimizer, ema)
             if ema is not None:
                 ema.updates = int(at.extra.get("ema", 0))
@@ -219,6 +216,17 @@ class Checkpoints:
             target = _free_name(path, "left")
             progress.warn(f"training starts at step 0; {path.name} of the run before is kept as {target.name}")
             path.rename(target)
+        return None
+
+    def _newest(self, ema: Ema | None, progress: Progress, *, leads: bool) -> tuple[Path, Position] | None:
+        """The newest whole checkpoint; damaged ones are moved aside."""
+        if leads:
+            sweep(self.folder)
+        for path in reversed(self._found("step")):
+            try:
+                return path, read_state(path, RESUMED | ({AVERAGES} if ema is not None else frozenset()))
+            except DataError as error:
+                self.set_aside(path, error, progress, leads=leads)
         return None
 
     def _load(self, path: Path, module: TrainingModule, optimizer: torch.optim.Optimizer, ema: Ema | None) -> None:

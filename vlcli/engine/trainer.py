@@ -379,11 +379,11 @@ class Trainer:
                 self.checkpoints.clear()
             processes.wait()
             return None
-        first = processes.rank() == 0
-        if not first:
+        first, turns = processes.rank() == 0, not self.shards.active
+        if turns and not first:
             processes.wait()  # the first process moves damaged checkpoints away before the others look
         at = self.checkpoints.resume(self.module, self.optimizer, self.ema, self.progress, leads=first)
-        if first:
+        if turns and first:
             processes.wait()
         if at is not None:
             self.progress.info(f"resuming at step {at.step} of {self.plan.steps}")

@@ -86,7 +86,7 @@ def _training(resolved: Resolved) -> list[str]:
 
 
 @dataclass
-class _Built:
+class Built:
     """A stage's training module on the meta device, and what it was built from."""
 
     module: TrainingModule
@@ -95,7 +95,7 @@ class _Built:
     images: int
 
 
-def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> _Built:
+def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> Built:
     planner, steps = plan
     context = context_of(planner, name, {step.name: step for step in steps}, Silent())
     resolved = resolve_stage(context)
@@ -107,7 +107,16 @@ def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> _Built
     data_spec = _data_spec(resolved.text, artifact, answers, _usual_answers(task, entries))
     with torch.device("meta"):
         module = build_training_module(model, entries, data_spec)
-    return _Built(module, model, data_spec, max((int(entry.get("images", 1)) for entry in entries), default=1))
+    return Built(module, model, data_spec, max((int(entry.get("images", 1)) for entry in entries), default=1))
+
+
+def build_stage(resolved: Resolved, name: str, output: Path) -> Built:
+    """A training stage's module on the meta device, with its heads.
+
+    Raises:
+        UsageError: the stage names no model.
+    """
+    return _build(planning.make(resolved, planning.RunOptions(output)), name, None, True)
 
 
 def _sums(plan: Planned, name: str, answers: int | None, heads: bool) -> dict[str, Any]:
