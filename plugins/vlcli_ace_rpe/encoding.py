@@ -238,7 +238,8 @@ class _Tokens:
         self.is_text = layout.index >= 0
         self.placed = layout.valid & ~layout.special
         on_picture = ~self.is_text & ~layout.special
-        if layout.index.is_meta:  # counting: there are no values to look at
+        tracing = torch.compiler.is_exporting() and layout.runs is not None
+        if layout.index.is_meta or tracing:  # counting, or writing a graph: there are no values to look at
             self.texts, self.pictures = _by_route(layout)
             return
         text, picture = self.is_text.any(0), on_picture.any(0)

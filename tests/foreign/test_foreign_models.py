@@ -198,3 +198,48 @@ def test_the_page_s_examples_run(capsys):
         exec(program, {})
         if number == 0:
             assert capsys.readouterr().out.strip() == re.findall(r"```text\n(.*?)```", page, re.S)[0].strip()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "encoding"), [("timm DINOv3", "irpe"), ("LXMERT", "ace-rpe"), ("Llama with a picture", "log-cpb")]
+)
+def test_onnx_computes_the_same(name, encoding, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    foreign = drawn(name, encoding)
+
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = foreign.model
+
+        def forward(self, *given):
+            by_name = {} if foreign.args else dict(zip(foreign.inputs, given, strict=True))
+            return fm.flat(self.inner(*given) if foreign.args else self.inner(**by_name))
+
+    given = foreign.args or tuple(foreign.inputs.values())
+    with torch.no_grad():
+        wanted = Whole()(*given)
+    torch.onnx.export(Whole().eval(), given, dynamo=True, verbose=False).save(tmp_path / "model.onnx")
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    names = [one.name for one in session.get_inputs()]
+    got = session.run(None, {name: one.numpy() for name, one in zip(names, given, strict=True)})[0]
+    assert torch.allclose(torch.from_numpy(got), wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "encoding"), [("ViT", "irpe"), ("BERT over words and regions", "ace-rpe")])
+def test_gradient_checkpointing_gives_the_same_gradients(name, encoding):
+    found = []
+    for checkpointing in (False, True):
+        foreign = drawn(name, encoding)
+        if checkpointing:
+            foreign.model.gradient_checkpointing_enable({"use_reentrant": False})
+        foreign.model.train()
+        for module in foreign.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+        foreign.model.config.attention_probs_dropout_prob = 0.0
+        foreign().square().mean().backward()
+        found.append({key: one.grad for key, one in fm.added(foreign, name).items()})
+    assert all(torch.allclose(found[0][key], found[1][key], atol=1e-6) for key in found[0])

@@ -138,7 +138,9 @@ class EquippedAttention:
             q, k = position.rotate(q, k, now.state, layer)
             added = position.logits(q, k, now.state, layer)
         added = joined(added, mask, q.dtype)
-        if fused and not (position is not None and position.uses_weights):
+        # The fused kernels of a CPU know no mask that learns; what torch falls back on is slower than separate steps.
+        learns = added is not None and added.requires_grad and q.device.type == "cpu"
+        if fused and not learns and not (position is not None and position.uses_weights):
             return F.scaled_dot_product_attention(q, k, v, added, dropout, scale=scale), None
         scores = (q @ k.transpose(-1, -2)) * scale
         weights = F.dropout((scores if added is None else scores + added).softmax(-1), dropout)

@@ -136,6 +136,8 @@ class GridPlaces(TokenPlaces):
         key = (rows, columns, skip, device)
         if key in self._layouts:
             return self._layouts[key]
+        if torch.compiler.is_exporting():  # what is made now would be part of the graph, and encodings read its values
+            raise ComponentError("An equipped model is exported after its first call.", hint="call it once before")
         with torch.inference_mode(False):  # it is kept, and training may be next
             made = Layout.for_grid(rows, columns, skip=skip, device=device)
         if type(made.centre) is Tensor:  # tensors of a tracer must not outlive it
