@@ -14,12 +14,22 @@ from vlcli.checkpoints.trial import Trial, attempt
 ROOT = Path(__file__).parents[2]
 EVERY = [one for one in every() if one.file.loads]
 QUICK = ("model_LXRT.pth", "unc-nlp/lxmert-vqa-uncased", "vlmo_base_patch16_224.pt", "microsoft/beit-base-patch16-224")
-QUICK += ("deit_tiny_patch16_224_ctx_product_50_shared_k.pth", "albef_snli_ve_lavis.pt")
-FILES = {"lxmert": 17, "vlmo": 18 + 11 + 9 + 4, "irpe": 6 + 3, "albef": 7 + 5, "dimbert": 5}
+QUICK += ("deit_tiny_patch16_224_ctx_product_50_shared_k.pth", "albef_snli_ve_lavis.pt", "bua-d2-frcn-r50.pth")
+FILES = {
+    "lxmert": 17,
+    "vlmo": 18 + 11 + 9 + 4,
+    "irpe": 6 + 3,
+    "albef": 7 + 5,
+    "dimbert": 2 + 5,
+    "bottom-up": 6 + 3 + 1 + 1,
+}
 PARAMETERS = {
     "model_LXRT.pth": 228_051_752,  # 912,207,008 bytes of float32: the 870 MB of the authors' README
     "unc-nlp/lxmert-vqa-uncased": 213_930_297,
     "unc-nlp/lxmert-gqa-uncased": 211_952_178,
+    "unilm1-base-cased.bin": 108_934_468 + 7_004_928,  # BERT base with its word head, and VLP's layers for regions
+    "bua-caffe-frcn-r101-k36.pth": 65_559_566,
+    "e2e_faster_rcnn_X-101-64x4d-FPN_2x-vlp.pkl": 133_431_077 + 2 * 101_440 + 60,
 }
 """Numbers in models with their heads."""
 
