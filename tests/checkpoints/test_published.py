@@ -22,6 +22,7 @@ FILES = {
     "albef": 7 + 5,
     "dimbert": 2 + 5,
     "bottom-up": 6 + 3 + 1 + 1,
+    "beit3": 2 + 5 + 4 + 6 + 4,
 }
 PARAMETERS = {
     "model_LXRT.pth": 228_051_752,  # 912,207,008 bytes of float32: the 870 MB of the authors' README
@@ -32,6 +33,22 @@ PARAMETERS = {
     "e2e_faster_rcnn_X-101-64x4d-FPN_2x-vlp.pkl": 133_431_077 + 2 * 101_440 + 60,
 }
 """Numbers in models with their heads."""
+PLAIN = ("model_LXRT.pth", "faster_rcnn_from_caffe_attr_original.pkl")
+"""Files to which their authors' pages link without TLS."""
+MILLIONS = {
+    "beit3_base_itc_patch16_224.pth": 222,
+    "beit3_large_itc_patch16_224.pth": 674,
+    "beit3_base_patch16_480_vqa.pth": 228,
+    "beit3_large_patch16_480_vqa.pth": 683,
+    "beit3_large_indomain_patch16_768_vgqaaug_vqa.pth": 684,
+    "beit3_base_patch16_224_nlvr2.pth": 226,
+    "beit3_large_patch16_224_nlvr2.pth": 681,
+    "beit3_base_patch16_480_coco_captioning.pth": 271,
+    "beit3_large_patch16_480_coco_captioning.pth": 739,
+    "beit3_base_patch16_384_coco_retrieval.pth": 222,
+    "beit3_large_patch16_384_coco_retrieval.pth": 675,
+}
+"""Parameters as the authors' page counts them; the files are recognised and not read."""
 
 
 def check(one: Checkpoint) -> Trial:
@@ -61,9 +78,15 @@ def test_how_many_files_each_family_published():
     assert {name: families.count(name) for name in FILES} == FILES
 
 
+@pytest.mark.parametrize(("name", "millions"), MILLIONS.items())
+def test_layouts_hold_as_many_numbers_as_the_authors_say(name, millions):
+    (one,) = [one for one in every(("beit3",)) if one.name == name]
+    assert abs(sum(entry.count for entry in one.tensors.values()) / 1e6 - millions) < 1
+
+
 def test_every_file_says_where_it_is_and_under_which_licence():
     for one in every():
-        assert one.file.url.startswith("https://") or one.name == "model_LXRT.pth"
+        assert one.file.url.startswith("https://") or one.name in PLAIN
         assert one.layout.code, one.name
 
 
