@@ -1,4 +1,4 @@
-"""Run an extractor over images: decode in worker processes, batch, extract, store.
+"""Run an extractor over images: decode in worker processes or a thread, batch, extract, store.
 
 An interrupted run continues where it stopped; no bad file stops it. Several processes may share the work:
 batches are dealt out by their place in the whole list, so that their number changes no record.
@@ -6,8 +6,9 @@ batches are dealt out by their place in the whole list, so that their number cha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -85,6 +86,23 @@ def _read(job: _Job, source: FeatureStore) -> Prepared | Failure:
     return Prepared(torch.empty(0), record.size, (1.0, 1.0), None, job.id, record)
 
 
+def _ahead(
+    decoder: _Decoder, batches: Iterator[list[_Job]], pinned: bool
+) -> Generator[list[Prepared | Failure], None, None]:
+    """Decode in a thread, one batch ahead: neither decoders nor the kernels of a network hold Python's lock."""
+
+    def following() -> list[Prepared | Failure] | None:
+        batch = next(batches, None)
+        items = None if batch is None else decoder[batch]
+        return items and [item.pin_memory() if pinned and isinstance(item, Prepared) else item for item in items]
+
+    with ThreadPoolExecutor(1, thread_name_prefix="decode") as pool:
+        coming = pool.submit(following)
+        while (items := coming.result()) is not None:
+            coming = pool.submit(following)
+            yield items
+
+
 def extract_images(
     images: Sequence[tuple[str, Path]],
     extractor: Extractor,
@@ -116,7 +134,7 @@ def extract_images(
         out: the finished store, e.g. ``features.h5``.
         boxes: given boxes by image id.
         progress: where to report.
-        workers: processes that decode; 0 decodes in this one.
+        workers: processes that decode; 0 decodes in a thread of this one.
         batch_size: images at a time; None for the extractor's own.
         device: where to run.
         dtype: float type of the store, ``float16`` or ``float32``.
@@ -226,15 +244,20 @@ class _Run:
 
     def extract(self, batches: Iterator[list[_Job]], writer: FeatureWriter, workers: int, task: ProgressTask) -> None:
         """Work through the batches."""
-        for items in self._load(batches, workers):
-            good = [item for item in items if isinstance(item, Prepared)]
-            self._fail([item for item in items if isinstance(item, Failure)], task)
-            for same in _by_shape(good):
-                self._store(same, writer, task)
+        with closing(self._load(batches, workers)) as loaded:
+            for items in loaded:
+                good = [item for item in items if isinstance(item, Prepared)]
+                self._fail([item for item in items if isinstance(item, Failure)], task)
+                for same in _by_shape(good):
+                    self._store(same, writer, task)
 
-    def _load(self, batches: Iterator[list[_Job]], workers: int) -> Iterator[list[Prepared | Failure]]:
+    def _load(self, batches: Iterator[list[_Job]], workers: int) -> Generator[list[Prepared | Failure], None, None]:
+        decoder = _Decoder(self.extractor.preparation, self.source)
+        if not workers:
+            yield from _ahead(decoder, batches, self.extractor.device.type == "cuda")
+            return
         loader: DataLoader[list[Prepared | Failure]] = DataLoader(
-            _Decoder(self.extractor.preparation, self.source),
+            decoder,
             batch_size=None,
             sampler=batches,
             num_workers=workers,
