@@ -2,11 +2,12 @@
 
 One side is ``extract_images`` in one process, from files to the finished store. The other is the network's forward pass
 alone on the same pictures in the same batches, prepared beforehand. Networks have random weights: DINOv2, CLIP and
-SigLIP 2 at the width and depth of ViT-S, DETR with ResNet-18, and ``backbone`` with ``boxes: cells`` beside them. The
-image processor runs in ``--workers`` processes, as in a recipe; with 0 its time adds to the network's.
+SigLIP 2 at the width and depth of ViT-S, DETR with ResNet-18, and ``backbone`` with ``boxes: cells`` beside them.
+Pictures are decoded and prepared in ``--workers`` processes, as in a recipe; with 0 in a thread beside the network's.
 
-Both sides take turns, ``--rounds`` times; the ratio is the median of the rounds. On a machine that does other work,
-look at the ratio of processor times (of this process: with workers, theirs are left out).
+Both sides take turns, ``--rounds`` times; the ratios are medians of the rounds: of wall time, of the processor time of
+the whole process (what one core has to do), and of that of the network's thread (what is left to do where another core
+decodes).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def network(extractor: Extractor, items: list[Any]) -> Callable[[], Any]:
 
 
 def measure(extractor: Extractor, images: list[tuple[str, Path]], workers: int, rounds: int) -> list[list[float]]:
-    """Of each round the wall and processor seconds of the extraction, then those of the network alone."""
+    """Of each round the seconds of the extraction by each clock, then those of the network alone."""
     run = _Run(extractor, Silent(), Share(), True)
     batches = [[_prepare(job, extractor.preparation) for job in batch]
                for batch in run.plan(_jobs(images, {}), set(), extractor.batch_size)]  # fmt: skip
@@ -88,11 +89,14 @@ def measure(extractor: Extractor, images: list[tuple[str, Path]], workers: int, 
     return found
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, float]:
-    """Wall and processor seconds."""
-    wall, processor = time.perf_counter(), time.process_time()
+CLOCKS = (time.perf_counter, time.process_time, time.thread_time)
+
+
+def timed(work: Callable[[], Any]) -> list[float]:
+    """Seconds on the wall, of the process and of this thread."""
+    begun = [clock() for clock in CLOCKS]
     work()
-    return time.perf_counter() - wall, time.process_time() - processor
+    return [clock() - then for clock, then in zip(CLOCKS, begun, strict=True)]
 
 
 def main() -> None:
@@ -113,9 +117,10 @@ def main() -> None:
 
 def line(what: str, rounds: list[list[float]]) -> str:
     """Medians of the rounds."""
-    ours, _, alone, _ = (median(column) for column in zip(*rounds, strict=True))
-    wall, processor = median(one[0] / one[2] for one in rounds), median(one[1] / one[3] for one in rounds)
-    return f"{what:26} {ours:6.2f} s, alone {alone:6.2f} s, ratio {wall:.3f}, of processor time {processor:.3f}"
+    ours, alone = (median(one[at] for one in rounds) for at in (0, len(CLOCKS)))
+    wall, whole, thread = (median(one[at] / one[at + len(CLOCKS)] for one in rounds) for at in range(len(CLOCKS)))
+    ratios = f"ratio {wall:.3f}, processor {whole:.3f}, network's thread {thread:.3f}"
+    return f"{what:26} {ours:6.2f} s, alone {alone:6.2f} s, {ratios}"
 
 
 if __name__ == "__main__":
