@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,20 +29,6 @@ class Queries:
     features: Tensor
     boxes: Tensor
     probs: Tensor
-
-
-class Detector(Protocol):
-    """What the extractors call of a detector."""
-
-    model: Any
-    names: tuple[str, ...]
-    open_vocabulary: bool
-
-    def ask(self, words: Sequence[str]) -> None:
-        """Look for these words from now on."""
-
-    def __call__(self, pixels: Tensor) -> Queries:
-        """What the detector says of the pixels that its image processor made (B, 3, H, W)."""
 
 
 class ClosedDetector(nn.Module):
