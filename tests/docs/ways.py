@@ -211,10 +211,10 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli draw --recipe pictures.yaml": Way("looks", DRY),
     "vlcli draw reds --plugin reds.py --root photos data=folder": Way("reds.png"),
-    "vlcli run tiny/two-tower:dual": Way(
+    "vlcli run tiny/two-tower": Way(
         "r_mean", ("stages.world.world.images=40", "stages.pairs.epochs=1", "~table", "--quiet")
     ),
-    "vlcli run tiny/two-tower:fused": Way("nlvr2-test", DRY),
+    "vlcli run tiny/two-tower-fused": Way("nlvr2-test", DRY),
     "vlcli run tiny/dimbert": Way("right/look", (*FEW_SHAPES, *FEW_EPOCHS, "--quiet"), slow=True),
     "vlcli run tiny/dimbert-scst": Way(
         "self-critical",
