@@ -167,7 +167,7 @@ stages:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("world", "mode", "here"), [(2, "full", 2), (4, "hybrid", 2)], ids=str)
+@pytest.mark.parametrize(("world", "mode", "here"), [(2, "full", 2)], ids=str)
 def test_the_papers_models_train_as_copies_do(folder, world, mode, here):  # noqa: F811
     runs = []
     for sharding in ("none", mode):
