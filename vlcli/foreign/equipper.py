@@ -29,34 +29,87 @@ class AttentionEquipper:
     looks_for: ClassVar[str] = ""
 
     def takes(self, module: nn.Module) -> bool:
-        """Whether a module is an attention of this style. Subclasses define it; called for every module of a model."""
+        """Whether a module is an attention of this style. Subclasses define it; called for every module of a model.
+
+        Args:
+            module: any module of the model.
+
+        Returns:
+            True where it is.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not say which modules it takes")
 
     def refusal(self, module: nn.Module) -> str:
-        """Why a module that is nearly of this style is not taken; empty where it is something else altogether."""
+        """Why a module that is nearly of this style is not taken; called for modules that no style takes.
+
+        Args:
+            module: any module of the model.
+
+        Returns:
+            Half a sentence; empty where it is something else altogether.
+        """
         return ""
 
     def heads(self, module: nn.Module) -> tuple[int, int]:
-        """How many heads the queries of a module have, and the width of one. Subclasses define it."""
+        """How many heads the queries have, and the width of one. Subclasses define it; called for each attention.
+
+        Args:
+            module: that is taken.
+
+        Returns:
+            Number and width.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not say how many heads there are")
 
     def install(self, module: nn.Module, place: EquippedAttention) -> None:
-        """Have a module call ``place.attend`` between its projections. Subclasses define it; called once a module."""
+        """Have a module call ``place.attend`` between its projections. Subclasses define it; called once a module.
+
+        Args:
+            module: that is taken.
+            place: whose ``attend`` is to be called.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not install anything")
 
     def finish(self, model: nn.Module) -> None:
-        """What is left to do when all attentions of a model are changed; called once."""
+        """What is left to do when all attentions of a model are changed; called once.
+
+        Args:
+            model: all of it.
+        """
 
     def projections(self, module: nn.Module) -> tuple[str, ...]:
-        """Names of the linear layers that make queries, keys and values: three, or one that makes all; or none."""
+        """Names of the linear layers that make queries, keys and values; called for each attention.
+
+        Args:
+            module: that is taken.
+
+        Returns:
+            Three names, or one of a layer that makes all; none where they are no linear layers.
+        """
         return ()
 
     def crosses(self, path: str, module: nn.Module) -> bool:
-        """Whether keys and values come from another sequence than the queries."""
+        """Whether keys and values come from another sequence than the queries; called once a stack.
+
+        Args:
+            path: of the module in its model.
+            module: that is taken.
+
+        Returns:
+            True in cross-attention.
+        """
         return CROSSING.search(path) is not None
 
     def tokens(self, module: nn.Module, arguments: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """The tokens (B, Tq, dim) that ask and (B, Tk, dim) that are asked, among the arguments of a call by name."""
+        """The tokens of a call; called before each forward pass of an attention.
+
+        Args:
+            module: that is called.
+            arguments: of the call, by name.
+
+        Returns:
+            (B, Tq, dim) that ask, and (B, Tk, dim) that are asked.
+        """
         asking = next(arguments[name] for name in ASKING if arguments.get(name) is not None)
         asked = next((arguments[name] for name in ASKED if arguments.get(name) is not None), asking)
         return asking, asked

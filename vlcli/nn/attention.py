@@ -170,6 +170,9 @@ class Attention(nn.Module):
 
         Args:
             linear: makes queries, keys or values, or all three.
+
+        Returns:
+            The module, or None.
         """
         return None
 

@@ -310,6 +310,9 @@ class PairwisePosition(nn.Module):
 
         Args:
             layer: number of the layer.
+
+        Returns:
+            Modules by name.
         """
         return {}
 
