@@ -27,8 +27,7 @@ from vlcli.recipe import run_state, time_left
 from vlcli.recipe.run_state import RunState, StageState, Work
 from vlcli.recipe.stage_record import StageRecord
 
-from .test_kills import heeding
-from .test_run import FAKE, PLUGIN, RECIPE
+from .test_run import FAKE, PLUGIN, RECIPE, heeding
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 

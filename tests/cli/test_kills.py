@@ -10,10 +10,10 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+import forked
 import pytest
 
 from vlcli.data.shapes import ShapesConfig, make_shapes
@@ -68,11 +68,9 @@ class Chains:
         self.whole = self.finish("whole")
         self.seconds = time.monotonic() - begun
 
-    def start(self, name: str) -> subprocess.Popen[str]:
-        words = [sys.executable, "-m", "vlcli", "run", "small.yaml", "--output", name, "--device", "cpu"]
-        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        return subprocess.Popen(words, cwd=self.folder, env=environment, preexec_fn=heeding, **pipes)  # noqa: PLW1509
+    def start(self, name: str) -> forked.Started:
+        words = ["run", "small.yaml", "--output", name, "--device", "cpu"]
+        return forked.Started(words, self.folder, {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
 
     def finish(self, name: str) -> dict[str, object]:
         """Run to the end; what the folder then holds."""
@@ -81,12 +79,6 @@ class Chains:
         assert process.returncode == 0, told[-2000:]
         assert "Traceback" not in told
         return content(self.folder / name / "small")
-
-
-def heeding() -> None:
-    """Before a child starts: what this process's own parent ignores (a job in the background) is heard again."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def content(run: Path) -> dict[str, object]:

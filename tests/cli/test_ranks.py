@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import forked
 import pytest
 
-from tests.cli.test_kills import RECIPE, heeding
+from tests.cli.test_kills import RECIPE
 from vlcli.data.shapes import ShapesConfig, make_shapes
 from vlcli.engine.checkpoint import Checkpoints, read_state
 from vlcli.engine.weights import read_tensors
@@ -35,7 +34,6 @@ class Ranks:
             port = str(free.getsockname()[1])
         self.run = folder / name / "small"
         options = ["--output", name, "--device", "cpu", "--run-folder", f"{name}/small", "--until", "pretrain"]
-        command = [sys.executable, "-m", "vlcli", "run", "small.yaml", *words, *options]
         self.ranks = []
         for rank in range(2):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
@@ -45,9 +43,8 @@ class Ranks:
                 "OMP_NUM_THREADS": "1",
                 "CUDA_VISIBLE_DEVICES": "",
             }
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heeding}
             environment = {**os.environ, **place, **more}
-            self.ranks.append(subprocess.Popen(command, cwd=folder, env=environment, **pipes))
+            self.ranks.append(forked.Started(["run", "small.yaml", *words, *options], folder, environment))
 
     def until(self, place: str) -> None:
         """Wait for a file of the run."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import forked
 import pytest
 
 PLUGIN = Path(__file__).parents[1] / "fixtures" / "fake_stages.py"
@@ -140,14 +140,14 @@ def test_a_killed_worker_is_told_and_resumed(vlcli):
 
 def test_a_killed_run_takes_its_workers_along(vlcli, tmp_path):
     environment = {**os.environ, **FAKE, "FAKE_SLEEP": "1", "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "vlcli", "run", "both.yaml", "--plugin", str(PLUGIN)]
     log = tmp_path / "runs" / "both" / "pretrain" / "log.txt"
-    with subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as process:
-        for _ in range(400):
-            if log.exists():
-                break
-            time.sleep(0.05)
-        process.kill()
+    process = forked.Started(["run", "both.yaml", "--plugin", PLUGIN], tmp_path, environment)
+    for _ in range(400):
+        if log.exists():
+            break
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
     document = json.loads(vlcli("run", "both.yaml", "--json").out)
     first = document["stages"][0]
     assert (first["action"], first["status"]) == ("resume", "done")
@@ -177,15 +177,13 @@ SLOW = pytest.mark.slow
 )
 def test_signals(vlcli, tmp_path, number, code, recipe):
     environment = {**os.environ, **FAKE, "FAKE_SLEEP": "0.4", "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "vlcli", "run", recipe, "--plugin", str(PLUGIN)]
-    pipes = {"stderr": subprocess.PIPE, "text": True, "preexec_fn": heeding}
-    with subprocess.Popen(words, cwd=tmp_path, env=environment, **pipes) as process:
-        log = tmp_path / "runs" / Path(recipe).stem / "pretrain" / "log.txt"
-        latest = time.monotonic() + 60  # a busy machine takes long to start the workers
-        while not log.exists() and process.poll() is None and time.monotonic() < latest:
-            time.sleep(0.05)
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+    process = forked.Started(["run", recipe, "--plugin", PLUGIN], tmp_path, environment)
+    log = tmp_path / "runs" / Path(recipe).stem / "pretrain" / "log.txt"
+    latest = time.monotonic() + 60  # a busy machine takes long to start the workers
+    while not log.exists() and process.poll() is None and time.monotonic() < latest:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     assert "run the same command again" in err
     steps = len(log.read_text().split())

@@ -69,6 +69,7 @@ def test_one_scene_of_a_pair_does_not_decide():
         assert 0.6 < sum(answers) / len(answers) < 0.73  # two of three
 
 
+@pytest.mark.slow
 def test_a_small_lxmert_learns_with_its_defaults(tmp_path):
     """Within 16,640 examples; the plain encoder needs 48,000 (docs/learning.md)."""
     file = tmp_path / "curves.jsonl"
@@ -78,7 +79,6 @@ def test_a_small_lxmert_learns_with_its_defaults(tmp_path):
     assert kept["held_out"] >= 0.95
 
 
-@pytest.mark.slow
 def test_the_table_and_the_curves(tmp_path):
     file = tmp_path / "curves.jsonl"
     options = ["--models", "plain-post", "vlmo", "--tasks", "pair", "--seeds", "1", "--steps", "50"]

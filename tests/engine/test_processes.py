@@ -3,10 +3,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 
@@ -25,8 +24,7 @@ def environment(**more):
 
 
 def start(arguments, **more):
-    command = [sys.executable, "-m", "tests.engine.workers", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, env=environment(**more), stderr=subprocess.PIPE, text=True)
+    return forked.Started(arguments, ROOT, environment(**more), Path(workers.__file__))
 
 
 def run(arguments, processes_count=1):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
+import os
 
+import forked
 import pytest
 
 import vlcli
@@ -51,16 +51,13 @@ def test_a_name_that_never_was_is_an_error():
 
 
 @pytest.mark.parametrize(("old", "present"), former.MODULES.items())
-def test_a_former_module_is_the_present_one(old, present):
+def test_a_former_module_is_the_present_one(tmp_path, old, present):
+    script = tmp_path / "former.py"
     code = f"import warnings; warnings.simplefilter('always'); import {old} as old, {present} as present\n"
-    made = subprocess.run(
-        [sys.executable, "-c", code + "assert old is present; assert present.__spec__.name == present.__name__"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    script.write_text(code + "assert old is present; assert present.__spec__.name == present.__name__\n")
+    made = forked.run([], tmp_path, os.environ, 300, script)
     assert made.returncode == 0, made.stderr
-    assert f"<string>:1: FutureWarning: {old} is called {present} now" in made.stderr
+    assert f"{script}:1: FutureWarning: {old} is called {present} now" in made.stderr
 
 
 def test_hooks_of_a_model_under_former_names_serve():

@@ -118,17 +118,65 @@ def test_dump_reads_back_the_same(value):
 WORDS = ("a", "b: ", "1", "1e3", ".5e3", "0x1f", "~", "null", "on", "1:2", ".inf", "\u00e9")
 MARKS = ("- ", "\n", "  ", "'", '"', "[", "]", "{", "}", ", ", ":", ": ", "#", " #", "|", ">", "%", "---", "?", "\t")
 ALIASES = ("&x ", "*x", "*x ", "&x", "!!str ", "\\n")
+QUOTED = (
+    "'a | b'",
+    '"*x ? [!t]"',
+    "['",
+    "', ",
+    '{"',
+    '": ',
+    "it's",
+    "''",
+    '\\"',
+    "# it's ---\n",
+    "!t ",
+    "k: ",
+    "\n\n",
+    ": >-\n ",
+    ": |\n  ",
+)
 
 
-@given(st.lists(st.sampled_from([*WORDS, *MARKS, *ALIASES]), max_size=12).map("".join))
+@given(st.lists(st.sampled_from([*WORDS, *MARKS, *ALIASES, *QUOTED]), max_size=12).map("".join))
 def test_both_parsers_read_the_same(text):
     def read(nodes):
         builder = yaml._Builder("f")
         return builder.value(nodes, ()), builder.places
 
-    fast = None if yaml._UNUSUAL.search(text) else yaml._compose_fast(text)
+    fast = None if yaml._is_unusual(text) else yaml._compose_fast(text)
     if fast is not None:
         assert read(fast) == read(yaml._compose_exactly(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a: ["image/*", \'^(?!x)|y\', "it\\"s #!"]',
+        "a: 1  # is it? --- 100 %!\n# & * |\nb: it's\n",
+        'a: &x [1, "*"]\nb: *x\n',
+        'a: {"a|b": 1}\nb:\n  "c | d": &x "e?"\n',
+        "a: >-\n  b | c\n  it's ?\nb: 1\n",
+    ],
+)
+def test_quotes_and_comments_keep_no_document_from_the_fast_parser(text):
+    assert not yaml._is_unusual(text)
+    assert yaml.parse(text).value == yaml._Builder("").value(yaml._compose_exactly(text), ())
+
+
+@pytest.mark.parametrize("text", ["a: |2\n  b", 'a: "b\n  | c"', "a: !t 'b'", "a: '\t'", "a: [b ? c]", "a: 'b' | c"])
+def test_what_the_parsers_may_read_differently_is_read_exactly(text):
+    assert yaml._is_unusual(text)
+
+
+def test_a_document_that_was_read_before_is_not_what_another_reader_changed():
+    text = "a: {b: [1, 2]}"
+    first = yaml.parse(text, "r.yaml")
+    first.value["a"]["b"].append(3)
+    first.places.clear()
+    second = yaml.parse(text, "r.yaml")
+    assert second.value == {"a": {"b": [1, 2]}}
+    assert second.place(("a", "b")) == "r.yaml:1"
+    assert yaml.parse(text, "other.yaml").place(("a",)) == "other.yaml:1"
 
 
 def test_deep_nesting_is_a_message():

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 from table_rows import plain_row, row_of
 
 from vlcli.tables.results import RowResults, RunResults
@@ -124,6 +125,10 @@ def test_holm_is_the_step_down_of_bonferroni() -> None:
     assert adjusted([0.01, None, 0.04, 0.03]) == [pytest.approx(0.03), None, pytest.approx(0.06), pytest.approx(0.06)]
     assert adjusted([None]) == [None]
     assert [one.holm for one in holm([Contrast("b", "a", "m", 0.1, p=0.02)])] == [pytest.approx(0.02)]
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 5, 40):
+        values = [*rng.random(count).round(1), *(rng.random(count) / 50)]
+        assert adjusted(values) == multipletests(values, method="holm")[1].tolist()
 
 
 def test_the_number_of_seeds_has_the_power_in_simulations() -> None:

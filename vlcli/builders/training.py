@@ -27,6 +27,7 @@ from vlcli.errors import DataError, Problem, RecipeError
 from vlcli.features import FeatureStore
 from vlcli.nn.model import DataSpec, InputSpec, Model
 from vlcli.nn.slots import build_model
+from vlcli.nn.undrawn import without_memory
 from vlcli.nn.weights import read_weights as read_foreign
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training
@@ -209,17 +210,6 @@ def make_transform(spec: Spec | None, needs: InputSpec) -> Transform | None:
         raise RecipeError([Problem("transform", "the model reads no pixels, so nothing is transformed")])
     made: Transform | None = None if spec is None else registry.transforms.build(spec, needs)
     return made
-
-
-def without_memory(make: Callable[[], T]) -> T:
-    """What ``make`` builds, on the meta device; in earnest where its construction reads values."""
-    try:
-        with torch.device("meta"):
-            return make()
-    except RuntimeError as error:  # NotImplementedError is one
-        if "meta" not in str(error):
-            raise
-        return make()
 
 
 def _feature_files(context: StageContext, plan: TrainingPlan) -> list[Path]:

@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchvision.ops import box_iou
 
 from vlcli.errors import DataError
 from vlcli.nn.batch import Batch
@@ -54,6 +53,8 @@ class RegionSelection(Objective):
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """The loss over real regions, and how often the best one is right."""
+        from torchvision.ops import box_iou  # its import takes as long as torch's
+
         scores, mask, boxes = self._scored(step)
         target = target_boxes(step.batch, boxes)  # (B, 4)
         overlap = torch.stack([box_iou(own, one[None])[:, 0] for own, one in zip(boxes, target, strict=True)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,25 @@ _UNUSUAL = re.compile(
     r"[\t%!|>?\r\x85\u2028\u2029\ufeff]|---|\.\.\."
     r"|[&*](?![A-Za-z0-9_-]+(?:[ \n,\]}]|$))"  # an anchor's name and what ends it
     r"|(?<![0-9])\.[0-9]+[eE][0-9]"
+    r"|['\"]:[],}]"
 )
-"""What YAML 1.1 and 1.2, or libyaml and ruamel.yaml, may read differently."""
+"""What YAML 1.1 and 1.2, or libyaml and ruamel.yaml, may read differently outside of quotes and comments."""
+_BREAKS = re.compile(r"[\t\r\x85\u2028\u2029\ufeff]|\n +(?:\n|\Z)")
+"""What they may read differently anywhere."""
+_HARMLESS = re.compile(
+    r"(\n[ ]*|[\[{]|[,:-] |[,:-] &[A-Za-z0-9_-]+ )"  # where a quoted scalar can begin
+    r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\n]|'')*')"""
+    r"(?=[,\]}]|:[ \n]|[ ]*(?:\n|$)|[ ]+\#)"  # where it can end
+    r"|(?:(?<=\n)|(?<=[ ]))\#[^\n]*"
+    r"|(?<=: )[>|]-?(?=\n[ ]+[^ \n])"
+)
+"""A quoted scalar of one line, a comment, or the usual header of a scalar of several lines."""
+_STRAY_QUOTE = re.compile(r"""(?<!\w)['"]|['"](?!\w)""")
+"""A quote that is not an apostrophe inside a word."""
 MOST_BYTES = 2_000_000
 """The longest document."""
+MOST_KEPT = 100_000
+"""The longest document, in characters, that is kept after it was read."""
 MOST_NODES = 100_000
 """The most values, each alias counted as all that it stands for."""
 MOST_LEVELS = 100
@@ -89,9 +104,24 @@ def parse(text: str, name: str = "") -> Document:
     """``text`` as a document whose places are ``name:line`` (``name`` alone without lines where it holds a space)."""
     if len(text) > MOST_BYTES:
         raise _YamlError(f"the document is too large: a recipe has at most {MOST_BYTES:,} bytes", 1)
+    kept = _parsed(text, name) if len(text) <= MOST_KEPT else _built(text, name)
+    return Document(_copied(kept.value), dict(kept.places))
+
+
+def _built(text: str, name: str) -> Document:
     builder = _Builder(name)
-    value = builder.value(_compose(text), ())
-    return Document(value, builder.places)
+    return Document(builder.value(_compose(text), ()), builder.places)
+
+
+_parsed = lru_cache(maxsize=64)(_built)
+"""Rows of a table and its heirs read the same few documents again and again."""
+
+
+def _copied(value: Any) -> Any:
+    """Another copy of plain data: whoever changes one leaves the documents that are kept as they are."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def scalar(text: str) -> Any:
@@ -120,8 +150,20 @@ def plain_scalar(text: str) -> Any:
 
 def _compose(text: str) -> Any:
     """The document's nodes: libyaml's where both parsers agree on every document, else those of ruamel.yaml."""
-    node = None if _UNUSUAL.search(text) else _compose_fast(text)
+    node = None if _is_unusual(text) else _compose_fast(text)
     return _compose_exactly(text) if node is None else node
+
+
+def _is_unusual(text: str) -> bool:
+    """Whether the two parsers may read ``text`` differently.
+
+    Quoted scalars, comments and the headers of block scalars are left out of the search. Where a quote is left after
+    that, as in a scalar of several lines, what stands inside of quotes is not certain, and the whole text is searched.
+    """
+    if _BREAKS.search(text):
+        return True
+    bare = _HARMLESS.sub(r'\1""', "\n" + text)
+    return bool(_UNUSUAL.search(text if _STRAY_QUOTE.search(bare.replace('""', "")) else bare))
 
 
 def _compose_fast(text: str) -> Any:

@@ -103,7 +103,7 @@ def _each_recipe(kind: str | None) -> list[Entry]:
     found: list[Entry] = []
     for entry in _installed():
         whole = entry.kind == "recipes" and ":" not in entry.value
-        found += expanded(entry) if whole else [entry]
+        found += expanded(entry) if whole else (entry,)
     return found
 
 

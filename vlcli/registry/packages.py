@@ -33,14 +33,14 @@ def package_folder(package: str) -> tuple[Path, Path]:
     return tree, tree.joinpath(*rest)
 
 
-def expanded(entry: Entry) -> list[Entry]:
+@lru_cache(maxsize=64)
+def expanded(entry: Entry) -> tuple[Entry, ...]:
     """The recipes of an entry point that names a folder; the entry itself where the folder holds none."""
     package = entry.value
     found = [replace(entry, name=_name(entry.name, parts), value=_value(package, parts)) for parts in _files(package)]
-    return found or [entry]
+    return tuple(found) or (entry,)
 
 
-@lru_cache(maxsize=64)
 def _files(package: str) -> tuple[tuple[str, ...], ...]:
     """Folders and stem of every recipe file below a package's folder."""
     _, folder = package_folder(package)

@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, PydanticUndefinedAnnotation, create_model
@@ -93,6 +94,11 @@ def as_spec(value: Any) -> Spec:
 
 def parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
     """The keyword-only parameters of a component, with resolved types."""
+    return dict(_parameters(component))
+
+
+@lru_cache(maxsize=1024)
+def _parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
     target = component.__init__ if inspect.isclass(component) else component
     hints = _hints(target)
     found = {}
@@ -103,6 +109,7 @@ def parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
     return found
 
 
+@lru_cache(maxsize=1024)
 def validator(component: Callable[..., Any]) -> Any:
     """A pydantic model of the parameters: unknown keys refused, values coerced as YAML needs."""
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())

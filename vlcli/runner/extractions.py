@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vlcli import registry
-from vlcli.builders.training import without_memory
 from vlcli.errors import ComponentError, DataError, Problem, RecipeError, UsageError
+from vlcli.nn.undrawn import without_memory
 from vlcli.recipe.schema import Extract, Stage
 from vlcli.registry import Spec
 

@@ -15,7 +15,7 @@ from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import plain
 from vlcli.builders.resolve import resolve_stage
-from vlcli.builders.training import make_transform, transform_of, without_memory
+from vlcli.builders.training import make_transform, transform_of
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.engine.optim import freeze, parameter_groups
@@ -23,6 +23,7 @@ from vlcli.engine.training_module import Part, StepResult, TrainingModule, build
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.features.concepts import ConceptStore
 from vlcli.nn.model import DataSpec
+from vlcli.nn.undrawn import without_memory
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Training
@@ -66,7 +67,7 @@ def smoke_test(context: StageContext) -> list[Problem]:
         reader = _real_reader(context, resolved)
         data_spec = _data_spec(context, resolved, reader)
         module = _on_meta(context, resolved, data_spec)
-        refuse_other_sizes(context, _on_meta(context, resolved, data_spec), data_spec)
+        refuse_other_sizes(context, lambda: _on_meta(context, resolved, data_spec), data_spec)
         _refuse_wordless(module, reader)
         refuse_other_grid(context.recipe.stages, _stores_of(context), module.model.input_spec().grid)
         if sum(p.numel() for p in module.parameters()) <= LARGEST:

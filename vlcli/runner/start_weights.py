@@ -5,19 +5,19 @@ Both models are built without memory: the names and the shapes of their weights 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import Tensor
 
 from vlcli.builders.context import StageContext
 from vlcli.builders.resolve import kept_by
-from vlcli.builders.training import without_memory
 from vlcli.engine.bundle import find_bundle, read_bundle
 from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.engine.weights import WeightLoader
 from vlcli.errors import VlcliError
 from vlcli.nn.model import DataSpec
+from vlcli.nn.undrawn import without_memory
 from vlcli.recipe.resolve import resolve
 from vlcli.recipe.schema import Average, Training
 from vlcli.recipe.wiring import find_place
@@ -26,14 +26,14 @@ Described = tuple[dict[str, Any], list[Any]]
 """The specs of a model and of its objectives."""
 
 
-def refuse_other_sizes(context: StageContext, module: TrainingModule, data_spec: DataSpec) -> None:
+def refuse_other_sizes(context: StageContext, make: Callable[[], TrainingModule], data_spec: DataSpec) -> None:
     """Refuse to start from weights of other sizes.
 
     A source that is no model of vlcli, or that cannot be described yet, is left to the run itself.
 
     Args:
         context: the stage.
-        module: what it trains, built with ``data_spec`` on the meta device.
+        make: builds what it trains with ``data_spec`` on the meta device; called where there is something to compare.
         data_spec: invented sizes of the data, with which the sources are built too.
 
     Raises:
@@ -44,7 +44,7 @@ def refuse_other_sizes(context: StageContext, module: TrainingModule, data_spec:
     states = [state for name in names if (state := _state(context, name, data_spec)) is not None]
     if not names or len(states) < len(names):
         return
-    loader = WeightLoader(module, list(context.config.allow_unmatched))
+    loader = WeightLoader(make(), list(context.config.allow_unmatched))
     try:
         for name, state in zip(names, states, strict=True):
             loader.add(state, name, ours=True)

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchvision.ops import box_iou
 
 from vlcli.metrics.baseline import CHANCE
 from vlcli.nn.batch import Batch
@@ -86,6 +85,8 @@ class Referring(Task):
 
     def _overlaps(self, boxes: Tensor, target: Tensor) -> list[float]:
         """Of boxes (R, 4) with one box (4,)."""
+        from torchvision.ops import box_iou  # its import takes as long as torch's
+
         more = torch.tensor([0.0, 0.0, 1.0, 1.0]).to(boxes) if self.pixels else 0.0
         found: list[float] = box_iou(boxes + more, (target + more)[None])[:, 0].tolist()
         return found

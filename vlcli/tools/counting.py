@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from vlcli.builders.resolve import resolve_stage
 from vlcli.engine.bundle import find_bundle, read_bundle
 from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.errors import ComponentError, UsageError
 from vlcli.nn.count import count_model
 from vlcli.nn.model import DataSpec
+from vlcli.nn.undrawn import without_memory
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
 from vlcli.recipe.resolved import Resolved
@@ -105,8 +104,7 @@ def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> Built:
     entries = [dict(one) for one in resolved.objectives] if heads else []
     artifact = next((step.artifact for step in steps if step.name == name), None)
     data_spec = _data_spec(resolved.text, artifact, answers, _usual_answers(task, entries))
-    with torch.device("meta"):
-        module = build_training_module(model, entries, data_spec)
+    module = without_memory(lambda: build_training_module(model, entries, data_spec))
     return Built(module, model, data_spec, max((int(entry.get("images", 1)) for entry in entries), default=1))
 
 
