@@ -68,61 +68,61 @@ def test_every_name_that_a_page_gives_is_there():
     assert [name for name in sorted(named - modules) if pydoc.locate(name) is None] == []
 
 
-def test_the_page_runs_as_written(tmp_path):
-    for name in ("tiny_paper.py", "tiny_paper.yaml"):
-        (tmp_path / name).write_text(PAGE[name])
-    ended = vlcli(tmp_path, "run", "tiny_paper.yaml", "--trust", "--json")
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """A folder with the files of the page; what the stages of one recipe make there is there for the next."""
+    folder = tmp_path_factory.mktemp("page")
+    for name, text in PAGE.items():
+        if name.endswith((".py", ".yaml")):
+            (folder / name).write_text(text)
+    return folder
+
+
+def test_the_page_runs_as_written(page):
+    ended = vlcli(page, "run", "tiny_paper.yaml", "--trust", "--json")
     assert ended.code == 0, ended.err
     stages = {stage["stage"]: stage for stage in json.loads(ended.out)["stages"]}
     assert {stage["status"] for stage in stages.values()} == {"done"}
     assert list(stages) == ["world", "regions", "bag", "lxmert"]
-    log = [json.loads(line) for line in (tmp_path / "runs/tiny_paper/bag/log.jsonl").read_text().splitlines()]
+    log = [json.loads(line) for line in (page / "runs/tiny_paper/bag/log.jsonl").read_text().splitlines()]
     assert log[-1]["loss/contrast-in-batch"] < log[0]["loss/contrast-in-batch"]
-    config = json.loads((tmp_path / "runs/tiny_paper/lxmert/model/config.json").read_text())
+    config = json.loads((page / "runs/tiny_paper/lxmert/model/config.json").read_text())
     assert "distance-bias" in json.dumps(config)
-    assert (
-        json.loads(vlcli(tmp_path, "run", "tiny_paper.yaml", "--trust", "--json").out)["stages"][-1]["action"] == "skip"
-    )
+    assert json.loads(vlcli(page, "run", "tiny_paper.yaml", "--trust", "--json").out)["stages"][-1]["action"] == "skip"
 
 
-def test_the_reader_and_the_task_of_the_page_run_as_written(tmp_path):
-    for name in ("tiny_paper.py", "statements.py", "statements.yaml"):
-        (tmp_path / name).write_text(PAGE[name])
-    ended = vlcli(tmp_path, "run", "statements.yaml", "--trust", "--json")
+def test_the_reader_and_the_task_of_the_page_run_as_written(page):
+    ended = vlcli(page, "run", "statements.yaml", "--trust", "--json")
     assert ended.code == 0, ended.err
     stages = [stage["stage"] for stage in json.loads(ended.out)["stages"]]
     assert stages == ["world", "regions", "pretrain", "tune", "test"]
-    rows = [json.loads(line) for line in (tmp_path / "runs/statements/test/predictions.jsonl").read_text().splitlines()]
-    right = json.loads((tmp_path / "runs/statements/test/metrics.json").read_text())["accuracy"]
+    rows = [json.loads(line) for line in (page / "runs/statements/test/predictions.jsonl").read_text().splitlines()]
+    right = json.loads((page / "runs/statements/test/metrics.json").read_text())["accuracy"]
     assert len(rows) > 10
     assert right == pytest.approx(sum(row["right"] for row in rows) / len(rows))
 
 
-def test_the_model_with_slots_of_the_page_runs_as_written(tmp_path):
-    for name in ("tiny_paper.py", "gated.py", "gated.yaml"):
-        (tmp_path / name).write_text(PAGE[name])
-    ended = vlcli(tmp_path, "run", "gated.yaml", "--trust", "--json")
+def test_the_model_with_slots_of_the_page_runs_as_written(page):
+    ended = vlcli(page, "run", "gated.yaml", "--trust", "--json")
     assert ended.code == 0, ended.err
     assert [stage["status"] for stage in json.loads(ended.out)["stages"]] == ["done"] * 3
-    config = json.loads((tmp_path / "runs/gated/gated/model/config.json").read_text())
+    config = json.loads((page / "runs/gated/gated/model/config.json").read_text())
     assert "distance-bias" in json.dumps(config)
     assert "rope-2d" in json.dumps(config)
     plugins = ["--plugin", "tiny_paper.py", "--plugin", "gated.py"]
-    drawn = vlcli(tmp_path, "draw", "attention", "--from", "gated/gated", *plugins, "count=1")
+    drawn = vlcli(page, "draw", "attention", "--from", "gated/gated", *plugins, "count=1")
     assert drawn.code == 0, drawn.err
-    refused = vlcli(tmp_path, "validate", "--deep", "gated.yaml", "--trust", "stages.gated.model.cross_position=box")
+    refused = vlcli(page, "validate", "--deep", "gated.yaml", "--trust", "stages.gated.model.cross_position=box")
     assert refused.code == 4
     assert "gated.image_position" in refused.err
 
 
-def test_the_model_of_pixels_of_the_page_learns_as_written(tmp_path):
-    for name in ("tiny_paper.py", "patches.py", "patches.yaml"):
-        (tmp_path / name).write_text(PAGE[name])
-    ended = vlcli(tmp_path, "run", "patches.yaml", "--trust", "--json")
+def test_the_model_of_pixels_of_the_page_learns_as_written(page):
+    ended = vlcli(page, "run", "patches.yaml", "--trust", "--json")
     assert ended.code == 0, ended.err
-    log = [json.loads(line) for line in (tmp_path / "runs/patches/patches/log.jsonl").read_text().splitlines()]
+    log = [json.loads(line) for line in (page / "runs/patches/patches/log.jsonl").read_text().splitlines()]
     assert log[-1]["loss/contrast-in-batch"] < log[0]["loss/contrast-in-batch"]
-    assert vlcli(tmp_path, "validate", "--deep", "patches.yaml", "--trust").code == 0
+    assert vlcli(page, "validate", "--deep", "patches.yaml", "--trust").code == 0
 
 
 PLUGINS = "plugins: [tiny_paper.py]\n"

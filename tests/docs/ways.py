@@ -34,6 +34,7 @@ TINY = (
     "stages.regions.extractor.arch=tiny-conv",
     "~stages.regions.extractor.weights",
     "stages.pretrain.epochs=1",
+    "stages.tune.epochs=1",
 )
 LITTLE = ("stages.world.world.images=30", *(f"stages.world.world.nlvr2_{n}=8" for n in ("train", "dev", "test")))
 DRY = ("--dry-run",)
@@ -182,8 +183,10 @@ WAYS: dict[str, Way] = {
     f"vlcli features draw runs/quickstart/regions {PICTURE} --limit 10": Way("000000000001.png"),
     "vlcli features export obj36 runs/quickstart/regions features.tsv": Way("images", ("--force",)),
     "vlcli features import obj36 features.tsv imported.h5 --dtype float32": Way("0 errors"),
-    "vlcli data make shapes DATA --images 200 'parts=[coco, nlvr2]' nlvr2_train=40": Way("captions", ("nlvr2_test=4",)),
-    "vlcli data make shapes DATA --images 200 'parts=[coco, vqa]' questions=2": Way("questions"),
+    "vlcli data make shapes DATA --images 200 'parts=[coco, nlvr2]' nlvr2_train=40": Way(
+        "captions", ("--images", "20", "nlvr2_pool=100", "nlvr2_test=4")
+    ),
+    "vlcli data make shapes DATA --images 200 'parts=[coco, vqa]' questions=2": Way("questions", ("--images", "20")),
     "vlcli data stats --root DATA": Way("COCO-Cap", instead=("data", "stats", "--root", "asked")),
     "vlcli data aggregate DATA": Way("mscoco_train.json", instead=("data", "aggregate", "asked", "--out", "lists")),
     "vlcli data answers DATA --size 9500": Way(
@@ -323,7 +326,7 @@ WAYS: dict[str, Way] = {
     "vlcli data make shapes world --images 60 'parts=[snli-ve]'": Way(
         "hypotheses", instead=("data", "make", "shapes", "statements-world", "--images", "20", "parts=[snli-ve]")
     ),
-    "vlcli run roles.yaml": Way("train/loss"),
+    "vlcli run roles.yaml": Way("train/loss", ("stages.pretrain.steps=4",)),
     "torchrun --nproc-per-node 2 -m vlcli run quickstart --only pretrain": Way("train/loss", ("--force",), slow=True),
     "torchrun --nproc-per-node 2 --max-restarts 3 -m vlcli run quickstart --only pretrain": Way(
         "train/loss", ("--force",), slow=True
