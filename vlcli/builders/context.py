@@ -11,6 +11,9 @@ from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Recipe, Stage
 from vlcli.recipe.wiring import find_place
 
+CACHE = ".columns"
+"""Name of a run's folder for examples in columns."""
+
 
 @dataclass
 class StageContext:
@@ -41,6 +44,11 @@ class StageContext:
     progress: Progress = field(default_factory=Silent)
     resume: bool = True
     kinds: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cache(self) -> Path:
+        """The run's folder for examples in columns, which its stages share."""
+        return self.folder.parent / CACHE
 
     def sources(self) -> list[Path]:
         """The artifact folders ``from`` names: stages of the recipe, else folders on disk."""

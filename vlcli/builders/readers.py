@@ -17,12 +17,20 @@ from vlcli.recipe.components import split_options
 from vlcli.registry import Spec, as_spec
 
 
-def open_readers(specs: Sequence[Spec | str], root: Path, progress: Progress | None = None) -> list[Reader]:
+def open_readers(
+    specs: Sequence[Spec | str], root: Path, progress: Progress | None = None, cache: Path | None = None
+) -> list[Reader]:
     """Data sets by the recipe's words.
 
     ``weight`` says how often an epoch passes over one; of one that ``augments`` others, only the questions count whose
     answers are in the table that the others give (:func:`keep_answered`); one with ``if_missing: skip`` is left out
     where its files are not there, unless none would remain.
+
+    Args:
+        specs: the data sets.
+        root: the data root.
+        progress: where a data set that is left out is told of.
+        cache: the run's folder for examples in columns; None: they are kept in memory.
 
     Raises:
         DataError: a file is missing.
@@ -36,6 +44,7 @@ def open_readers(specs: Sequence[Spec | str], root: Path, progress: Progress | N
             absent.append(lacking)
             continue
         reader.weight, reader.augments = float(options.get("weight", 1.0)), bool(options.get("augments", False))
+        reader.cache = cache
         reader.require()
         readers.append(reader)
     if absent and not readers:

@@ -36,7 +36,7 @@ def _vocabulary(context: StageContext, text: TextOptions) -> Any:
 
     words, lowercase = text.vocabulary, text.lowercase
     if isinstance(words, TrainVocabulary):
-        readers = open_readers(words.train, context.root)
+        readers = open_readers(words.train, context.root, cache=context.cache)
         texts = (example.text for reader in readers for example in reader.examples() if example.text)
         return Tokenizer.train(texts, words.size, lowercase=lowercase, min_frequency=words.min_frequency)
     return Tokenizer.load(_vocabulary_place(context, words), lowercase)

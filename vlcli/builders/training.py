@@ -112,8 +112,8 @@ def assemble(context: StageContext) -> Assembly:
         refuse_held_out(context, resolved.data)
     arrange = plan.task.arrange if plan.task is not None else list
     arrange_training = plan.task.arrange_training if plan.task is not None else list
-    readers = arrange_training(open_readers(resolved.data, context.root, context.progress))
-    validation = arrange(open_readers(plan.config.validation, context.root))
+    readers = arrange_training(open_readers(resolved.data, context.root, context.progress, context.cache))
+    validation = arrange(open_readers(plan.config.validation, context.root, cache=context.cache))
     tokenizer = make_tokenizer(context, resolved.text, plan.bundle, resolved.model) if needs.text else None
     stores = open_stores(_feature_files(context, plan), needs) if needs.regions or needs.concepts else Stores()
     data_spec = gather_data_spec(plan, readers, tokenizer, stores)

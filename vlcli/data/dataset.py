@@ -8,10 +8,13 @@ from copy import copy
 
 import numpy as np
 
+from vlcli.data.columns.joined import joined
+from vlcli.data.columns.presence import absent_images, rows_without
+from vlcli.data.columns.table import ColumnExamples
 from vlcli.data.inputs import Images, Sentences
 from vlcli.data.pictures import Draw
 from vlcli.data.reader import Reader
-from vlcli.data.sample import Example, ImageSample, Sample, generator
+from vlcli.data.sample import Example, ImageSample, Sample, TextSample, generator
 from vlcli.data.sources import LazyImage
 from vlcli.data.transforms.words import mirrored_targets
 
@@ -45,12 +48,15 @@ class Examples:
     ) -> None:
         self.readers, self.sentences, self.images = list(readers), sentences, images
         self.seed, self.missing, self.augments = seed, missing, augments
-        self.found: list[Example] = []
+        self.found: Sequence[Example] = []
         self.starts: list[int] = [0]
         self.dropped_counts: dict[str, int] = {}
         self.reader_counts: dict[str, int] = {}
+        self._parts: list[Sequence[Example]] = []
         for reader in self.readers:
             self._take(reader)
+        self.found = joined(self._parts)
+        self._tokens = [self.sentences.beside(part) for part in self._parts]
 
     def __len__(self) -> int:
         return len(self.found)
@@ -69,6 +75,7 @@ class Examples:
         """The same loading for other examples: their images must be among those of these data sets."""
         made = copy(self)
         made.found, made.starts = list(examples), [0, len(examples)]
+        made._parts, made._tokens = [made.found], [None]
         return made
 
     def key(self, code: int) -> str:
@@ -93,11 +100,20 @@ class Examples:
             text, text_key = options[number], f"{text_key or example.key}#{number}"
         if not self.augments:
             images = [image_of(name) for name in example.images] if self.images.loads else []
-            return Sample(example.key, self.sentences.encode(text, text_key), images, example.targets)
+            return Sample(example.key, self._encoded(index, example, text, text_key), images, example.targets)
         draw = Draw(generator(self.seed, epoch, key, "transform"), text, len(example.images))
         images = [self.images.load(name, draw) for name in example.images]
         targets = mirrored_targets(example.targets) if draw.flipped else example.targets
         return Sample(example.key, self.sentences.encode(draw.text, text_key), images, targets)
+
+    def _encoded(self, index: int, example: Example, text: str | None, text_key: str) -> TextSample | None:
+        """The sentence as ids: from beside the columns where it stands there."""
+        number = self._reader_of(index)
+        part, tokens = self._parts[number], self._tokens[number]
+        if tokens is None or text is None or example.choices:
+            return self.sentences.encode(text, text_key)
+        assert isinstance(part, ColumnExamples)
+        return tokens.sample(part.row(index - self.starts[number]), text, text_key)
 
     def draw_donor(self, index: int, epoch: int, rng: np.random.Generator) -> Sample:
         """Another example of the same data set as ``index``, evenly drawn; its images load when they are looked at."""
@@ -120,14 +136,39 @@ class Examples:
         if self.sentences.tokenizer is not None and self.sentences.length is not None:
             reader.fit(self.sentences.tokenizer, self.sentences.length)
         examples = reader.examples()
-        names = dict.fromkeys(name for example in examples for name in example.images)
-        absent = self.images.absent(list(names))
-        if absent and self.missing != "drop":
-            raise self.images.missing_error(reader.label, absent, len(names))
-        kept = [example for example in examples if absent.isdisjoint(example.images)] if absent else examples
+        kept = self._present(reader, examples)
         label = reader.label
         while label in self.reader_counts:
             label += "'"
         self.reader_counts[label], self.dropped_counts[label] = len(kept), len(examples) - len(kept)
-        self.found += kept
-        self.starts.append(len(self.found))
+        self._parts.append(kept)
+        self.starts.append(self.starts[-1] + len(kept))
+
+    def _present(self, reader: Reader, examples: Sequence[Example]) -> Sequence[Example]:
+        """The examples whose images are there."""
+        if isinstance(examples, ColumnExamples):
+            absent = self._absent_of(reader, examples)
+        else:
+            absent = self.images.absent(list(dict.fromkeys(name for example in examples for name in example.images)))
+        if not absent:
+            return examples
+        if self.missing != "drop":
+            total = len({name for example in examples for name in example.images})
+            raise self.images.missing_error(reader.label, absent, total)
+        if isinstance(examples, ColumnExamples):
+            return examples.where(rows_without(examples, absent))
+        return [example for example in examples if absent.isdisjoint(example.images)]
+
+    def _absent_of(self, reader: Reader, examples: ColumnExamples) -> set[str]:
+        needs, store = self.images.needs, self.images.store
+        if not self.images.loads:
+            return set()
+        paths = store.paths if needs.regions and store is not None else []
+        key = [
+            needs.pixels,
+            needs.concepts,
+            *((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths),
+        ]
+        if needs.concepts:  # which are there is not known of a file
+            return absent_images(examples, self.images.absent, None, None)
+        return absent_images(examples, self.images.absent, reader.locate if needs.pixels else None, key)

@@ -7,10 +7,13 @@ import gzip
 import io
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from vlcli.errors import DataError, UsageError, shown
 
@@ -39,6 +42,27 @@ def inside(root: Path, path: str | Path) -> Path:
     return joined
 
 
+_ODD = re.compile(r"^[/~.]|//|/\.|/$|\0")
+
+
+def joined(folder: Path, file: str) -> str:
+    """The path of ``file`` in ``folder`` as :func:`inside` gives it, in a tenth of its time for names without dots.
+
+    Raises:
+        DataError: it climbs out.
+    """
+    if not file or os.name == "nt" or _ODD.search(file):
+        return str(inside(folder, file))
+    return prefix(str(folder)) + file
+
+
+@lru_cache(256)
+def prefix(folder: str) -> str:
+    """How paths in a folder begin."""
+    normal = os.path.normpath(folder)
+    return "" if normal == "." else normal.rstrip("/") + "/"
+
+
 def known_encoding(name: str) -> str:
     """An encoding of text files, checked.
 
@@ -64,11 +88,41 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
     Raises:
         DataError: missing, unreadable, truncated or not of this encoding.
     """
-    try:
+    with _readable(path, encoding):
         data = path.read_bytes()
-        return (_unpacked(data, path) if data[:2] == b"\x1f\x8b" else data).decode(
-            "utf-8-sig" if encoding == "utf-8" else encoding
-        )
+        return (_unpacked(data, path) if _is_packed(data) else data).decode(_codec(encoding))
+
+
+def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+    """The lines of a text file, gzip or not, one after another, without their ends (a newline alone is one).
+
+    Args:
+        path: the file.
+        encoding: as Python calls it; a byte order mark is left out.
+
+    Raises:
+        DataError: as :func:`read_text`, when the fault is met.
+    """
+    with _readable(path, encoding), path.open("rb") as file:
+        packed = _is_packed(file.peek(2))
+        source: Any = _Unpacking(file, path) if packed else file
+        for line in io.TextIOWrapper(source, encoding=_codec(encoding), newline="\n"):
+            yield line.removesuffix("\n")
+
+
+def _is_packed(data: bytes) -> bool:
+    return data[:2] == b"\x1f\x8b"
+
+
+def _codec(encoding: str) -> str:
+    return "utf-8-sig" if encoding == "utf-8" else encoding
+
+
+@contextmanager
+def _readable(path: Path, encoding: str) -> Iterator[None]:
+    """Faults of a text file as messages."""
+    try:
+        yield
     except FileNotFoundError:
         raise DataError("The file does not exist.", where=str(path), hint="check `root` and the file's name") from None
     except UnicodeError as error:
@@ -78,6 +132,27 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
     except (OSError, EOFError, zlib.error) as error:
         got = f"{type(error).__name__}: {error}"
         raise DataError("The file cannot be read.", where=str(path), got=got, hint="is it complete?") from None
+
+
+class _Unpacking(gzip.GzipFile):
+    """A gzip file that is refused once it has unpacked to too much.
+
+    Args:
+        file: its bytes.
+        path: its name, for the message.
+    """
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        super().__init__(fileobj=file)
+        self._path, self._limit, self._count = path, unpacked_limit(path.stat().st_size), 0
+
+    def read1(self, size: int = -1) -> bytes:
+        """Bytes, counted."""
+        found = super().read1(size)
+        self._count += len(found)
+        if self._count > self._limit:
+            raise too_much(self._path, self._limit)
+        return found
 
 
 def unpacked_limit(packed: int) -> int:
@@ -138,19 +213,18 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, dict[
     Raises:
         DataError: a line is malformed or no object.
     """
-    text = read_text(path, encoding)
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
+    for number, line in enumerate(text_lines(path, encoding), 1):
+        if line and not line.isspace():
             try:
                 yield f"{path}:{number}", _line_object(line, f"{path}:{number}")
             except DataError as error:
-                raise _one_document(path, text) or error from None
+                raise _one_document(path, encoding) or error from None
 
 
-def _one_document(path: Path, text: str) -> DataError | None:
+def _one_document(path: Path, encoding: str) -> DataError | None:
     """The message for a whole JSON document where a file of JSON lines was meant; None where it is no such document."""
     try:
-        found = json.loads(text)
+        found = json.loads(read_text(path, encoding))
     except (ValueError, RecursionError):
         return None
     return DataError(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from vlcli.data.columns.table import ColumnExamples
+from vlcli.data.columns.tokens import Tokens, tokens_of
 from vlcli.data.pictures import Draw, Pictures, normalised
 from vlcli.data.reader import Reader
 from vlcli.data.region_table import RegionTable
-from vlcli.data.sample import ImageSample, TextSample, copied
+from vlcli.data.sample import Example, ImageSample, TextSample, copied
 from vlcli.data.sources import ConceptSource
 from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
@@ -51,6 +53,12 @@ class Sentences:
             if len(self._known) < REMEMBERED:
                 self._known[text, key] = known
         return copied(known)
+
+    def beside(self, examples: Sequence[Example]) -> Tokens | None:
+        """The ids of examples in columns, which are kept beside them; None of others, or where no text is read."""
+        if self.tokenizer is None or not self.wanted or not isinstance(examples, ColumnExamples):
+            return None
+        return tokens_of(examples, self.tokenizer, self.length)
 
     def count(self, text: str | None) -> int:
         """Pieces of a sentence after cutting, specials included; 0 without text."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from vlcli.data.columns.table import ColumnExamples
 from vlcli.data.images import load_image, load_labels, to_array
 from vlcli.data.reader import Reader
 from vlcli.data.sample import ImageSample
@@ -48,7 +49,7 @@ class Pictures:
 
     def __init__(self, readers: Sequence[Reader], needs: InputSpec, transform: Transform | None) -> None:
         self.needs, self.transform = needs, transform
-        self.files = _image_files(readers) if needs.pixels else {}
+        self.files: Mapping[str, Path] = _image_files(readers) if needs.pixels else {}
         boxes = needs.pixels and needs.boxes and not needs.regions
         self._boxes: dict[str, BoxList] = {}
         self._maps: dict[str, Path] = {}
@@ -119,12 +120,45 @@ def _fields(given: BoxList, scene: TransformInput) -> dict[str, NDArray[Any]]:
     return {name: array[here] for name, array in labels.items() if array is not None}
 
 
-def _image_files(readers: Sequence[Reader]) -> dict[str, Path]:
+class _Located(Mapping[str, Path]):
+    """Files of pictures, each looked up when it is asked for: for data sets with too many to list.
+
+    Args:
+        readers: data sets whose pictures they are.
+    """
+
+    def __init__(self, readers: Sequence[Reader]) -> None:
+        self.readers = readers
+
+    def __getitem__(self, name: str) -> Path:
+        noted = [(reader, path) for reader in self.readers if (path := reader._noted(name)) is not None]
+        for reader, path in noted[1:]:
+            if path != noted[0][1]:
+                raise _twice(name, reader, noted[0][1], path)
+        return noted[0][1] if noted else self._found(name)
+
+    def _found(self, name: str) -> Path:
+        """The file of an image that no annotation names: the first that is there."""
+        paths = [reader.locate(name) for reader in self.readers]
+        return next((path for path in paths if path.is_file()), paths[0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for reader in self.readers for name in reader.image_files()))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _image_files(readers: Sequence[Reader]) -> Mapping[str, Path]:
+    if any(isinstance(reader.examples(), ColumnExamples) for reader in readers):
+        return _Located(readers)
     found: dict[str, Path] = {}
     for reader in readers:
         for name, path in reader.image_files().items():
             if found.setdefault(name, path) != path:
-                raise DataError(
-                    f"Two pictures have the id {name!r}.", where=reader.label, got=f"{found[name]} and {path}"
-                )
+                raise _twice(name, reader, found[name], path)
     return found
+
+
+def _twice(name: str, reader: Reader, first: Path, second: Path) -> DataError:
+    return DataError(f"Two pictures have the id {name!r}.", where=reader.label, got=f"{first} and {second}")

@@ -111,7 +111,7 @@ class Pipeline(Dataset[Sample]):
         return self.dataset.readers
 
     @property
-    def examples(self) -> list[Example]:
+    def examples(self) -> Sequence[Example]:
         """The different examples, in file order."""
         return self.dataset.found
 

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from vlcli.data.files import IMAGE_SUFFIXES, index_images, inside
+from vlcli.data.files import IMAGE_SUFFIXES, index_images, inside, joined
+from vlcli.data.reader_errors import empty, missing, senseless, two_files
+from vlcli.data.remote import is_remote, local_copy
 from vlcli.data.sample import Example
 from vlcli.data.take import select
 from vlcli.data.texts import check_texts
+from vlcli.data.truth import Truth, truth_of
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList, image_id
-from vlcli.registry.contract import blame
 
-
-@dataclass
-class Truth:
-    """What detections are scored against, in COCO's terms.
-
-    Attributes:
-        document: ``images``, ``annotations`` and ``categories`` of a COCO instances file, with its own ids.
-        numbers: the file's id of an image, by image id.
-    """
-
-    document: dict[str, list[dict[str, Any]]]
-    numbers: dict[str, Any] = field(default_factory=dict)
+if TYPE_CHECKING:
+    from vlcli.data.columns.places import PlacesWriter
 
 
 class Reader:
@@ -53,6 +45,10 @@ class Reader:
         composition_titles: titles of the columns of :meth:`composition`; others have their key as title.
         weight: how often a training epoch passes over it: ``weight`` beside a reader's own keys in a recipe.
         augments: whether only those of its questions count whose answers are in the table of the other data sets.
+        reads_folders: whether :meth:`read` reads more than :meth:`files` and :meth:`listed_folders` name: such examples
+            are read anew by every process.
+        cache: folder in which examples of large files are kept as columns (:mod:`vlcli.data.columns`); set by whoever
+            opens the reader. None: they are kept in memory.
     """
 
     paper: ClassVar[str] = ""
@@ -62,6 +58,8 @@ class Reader:
     composition_titles: ClassVar[Mapping[str, str]] = MappingProxyType({})
     weight: float = 1.0
     augments: bool = False
+    reads_folders: bool = False
+    cache: Path | None = None
 
     def __init__(
         self,
@@ -77,8 +75,9 @@ class Reader:
         self.split = "+".join(self.split_names)
         self.image_folder = inside(self.root, images)
         self.left_out: Counter[str] = Counter()
-        self._paths: dict[str, Path] = {}
-        self._examples: list[Example] | None = None
+        self._paths: MutableMapping[str, Path] = {}
+        self._examples: Sequence[Example] | None = None
+        self._places: PlacesWriter | None = None
         self._index: dict[str, list[Path]] | None = None
 
     @property
@@ -116,6 +115,25 @@ class Reader:
         """
         raise NotImplementedError(f"{type(self).__name__} has no examples")
 
+    def listed_folders(self) -> list[Path]:
+        """Folders whose lists of files decide which examples there are; called where examples become columns.
+
+        Returns:
+            Folders; what lies below them counts too.
+        """
+        return []
+
+    def stream(self) -> Iterator[Example]:
+        """Read every example, one after another; called where examples become columns. By default :meth:`read` does.
+
+        Returns:
+            What :meth:`read` returns.
+
+        Raises:
+            DataError: a file is malformed.
+        """
+        yield from self.read()
+
     def first_examples(self, count: int) -> list[Example]:
         """Read a few examples without the rest; called by checks before a run. The base reads none.
 
@@ -127,39 +145,45 @@ class Reader:
         """
         return []
 
-    def examples(self) -> list[Example]:
+    def examples(self) -> Sequence[Example]:
         """The chosen examples (``take``, ``limit``); called by everything that reads data. They are read once and kept.
 
         Returns:
-            Examples in the order of the file.
+            Examples in the order of the file: a list, or columns on the disk that make each example when it is asked
+            for (where ``cache`` is set and the files are large).
 
         Raises:
             DataError: a file is missing or malformed, or nothing is left.
         """
         if self._examples is None:
+            from vlcli.data.columns import opened
+
             self.require()
             self.left_out.clear()
-            found = self._read()
-            chosen = found if self.take is None else select(found, self.take, self.root)
-            chosen = chosen[: self.limit]
-            if not chosen:
-                raise self._empty(len(found))
-            check_texts(chosen, " and ".join(map(str, self.files()[:2])) or str(self.root))
-            self._examples = chosen
+            self._examples = opened(self) or self._in_memory()
         return self._examples
 
-    def _read(self) -> list[Example]:
-        """What :meth:`read` makes; files that are not of its format are a fault of the data, however it is met."""
+    def _in_memory(self) -> list[Example]:
+        self.left_out.clear()
+        with self._making_sense():
+            found = self.read()
+        chosen = found if self.take is None else select(found, self.take, self.root)
+        chosen = chosen[: self.limit]
+        if not chosen:
+            raise self._empty(len(found))
+        check_texts(chosen, self._where())
+        return chosen
+
+    @contextmanager
+    def _making_sense(self) -> Iterator[None]:
+        """Files that are not of the reader's format are a fault of the data, however it is met."""
         try:
-            return self.read()
+            yield
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise DataError(
-                f"The reader {self.label} makes no sense of its files.",
-                where=", ".join(map(str, self.files()[:3])) or str(self.root),
-                got=f"{type(error).__name__}: {str(error)[:200]}",
-                expected="files of the format that it documents",
-                hint=f"the reader stopped at {blame(error, type(self))}; -vv shows the traceback",
-            ) from error
+            raise senseless(self, error) from error
+
+    def _where(self) -> str:
+        return " and ".join(map(str, self.files()[:2])) or str(self.root)
 
     def fit(self, tokenizer: Any, length: int) -> None:
         """Receive the tokenizer and the text length; called once before :meth:`examples`, for readers that pack texts.
@@ -228,15 +252,20 @@ class Reader:
         Raises:
             DataError: two files have this id.
         """
-        noted = self._paths.get(name)
-        if noted is not None and (noted.suffix.lower() in IMAGE_SUFFIXES or noted.is_file()):
-            return noted  # else the annotations name it without its extension
+        noted = self._noted(name)
+        if noted is not None:
+            return noted
         if self._index is None:
             self._index = index_images(self.image_folder)
         found = self._index.get(name, [])
         if len(found) > 1:
-            raise _twice(name, found[0], found[1], self.label)
+            raise self._two_files(name, found[0], found[1])
         return found[0] if found else self.image_folder / f"{name}.jpg"
+
+    def _noted(self, name: str) -> Path | None:
+        """The file of an image that the annotations name with its extension; None of others."""
+        path = self._paths.get(name)
+        return path if path is not None and (path.suffix.lower() in IMAGE_SUFFIXES or path.is_file()) else None
 
     def picture(self, file: str, folder: Path | None = None) -> str:
         """Note the file of an image; called by :meth:`read` of subclasses for every file name that they meet.
@@ -251,12 +280,32 @@ class Reader:
         Raises:
             DataError: another file has the same id, or the path leaves its folder.
         """
-        path = inside(folder or self.image_folder, file)
-        name = image_id(file)
-        known = self._paths.setdefault(name, path)
-        if known != path:
-            raise _twice(name, known, path, self.label)
+        return self.note(image_id(file), joined(folder or self.image_folder, file))
+
+    def note(self, name: str, path: str) -> str:
+        """Note the file of an image whose id is not its name; called by :meth:`read` of subclasses.
+
+        Args:
+            name: image id.
+            path: where it lies.
+
+        Returns:
+            The image id.
+
+        Raises:
+            DataError: another file has the same id.
+        """
+        if self._places is not None:
+            self._places.note(name, path)
+            return name
+        known = self._paths.setdefault(name, Path(path))
+        if str(known) != path and known != Path(path):
+            raise self._two_files(name, known, Path(path))
         return name
+
+    def _two_files(self, name: str, first: Path, second: Path) -> DataError:
+        """The error, not raised, for an image id that two files answer to; subclasses may say what to do about it."""
+        return two_files(name, first, second, self.label)
 
     def boxes(self) -> dict[str, BoxList]:
         """Annotated boxes; called by extraction of given boxes and by detection. None by default.
@@ -298,17 +347,7 @@ class Reader:
         Returns:
             The parts of a COCO instances file.
         """
-        ids, given = self.class_ids(), self.boxes()
-        names = dict.fromkeys(name for example in self.examples() for name in example.images)
-        notes = [
-            coco_annotation(name, None if found.classes is None else ids[int(found.classes[row])], box)
-            for name in names
-            if (found := given.get(name)) is not None
-            for row, box in enumerate(found.boxes.tolist())
-        ]
-        kinds = [{"id": number, "name": name} for number, name in zip(ids, self.class_names(), strict=True)]
-        images = [{"id": name, "file_name": self.locate(name).name} for name in names]
-        return Truth({"images": images, "annotations": notes, "categories": kinds}, {name: name for name in names})
+        return truth_of(self)
 
     def attribute_names(self) -> list[str]:
         """Names of the attributes of :meth:`boxes`; called before a detector is built. None by default.
@@ -334,18 +373,14 @@ class Reader:
         """
         for file in self.files():
             if not file.is_file():
-                known = f"; splits are {', '.join(self.splits)}" if self.splits else ""
-                raise DataError(
-                    f"A file of the data set is missing (split {self.split!r}{known}).",
-                    where=str(file),
-                    hint="point the recipe's `root` at the folder that holds it, e.g. root=DATA",
-                )
+                raise missing(self, file)
 
     def first_file(self, named: str | None, candidates: Sequence[str]) -> list[Path]:
         """Annotation file of each split; called by :meth:`files` of subclasses.
 
         Args:
-            named: a path of the recipe, in which ``{split}`` is filled in; None: look for the usual ones.
+            named: a path of the recipe, or a remote address (:mod:`vlcli.data.remote`), in which ``{split}`` is filled
+                in; None: look for the usual ones.
             candidates: usual paths under the data root, the most usual first.
 
         Returns:
@@ -353,38 +388,12 @@ class Reader:
         """
         found = []
         for split in self.split_names:
-            options = [inside(self.root, _fill(text, split)) for text in ([named] if named else candidates)]
+            options = [self._place(text.replace("{split}", split)) for text in ([named] if named else candidates)]
             found.append(next((path for path in options if path.is_file()), options[0]))
         return found
 
+    def _place(self, path: str) -> Path:
+        return local_copy(path) if is_remote(path) else inside(self.root, path)
+
     def _empty(self, total: int) -> DataError:
-        files = ", ".join(map(str, self.files())) or str(self.image_folder)
-        return DataError(
-            f"The data set {self.label} is empty.",
-            where=files,
-            got=f"0 of {total} examples" + (f" after take={self.take!r}" if self.take and total else ""),
-            expected="one example or more",
-            hint="check `split`, `take` and `limit`",
-        )
-
-
-def coco_annotation(image: Any, category: int | None, box: Sequence[float]) -> dict[str, Any]:
-    """A box x1 y1 x2 y2 as COCO annotates it."""
-    left, top, right, bottom = box
-    width, height = right - left, bottom - top
-    found = {"image_id": image, "bbox": [left, top, width, height], "area": width * height, "iscrowd": 0}
-    return found if category is None else {**found, "category_id": category}
-
-
-def _fill(text: str, split: str) -> str:
-    return text.replace("{split}", split)
-
-
-def _twice(name: str, first: Path, second: Path, label: str) -> DataError:
-    return DataError(
-        f"Two files answer to the image id {name!r}.",
-        where=label,
-        got=f"{first} and {second}",
-        expected="file names that differ by more than folder and extension",
-        hint="rename one of them, or point `images` at one of the folders",
-    )
+        return empty(self, total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,6 +14,8 @@ from vlcli.data.curriculum import Curriculum
 
 _EASY = 0xEA51
 """Keeps what a curriculum draws apart from the order of whole epochs."""
+_MANY = 1 << 18
+"""Codes of an epoch from which on they are kept on the disk."""
 Pick = tuple[int, int]
 """(epoch, code): ``code`` is an example's index plus its repetition within the epoch times the number of examples."""
 
@@ -141,7 +144,33 @@ class Batches:
         return whole + keep
 
     def __iter__(self) -> Iterator[list[Pick]]:
-        codes = self.order.shuffled(self.epoch) if self.shuffle else self.order.plain()
+        codes = spilled(self.order.shuffled(self.epoch) if self.shuffle else self.order.plain())
         for number in range(self.start, self._count(), self.stride):
             chunk = codes[number * self.batch_size : (number + 1) * self.batch_size]
             yield [(self.epoch, code) for code in chunk[self.rank :: self.world].tolist()]
+
+
+class _OnDisk:
+    """Numbers in a temporary file, read a slice at a time."""
+
+    def __init__(self, numbers: NDArray[np.int64]) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it goes with this object
+        numbers.tofile(self._file)
+
+    def __getitem__(self, wanted: slice) -> NDArray[np.int64]:
+        self._file.seek(8 * wanted.start)
+        return np.fromfile(self._file, np.int64, wanted.stop - wanted.start)
+
+
+def spilled(numbers: NDArray[np.int64]) -> NDArray[np.int64] | _OnDisk:
+    """Many numbers on the disk, so that an epoch's order takes no memory; few of them, or on a full disk, as they are.
+
+    Args:
+        numbers: the codes of an epoch.
+    """
+    if len(numbers) < _MANY:
+        return numbers
+    try:
+        return _OnDisk(numbers)
+    except OSError:
+        return numbers

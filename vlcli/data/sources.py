@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
+from vlcli.data.columns.joined import image_counts
 from vlcli.data.sample import Example, ImageSample
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore
@@ -90,11 +92,11 @@ def check_shapes(examples: Sequence[Example], needs: InputSpec, names: str, drop
     Raises:
         DataError: the examples have several, or there is no example.
     """
-    if not examples:
+    if not len(examples):
         raise DataError("The data are empty: no example is left.", where=names, got=f"dropped: {dropped}")
-    counts: dict[int, str] = {}
-    for example in examples:
-        counts.setdefault(len(example.images), example.key)
+    numbers, first = np.unique(image_counts(examples), return_index=True)
+    found = sorted(zip(first.tolist(), numbers.tolist(), strict=True))
+    counts = {count: examples[row].key for row, count in found}
     if len(counts) > 1 and (needs.regions or needs.pixels or needs.concepts):
         got = ", ".join(f"{key!r} has {count}" for count, key in counts.items())
         raise DataError(

@@ -38,6 +38,15 @@ def select(examples: Sequence[Example], take: str, root: Path) -> list[Example]:
     Raises:
         DataError: ``take`` is not understood, or its file is missing.
     """
+    return [examples[row] for row in select_rows(examples, take, root)]
+
+
+def select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int]:
+    """The numbers of the examples whose images ``take`` chooses, ascending.
+
+    Raises:
+        DataError: ``take`` is not understood, or its file is missing.
+    """
     kind, _, rest = take.partition(":")
     groups = _groups(examples)
     if kind in ("first", "after"):
@@ -50,7 +59,7 @@ def select(examples: Sequence[Example], take: str, root: Path) -> list[Example]:
     else:
         raise _unclear(take)
     wanted = kind in ("first", "between", "in")
-    return [example for group, example in zip(groups, examples, strict=True) if (group in chosen) is wanted]
+    return [row for row, group in enumerate(groups) if (group in chosen) is wanted]
 
 
 def _first(groups: list[str], rest: str, take: str) -> set[str]:

@@ -15,6 +15,7 @@ from vlcli import former
 from vlcli.data.files import parse_json
 from vlcli.data.preparation import PREPARATIONS, preparation
 from vlcli.data.sample import TextSample
+from vlcli.data.word_pieces import WordPieces
 from vlcli.errors import DataError
 from vlcli.files import write_text
 
@@ -56,7 +57,9 @@ class Tokenizer:
         self.ids = _complete(engine, known, source)
         self.begun, self.maskable = known["cls"] is not None, known["mask"] is not None
         self._special_ids = frozenset(self.ids.values())
+        self._hidden = self._special_ids - {self.ids["unk"]}
         self.prepare, self.ended = PREPARATIONS["as-written"], True
+        self._by_words = WordPieces(engine)
 
     def reading(self, options: Mapping[str, Any]) -> Tokenizer:
         """The same vocabulary, with sentences prepared and ended as a recipe's or a bundle's text options say.
@@ -146,16 +149,20 @@ class Tokenizer:
         return self._encoded(raw, raw, None, True)
 
     def _encoded(self, raw: str, key: str, length: int | None, ended: bool) -> TextSample:
-        encoding = self.engine.encode(raw, add_special_tokens=False)
         first = [self.ids["cls"]] * self.begun
         room = None if length is None else max(length - len(first) - ended, 0)
-        pieces = encoding.ids[:room]
-        starts = [match.start() for match in _WORD.finditer(raw)]
-        words = [bisect_right(starts, start) - 1 for start, _ in encoding.offsets[:room]]
+        pieces, words = self._by_words.cut(raw) or self._cut(raw)
+        pieces, words = pieces[:room], words[:room]
         ids = [*first, *pieces, *[self.ids["sep"]] * ended]
-        inner = [number in self._special_ids - {self.ids["unk"]} for number in pieces]
+        inner = [number in self._hidden for number in pieces]
         special = [*[True] * len(first), *inner, *[True] * ended]
         return TextSample(key, raw, ids, special, [*[-1] * len(first), *words, *[-1] * ended])
+
+    def _cut(self, raw: str) -> tuple[list[int], list[int]]:
+        """Ids of a sentence's pieces, and the number of the word that each begins in."""
+        encoding = self.engine.encode(raw, add_special_tokens=False)
+        starts = [match.start() for match in _WORD.finditer(raw)]
+        return encoding.ids, [bisect_right(starts, start) - 1 for start, _ in encoding.offsets]
 
     def pieces(self, words: str) -> tuple[int, ...]:
         """The ids of a few words' pieces, without specials."""
@@ -163,7 +170,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
         """Ids as a sentence, special tokens left out unless asked for."""
-        hidden = frozenset() if specials else self._special_ids - {self.ids["unk"]}
+        hidden = frozenset() if specials else self._hidden
         kept = [self.engine.id_to_token(int(number)) or "" for number in ids if int(number) not in hidden]
         return str(self.engine.decoder.decode(kept)) if self.engine.decoder else " ".join(kept)
 

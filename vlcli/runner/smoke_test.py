@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from vlcli.builders.context import StageContext
 from vlcli.builders.readers import plain
 from vlcli.builders.resolve import resolve_stage
 from vlcli.builders.training import make_transform, transform_of
+from vlcli.data.columns.joined import without_text
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.engine.optim import freeze, parameter_groups
@@ -157,8 +158,8 @@ def _refuse_wordless(module: TrainingModule, reader: Reader | None) -> None:
     """Refuse data where an objective reads sentences and an example has none."""
     asked = [objective.requires or {"text"} for objective in module.objectives.values()]
     reads = module.model.input_spec().text and any(READ_WORDS & set(one) for one in asked)
-    examples = [] if reader is None or not reads else reader.examples()
-    lacking = [number for number, example in enumerate(examples) if example.text is None]
+    examples: Sequence[Example] = [] if reader is None or not reads else reader.examples()
+    lacking = without_text(examples)
     if reader is not None and lacking:
         share = "all" if len(lacking) == len(examples) else f"{len(lacking):,} of {len(examples):,}"
         raise DataError(
@@ -292,6 +293,7 @@ def _real_reader(context: StageContext, resolved: ResolvedStage) -> Reader | Non
     for entry in resolved.data:
         try:
             reader: Reader = registry.datasets.build(plain(entry), context.root)
+            reader.cache = context.cache
             reader.require()
             arranged: Reader = reader if task is None else task.arrange([reader])[0]
             arranged.examples()

@@ -69,7 +69,7 @@ def run_fitted(context: StageContext, config: Evaluate) -> StageResult:
         return StageResult({}, {})
     task, needs = fitted_task(context.name, config), InputSpec(regions=True)
     readers = readers_of(context, resolve_stage(context))
-    known = open_readers(config.fit, context.root, context.progress)
+    known = open_readers(config.fit, context.root, context.progress, context.cache)
     stores = open_stores(context.feature_files(config.features), needs)
     require_stores(stores, needs, context.name, "task")
     assert stores.regions is not None
@@ -162,7 +162,7 @@ def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
 
 def readers_of(context: StageContext, resolved: ResolvedStage) -> list[Reader]:
     """The stage's data sets, or the task's own; ``split`` stands in for the split they name."""
-    readers = open_readers(resolved.data, context.root, context.progress)
+    readers = open_readers(resolved.data, context.root, context.progress, context.cache)
     task: Task | None = resolved.built_task
     return readers if task is None else task.arrange(readers)
 

@@ -73,7 +73,7 @@ def readers_of(context: StageContext) -> list[Reader]:
     config = context.config
     assert isinstance(config, Extract)
     specs = list(config.data) or [{"name": "folder", "images": config.images or "."}]
-    return open_readers(specs, context.root, context.progress)
+    return open_readers(specs, context.root, context.progress, context.cache)
 
 
 def listed_images(context: StageContext) -> dict[str, Path] | None:

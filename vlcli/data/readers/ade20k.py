@@ -32,6 +32,7 @@ class ADE20K(Reader):
 
     paper: ClassVar[str] = "Zhou et al. 2019, Semantic Understanding of Scenes through the ADE20K Dataset"
     splits: ClassVar[tuple[str, ...]] = ("training", "validation")
+    reads_folders: bool = True
     held_out_splits: ClassVar[tuple[str, ...]] = ("validation", "val", "testing", "test")
     usual: ClassVar[tuple[str, ...]] = ("ADEChallengeData2016", "ade20k", "")
     words: ClassVar[dict[str, str]] = {"train": "training", "val": "validation", "test": "testing"}

@@ -35,6 +35,7 @@ class ImageNet(Reader):
 
     paper: ClassVar[str] = "Russakovsky et al. 2015, ImageNet Large Scale Visual Recognition Challenge"
     splits: ClassVar[tuple[str, ...]] = ("train", "val")
+    reads_folders: bool = True
     usual: ClassVar[tuple[str, ...]] = ("", "imagenet", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
 
     def __init__(

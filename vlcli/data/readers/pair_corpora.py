@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from vlcli.data.files import read_json, too_much, unpacked_limit, value, walk
+from vlcli.data.files import joined, read_json, too_much, unpacked_limit, value, walk
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
@@ -85,10 +85,20 @@ class _Pairs(Reader):
         """The pairs of a list."""
         raise NotImplementedError(f"{type(self).__name__} does not say how {file} is read")
 
+    def listed_folders(self) -> list[Path]:
+        """The pictures': rows without one are left out."""
+        return [self.image_folder]
+
     def read(self) -> list[Example]:
         """One example a row whose picture is there, in the list's order."""
+        return list(self.stream())
+
+    def stream(self) -> Iterator[Example]:
+        """The examples of one list after the other."""
         self._listed, self._twice = listing(self.image_folder)
-        return [example for file in self.files() for example in self._read_file(file)]
+        for file in self.files():
+            yield from self._read_file(file)
+        self._listed, self._twice = {}, {}  # the files of the examples' pictures are noted
 
     def _read_file(self, file: Path) -> Iterator[Example]:
         counted = self.left_out.copy()
@@ -103,6 +113,8 @@ class _Pairs(Reader):
             elif not row.text:
                 self.left_out["pairs without a caption"] += 1
             else:
+                if stem in self._listed:
+                    self.note(stem, joined(self.image_folder, self._listed[stem]))
                 yield Example(f"{file.stem}:{row.number}", row.text, [stem], text_key=f"{file.stem}:{row.number}")
 
     def _naming(self, file: Path) -> Callable[[Row], str]:
@@ -137,7 +149,8 @@ class _Pairs(Reader):
 
     def locate(self, name: str) -> Path:
         """Where a picture lies; where it was expected, if it is not there."""
-        return self.image_folder / self._listed.get(name, f"{name}.jpg")
+        noted = self._paths.get(name)
+        return self.image_folder / f"{name}.jpg" if noted is None else noted
 
     def _lines(self, file: Path) -> Iterator[str]:
         """The lines of a text file, gzip or not, read as they are asked for.

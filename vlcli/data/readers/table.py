@@ -76,17 +76,34 @@ class Table(Reader):
 
     def read(self) -> list[Example]:
         """One example a row that ``only`` admits."""
-        self._spoken = {}
-        rows = [(where, row) for file in self.files() for where, row in self.rows(file)]
-        if rows:
-            self._check_columns(*rows[0])
-        rows = [(where, row) for where, row in rows if all(str(row.get(k)) == v for k, v in self.only.items())]
-        for name in ("label", "box_labels"):
-            found = ((where, row.get(self.columns[name])) for where, row in rows)
-            cells.check_labels(found, self.columns[name], several=name == "box_labels")
-        self._words = self.labels or _words(row.get(self.columns["label"]) for _, row in rows)
-        self._box_words = _words(word for _, row in rows for word in listed(row.get(self.columns["box_labels"])))
-        return [self._example(row, where, place) for place, (where, row) in enumerate(rows)]
+        return list(self.stream())
+
+    def stream(self) -> Iterator[Example]:
+        """The examples; the words of labels, which are numbered in order, are gathered where the first is met."""
+        self._words, self._box_words, self._spoken = list(self.labels or ()), [], {}
+        gathered = False
+        for place, (where, row) in enumerate(self._admitted()):
+            if not gathered and (row.get(self.columns["label"]), row.get(self.columns["box_labels"])) != (None, None):
+                gathered = True
+                self._gather()
+            yield self._example(row, where, place)
+
+    def _admitted(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The rows that ``only`` admits, the first of all checked for its columns."""
+        rows = (found for file in self.files() for found in self.rows(file))
+        for number, (where, row) in enumerate(rows):
+            if not number:
+                self._check_columns(where, row)
+            if not self.only or all(str(row.get(k)) == v for k, v in self.only.items()):
+                yield where, row
+
+    def _gather(self) -> None:
+        """Check all labels, and number those that are words."""
+        label, box_label = (_Words(self.columns[name], name == "box_labels") for name in ("label", "box_labels"))
+        for where, row in self._admitted():
+            label.add(where, row)
+            box_label.add(where, row)
+        self._words, self._box_words = self.labels or label.words(), box_label.words()
 
     def first_examples(self, count: int) -> list[Example]:
         """Of the first rows that ``only`` admits, without their labels, whose words stand in all rows."""
@@ -192,10 +209,33 @@ def listed(given: Any) -> list[Any]:
     return given if isinstance(given, list) else [] if given is None else [given]
 
 
-def _words(values: Any) -> list[str]:
-    """The words that must be numbered: none where every value is a number."""
-    found = [item for item in values if item is not None]
-    return sorted({str(item) for item in found}) if any(isinstance(item, str) for item in found) else []
+class _Words:
+    """The different values of a label column.
+
+    Args:
+        column: its name.
+        several: whether a row may hold a list of them.
+    """
+
+    def __init__(self, column: str, several: bool) -> None:
+        self.column, self.several = column, several
+        self._found: set[str] = set()
+        self._named = False
+
+    def add(self, where: str, row: dict[str, Any]) -> None:
+        """Check and note those of a row."""
+        given = row.get(self.column)
+        if given is None:
+            return
+        cells.check_labels([(where, given)], self.column, several=self.several)
+        for item in listed(given) if self.several else [given]:
+            if item is not None:
+                self._named |= isinstance(item, str)
+                self._found.add(str(item))
+
+    def words(self) -> list[str]:
+        """The words that must be numbered, sorted: none where every value is a number."""
+        return sorted(self._found) if self._named else []
 
 
 def _close(absent: list[str], known: list[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from vlcli.data.files import IMAGE_SUFFIXES, inside
 from vlcli.data.reader import Reader
+from vlcli.data.remote import is_remote, local_copy, matching
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.shards import BadShardError, Member, members
@@ -68,7 +69,26 @@ class WebDataset(Reader):
 
     def read(self) -> list[Example]:
         """One example a caption, in the order of the shards."""
-        return [example for shard in self.shards() for example in self._read_shard(shard)]
+        return list(self.stream())
+
+    def stream(self) -> Iterator[Example]:
+        """The examples, a shard's after the other's."""
+        for shard in self.shards():
+            yield from self._read_shard(shard)
+
+    @property
+    def reads_folders(self) -> bool:  # type: ignore[override]
+        """Whether a shard is a folder, which :meth:`files` does not name."""
+        return any(shard.is_dir() for shard in self.shards())
+
+    def _two_files(self, name: str, first: Path, second: Path) -> DataError:
+        """With what keeps them apart."""
+        return DataError(
+            f"Two pictures have the id {name!r}.",
+            where=self.label,
+            got=f"{first} and {second}",
+            hint="let ids name the shard too: unique=shard",
+        )
 
     def _read_shard(self, shard: Path) -> Iterator[Example]:
         seen = 0
@@ -105,14 +125,7 @@ class WebDataset(Reader):
             raise DataError("A member's path leaves its shard.", where=str(shard), got=picture.name)
         stem = name.rsplit("/", 1)[-1]
         image = stem if self.unique == "name" else f"{shard.stem}-{stem}"
-        if self._paths.setdefault(image, path) != path:
-            raise DataError(
-                f"Two pictures have the id {image!r}.",
-                where=self.label,
-                got=f"{self._paths[image]} and {path}",
-                hint="let ids name the shard too: unique=shard",
-            )
-        return image
+        return self.note(image, str(path))
 
     def _captions(self, shard: Path, parts: list[Member]) -> list[str]:
         """The captions of a group: of its .txt, else of its .json."""
@@ -132,13 +145,16 @@ class WebDataset(Reader):
 
 
 def expand(root: Path, pattern: str) -> list[Path]:
-    """The paths that a pattern names: braces are written out, then ``*`` is looked for.
+    """The paths that a pattern names: braces are written out, then ``*`` is looked for; of remote ones their copies.
 
     Raises:
         DataError: a path leaves the root.
     """
     found: list[Path] = []
     for text in braces(pattern):
+        if is_remote(text):
+            found += [local_copy(address) for address in (matching(text) if "*" in text else [text])]
+            continue
         path = inside(root, text)
         star = next((place for place, part in enumerate(path.parts) if "*" in part or "?" in part), None)
         if star is None:

@@ -75,6 +75,10 @@ class VIST(BoxesBeside):
         usual = tuple(f"{folder}/{name}" for name in FILES[self.tier] for folder in FOLDERS)
         return list(dict.fromkeys(self.first_file(self.file, usual)))
 
+    def listed_folders(self) -> list[Path]:
+        """The photographs': stories without some of theirs are left out."""
+        return [self.image_folder]
+
     def read(self) -> list[Example]:
         """The examples in the order of the file."""
         self._there = set(index_images(self.image_folder)) if self.image_folder.is_dir() else None

@@ -1,0 +1,109 @@
+"""Sentences as ids beside the columns they stand in: cut once, by whichever process needs them first."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vlcli.data.columns.index import remembered
+from vlcli.data.columns.lock import locked
+from vlcli.data.columns.strings import Strings, StringsWriter
+from vlcli.data.columns.table import ColumnExamples
+from vlcli.data.sample import TextSample
+from vlcli.files import new_folder, write_json
+
+_META = "tokens.json"
+_WIDE = 1 << 16
+
+
+class Tokens:
+    """The sentences of a folder of columns as ids.
+
+    A record holds a sentence's N ids (2 or 4 bytes each) and the words they belong to (2 bytes each): -1 for specials
+    around it, -2 - W for a special within word W.
+
+    Args:
+        folder: that :func:`tokens_of` filled.
+        prepare: how the sentences were prepared.
+    """
+
+    def __init__(self, folder: Path, prepare: Any) -> None:
+        self._records, self._prepare = Strings(folder, "tokens"), prepare
+        self._code: str = json.loads((folder / _META).read_bytes())["code"]
+        self._size = array(self._code).itemsize + 2
+
+    def sample(self, row: int, text: str, key: str) -> TextSample:
+        """The sentence of a row, in lists that the caller may change.
+
+        Args:
+            row: of the columns.
+            text: the sentence.
+            key: its id; empty: itself.
+        """
+        record = self._records.read(row)
+        count = len(record) // self._size
+        ids, words = array(self._code), array("h")
+        ids.frombytes(record[: -2 * count])
+        words.frombytes(record[-2 * count :])
+        places = words.tolist()
+        special = [place < 0 for place in places]
+        if min(places, default=0) < -1:
+            places = [-2 - place if place < -1 else place for place in places]
+        raw = self._prepare(text)
+        return TextSample(key or raw, raw, ids.tolist(), special, places)
+
+
+def tokens_of(examples: ColumnExamples, tokenizer: Any, length: int | None) -> Tokens | None:
+    """The sentences of some examples as ids, written where they are not there; None where they cannot be kept so.
+
+    Args:
+        examples: in columns.
+        tokenizer: a :class:`vlcli.data.vocabulary.Tokenizer`.
+        length: longest text in pieces.
+
+    Raises:
+        VlcliError: the disk is full.
+    """
+    cut = hashlib.sha256(tokenizer.engine.to_str().encode()).hexdigest()
+    folder = remembered(examples, "tokens", [cut, repr(tokenizer.prepare), tokenizer.ended, length])
+    if not _is_whole(folder):
+        with locked(folder.parent):
+            if not _is_whole(folder) and not _write(folder, examples, tokenizer, length):
+                return None
+    return Tokens(folder, tokenizer.prepare)
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        sizes = json.loads((folder / _META).read_bytes())["files"]
+        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _write(folder: Path, examples: ColumnExamples, tokenizer: Any, length: int | None) -> bool:
+    code = "H" if len(tokenizer) <= _WIDE else "I"
+    chosen = None if examples.rows is None else set(np.asarray(examples.rows).tolist())
+    with new_folder(folder) as beside:
+        with StringsWriter(beside, "tokens") as writer:
+            for row, text in enumerate(examples.texts()):
+                if text is None or (chosen is not None and row not in chosen):
+                    writer.append(b"")
+                    continue
+                found = tokenizer.encode(text, "", length)
+                words = found.words
+                if sum(found.special) != words.count(-1):
+                    words = [-2 - w if s and w >= 0 else w for w, s in zip(words, found.special, strict=True)]
+                if len(words) > 1 and max(words) > 32_000:
+                    return False
+                writer.append(array(code, found.ids).tobytes() + array("h", words).tobytes())
+                if not row & 0xFFFF:
+                    writer.settle()
+        sizes = {path.name: path.stat().st_size for path in beside.iterdir()}
+        write_json(beside / _META, {"code": code, "files": sizes})
+    return True

@@ -1,0 +1,53 @@
+"""What readers say of files that are missing, empty, of another format, or twice there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vlcli.errors import DataError
+from vlcli.registry.contract import blame
+
+
+def missing(reader: Any, file: Path) -> DataError:
+    """A file of a data set that is not there."""
+    known = f"; splits are {', '.join(reader.splits)}" if reader.splits else ""
+    return DataError(
+        f"A file of the data set is missing (split {reader.split!r}{known}).",
+        where=str(file),
+        hint="point the recipe's `root` at the folder that holds it, e.g. root=DATA",
+    )
+
+
+def senseless(reader: Any, error: Exception) -> DataError:
+    """Files that made a reader stop with an error of its own."""
+    return DataError(
+        f"The reader {reader.label} makes no sense of its files.",
+        where=", ".join(map(str, reader.files()[:3])) or str(reader.root),
+        got=f"{type(error).__name__}: {str(error)[:200]}",
+        expected="files of the format that it documents",
+        hint=f"the reader stopped at {blame(error, type(reader))}; -vv shows the traceback",
+    )
+
+
+def empty(reader: Any, total: int) -> DataError:
+    """A data set of whose ``total`` examples none is left."""
+    files = ", ".join(map(str, reader.files())) or str(reader.image_folder)
+    return DataError(
+        f"The data set {reader.label} is empty.",
+        where=files,
+        got=f"0 of {total} examples" + (f" after take={reader.take!r}" if reader.take and total else ""),
+        expected="one example or more",
+        hint="check `split`, `take` and `limit`",
+    )
+
+
+def two_files(name: str, first: Path, second: Path, label: str) -> DataError:
+    """Two files of the data set ``label`` that answer to one image id."""
+    return DataError(
+        f"Two files answer to the image id {name!r}.",
+        where=label,
+        got=f"{first} and {second}",
+        expected="file names that differ by more than folder and extension",
+        hint="rename one of them, or point `images` at one of the folders",
+    )
