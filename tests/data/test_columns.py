@@ -28,6 +28,7 @@ from vlcli.data.readers.tar_shards import WebDataset
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError
 from vlcli.images.boxes import BoxList
+from vlcli.images.shards import members
 from vlcli.nn.model import InputSpec
 
 WORDS = ["red", "green", "dog", "café", "street"]
@@ -174,12 +175,14 @@ def test_shards_are_read_in_place_and_one_cut_between_members_is_told(tmp_path: 
                 file = tmp_path / f"{number:03d}.{ending}"
                 file.write_bytes(b"caption" * 100)
                 tar.add(file, file.name)
+    last = list(members(tmp_path / "a.tar"))[5]
     content = (tmp_path / "a.tar").read_bytes()
-    (tmp_path / "a.tar").write_bytes(content[: 5 * 1536 + 1536])  # three whole pairs, no end
+    (tmp_path / "a.tar").write_bytes(content[: last.start + 1024])  # three whole pairs, and no end
     memory, columns = both(tmp_path, WebDataset, shards="a.tar")
     assert len(columns.examples()) == 3
     assert columns.examples() == memory.examples()
     assert columns.notes() == memory.notes()
+    assert "its end is missing: it may be cut off between two files" in columns.notes()[0]
     assert columns.locate("001") == tmp_path / "a.tar" / "001.jpg"
 
 

@@ -25,6 +25,10 @@ class BadShardError(Exception):
     """A tar file that cannot be used, or not beyond some place; the message is the reason, one line."""
 
 
+class EndMissingError(BadShardError):
+    """A tar file whose files are whole, without the zeros that end one."""
+
+
 class Member(NamedTuple):
     """One file of a shard: its name, where its bytes begin, and how many there are."""
 
@@ -76,6 +80,8 @@ def members(shard: Path) -> Iterator[Member]:
     if rest.strip(b"\0"):  # something other than the closing zeros follows what was understood
         whole = len(rest) == tarfile.BLOCKSIZE
         raise BadShardError(f"it is damaged from byte {end} on" if whole else f"it is cut off behind byte {end}")
+    if not rest:  # every tar file ends with zeros
+        raise EndMissingError("its end is missing: it may be cut off between two files")
 
 
 def _reason(shard: Path, error: tarfile.TarError) -> str:

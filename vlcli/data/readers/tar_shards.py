@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby, product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
@@ -14,7 +14,7 @@ from vlcli.data.reader import Reader
 from vlcli.data.remote import is_remote, local_copy, matching
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.images.shards import BadShardError, Member, members
+from vlcli.images.shards import BadShardError, EndMissingError, Member, members
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
 NO_PICTURE, NO_CAPTION = "without a picture", "without a caption"
@@ -93,7 +93,7 @@ class WebDataset(Reader):
     def _read_shard(self, shard: Path) -> Iterator[Example]:
         seen = 0
         try:
-            for name, parts in groupby(_files(shard), _key):
+            for name, parts in groupby(self._files(shard), _key):
                 seen += 1
                 yield from self._group(shard, name, list(parts))
         except BadShardError as error:
@@ -101,6 +101,16 @@ class WebDataset(Reader):
                 hint = "fetch it anew, or leave it out of `shards`"
                 raise DataError("A shard cannot be read.", where=str(shard), got=str(error), hint=hint) from None
             self.left_out[f"behind a damaged place of {shard.name} ({error})"] += 1
+
+    def _files(self, shard: Path) -> Iterator[Member]:
+        """The files of a tar file in its order, or of a folder by name; an end that is missing is noted."""
+        if shard.is_dir():
+            yield from (Member(path.name, 0, path.stat().st_size) for path in sorted(shard.iterdir()) if path.is_file())
+            return
+        try:
+            yield from members(shard)
+        except EndMissingError as error:
+            self.left_out[f"what should follow in {shard.name}, if anything ({error})"] += 1
 
     def _group(self, shard: Path, name: str, parts: list[Member]) -> Iterator[Example]:
         picture = next((part for part in parts if _extension(part) in IMAGE_SUFFIXES and part.size), None)
@@ -186,16 +196,6 @@ def _choices(found: re.Match[str]) -> list[str]:
         return str(listed).split(",")
     width = len(first) if first.startswith("0") or len(first) == len(last) else 0
     return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
-
-
-def _files(shard: Path) -> Iterable[Member]:
-    """The files of a tar file in its order, or of a folder by name."""
-    if not shard.is_dir():
-        yield from members(shard)
-        return
-    for path in sorted(shard.iterdir()):
-        if path.is_file():
-            yield Member(path.name, 0, path.stat().st_size)
 
 
 def _key(member: Member) -> str:
