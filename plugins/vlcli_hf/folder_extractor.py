@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 
 from vlcli import __version__
 from vlcli.detection import Extractor
@@ -40,7 +39,7 @@ class FolderExtractor(Extractor):
     install: ClassVar[str] = INSTALL
     weights_help: ClassVar[str] = HELP
     name: ClassVar[str]
-    network: nn.Module
+    network: Any
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         require()

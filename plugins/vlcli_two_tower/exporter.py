@@ -68,7 +68,8 @@ def image_tower(model: TowerModel) -> Converted:
     compare = partial(image_difference, model)
     if model.image.library == "timm":
         return Converted(timm_tower(model), compare, "image", notes=_timm_notes(model))
-    settings = type(model.image.network.config).from_dict(model.image.config)
+    network_config: Any = model.image.network.config
+    settings = type(network_config).from_dict(model.image.config)
     network = source.build(settings, "image")
     made = fill(network, tower_state(model, "vision_model."), type(network).__name__, optional=("pooler.",))
     return Converted(made, compare, "image", processor="ViTImageProcessor")

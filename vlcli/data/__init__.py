@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from vlcli.data.heldout import Identity, held_out, is_coco, minival, refuse_held_out
     from vlcli.data.images import fitted, load_image
     from vlcli.data.pipeline import Pipeline
-    from vlcli.data.reader import Truth
     from vlcli.data.sample import copied
+    from vlcli.data.truth import Truth
     from vlcli.data.vocabulary import Tokenizer
 
 _HOMES = {
@@ -54,7 +54,7 @@ _HOMES = {
     "Item": "collate",
     "Pipeline": "pipeline",
     "Tokenizer": "vocabulary",
-    "Truth": "reader",
+    "Truth": "truth",
     "answer_rows": "answers",
     "best_answer": "answers",
     "build_answer_table": "answers",

@@ -77,7 +77,7 @@ def _steps(rule: Preparation) -> Iterator[Any]:
 
 def _template(ours: Any, engine: tokenizers.Tokenizer) -> Any:
     """``[CLS]`` before and ``[SEP]`` behind a sentence, as far as the model was trained with them."""
-    first, last = (engine.id_to_token(ours.ids[name]) for name in ("cls", "sep"))
+    first, last = (str(engine.id_to_token(ours.ids[name])) for name in ("cls", "sep"))
     parts = [*([f"{first}:0"] if ours.begun else []), "$A:0", *([f"{last}:0"] if ours.ended else [])]
     pair = [*parts, "$B:1", *([f"{last}:1"] if ours.ended else [])]
     known = [(token, engine.token_to_id(token)) for token in dict.fromkeys((first, last))]

@@ -152,7 +152,7 @@ def peek(spec: Spec, root: Path) -> Peek | DataError | None:
         if not files or not isinstance(reader, Reader):  # a stranger's may do without the base class
             return None
         if sum(file.stat().st_size for file in files) <= WHOLE:
-            return Peek(reader, reader.examples(), whole=True)
+            return Peek(reader, list(reader.examples()), whole=True)
         found = reader.first_examples(ROWS)
         return Peek(reader, found, whole=False) if found else None
     except DataError as error:

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from vlcli.data.images import load_image
-from vlcli.data.reader import Truth
+from vlcli.data.truth import Truth
 from vlcli.errors import DataError
 from vlcli.files import write_json
 from vlcli.metrics.detection import INSTALL, average_precision

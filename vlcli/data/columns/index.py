@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from vlcli.data.columns.cells import UnwritableError, dumps, loads
 from vlcli.data.columns.lock import locked
@@ -175,13 +175,16 @@ def _state(reader: Any) -> dict[str, bytes]:
 def _slot(reader: Any, state: dict[str, bytes]) -> str:
     """What a reader is, its files' contents left out."""
     hashed = hashlib.sha256(f"{FORMAT}".encode())
-    for part in (*_code(type(reader)), *(name.encode() + b"=" + value for name, value in sorted(state.items()))):
+    for part in (
+        *_code(cast(Any, type(reader))),
+        *(name.encode() + b"=" + value for name, value in sorted(state.items())),
+    ):
         hashed.update(hashlib.sha256(part).digest())
     return hashed.hexdigest()[:16]
 
 
 @lru_cache(256)
-def _code(kind: type) -> tuple[bytes, ...]:
+def _code(kind: Any) -> tuple[bytes, ...]:
     """Names and modules' contents of a class and of those it extends."""
     found = []
     for one in kind.__mro__[:-1]:

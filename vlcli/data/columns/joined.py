@@ -72,5 +72,6 @@ def image_counts(examples: Sequence[Example]) -> NDArray[np.int64]:
 def without_text(examples: Sequence[Example]) -> list[int]:
     """The numbers of the examples that have no sentence."""
     if isinstance(examples, ColumnExamples):
-        return examples.without_text().tolist()
+        rows: list[int] = examples.without_text().tolist()
+        return rows
     return [number for number, example in enumerate(examples) if example.text is None]

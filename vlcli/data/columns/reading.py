@@ -62,7 +62,7 @@ def choose_rows(reader: Any, folder: Path) -> NDArray[np.int64] | None:
 def _streamed(reader: Any) -> Iterator[Example]:
     """From ``stream``, unless a subclass of the class that defines it has another ``read``."""
     streams, reads = (next(one for one in type(reader).__mro__ if name in vars(one)) for name in ("stream", "read"))
-    return reader.stream() if issubclass(streams, reads) else iter(reader.read())  # type: ignore[no-any-return]
+    return reader.stream() if issubclass(streams, reads) else iter(reader.read())
 
 
 @contextmanager

@@ -152,4 +152,4 @@ class StringsWriter:
 def write_numbers(path: Path, values: np.ndarray | array[Any]) -> None:
     """A file of numbers that :class:`Mapped` reads."""
     with path.open("wb") as file:
-        file.write(memoryview(values).cast("B") if len(values) else b"")
+        file.write(values.tobytes())

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from vlcli.data.files import read_json, value
-from vlcli.data.reader import Reader, Truth
+from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
+from vlcli.data.truth import Truth
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import BoxList, Index, attribute_product
 

@@ -119,12 +119,12 @@ class WebDataset(Reader):
             if picture is not None or any(_extension(part) in (".txt", ".json") for part in parts):
                 self.left_out[NO_PICTURE if picture is None else NO_CAPTION] += 1
             return
-        image = self._place(shard, name, picture)
+        image = self._note_picture(shard, name, picture)
         for number, text in enumerate(texts):
             key = image if number == 0 else f"{image}#{number}"
             yield Example(key, text, [image], text_key=key)
 
-    def _place(self, shard: Path, name: str, picture: Member) -> str:
+    def _note_picture(self, shard: Path, name: str, picture: Member) -> str:
         """Note where a picture lies and return its id.
 
         Raises:

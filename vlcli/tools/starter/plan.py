@@ -156,7 +156,7 @@ def read(source: Source, root: Path) -> tuple[Reader, list[Example]]:
     """All examples of a data set, read by the reader that the recipe names."""
     files = [options["split"] for options in source.parts.values() if "split" in options]
     reader: Reader = registry.datasets.build({**source.entry, **({"split": files} if files else {})}, root)
-    return reader, reader.examples()
+    return reader, list(reader.examples())
 
 
 def divide(source: Source, examples: Sequence[Example], root: Path) -> dict[str, Part]:
@@ -184,7 +184,7 @@ def divide(source: Source, examples: Sequence[Example], root: Path) -> dict[str,
 
 def _rows(entry: dict[str, Any], root: Path) -> list[Example]:
     reader: Reader = registry.datasets.build(entry, root)
-    return reader.examples()
+    return list(reader.examples())
 
 
 def _shares(number: int) -> dict[str, dict[str, Any]]:
