@@ -6,8 +6,9 @@
 
 Models are small, with random weights. ``identity`` is the largest change of any output by tables of zeros, as a share
 of the largest output (1 at least), in float32; ``gradient`` is the smallest over tables of the largest entry of their
-gradients, with tables drawn from a normal distribution of deviation 0.3. ``export`` says whether ``torch.export`` of
-the equipped model gives the same outputs (1e-5), for models whose export works without an encoding.
+gradients, of a random sum of all outputs, with tables drawn from a normal distribution of deviation 0.3. ``export``
+says whether ``torch.export`` of the equipped model gives the same outputs (1e-5), for models whose export works
+without an encoding.
 """
 
 from __future__ import annotations

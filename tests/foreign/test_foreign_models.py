@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from torch import nn
 
@@ -173,6 +174,37 @@ def test_a_stranger_s_style_is_found(monkeypatch):
     assert not torch.allclose(model(tokens), plain, atol=1e-3)
 
 
+def above(rows, columns):
+    """Pictures of two marks in different rows of 3x3 patches, and whether the first is above the second."""
+    first, second = torch.randint(3, (rows,)), torch.randint(2, (rows,))
+    second = second + (second >= first)
+    cells, number = torch.zeros(rows, 3, 3, 3), torch.arange(rows)
+    for channel, row in enumerate((first, second)):
+        cells[number, channel, row, columns[:, channel]] = 3
+    return cells.repeat_interleave(8, 2).repeat_interleave(8, 3), (first < second).long()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("encoding", "steps"), [(None, 400), ("irpe", 800)])
+def test_places_are_learned_that_content_does_not_tell(encoding, steps):
+    """Which of two marks is above the other: without positions both answers look alike."""
+    torch.manual_seed(200)
+    sizes = {"img_size": 24, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2, "num_classes": 2}
+    model = timm.create_model("vit_tiny_patch16_224", **sizes, pos_embed="none", class_token=False, global_pool="avg")
+    model = equip(model, encoding, sides=["key", "value"]) if encoding else model
+    training = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    right = []
+    while len(right) < steps and (len(right) < 50 or torch.stack(right[-50:]).mean() < 0.98):
+        pixels, label = above(64, torch.randint(3, (64, 2)))
+        scores = model(pixels)
+        right.append((scores.argmax(1) == label).float().mean())
+        training.zero_grad()
+        nn.functional.cross_entropy(scores, label).backward()
+        training.step()
+    reached = float(torch.stack(right[-50:]).mean())
+    assert reached < 0.6 if encoding is None else reached > 0.95
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in fm.MODELS if name not in ("timm BEiT", "timm Swin")])
 def test_exports_still_pass(name):
@@ -240,6 +272,8 @@ def test_gradient_checkpointing_gives_the_same_gradients(name, encoding):
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
         foreign.model.config.attention_probs_dropout_prob = 0.0
-        foreign().square().mean().backward()
+        foreign.model.config.use_cache = False
+        made_of = foreign()
+        (made_of * torch.randn(made_of.shape, generator=torch.Generator().manual_seed(6))).sum().backward()
         found.append({key: one.grad for key, one in fm.added(foreign, name).items()})
-    assert all(torch.allclose(found[0][key], found[1][key], atol=1e-6) for key in found[0])
+    assert all(torch.allclose(found[0][key], found[1][key], atol=1e-4) for key in found[0])

@@ -54,7 +54,7 @@ def check(model: str, encoding: str, kind: str) -> None:
     assert fm.identity(model, encoding, kind) <= 1e-6
     found = fm.gradients(model, encoding, kind)
     assert found
-    assert min(found.values()) > 0
+    assert min(found.values()) > 1e-3  # rounding leaves 1e-5
 
 
 def test_the_table_is_whole() -> None:
