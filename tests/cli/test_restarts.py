@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from tests.cli.test_kills import heeding
 from tests.cli.test_ranks import Ranks, folder  # noqa: F401 (a fixture)
+from tests.cli.test_run import heeding
 from vlcli.engine.checkpoint import Checkpoints, read_state
 from vlcli.engine.weights import read_tensors
 

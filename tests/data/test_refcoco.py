@@ -104,7 +104,13 @@ def test_hits_and_kinds() -> None:
     rows = task.decode(outputs, given)
     assert rows[0]["prediction"] == [100.0, 50.0, 200.0, 100.0]
     assert rows[1]["overlap"] == pytest.approx(0.9)
-    assert task.score(rows) == {"accuracy": 1.0, "accuracy/other": 1.0, "accuracy/place": 1.0}
+    score = task.score(rows)
+    assert {name: score[name] for name in score if not name.startswith("chance")} == {
+        "accuracy": 1.0,
+        "accuracy/other": 1.0,
+        "accuracy/place": 1.0,
+    }
+    assert score["chance/accuracy"] == pytest.approx(1 / 3)
     exact = Referring(overlap=0.9, reached=True).decode(outputs, given)[1]
     assert exact["correct"] == (exact["overlap"] >= 0.9)
     assert not Referring(overlap=0.95).decode(outputs, given)[1]["correct"]

@@ -29,7 +29,7 @@ def test_a_folder_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_folder_without_recipes_stays_an_entry() -> None:
     entry = Entry("recipes", "nothing", "no_such_package_anywhere", "stranger")
-    assert expanded(entry) == [entry]
+    assert list(expanded(entry)) == [entry]
 
 
 def test_a_name_that_went_is_found_and_said() -> None:

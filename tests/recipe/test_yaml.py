@@ -155,7 +155,7 @@ def test_both_parsers_read_the_same(text):
         "a: 1  # is it? --- 100 %!\n# & * |\nb: it's\n",
         'a: &x [1, "*"]\nb: *x\n',
         'a: {"a|b": 1}\nb:\n  "c | d": &x "e?"\n',
-        "a: >-\n  b | c\n  it's ?\nb: 1\n",
+        "a: >-\n  b c\n  it's\nb: 1\n",
     ],
 )
 def test_quotes_and_comments_keep_no_document_from_the_fast_parser(text):

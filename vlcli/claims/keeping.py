@@ -114,5 +114,5 @@ def publish(page: Path, results: Results) -> Path:
 
 
 def _damaged(file: Path, got: str) -> DataError:
-    hint = "restore the file, or delete it and run again: rows whose run folders are there are not trained again"
+    hint = "restore the file, or delete it and run again: of rows whose run folders are there, none is trained again"
     return DataError("The results of claims are damaged.", where=str(file), got=got[:200], hint=hint)

@@ -20,6 +20,7 @@ import torch
 from vlcli.engine.optim import freeze
 from vlcli.engine.sharding import blocks_of
 from vlcli.errors import UsageError
+from vlcli.files import write_bytes
 from vlcli.nn.count import count_model
 from vlcli.nn.fake import fake_images, fake_text
 from vlcli.nn.model import DataSpec, Model
@@ -308,10 +309,8 @@ def disk_rate(folder: Path, size: int = 32_000_000) -> float:
     data = os.urandom(size)
 
     def write() -> None:
-        with tempfile.NamedTemporaryFile(dir=place) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with tempfile.TemporaryDirectory(dir=place) as scratch:
+            write_bytes(Path(scratch) / "bytes", data)
 
     return size / _seconds(write, 1)
 

@@ -68,11 +68,11 @@ def checked_name(name: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or keyword.iskeyword(module):
         expected = "lower-case letters and digits, words joined by hyphens: my-paper"
         raise UsageError("This is no name for a package.", got=repr(name), expected=expected)
-    found = [
+    found = [f"Python module {module}"] if importlib.util.find_spec(module) is not None else []
+    found += [
         f"{entry.kind[:-1]} {entry.name} of {entry.distribution}" for entry in entries() if taken(entry.name, name)
     ]
     found += [f"distribution {name}"] if any(entry.distribution == name for entry in entries()) else []
-    found += [f"Python module {module}"] if importlib.util.find_spec(module) is not None else []
     if found:
         hint = "choose another name, or remove that package: pip uninstall"
         raise UsageError("This name is taken.", got=found[0], expected="a name that nothing installed has", hint=hint)
