@@ -39,6 +39,15 @@ def test_a_loader_that_hangs_is_named_with_its_line(tmp_path, ended, monkeypatch
     assert limit == 1.0
 
 
+def test_time_before_the_training_is_not_taken_for_a_standstill(monkeypatch):
+    """The clock of looks starts with the training: else the first look forgives what passed since the import."""
+    clock = iter([0.0, 0.0, 100.0, 103.0])
+    monkeypatch.setattr(pulse.time, "monotonic", lambda: next(clock))
+    beat = pulse.Pulse()
+    beat.begin()
+    assert beat.look() == 3.0
+
+
 def test_the_environment_goes_before_the_recipe_and_a_quiet_training_is_left_alone(tmp_path, ended, monkeypatch):
     monkeypatch.setattr(processes, "_seconds", 1.0)
     monkeypatch.setenv("VLCLI_PATIENCE", "30")

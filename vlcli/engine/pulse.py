@@ -40,6 +40,11 @@ class Pulse:
         self.doing, self.since = "", time.monotonic()
         self._looked = time.monotonic()
 
+    def begin(self) -> None:
+        """A training begins; nobody has looked before it."""
+        self.note(COMPUTES)
+        self._looked = self.since
+
     def note(self, doing: str) -> None:
         """The process begins (or goes on with) ``doing``."""
         self.doing, self.since = doing, time.monotonic()
@@ -74,7 +79,7 @@ def look() -> tuple[float, str, str]:
 @contextmanager
 def beating() -> Iterator[None]:
     """A training: from here to its end a process that notes nothing for too long counts as hung."""
-    _pulse.note(COMPUTES)
+    _pulse.begin()
     try:
         yield
     finally:
