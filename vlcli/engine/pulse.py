@@ -57,7 +57,7 @@ class Pulse:
         now = time.monotonic()
         gap, self._looked = now - self._looked, now
         if gap > 5 * EVERY:
-            self.since += gap
+            self.since = min(self.since + gap, now)  # the last note may be younger than the last look
         return now - self.since if self.doing else 0.0
 
 
