@@ -153,7 +153,7 @@ def test_every_weight_of_detr_has_a_place(backbone):
 def test_detr_on_every_resnet_finds_the_same(tmp_path, monkeypatch, backbone):
     model = {**DETR, "backbone": backbone, "image_size": None, "encoder_layers": 2, "decoder_layers": 2}
     monkeypatch.setitem(tiny_models.FAMILIES, "detr-large", ({**model, "classes": 91, "norm": "batch"}, ["detection"]))
-    bundle, folder, _ = written(tmp_path, "detr-large")
+    bundle, folder, _ = written(tmp_path, "detr-large", noise=0.01)
     pixels, mask = pictures((96, 160)), torch.ones(2, 96, 160, dtype=torch.bool)
     mask[1, 64:], mask[1, :, 96:] = False, False
     with torch.no_grad():

@@ -221,7 +221,7 @@ def test_a_run_is_exported_by_the_verb(tmp_path):
         "share": {"kind": "export", "from": "pairs", "format": {"name": "hub", "license": "mit"}},
     }
     recipe = {"extends": "tiny/two-tower", "stages": stages, "table": None}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(recipe))
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
     words = [sys.executable, "-m", "vlcli", "export", "--recipe", "mine.yaml"]
     ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
