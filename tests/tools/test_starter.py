@@ -366,7 +366,7 @@ def test_recipes_of_regions_learn_more_than_what_stands_beside(scenes, tmp_path,
         ended = subprocess.run(command, capture_output=True, text=True, check=False, **place)
         assert ended.returncode == 0, ended.stdout[-1000:] + ended.stderr[-2000:]
     document = json.loads(ended.stdout)
-    metrics = {stage["name"]: stage["metrics"] for stage in document["stages"] if stage["kind"] == "evaluate"}
+    metrics = {stage["stage"]: stage["metrics"] for stage in document["stages"] if stage["kind"] == "evaluate"}
     if goal == "referring":
         assert metrics["test"]["chance/accuracy"] == pytest.approx(1 / 3)
         assert metrics["test"]["accuracy"] > 0.6
