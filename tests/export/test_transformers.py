@@ -9,7 +9,6 @@ import pytest
 import tiny_models
 import torch
 from converted import (
-    CASES,
     CLOSE,
     DETR,
     PROJECT,
@@ -40,12 +39,7 @@ from vlcli.nn import (
 )
 
 transformers = pytest.importorskip("transformers")
-
-
-@pytest.fixture(autouse=True)
-def _more_families(monkeypatch):
-    for name, case in CASES.items():
-        monkeypatch.setitem(tiny_models.FAMILIES, name, case)
+pytestmark = pytest.mark.usefixtures("more_families")
 
 
 @pytest.mark.parametrize(

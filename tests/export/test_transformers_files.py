@@ -11,7 +11,6 @@ import tiny_models
 import torch
 import yaml
 from converted import (
-    CASES,
     DEIT,
     DETR,
     PROJECT,
@@ -30,12 +29,7 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.progress import Silent
 
 transformers = pytest.importorskip("transformers")
-
-
-@pytest.fixture(autouse=True)
-def _more_families(monkeypatch):
-    for name, case in CASES.items():
-        monkeypatch.setitem(tiny_models.FAMILIES, name, case)
+pytestmark = pytest.mark.usefixtures("more_families")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         fill,
         largest_difference,
         of_kind,
-        quiet,
         refused,
     )
     from vlcli.export.towers import (
@@ -45,7 +44,6 @@ _CONVERSION = (
     "fill",
     "largest_difference",
     "of_kind",
-    "quiet",
     "refused",
 )
 _TOWERS = (
@@ -83,7 +81,6 @@ __all__ = [
     "layer_facts",
     "layer_names",
     "of_kind",
-    "quiet",
     "random_images",
     "random_text",
     "refused",

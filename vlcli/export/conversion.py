@@ -7,8 +7,8 @@ writes them with tokenizer and image processor, loads them again by ``from_pretr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -20,7 +20,7 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.export.base import Exported, Exporter, Trained
 from vlcli.export.processors import write_processor, write_tokenizer
 from vlcli.files import new_folder
-from vlcli.nn import Attention, CombinedPairwise, PairwisePosition, StandardAttention
+from vlcli.nn import Attention, CombinedPairwise, PairwisePosition, StandardAttention, quiet_transformers
 from vlcli.progress import Progress
 from vlcli.registry import as_spec
 
@@ -165,7 +165,7 @@ def _write(part: Converted, trained: Trained, folder: Path) -> tuple[float, list
     """Weights, tokenizer and processor of one network; its difference as loaded again, and notes."""
     folder.mkdir(parents=True, exist_ok=True)
     notes = []
-    with quiet():
+    with quiet_transformers():
         part.network.save_pretrained(folder)
         if part.text and trained.tokenizer is not None:
             notes += write_tokenizer(trained, folder)
@@ -194,22 +194,6 @@ def _loaded(kind: Any, folder: Path) -> tuple[Any, bool]:
         what = "transformers does not read back the weights that it wrote."
         raise DataError(what, where=str(folder), got=", ".join(lost[:4]), expected=f"all weights of {kind.__name__}")
     return network.eval(), bool(report["missing_keys"])
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keeps transformers' bars and warnings off the screen: what matters is checked and said here."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def refused(family: str, got: str, expected: str) -> ComponentError:

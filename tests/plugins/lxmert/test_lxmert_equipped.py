@@ -6,6 +6,7 @@ import pytest
 import torch
 from tiny_batches import SMALL, make_batch
 
+from tests.plugins.lxmert.test_lxmert_weights import streams
 from vlcli.foreign import equip
 from vlcli.nn import DataSpec, ForwardPasses, Text, build_model
 
@@ -39,21 +40,14 @@ def specials(text: Text) -> tuple[int, ...]:
 def test_equipped_as_ours_is(option, spec):
     torch.manual_seed(0)
     batch = make_batch(SMALL, rows=3)
-    text, regions = batch.clean.text, batch.clean.images.regions
+    text = batch.clean.text
     theirs = equip(port(SMALL), spec, stack=CROSS, special_ids=specials(text)).eval()
     for parameter in theirs.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     ours = build_model({"name": "lxmert", **SIZES, option: spec}, SMALL).eval()
     ours.load_state_dict(ours.adapt(renamed(theirs.state_dict()), []))
+    wanted = streams(theirs, batch)
     with torch.no_grad():
-        wanted = theirs(
-            input_ids=text.ids,
-            attention_mask=text.mask.float(),
-            token_type_ids=torch.zeros_like(text.ids),
-            visual_feats=regions.features,
-            visual_pos=regions.boxes,
-            visual_attention_mask=regions.mask.float(),
-        )
         fused = ForwardPasses(ours, batch).fused()
     torch.testing.assert_close(fused.pooled, wanted.pooled_output, atol=1e-5, rtol=1e-5)
 
