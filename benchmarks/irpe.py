@@ -4,6 +4,7 @@
     python benchmarks/irpe.py --size 384 --batch 2
     python benchmarks/irpe.py --train
     python benchmarks/irpe.py --memory
+    python benchmarks/irpe.py --memory --inference --size 384 --batch 2
     python benchmarks/irpe.py --device cuda --dtype bfloat16 --train --compile
 
 Every round times each model once, in an order that turns; a ratio is the median over rounds of a model's time divided
@@ -172,6 +173,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--train", action="store_true", help="forward and backward")
     parser.add_argument("--memory", action="store_true", help="peak memory of forward and backward instead of time")
+    parser.add_argument("--inference", action="store_true", help="with --memory: of the forward pass alone")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--models", nargs="+", choices=sorted(MODELS), default=DEFAULT)
     parser.add_argument("--json", action="store_true")
@@ -183,7 +185,7 @@ def main() -> None:
     if options.peak_of:
         print(peak_of(options.peak_of, options))
         return
-    options.train = options.train or options.memory
+    options.train = options.train or (options.memory and not options.inference)
     values = {name: [peak(name, options)] for name in options.models} if options.memory else measure(options)
     if options.json:
         print(json.dumps(values))

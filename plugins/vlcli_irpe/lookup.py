@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from vlcli.nn import AttentionShape, Layout, PairwisePosition, Slot, Sort, within
+from vlcli_irpe.blocks import LEAST, BlockedAttention, Stretches, grid_blocks
 from vlcli_irpe.buckets import BucketRule
 from vlcli_irpe.ops import bucket_sums, bucket_sums_axes, by_key, by_query, by_query_axes, with_blank
 from vlcli_irpe.relative_index import Align, AxisIndex, Indices, RelativeIndex, bucket_ids
@@ -186,7 +187,32 @@ class BucketPosition(PairwisePosition):
             queries=reads,
             axes=True,
         )
-        return ids if isinstance(ids.keys, AxisIndex) or ids.queries else RelativeIndex(ids.keys, ids.keys, ids.outside)
+        return ids if isinstance(ids.keys, AxisIndex) or ids.queries else replace(ids, queries=ids.keys)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
+        """The whole attention a few heads at a time, where that is faster; else None."""
+        if state.grid is None or not self._blocked(q):
+            return None
+        blocks = grid_blocks(self.rule, state.grid, self.plan.mirrored)
+        sides: tuple[tuple[Side, Stretches, Tensor], ...] = (("key", blocks.keys, q), ("query", blocks.queries, k))
+        terms = [
+            (stretches, self._padded(self.scores(tokens, self.tables(layer, side)[0], state)))
+            for side, stretches, tokens in sides
+            if side in self.plan.sides
+        ]
+        table = self.tables(layer, "value")[0] if self.uses_weights else None
+        return BlockedAttention(blocks, terms, table, q.shape[-1] ** -0.5)(q, k, v)
+
+    def _blocked(self, q: Tensor) -> bool:
+        """Whether attention in blocks is possible and faster: on large grids, on a CPU, without a gradient."""
+        own = type(self).logits is BucketPosition.logits and type(self).values is BucketPosition.values
+        fits = self.rule.method == "product" and self.plan.contextual and self.plan.sides != ("value",)
+        plain = q.device.type == "cpu" and q.dtype == torch.float32 and not torch.is_grad_enabled()
+        return own and fits and plain and q.shape[2] >= LEAST
+
+    def _padded(self, z: Tensor) -> Tensor:
+        """With the extra bucket, where a picture has no tokens off the plane and none was made."""
+        return z if z.shape[-1] > self.rule.buckets else with_blank(z)
 
     def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
         """The terms on keys and queries (iRPE Eq. 13-16): (B or 1, H or 1, Tq, Tk)."""

@@ -71,11 +71,13 @@ class RelativeIndex:
         queries: likewise, the bucket of key minus query, laid out (query, key) too, or by axis, each key against the
             queries' grid; empty where not asked for.
         outside: whether some pair may be off the plane; its id is then ``rule.buckets``.
+        grid: of queries and keys, where both are the same full one.
     """
 
     keys: Indices | AxisIndex
     queries: Indices | AxisIndex
     outside: bool
+    grid: TokenGrid | None = None
 
 
 def by_pair(ids: Indices | AxisIndex) -> Indices:
@@ -114,7 +116,7 @@ def bucket_ids(
             return _by_axis(rule, here, there, align, mirrored, queries, device)
         keys = _wide(CACHE.get(rule, here, there, align, False, device))
         mirror = _wide(CACHE.get(rule, here, there, align, True, device)) if mirrored else ()
-        return RelativeIndex(keys, mirror, bool(here.outside + there.outside))
+        return RelativeIndex(keys, mirror, bool(here.outside + there.outside), here if here == there else None)
     return _from_coordinates(rule, x_layout, y_layout, mirrored, cells, align)
 
 
@@ -167,6 +169,13 @@ def _axis(here: int, there: int, align: Align) -> Tensor:
     if align == "extent" and here != there:
         x = (x + 0.5) * (there / here) - 0.5
     return x[:, None] - y
+
+
+def axis_buckets(rule: BucketRule, grid: TokenGrid) -> tuple[Tensor, Tensor]:
+    """What Product's id of a pair consists of: the bucket of both rows (rows, rows), and of both columns."""
+    side, none = 2 * rule.bound + 1, torch.zeros(1, device="cpu")
+    rows, columns = _axis(grid.rows, grid.rows, "cells"), _axis(grid.columns, grid.columns, "cells")
+    return rule(rows, none)[0] // side, rule(none, columns)[0] % side
 
 
 def _framed(ids: Tensor, x: TokenGrid, y: TokenGrid, extra: int) -> Tensor:

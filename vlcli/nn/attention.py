@@ -244,11 +244,15 @@ class Attention(nn.Module):
         """
         position, state, layer, record = context.position, context.state, context.layer, context.record
         added: Tensor | None = None
-        if position is not None:
-            q, k = position.rotate(q, k, state, layer)
-            added = position.logits(q, k, state, layer)
         dtype = self._score_dtype(q)
         bias = None if context.mask is None else context.mask.bias(q.shape[2], k.shape[2], q.device, dtype)
+        if position is not None:
+            q, k = position.rotate(q, k, state, layer)
+            alone = bias is None and record is None and not (self.training and self.dropout) and dtype == q.dtype
+            whole = position.attend(q, k, v, state, layer) if alone else None
+            if whole is not None:
+                return whole
+            added = position.logits(q, k, state, layer)
         keeps = record is not None or (position is not None and position.uses_weights)
         if not (keeps or self._slow_when_fused(q, k, added)) and dtype == q.dtype:
             return self._fused(q, k, v, _add(added, bias))

@@ -293,6 +293,24 @@ class PairwisePosition(nn.Module):
         """
         return None
 
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, state: Any, layer: int) -> Tensor | None:
+        """Compute a layer's attention as a whole, in place of :meth:`logits` and :meth:`values`.
+
+        Called once per layer after :meth:`rotate` where nothing else takes part: no mask, no dropout, no recorder. An
+        encoding overrides it that has a faster way than a term for all pairs.
+
+        Args:
+            q: (B, H, Tq, d) queries, not scaled.
+            k: (B, H, Tk, d) keys.
+            v: (B, H, Tk, d) values.
+            state: from :meth:`prepare`.
+            layer: number of the layer.
+
+        Returns:
+            (B, H, Tq, d), what the other methods would have led to; None: use them.
+        """
+        return None
+
     def zero(self) -> None:
         """Set all tables to zero, so that the encoding does nothing; called by ``vlcli.foreign.equip``.
 
