@@ -17,8 +17,9 @@ from pathlib import Path
 
 import torch
 
-from vlcli.detection.extraction import Share, _jobs, _prepare, _Run, extract_images
+from vlcli.detection.extraction import Share, _Run, extract_images
 from vlcli.detection.extractor import Extractor, Prepared
+from vlcli.detection.jobs import jobs_of, prepare
 from vlcli.images.boxes import BoxList, read_boxes
 from vlcli.progress import Silent
 from vlcli.registry import build
@@ -31,8 +32,8 @@ def ready(extractor: Extractor, images: list[tuple[str, Path]], boxes: dict[str,
     """The batches an extraction would make, decoded."""
     run = _Run(extractor, Silent(), Share(), True)
     made = []
-    for batch in run.plan(_jobs(images, boxes), set(), extractor.batch_size):
-        items = [_prepare(job, extractor.preparation) for job in batch]
+    for batch in run.plan(jobs_of(images, boxes), set(), extractor.batch_size):
+        items = [prepare(job, extractor.preparation) for job in batch]
         made.append([item for item in items if isinstance(item, Prepared)])
     return made
 

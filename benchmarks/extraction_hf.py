@@ -24,8 +24,9 @@ from typing import Any
 import torch
 import transformers as T
 
-from vlcli.detection.extraction import Share, _jobs, _prepare, _Run, extract_images
+from vlcli.detection.extraction import Share, _Run, extract_images
 from vlcli.detection.extractor import Extractor
+from vlcli.detection.jobs import jobs_of, prepare
 from vlcli.progress import Silent
 from vlcli.registry import build
 
@@ -77,8 +78,8 @@ def network(extractor: Extractor, items: list[Any]) -> Callable[[], Any]:
 def measure(extractor: Extractor, images: list[tuple[str, Path]], workers: int, rounds: int) -> list[list[float]]:
     """Of each round the seconds of the extraction by each clock, then those of the network alone."""
     run = _Run(extractor, Silent(), Share(), True)
-    batches = [[_prepare(job, extractor.preparation) for job in batch]
-               for batch in run.plan(_jobs(images, {}), set(), extractor.batch_size)]  # fmt: skip
+    batches = [[prepare(job, extractor.preparation) for job in batch]
+               for batch in run.plan(jobs_of(images, {}), set(), extractor.batch_size)]  # fmt: skip
     found = []
     with tempfile.TemporaryDirectory() as name, torch.inference_mode():
         network(extractor, batches[0])()  # warms up

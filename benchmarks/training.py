@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.engine.parts import DATA_SPEC, FakeData, config
 from vlcli.engine.trainer import Trainer

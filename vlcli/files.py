@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 import threading
@@ -25,6 +26,12 @@ from vlcli.errors import VlcliError
 __all__ = ["cached_repository", "new_folder", "write_bytes", "write_json", "write_text", "written"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ADDRESS = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+
+
+def is_remote(path: str) -> bool:
+    """Whether a recipe's path is an address (``s3://...``); Windows' drives (``c:``) are none."""
+    return _ADDRESS.match(path) is not None
 
 
 @contextmanager

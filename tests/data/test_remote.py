@@ -45,7 +45,7 @@ class Flaky(MemoryFileSystem):
 def flaky(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Flaky]]:
     fsspec.register_implementation("flaky", Flaky, clobber=True)
     monkeypatch.setenv(remote.CACHE, str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "WAIT", 0)
+    monkeypatch.setattr("vlcli.images.remote.WAIT", 0)
     remote._checked.clear()
     Flaky.failures = Flaky.cut = Flaky.opened = 0
     put("train.jsonl", "".join(json.dumps({"text": f"dog {n}"}) + "\n" for n in range(5)))

@@ -47,6 +47,7 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
     "faiss": ("faiss",),
     "parquet": ("pyarrow",),
+    "ray": ("ray",),
 }
 LEAST_DISK, LEAST_FILES = 5 * 2**30, 1024
 

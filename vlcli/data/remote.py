@@ -9,32 +9,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.data.columns.lock import locked
-from vlcli.errors import DataError
 from vlcli.files import write_json, written
+from vlcli.images.remote import absent, file_system, is_remote, tried
+
+__all__ = ["CACHE", "cache_folder", "is_remote", "local_copy", "matching"]
 
 CACHE = "VLCLI_CACHE"
-TRIES = 5
-WAIT = 0.5
-"""Seconds before the second try; twice as long before each further one."""
-_ADDRESS = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _MARKS = ("size", "mtime", "LastModified", "last_modified", "updated", "etag", "ETag", "md5Hash", "created")
 _BLOCK = 1 << 22
 _checked: dict[str, Path] = {}
 """Copies that this process has compared with the remote file."""
 T = TypeVar("T")
-
-
-def is_remote(path: str) -> bool:
-    """Whether a recipe's path is an address; Windows' drives (``c:``) are none."""
-    return _ADDRESS.match(path) is not None
 
 
 def cache_folder() -> Path:
@@ -48,7 +39,7 @@ def local_copy(address: str) -> Path:
     """The copy of a remote file, fetched where it is not here or no longer the same.
 
     Raises:
-        DataError: there is no such file, or it cannot be fetched in :data:`TRIES` tries.
+        DataError: there is no such file, or it cannot be fetched in :data:`vlcli.images.remote.TRIES` tries.
         VlcliError: the disk is full.
     """
     known = _checked.get(address)
@@ -56,7 +47,7 @@ def local_copy(address: str) -> Path:
         return known
     folder = cache_folder() / "remote" / hashlib.sha256(address.encode()).hexdigest()[:16]
     copy, note = folder / (address.rstrip("/").rpartition("/")[2] or "file"), folder / "source.json"
-    system, path = _system(address)
+    system, path = file_system(address)
     facts = _tried(address, lambda: _facts(system.info(path)))
     with locked(folder, f"name another folder for copies: {CACHE}=FOLDER"):
         if not copy.is_file() or _noted(note) != facts:
@@ -72,28 +63,9 @@ def matching(pattern: str) -> list[str]:
     Raises:
         DataError: they cannot be listed.
     """
-    system, path = _system(pattern)
+    system, path = file_system(pattern)
     found = _tried(pattern, lambda: system.glob(path))
     return sorted(system.unstrip_protocol(name) for name in found)
-
-
-def _system(address: str) -> tuple[Any, str]:
-    """The file system of an address, and the path there.
-
-    Raises:
-        DataError: no package knows such addresses.
-    """
-    import fsspec
-
-    try:
-        found: tuple[Any, str] = fsspec.core.url_to_fs(address)
-        return found
-    except (ImportError, ValueError) as error:
-        named = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "http": "aiohttp", "https": "aiohttp"}
-        package = named.get(address.partition("://")[0].lower())
-        hint = f"pip install {package}" if package else "name an address that fsspec knows, or a path"
-        what = "Addresses of this kind cannot be read here."
-        raise DataError(what, where=address, got=str(error).split("\n")[0], hint=hint) from None
 
 
 def _tried(address: str, act: Callable[[], T]) -> T:
@@ -102,29 +74,10 @@ def _tried(address: str, act: Callable[[], T]) -> T:
     Raises:
         DataError: it failed every time, or the file is not there.
     """
-    for number in range(TRIES):
-        try:
-            return act()
-        except FileNotFoundError:
-            raise DataError("There is no such remote file.", where=address, hint="check the address") from None
-        except DataError:
-            raise
-        except Exception as error:  # each file system has errors of its own
-            if number + 1 == TRIES:
-                raise _lost(address, error) from None
-            time.sleep(WAIT * 2**number)
-    raise AssertionError(address)
-
-
-def _lost(address: str, error: Exception) -> DataError:
-    text = (str(error).strip() or "no message").split("\n")[0][:200]
-    return DataError(
-        "A remote file cannot be fetched.",
-        where=address,
-        got=f"{TRIES} tries; the last: {type(error).__name__}: {text}",
-        expected="an address that can be read from here",
-        hint="check the network and the rights, and run the same command again: what was fetched is kept",
-    )
+    try:
+        return tried(address, act)
+    except FileNotFoundError:
+        raise absent(address) from None
 
 
 def _facts(info: dict[str, Any]) -> dict[str, Any]:

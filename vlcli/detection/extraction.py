@@ -7,17 +7,16 @@ batches are dealt out by their place in the whole list, so that their number cha
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from vlcli import stopping
+from vlcli.detection.cluster import RayCluster
 from vlcli.detection.extraction_report import (
     ExtractionReport,
     Failure,
@@ -28,13 +27,13 @@ from vlcli.detection.extraction_report import (
     write_errors,
     write_totals,
 )
-from vlcli.detection.extractor import Extractor, Preparation, Prepared
+from vlcli.detection.extractor import Extractor
+from vlcli.detection.jobs import Decoder, Items, Job, Made, ahead, check_ids, input_sizes, jobs_of, make_records
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
 from vlcli.features.writer import FeatureWriter
-from vlcli.images.boxes import BoxList, boxes_for
-from vlcli.images.files import BadImageError, open_image, read_size
+from vlcli.images.boxes import BoxList
 from vlcli.images.labels import Labels
 from vlcli.progress import Progress, ProgressTask, Silent
 
@@ -45,66 +44,8 @@ WINDOW = 1024
 the whole list, never from what is left of it, so that a resumed run extracts in the very same batches."""
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One image to prepare."""
-
-    id: str
-    path: Path
-    boxes: BoxList | None
-
-    @property
-    def raw(self) -> tuple[int, int] | None:
-        return self.boxes.size if self.boxes is not None else None
-
-
-class _Decoder(Dataset[list[Prepared | Failure]]):
-    """An index is a whole batch of jobs: a worker decodes it (or reads its regions), the main process extracts."""
-
-    def __init__(self, preparation: Preparation, source: FeatureStore | None = None) -> None:
-        self.preparation, self.source = preparation, source
-
-    def __getitem__(self, batch: list[_Job]) -> list[Prepared | Failure]:
-        if self.source is not None:
-            return [_read(job, self.source) for job in batch]
-        return [_prepare(job, self.preparation) for job in batch]
-
-
-def _prepare(job: _Job, preparation: Preparation) -> Prepared | Failure:
-    try:
-        prepared = preparation(open_image(job.path, raw=job.raw), job.boxes)
-    except (BadImageError, ValueError) as error:
-        return Failure(job.id, str(job.path), str(error))
-    prepared.id = job.id
-    return prepared
-
-
-def _read(job: _Job, source: FeatureStore) -> Prepared | Failure:
-    if job.id not in source:
-        return Failure(job.id, str(job.path), f"no regions in {source.where}")
-    record = source.read(job.id)
-    return Prepared(torch.empty(0), record.size, (1.0, 1.0), None, job.id, record)
-
-
-def _ahead(
-    decoder: _Decoder, batches: Iterator[list[_Job]], pinned: bool
-) -> Generator[list[Prepared | Failure], None, None]:
-    """Decode in a thread, one batch ahead: neither decoders nor the kernels of a network hold Python's lock."""
-
-    def following() -> list[Prepared | Failure] | None:
-        batch = next(batches, None)
-        items = None if batch is None else decoder[batch]
-        return items and [item.pin_memory() if pinned and isinstance(item, Prepared) else item for item in items]
-
-    with ThreadPoolExecutor(1, thread_name_prefix="decode") as pool:
-        coming = pool.submit(following)
-        while (items := coming.result()) is not None:
-            coming = pool.submit(following)
-            yield items
-
-
 def extract_images(
-    images: Sequence[tuple[str, Path]],
+    images: Sequence[tuple[str, Path | str]],
     extractor: Extractor,
     out: str | Path,
     *,
@@ -122,6 +63,7 @@ def extract_images(
     share: Share | None = None,
     source: FeatureStore | None = None,
     labels: Labels | None = None,
+    cluster: RayCluster | None = None,
 ) -> ExtractionReport:
     """Extract images into a store; what is there already is not done again.
 
@@ -129,7 +71,7 @@ def extract_images(
     ``images``. Images that cannot be read are listed, with the reason, in ``errors.jsonl`` beside the store.
 
     Args:
-        images: image ids and files.
+        images: image ids and files; a text is a remote address (``s3://...``, whatever fsspec knows).
         extractor: what to run.
         out: the finished store, e.g. ``features.h5``.
         boxes: given boxes by image id.
@@ -146,6 +88,7 @@ def extract_images(
         share: this process's part, where several work together; all of them make this call.
         source: the regions that an extractor reads instead of pictures.
         labels: what the numbers of given boxes' classes and attributes stand for.
+        cluster: decode and extract there; ``workers`` and ``device`` are its own then.
 
     Returns:
         What was done by all processes; complete on the first of them only.
@@ -153,11 +96,12 @@ def extract_images(
     Raises:
         DataError: ids are not unique, the store there was made differently, no image could be read, or ``strict``.
         VlcliError: the disk is full, a worker died.
+        ComponentError: a cluster is named, and Ray is not installed.
     """
     out, progress, share, started = Path(out), progress or Silent(), share or Share(), monotonic()
     chosen = list(images[:max_images])
-    _check_ids(chosen)
-    run = _Run(extractor.to(device), progress, share, strict, source)
+    check_ids(chosen)
+    run = _Run(extractor.to(device), progress, share, strict, source, cluster)
     options = {"set": set, "dtype": dtype, "compression": compression, "resume": resume}
     made_from = {} if source is None else {"source": source.provenance}
     if labels is not None and boxes and getattr(extractor.preparation, "boxes", "").startswith("given"):
@@ -167,7 +111,7 @@ def extract_images(
     label = "extracting" if share.count == 1 else f"extracting, 1 of {share.count} processes"
     with progress.task(label, _part(len(chosen), share), "image", _part(report.resumed, share)) as task:
         run.left = _part(len(chosen), share) - _part(report.resumed, share)
-        batches = run.plan(_jobs(chosen, boxes or {}), writer, batch_size or extractor.batch_size)
+        batches = run.plan(jobs_of(chosen, boxes or {}), writer, batch_size or extractor.batch_size)
         with _flushed(writer):
             run.extract(batches, writer, min(workers, len(chosen) - report.resumed), task)
     add_up(report, share.gather((run.written, run.errors, run.seconds)), chosen)
@@ -179,7 +123,7 @@ def extract_images(
 
 
 def _finish(
-    report: ExtractionReport, writer: FeatureWriter, chosen: Sequence[tuple[str, Path]], progress: Progress
+    report: ExtractionReport, writer: FeatureWriter, chosen: Sequence[tuple[str, Path | str]], progress: Progress
 ) -> None:
     """Write ``errors.jsonl`` and the finished store; the first process does this for all of them."""
     write_errors(report.path.with_name("errors.jsonl"), report.errors)
@@ -207,15 +151,21 @@ class _Run:
     """The state of one process's extraction."""
 
     def __init__(
-        self, extractor: Extractor, progress: Progress, share: Share, strict: bool, source: FeatureStore | None = None
+        self,
+        extractor: Extractor,
+        progress: Progress,
+        share: Share,
+        strict: bool,
+        source: FeatureStore | None = None,
+        cluster: RayCluster | None = None,
     ) -> None:
         self.extractor, self.progress, self.share, self.strict = extractor, progress, share, strict
-        self.source = source
+        self.source, self.cluster = source, cluster
         self.errors: list[Failure] = []
         self.written = self.left = 0
         self.seconds = 0.0
 
-    def plan(self, jobs: list[_Job], done: FeatureWriter, size: int) -> Iterator[list[_Job]]:
+    def plan(self, jobs: list[Job], done: FeatureWriter, size: int) -> Iterator[list[Job]]:
         """Cut the whole list into batches of one input size; give those of this process that are not done.
 
         Planned as it goes: reading the headers of a million files first would hold up everything.
@@ -228,35 +178,41 @@ class _Run:
                     if mine and any(job.id not in done for job in batch):
                         yield batch
 
-    def _cut(self, window: list[_Job], size: int) -> Iterator[list[_Job]]:
-        groups: dict[tuple[int, int], list[_Job]] = {}
-        for job in window:
-            if self.source is not None:
-                groups.setdefault((0, 0), []).append(job)
-                continue
-            try:
-                shape = self.extractor.preparation.input_size(read_size(job.path, raw=job.raw))
-            except BadImageError:
-                shape = (0, 0)  # its reason is found when it is opened
+    def _cut(self, window: list[Job], size: int) -> Iterator[list[Job]]:
+        groups: dict[tuple[int, int], list[Job]] = {}
+        shapes = [(0, 0)] * len(window) if self.source is not None else self._sizes(window)
+        for job, shape in zip(window, shapes, strict=True):
             groups.setdefault(shape, []).append(job)
         for group in groups.values():
             yield from (group[i : i + size] for i in range(0, len(group), size))
 
-    def extract(self, batches: Iterator[list[_Job]], writer: FeatureWriter, workers: int, task: ProgressTask) -> None:
-        """Work through the batches."""
+    def _sizes(self, window: list[Job]) -> list[tuple[int, int]]:
+        look = input_sizes if self.cluster is None else self.cluster.input_sizes
+        return look(window, self.extractor.preparation)
+
+    def extract(self, batches: Iterator[list[Job]], writer: FeatureWriter, workers: int, task: ProgressTask) -> None:
+        """Work through the batches, here or on a cluster."""
+        if self.cluster is None:
+            parts = self._here(batches, workers)
+        else:
+            parts = self.cluster.extract(batches, self.extractor, self.source)
+        with closing(parts):
+            for made in parts:
+                self.seconds += made.seconds
+                self._fail(made.failures, task)
+                self._keep(made.records, writer, task)
+
+    def _here(self, batches: Iterator[list[Job]], workers: int) -> Generator[Made, None, None]:
         with closing(self._load(batches, workers)) as loaded:
             for items in loaded:
-                good = [item for item in items if isinstance(item, Prepared)]
-                self._fail([item for item in items if isinstance(item, Failure)], task)
-                for same in _by_shape(good):
-                    self._store(same, writer, task)
+                yield make_records(self.extractor, items)
 
-    def _load(self, batches: Iterator[list[_Job]], workers: int) -> Generator[list[Prepared | Failure], None, None]:
-        decoder = _Decoder(self.extractor.preparation, self.source)
+    def _load(self, batches: Iterator[list[Job]], workers: int) -> Generator[Items, None, None]:
+        decoder = Decoder(self.extractor.preparation, self.source)
         if not workers:
-            yield from _ahead(decoder, batches, self.extractor.device.type == "cuda")
+            yield from ahead(decoder, batches, self.extractor.device.type == "cuda")
             return
-        loader: DataLoader[list[Prepared | Failure]] = DataLoader(
+        loader: DataLoader[Items] = DataLoader(
             decoder,
             batch_size=None,
             sampler=batches,
@@ -273,26 +229,18 @@ class _Run:
             got = str(error).splitlines()[0]
             raise VlcliError("a process that decodes images died, perhaps of memory", got=got, hint=hint) from None
 
-    def _store(self, items: list[Prepared], writer: FeatureWriter, task: ProgressTask) -> None:
-        started = monotonic()
-        records = self._forward(items)
-        self.seconds += monotonic() - started
+    def _keep(self, records: list[Record], writer: FeatureWriter, task: ProgressTask) -> None:
         with stopping.held():  # a signal must not meet a record half taken
-            for item, record in zip(items, records, strict=True):
-                record.id = item.id
-                if item.id in writer:  # a batch that an earlier run had begun to write
+            for record in records:
+                if record.id in writer:  # a batch that an earlier run had begun to write
                     continue
                 try:
                     writer.append(record)
                 except DataError as error:
-                    self._fail([Failure(item.id, "", f"{error.what}: {error.got}")], task)
+                    self._fail([Failure(record.id, "", f"{error.what}: {error.got}")], task)
                 else:
                     self.written += 1
                     self._tick(task)
-
-    def _forward(self, items: list[Prepared]) -> list[Record]:
-        with torch.inference_mode():
-            return self.extractor.extract(items)
 
     def _tick(self, task: ProgressTask) -> None:
         # How many fall to this process is known only about: the bar ends where it was said to end.
@@ -309,18 +257,6 @@ class _Run:
             raise refusal(failures[0])
 
 
-def _jobs(images: Sequence[tuple[str, Path]], boxes: Mapping[str, BoxList]) -> list[_Job]:
-    return [_Job(name, Path(path), boxes_for(boxes, name)) for name, path in images]
-
-
-def _by_shape(items: list[Prepared]) -> list[list[Prepared]]:
-    """Batches are planned from headers; a file whose pixels differ from its header still gets its own batch."""
-    groups: dict[tuple[int, ...], list[Prepared]] = {}
-    for item in items:
-        groups.setdefault(tuple(item.pixels.shape), []).append(item)
-    return list(groups.values())
-
-
 @contextmanager
 def _flushed(writer: FeatureWriter) -> Iterator[None]:
     """Put everything on disk at the end, also when something else goes wrong."""
@@ -331,14 +267,3 @@ def _flushed(writer: FeatureWriter) -> Iterator[None]:
             writer.flush()
         raise
     writer.flush()
-
-
-def _check_ids(images: Sequence[tuple[str, Path]]) -> None:
-    seen: dict[str, Path] = {}
-    for name, path in images:
-        if name in seen:
-            expected = "names that differ without folders and extensions"
-            raise DataError(f"two images are called {name!r}", got=f"{seen[name]} and {path}", expected=expected)
-        seen[name] = path
-    if not images:
-        raise DataError("there are no images to extract", hint="check the folder or list given as images")

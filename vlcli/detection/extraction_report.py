@@ -77,7 +77,7 @@ class ExtractionReport:
 
 
 def add_up(
-    report: ExtractionReport, parts: list[tuple[int, list[Failure], float]], images: Sequence[tuple[str, Path]]
+    report: ExtractionReport, parts: list[tuple[int, list[Failure], float]], images: Sequence[tuple[str, Path | str]]
 ) -> None:
     """What all processes did; errors in the order of the images, whoever met them."""
     place = {name: number for number, (name, _) in enumerate(images)}
@@ -113,7 +113,7 @@ def write_errors(path: Path, errors: list[Failure]) -> None:
     write_text(path, "".join(json.dumps(asdict(error), ensure_ascii=False) + "\n" for error in errors))
 
 
-def write_totals(report: ExtractionReport, images: Sequence[tuple[str, Path]], name: str, started: float) -> None:
+def write_totals(report: ExtractionReport, images: Sequence[tuple[str, Path | str]], name: str, started: float) -> None:
     """Fill in the totals of the finished store: images, regions, bytes and seconds."""
     store = FeatureStore(report.path, name)
     there = [image for image, _ in images if image in store]

@@ -6,59 +6,88 @@ import io
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from vlcli.errors import DataError
+from vlcli.images.remote import HEAD, read_bytes
 from vlcli.images.shards import read_member, split_path
 
 MAX_PIXELS = 178_956_970
 """Largest image decoded: twice Pillow's own warning limit, where it too speaks of a decompression bomb."""
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 """Formats of files that strangers send: none whose decoder starts other programs."""
+Source = Path | str | bytes
+"""An image file, a remote address, or a file's content."""
 _ORIENTATION = 0x0112
+_JPEG = b"\xff\xd8\xff"
 
 
 class BadImageError(Exception):
     """An image that cannot be used; the message is the reason, one line."""
 
 
-def read_size(path: Path, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | None = None) -> tuple[int, int]:
-    """Height and width of an image from its header, upright.
+def read_size(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | None = None) -> tuple[int, int]:
+    """Height and width of an image from its header, upright; of a remote JPEG, no more is read.
 
     Args:
-        path: the file.
+        source: the file.
         max_pixels: refuse larger ones.
         raw: height and width that annotations were measured in, see :func:`open_image`.
 
     Raises:
         BadImageError: missing, empty, no image, or too large.
+        DataError: a remote file cannot be fetched.
     """
-    with _opened(path, max_pixels) as image:
+    if isinstance(source, str):
+        head = _fetched(source, HEAD)
+        if head.startswith(_JPEG):  # whose header has everything; others may say things at their end
+            with suppress(BadImageError):
+                return read_size(head, max_pixels, raw)
+        source = head if len(head) < HEAD else _fetched(source)
+    with _opened(source, max_pixels) as image:
         width, height = image.size
         turned = _turns(image, raw)
     return (width, height) if turned else (height, width)
 
 
-def open_image(path: Path, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | None = None) -> Image.Image:
+def open_image(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | None = None) -> Image.Image:
     """Decode an image to 8-bit RGB, turned upright.
 
     CMYK, palette, grey, transparent (the alpha channel is dropped) and 16-bit images are converted.
     Only the first frame of an animation is used.
 
     Args:
-        path: the file.
+        source: the file.
         max_pixels: refuse larger ones.
         raw: height and width that annotations were measured in. Where they are those of the stored, not of
             the upright pixels, the annotator ignored the orientation tag and so does this function.
 
     Raises:
         BadImageError: missing, empty, truncated, no image, or too large.
+        DataError: a remote file cannot be fetched.
     """
-    with _opened(path, max_pixels) as image:
+    with _opened(source, max_pixels) as image:
         return _decoded(image, raw)
+
+
+def read_content(path: Path) -> bytes:
+    """The bytes of an image file, in a folder or in a shard.
+
+    Raises:
+        BadImageError: missing, empty, or it cannot be read.
+    """
+    try:
+        found = _source(path)
+        return found.read_bytes() if isinstance(found, Path) else found.read()
+    except FileNotFoundError:
+        raise BadImageError("the file does not exist") from None
+    except OSError as error:
+        raise BadImageError(f"cannot be opened: {error}") from None
 
 
 def open_image_bytes(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -115,8 +144,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _opened(path: Path, max_pixels: int) -> Image.Image:
-    return _bounded(lambda: Image.open(_source(path)), max_pixels)
+def _opened(source: Source, max_pixels: int) -> Image.Image:
+    return _bounded(lambda: Image.open(_source(source)), max_pixels)
 
 
 def _bounded(opened: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
@@ -133,7 +162,7 @@ def _bounded(opened: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
         found = re.search(r"\d+", str(error))  # Pillow's words speak of an attack
         got = f"{int(found[0]):,} pixels" if found else str(error)
         raise BadImageError(f"too large: {got}, at most {min(max_pixels, MAX_PIXELS):,} are decoded") from None
-    except BadImageError:
+    except (BadImageError, DataError):
         raise
     except Exception as error:  # as above
         raise BadImageError(f"cannot be opened: {error}") from None
@@ -144,21 +173,30 @@ def _bounded(opened: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
     return image
 
 
-def _source(path: Path) -> Path | BinaryIO:
-    """The file, or the bytes of a path that leads into a shard."""
-    try:
-        empty = path.stat().st_size == 0
-    except NotADirectoryError:
-        inner = split_path(path)
-        if inner is None:
-            raise FileNotFoundError(path) from None
-        data = read_member(*inner)
-        if data:
-            return io.BytesIO(data)
-        empty = True
-    if empty:
+def _source(source: Source) -> Path | BinaryIO:
+    """The file, or the bytes of an address, or of a path that leads into a shard."""
+    if isinstance(source, Path):
+        try:
+            if source.stat().st_size:
+                return source
+            data = b""
+        except NotADirectoryError:
+            inner = split_path(source)
+            if inner is None:
+                raise FileNotFoundError(source) from None
+            data = read_member(*inner)
+    else:
+        data = _fetched(source) if isinstance(source, str) else source
+    if not data:
         raise BadImageError("the file is empty")
-    return path
+    return io.BytesIO(data)
+
+
+def _fetched(address: str, most: int | None = None) -> bytes:
+    try:
+        return read_bytes(address, most)
+    except FileNotFoundError:
+        raise BadImageError("the file does not exist") from None
 
 
 def _keeps(image: Image.Image, raw: tuple[int, int] | None) -> bool:

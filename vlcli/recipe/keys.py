@@ -11,6 +11,7 @@ from typing import Any
 
 from vlcli import registry
 from vlcli.errors import ComponentError
+from vlcli.files import is_remote
 from vlcli.recipe import stage_record
 from vlcli.recipe.components import Use, of_recipe, of_stage, split_options, translated
 from vlcli.recipe.resolve import Kept, named_model, resolve
@@ -22,6 +23,7 @@ from vlcli.version import __version__
 _SILENT = {
     "about",
     "device",
+    "engine",
     "threads",
     "workers",
     "log_every",
@@ -88,6 +90,7 @@ def _as_it_was(kind: str, dump: dict[str, Any]) -> dict[str, Any]:
     if kind == "extract" and dump.get("batch_size") is None:
         dump["batch_size"] = _FORMER_BATCH
     dump.pop("sharding", None)
+    dump.pop("engine", None)
     if dump.get("text"):
         dump["text"] = _text(dump["text"])
     if dump.get("curriculum"):  # `without` came later
@@ -160,7 +163,7 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
         boxes = stage.boxes if isinstance(stage.boxes, list) else [stage.boxes]
         words = stage.extractor.get("words")
         named = [*boxes, stage.images, stage.extractor.get("weights"), words if isinstance(words, str) else None]
-        files += [root / Path(item).expanduser() for item in named if item]
+        files += [root / Path(item).expanduser() for item in named if item and not is_remote(item)]
     if isinstance(stage, Training):
         vocabulary = (stage.text or recipe.text).vocabulary
         if isinstance(vocabulary, str):  # under the data root, or here; else the name of a hub's

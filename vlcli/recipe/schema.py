@@ -177,8 +177,9 @@ class Extract(Stage):
 
     ``boxes`` names box files; without it the data's own boxes are used where it has any, else the extractor's.
     ``from`` gives the extractor the weights that a training stage made; ``features`` the regions, where it reads those
-    of another extraction instead of pictures. ``images`` is a folder, or a text file with a picture a line; ``set``
-    the box set written and ``batch_size`` the images at a time, both the extractor's own where they are not said.
+    of another extraction instead of pictures. ``images`` is a folder, or a text file with a picture a line, also at a
+    remote address; ``set`` the box set written and ``batch_size`` the images at a time, both the extractor's own where
+    they are not said. ``engine: ray`` extracts on a cluster, whose ``workers`` extract.
     """
 
     gives_weights: ClassVar[bool] = False
@@ -195,6 +196,7 @@ class Extract(Stage):
     set: str | None = None
     compression: Literal["gzip", "lzf"] | None = None
     batch_size: BatchSize | None = None
+    engine: Literal["local", "ray"] = "local"
     workers: Processes = 0
     limit: Count | None = None
     strict: bool = False

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from vlcli import registry
 from vlcli.errors import ComponentError, Problem, VlcliError
+from vlcli.files import is_remote
 from vlcli.recipe import keys, wiring
 from vlcli.recipe.check import MOST_STAGES, by_place
 from vlcli.recipe.components import (
@@ -181,7 +182,7 @@ def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str])
     boxes = getattr(stage, "boxes", None) or []
     for field, values in (("images", [getattr(stage, "images", None)]), ("boxes", boxes)):
         for value in values if isinstance(values, list) else [values]:
-            if value and not (root / Path(value).expanduser()).exists():
+            if value and not is_remote(value) and not (root / Path(value).expanduser()).exists():
                 at = ("stages", name, field)
                 problems.append(_at(resolved, at, "this is not there", str(root / value), hint="check `root`", code=5))
     return problems

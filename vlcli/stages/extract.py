@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,22 @@ from typing import Any
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.readers import open_readers
+from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.data.reader import Reader
+from vlcli.data.remote import local_copy
+from vlcli.detection.cluster import RayCluster
 from vlcli.detection.extraction import ExtractionReport, Share, extract_images
 from vlcli.detection.extractor import Extractor
 from vlcli.detection.given import stored_boxes, stored_labels
 from vlcli.engine import processes
 from vlcli.engine.bundle import WEIGHTS, verified
-from vlcli.errors import DataError
+from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore
 from vlcli.features.concepts import sort_files
+from vlcli.files import is_remote
 from vlcli.images.boxes import BoxFile, BoxList, image_id, read_boxes
 from vlcli.images.labels import Labels, class_table, ids_used, numbered, together
+from vlcli.images.remote import files_below
 from vlcli.recipe.schema import Extract
 
 STORE = "features.h5"
@@ -32,10 +38,11 @@ def run(context: StageContext) -> StageResult:
     """Extract every image the stage's data name, each once, into ``features.h5``; several processes share the work."""
     config = context.config
     assert isinstance(config, Extract)
+    cluster = _cluster(context)
     processes.use_threads(config.threads)
     listed = listed_images(context)
     readers = readers_of(context) if listed is None else []
-    images = collect_images(readers) if listed is None else listed
+    images: Mapping[str, Path | str] = collect_images(readers) if listed is None else listed
     left_out = [line for reader in readers for line in reader.notes()]
     boxes, labels = collect_boxes(context, readers)
     extractor = build_extractor(context)
@@ -50,7 +57,7 @@ def run(context: StageContext) -> StageResult:
         progress=context.progress,
         workers=config.workers,
         batch_size=config.batch_size,
-        device=processes.resolve_device(context.device),
+        device=processes.resolve_device(context.device) if cluster is None else "cpu",
         dtype=config.dtype,
         resume=context.resume,
         strict=config.strict,
@@ -59,6 +66,7 @@ def run(context: StageContext) -> StageResult:
         share=Share(processes.rank(), processes.world(), processes.wait, processes.collect),
         source=region_source(context, extractor),
         labels=labels,
+        cluster=cluster,
     )
     return StageResult(
         metrics={"images": float(report.images), "regions": float(report.regions), "errors": float(len(report.errors))},
@@ -76,27 +84,59 @@ def readers_of(context: StageContext) -> list[Reader]:
     return open_readers(specs, context.root, context.progress, context.cache)
 
 
-def listed_images(context: StageContext) -> dict[str, Path] | None:
-    """The pictures of ``images: LIST.txt``: a path a line, from the data root; None where it is no such file.
+def listed_images(context: StageContext) -> dict[str, Path | str] | None:
+    """The pictures of ``images: LIST.txt`` (a path or an address a line) or of ``images: ADDRESS``; None where neither.
 
     Raises:
-        DataError: the list is empty, names a file outside the root, or two pictures alike.
+        DataError: the list is empty, names a file outside the root, or two pictures alike; nothing is at the address.
     """
     config = context.config
     assert isinstance(config, Extract)
-    if config.data or config.images is None or Path(config.images).suffix.lower() not in LISTS:
+    if config.data or config.images is None:
         return None
-    path = under(context.root, config.images)
-    found: dict[str, Path] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-        if line.strip():
-            where = f"{path}:{number}"
-            picture = under(context.root, line.strip(), where, there=False)
-            if found.setdefault(image_id(picture), picture) != picture:
-                raise DataError(f"Two pictures have the id {image_id(picture)!r}.", where=where, got=str(picture))
-    if not found:
+    if Path(config.images).suffix.lower() in LISTS:
+        return _of_list(_file(context, config.images), context.root)
+    if is_remote(config.images):
+        found = [name for name in files_below(config.images) if Path(name).suffix.lower() in IMAGE_SUFFIXES]
+        return _by_id((name, config.images) for name in found)
+    return None
+
+
+def _of_list(path: Path, root: Path) -> dict[str, Path | str]:
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    rows = [(line.strip(), f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not rows:
         raise DataError("The list names no picture.", where=str(path), expected="a path a line")
+    return _by_id((line if is_remote(line) else under(root, line, where, there=False), where) for line, where in rows)
+
+
+def _by_id(pictures: Iterable[tuple[Path | str, str]]) -> dict[str, Path | str]:
+    found: dict[str, Path | str] = {}
+    for picture, where in pictures:
+        if found.setdefault(image_id(picture), picture) != picture:
+            raise DataError(f"Two pictures have the id {image_id(picture)!r}.", where=where, got=str(picture))
     return found
+
+
+def _file(context: StageContext, name: str) -> Path:
+    """A file under the data root, or the copy of a remote one."""
+    return local_copy(name) if is_remote(name) else under(context.root, name)
+
+
+def _cluster(context: StageContext) -> RayCluster | None:
+    """The Ray cluster that extracts, where the stage asks for one.
+
+    Raises:
+        UsageError: a launcher started several processes, too.
+        ComponentError: Ray is not installed.
+    """
+    config = context.config
+    assert isinstance(config, Extract)
+    if config.engine == "local":
+        return None
+    if processes.world() > 1:
+        raise UsageError("With engine: ray, one process gives out the work.", got=f"{processes.world()} of a launcher")
+    return RayCluster(config.workers, config.threads or 1, context.device, context.progress)
 
 
 def collect_images(readers: list[Reader]) -> dict[str, Path]:
@@ -122,7 +162,7 @@ def collect_boxes(context: StageContext, readers: list[Reader]) -> tuple[dict[st
     own = [(reader.boxes(), labels_of(reader)) for reader in readers]
     if not config.boxes:
         return together(own)
-    files = [under(context.root, name) for name in config.boxes]
+    files = [_file(context, name) for name in config.boxes]
     stored = [(stored_boxes(file), stored_labels(file)) for file in files if file.suffix in STORES]
     read = [read_boxes(file) for file in files if file.suffix not in STORES]
     return together([*stored, *number_files(read, [labels for _, labels in own])])
