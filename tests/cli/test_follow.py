@@ -245,9 +245,25 @@ def test_the_view_fits_every_terminal_and_shows_what_runs(here):
     lines = shown(state, 140)
     text = "\n".join(lines)
     assert "5 of 16 stages done, 2 side by side, 3:20 so far" in lines[0]
-    assert "train 125/250 step, 640 ex/s, about 50 s left" in text
+    assert "train 125/250 step, about 50 s left, 640 ex/s" in text
     assert "now: validate 40/400 ex  loss 2.221  mlm/accuracy 0.65" in text
     assert "0:33  accuracy 0.750 (most frequent 0.500)" in text
+
+
+def test_a_narrow_terminal_leaves_out_what_matters_least(here):
+    """At 80 columns the headline is whole; at 40 each running stage has its step, and its time left below it."""
+    state = sixteen_stages()
+    state.stages[9].expected = None
+    assert shown(state, 80)[0].rstrip().endswith(" or more left, 5/16 done, 2 side by side, 3:20")
+    assert "and 1 stage of unknown length" in shown(state, 120)[0]
+    lines = shown(state, 40, 30)
+    assert max(map(len, lines)) <= 40
+    assert lines[0].rstrip().endswith(" or more left")
+    place = next(number for number, line in enumerate(lines) if "validate 40/400 ex" in line)
+    assert "about 50 s left" in lines[place + 1]
+    assert not any("…" in line for line in lines if "stage-5" in line)
+    state.stages[5].status = "failed"
+    assert any(re.match(r"stage-5 +failed", line) for line in shown(state, 40, 30))
 
 
 def test_time_left_follows_the_order_in_which_stages_can_start():

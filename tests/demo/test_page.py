@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-import signal
+import pty
+import re
 import socket
-import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -260,24 +263,45 @@ def test_the_command_tells_what_is_wrong_before_it_serves(studio, monkeypatch):
     assert "There is no such folder of samples." in nothing.stderr
 
 
+def told_until(terminal, words=None):
+    """What the command writes to its terminal, until it has written ``words`` or has ended."""
+    told = b""
+    with contextlib.suppress(OSError):  # the other side of the terminal has closed
+        while (words is None or words not in told) and (more := os.read(terminal, 4096)):
+            told += more
+    return told.decode()
+
+
 @pytest.mark.slow("pages")
-def test_ctrl_c_ends_the_command_and_the_port_is_free_afterwards(studio):
+@pytest.mark.parametrize("busy", [False, True])
+def test_ctrl_c_in_a_terminal_ends_the_command_and_the_port_is_free_afterwards(studio, busy):
+    """While nothing is asked, and while the model has eight requests to answer."""
     words = [sys.executable, "-m", "vlcli", "demo", "small/vqa", "--port", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        words, cwd=studio.photos.parent, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    url = process.stdout.readline().strip()
+    child, terminal = pty.fork()  # Ctrl-C is a byte that the terminal turns into a signal
+    if child == 0:
+        os.chdir(studio.photos.parent)
+        os.execve(sys.executable, words, environment)
+    url = re.search(r"http://[\d.:]+/", told_until(terminal, b"Ctrl-C"))[0]
     port = int(url.rstrip("/").rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port)) as silent:  # a client that never says a word
-        silent.send(b"GET / HTTP/1.1\r\n")
-        process.send_signal(signal.SIGINT)
-        begun = time.monotonic()
-        _, told = process.communicate(timeout=60)
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(9)]
+    silent[0].send(b"GET / HTTP/1.1\r\n")  # a client that never says a word more
+    if busy:
+        picture = urllib.request.urlopen(url + "api/pictures", studio.photo(1).read_bytes()).read()
+        question = json.dumps({"task": "vqa", "text": "two red circles " * 5, "pictures": [json.loads(picture)["key"]]})
+        head = f"POST /api/ask HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {len(question)}\r\n\r\n"
+        for one in silent[1:]:
+            one.sendall((head + question).encode())
+    os.write(terminal, b"\x03")
+    begun = time.monotonic()
+    told = told_until(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
     assert time.monotonic() - begun < 10
-    assert process.returncode == 130
     assert "the page has ended" in told
     assert "Traceback" not in told
+    os.close(terminal)
+    for one in silent:
+        one.close()
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port))

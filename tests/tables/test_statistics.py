@@ -82,6 +82,15 @@ def test_pairs_that_share_an_image_are_one_cluster(tmp_path: Path) -> None:
     assert (found.count, found.over) == (3, "images")
 
 
+def test_a_ranking_of_a_picture_is_not_that_of_the_example_with_its_name(tmp_path: Path) -> None:
+    """Pictures called 0, 1, 2 ... and captions numbered in the same way, five of a picture."""
+    ranked = {f"text/{n}": float(n % 2) for n in range(6)}
+    images = {str(n): [str(n // 5)] for n in range(30)}
+    found = estimate(row_of("names", tmp_path, {1: ranked}, images), "accuracy")
+    assert found is not None
+    assert (found.count, found.over) == (6, "images")
+
+
 def test_one_seed_is_paired_by_example_and_several_by_both(tmp_path: Path) -> None:
     generator = np.random.default_rng(2)
 

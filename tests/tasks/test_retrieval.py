@@ -53,7 +53,25 @@ def stage(run, folder, **task):
 def rank(run, folder, **task):
     found = evaluate.run(stage(run, folder, **task))
     rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
-    return found.metrics, {row["key"]: row for row in rows}
+    return found.metrics, in_words(rows, run)
+
+
+def in_words(rows, run):
+    """Predictions by sentence or picture; a sentence is named by the first row of the data that has it."""
+    lines = [json.loads(line) for line in (run["root"] / "test.jsonl").read_text().splitlines()]
+    said = {name: row["text"] for name, row in numbered(lines)}
+    found = {}
+    for row in rows:
+        way, _, asked = row["key"].partition("/")
+        if way == "image":
+            found[f"image/{said[asked]}"] = row
+        else:
+            found[row["key"]] = {**row, "prediction": said[row["prediction"]]}
+    return found
+
+
+def numbered(lines):
+    return ((str(number), row) for number, row in enumerate(lines))
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +121,18 @@ def test_every_pair_scores_as_a_double_loop_would(run, truth, tmp_path):
         assert found["rank"] == 1 + (odds[row][~relevant[row]] > best).sum()
     for column, image in enumerate(images):
         assert rows[f"text/{image}"]["prediction"] == texts[odds[:, column].argmax()]
+
+
+def test_each_ranking_belongs_to_pictures_that_the_stage_names(run, tmp_path):
+    """So that intervals are over pictures: sentences of one picture depend on one another."""
+    from vlcli.tables.results import RowResults, RunResults
+    from vlcli.tables.statistics import estimate
+
+    metrics, _ = rank(run, tmp_path / "stage", first="contrast", objective=None)
+    found = RunResults(1, metrics=metrics, evaluation=tmp_path / "stage")
+    for metric in ("image/r@1", "text/r@1"):
+        measured = estimate(RowResults("row", [found]), metric)
+        assert (measured.count, measured.over) == (IMAGES, "images")
 
 
 @pytest.mark.parametrize("k", [1, 3, 7])
@@ -195,9 +225,9 @@ def test_two_processes_find_what_one_finds(run, tmp_path):
     assert [worker.exitcode for worker in workers] == [0, 0]
     assert json.loads((tmp_path / "two/metrics.json").read_text()) == wanted[0]
     rows = [json.loads(line) for line in (tmp_path / "two/predictions.jsonl").read_text().splitlines()]
-    for row in rows:
-        assert {**row, "score": 0} == {**wanted[1][row["key"]], "score": 0}
-        assert row["score"] == pytest.approx(wanted[1][row["key"]]["score"], abs=1e-6)
+    for key, row in in_words(rows, run).items():
+        assert {**row, "score": 0} == {**wanted[1][key], "score": 0}
+        assert row["score"] == pytest.approx(wanted[1][key]["score"], abs=1e-6)
 
 
 def test_reranking_keeps_the_rest_in_order_below():
@@ -244,7 +274,7 @@ def test_pictures_that_cannot_be_read_take_their_sentences_with_them():
 
     pairs = [("a", "x", "p"), ("a", "y", "p"), ("", "z", "q"), ("b", "x", "q"), ("b", "x", "r"), ("", "z", "q")]
     sides = split(Fake([Example(str(n), text, [image], key) for n, (key, text, image) in enumerate(pairs)]))
-    assert sides.text_keys == ["a", "a (2)", "z", "b"], "one id may stand for two sentences"
+    assert sides.text_keys == ["a", "a (2)", "2", "b"], "one id may stand for two sentences, none for the example"
     assert sides.pairs.tolist() == [[0, 0], [1, 0], [2, 1], [3, 1], [3, 2]]
     left = sides.keep(["p", "r"])
     assert (left.text_keys, left.image_keys) == (["a", "a (2)", "b"], ["p", "r"])

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _STYLES = {"running": "bold cyan", "done": "green", "failed": "bold red", "blocked": "red", "stopped": "yellow"}
 _BESIDE = 4
 """Lines of the view that are no stages: the headline, the two that stand for folded stages, and the cursor's."""
-_BAR, _WIDE = 14, 100
-"""Columns of a bar, and of a terminal on which bars are shown."""
+_BAR, _WIDE, _NARROW = 14, 100, 60
+"""Columns of a bar, of a terminal on which bars are shown, and of one that has no room for what can be left out."""
 
 
 class View:
@@ -35,63 +35,87 @@ class View:
     def __rich_console__(self, console: Any, options: Any) -> Any:
         """Called by rich, some times a second."""
         now = time.time()
-        yield headline(self.state, now)
+        yield headline(self.state, now, options.max_width)
         yield stages(self.state, now, height=(options.height or console.height) - _BESIDE, width=options.max_width)
 
 
-def headline(state: RunState, now: float) -> Text:
-    """``quickstart: about 11 min left, 3 of 14 stages done, 2 side by side, 4:10 so far``, cut to one line."""
+def headline(state: RunState, now: float, width: int) -> Text:
+    """``quickstart: about 11 min left, 3 of 14 stages done, 2 side by side, 4:10 so far``, in one line.
+
+    Where the terminal is too narrow for all of it, the words that matter least are left out.
+    """
     from rich.text import Text
 
-    return Text(f"{state.recipe}: {summary(state, now)}", style="bold", no_wrap=True, overflow="ellipsis")
+    forms = [f"{state.recipe}: {form}" for form in _forms(state, now)]
+    told = next((form for form in forms if len(form) <= width), forms[-1])
+    return Text(told, style="bold", no_wrap=True, overflow="ellipsis")
 
 
 def summary(state: RunState, now: float) -> str:
     """How far the run is, in one line."""
+    return _forms(state, now)[0]
+
+
+def _forms(state: RunState, now: float) -> list[str]:
+    """The summary in fewer and fewer words."""
     ended = sum(stage.ended and stage.status not in ("failed", "stopped", "blocked") for stage in state.stages)
-    running = sum(stage.status == "running" for stage in state.stages)
-    spent = clock((now if state.status == "running" else state.updated or now) - state.began)
-    parts = [left(state, now) if state.status == "running" else state.status]
-    parts += [f"{ended} of {len(state.stages)} stages done"]
-    parts += [f"{running} side by side"] if running > 1 else []
-    return ", ".join([*parts, f"{spent} so far" if state.status == "running" else spent])
+    running, every = sum(stage.status == "running" for stage in state.stages), len(state.stages)
+    beside = [f"{running} side by side"] if running > 1 else []
+    if state.status != "running":
+        spent = clock((state.updated or now) - state.began)
+        return [", ".join([state.status, f"{ended} of {every} stages done", spent])]
+    spent = clock(now - state.began)
+    long, short = left(state, now), left(state, now, short=True)
+    return [
+        ", ".join([long, f"{ended} of {every} stages done", *beside, f"{spent} so far"]),
+        ", ".join([short, f"{ended} of {every} stages done", *beside, f"{spent} so far"]),
+        ", ".join([short, f"{ended}/{every} done", *beside, spent]),
+        ", ".join([short, f"{ended}/{every} done"]),
+        short,
+    ]
 
 
-def left(state: RunState, now: float) -> str:
-    """Time left of the whole run, in words that say how much is known."""
+def left(state: RunState, now: float, short: bool = False) -> str:
+    """Time left of the whole run, in words that say how much is known; ``short`` without the number of the unknown."""
     seconds, unknown = time_left.of_run(state, now)
     waiting = sum(not stage.ended for stage in state.stages)
     if unknown == waiting:
         return "time left unknown" if unknown else "nothing left"
+    if short:
+        return f"{roughly(seconds)}{' or more' if unknown else ''} left"
     more = f" and {unknown} stage{'s' if unknown > 1 else ''} of unknown length" if unknown else ""
     return f"{roughly(seconds)} left{more}"
 
 
 def stages(state: RunState, now: float, height: int, width: int) -> Table:
-    """One row per stage; where the terminal is too low, ended and waiting stages are folded into one row each."""
+    """One row per stage; where the terminal is too low, ended and waiting stages are folded into one row each.
+
+    On a narrow terminal the column of states goes: the style of a name and the words beside it tell them apart.
+    """
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False, expand=False)
     names = max((len(stage.name) for stage in state.stages), default=0)
     states = max((len(stage.status) for stage in state.stages), default=0)
-    bar = _BAR if width >= _WIDE else 0
-    for wide in (names, states, *([bar] if bar else [])):
-        table.add_column(min_width=wide, max_width=max(wide, 8), no_wrap=True, overflow="ellipsis")
-    table.add_column(no_wrap=True, overflow="ellipsis", max_width=max(20, width - names - states - bar - 8))
-    for row in _rows(state.stages, now, max(3, height)):
-        table.add_row(*(row if bar else [*row[:2], row[3]]))
+    bar, narrow = _BAR if width >= _WIDE else 0, width < _NARROW
+    before = [min(names, width // 3) if narrow else names, *([] if narrow else [states]), *([bar] if bar else [])]
+    for wide in before:
+        table.add_column(min_width=wide, max_width=wide if narrow else max(wide, 8), no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=max(20, width - sum(before) - 2 * len(before)))
+    for row in _rows(state.stages, now, max(3, height), narrow):
+        table.add_row(*(row if bar else [row[0], row[3]] if narrow else [*row[:2], row[3]]))
     return table
 
 
-def _rows(given: Sequence[StageState], now: float, most: int) -> list[list[Any]]:
+def _rows(given: Sequence[StageState], now: float, most: int, narrow: bool = False) -> list[list[Any]]:
     ended = [stage for stage in given if stage.ended and stage.status not in ("failed", "stopped")]
     waiting = [stage for stage in given if not stage.ended and stage.status != "running"]
-    running = sum(_lines(stage) for stage in given if stage not in ended and stage not in waiting)
+    running = sum(_lines(stage, narrow) for stage in given if stage not in ended and stage not in waiting)
     room = max(0, most - running)
     late = min(len(waiting), max(1, room - len(ended)), room)  # waiting stages that are shown
     early = min(len(ended), room - late)  # ended stages that are shown: the last ones
     folded = {stage.name for stage in [*ended[: len(ended) - early], *waiting[late:]]}
-    rows = [_row(stage, now) for stage in given if stage.name not in folded]
+    rows = [_row(stage, now, narrow) for stage in given if stage.name not in folded]
     if len(ended) > early:
         rows.insert(0, ["", "", "", _more(len(ended) - early, "done")])
     if len(waiting) > late:
@@ -103,17 +127,22 @@ def _more(count: int, state: str) -> str:
     return f"{count} more stage{'s' if count > 1 else ''} {state}"
 
 
-def _lines(stage: StageState) -> int:
-    return 2 if stage.status == "running" and stage.work and (stage.work[0].facts or len(stage.work) > 1) else 1
+def _lines(stage: StageState, narrow: bool) -> int:
+    more = bool(stage.work) and bool(narrow or stage.work[0].facts or len(stage.work) > 1)
+    return 2 if stage.status == "running" and more else 1
 
 
-def _row(stage: StageState, now: float) -> list[Any]:
+def _row(stage: StageState, now: float, narrow: bool) -> list[Any]:
     from rich.text import Text
 
-    state = Text(stage.status, style=_STYLES.get(stage.status, "dim"))
+    style = _STYLES.get(stage.status, "dim")
+    name, state = Text(stage.name, style=style if narrow else ""), Text(stage.status, style=style)
     if stage.status == "running":
-        return [Text(stage.name), state, _bar(stage), Text("\n".join(_under_way(stage, now)))]
-    return [Text(stage.name), state, "", Text(_told(stage), style="" if stage.ended else "dim")]
+        return [name, state, _bar(stage), Text("\n".join(_under_way(stage, now, narrow)))]
+    told = _told(stage)
+    if narrow and stage.status in ("failed", "stopped"):
+        told = f"{stage.status}  {told}"
+    return [name, state, "", Text(told, style="" if stage.ended else "dim")]
 
 
 def _bar(stage: StageState) -> Any:
@@ -125,16 +154,21 @@ def _bar(stage: StageState) -> Any:
     return ProgressBar(total=float(work.total), completed=float(work.done), width=_BAR)
 
 
-def _under_way(stage: StageState, now: float) -> list[str]:
-    """Two lines of a stage that runs: step, speed and time left; what is measured within it, loss and metrics."""
+def _under_way(stage: StageState, now: float, narrow: bool = False) -> list[str]:
+    """Two lines of a stage that runs: step, time left and speed; what is measured within it, loss and metrics.
+
+    On a narrow terminal: the step; time left and speed.
+    """
     rest = stage.left(now)
     told = [f"{roughly(rest)} left"] if rest is not None else []
     if not stage.work:
         return [", ".join([f"begun {clock(now - stage.began)} ago", *told])]
     outer, inner = stage.work[0], stage.work[-1]
+    if narrow:
+        return [counted(inner), ", ".join([*told, speed(outer, now)])]
     second = [f"now: {counted(inner)}"] if inner is not outer else []
     second += [facts({name: value for name, value in outer.facts.items() if name != "ex/s"})] if outer.facts else []
-    return [", ".join([counted(outer), speed(outer, now), *told]), *(["  ".join(second)] if second else [])]
+    return [", ".join([counted(outer), *told, speed(outer, now)]), *(["  ".join(second)] if second else [])]
 
 
 def counted(work: Work) -> str:
@@ -159,7 +193,7 @@ def in_a_line(stage: StageState, now: float) -> str:
 def _told(stage: StageState) -> str:
     """What is known of a stage that does not run: time and metrics, or why it waits and how long it will take."""
     if stage.status == "waiting":
-        return stage.why + (f", {roughly(stage.expected)}" if stage.expected is not None else "")
+        return ", ".join(filter(None, [stage.why, roughly(stage.expected) if stage.expected is not None else ""]))
     if stage.status in ("blocked", "passed over", "not chosen"):
         return stage.why
     spent = f"{clock(stage.seconds)}  " if stage.seconds else ""

@@ -19,7 +19,8 @@ class Sides:
     Attributes:
         texts: loads every sentence once, as an example called by its name.
         images: loads every picture once, as an example called by its id.
-        text_keys: names of the N sentences, in order of first use.
+        text_keys: names of the N sentences, in order of first use: the ids that the data give them, else the key of the
+            first example that has the sentence. By these, reports and tables find the example and its picture.
         image_keys: ids of the M pictures, in order of first use.
         pairs: (P, 2) sentence and picture that belong together.
     """
@@ -66,7 +67,7 @@ def split(data: Pipeline) -> Sides:
             pairs[place, images.setdefault(name, len(images))] = None
     if not rows:
         raise DataError("There is nothing to rank: the data set is empty.")
-    names = _names([key or text for key, text in rows])
+    names = _names([one.text_key or one.key for one in texts.values()])
     given = zip(names, texts.values(), strict=True)
     alone = [Example(name, one.text, [], name, {}, one.choices) for name, one in given]
     seen = [Example(name, None, [name]) for name in images]

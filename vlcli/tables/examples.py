@@ -78,7 +78,8 @@ def _clusters(path: Path, changed: int) -> Mapping[str, str] | None:
     images = {str(row.get("key")): [str(image) for image in row.get("images") or []] for row in rows}
     first = _joined(images.values())
     found = {key: first[names[0]] for key, names in images.items() if names}
-    return first | found
+    asking = {f"text/{name}": one for name, one in first.items()}  # an example may have the name of another's picture
+    return first | found | asking
 
 
 def _joined(groups: Iterable[list[str]]) -> dict[str, str]:
