@@ -1,10 +1,10 @@
 """Package folders that metadata alone cannot map: the plugins, and recipes as ``vlcli_recipes``."""
 
-from setuptools import find_packages, setup
+from setuptools import find_namespace_packages, find_packages, setup
 
 core = find_packages(include=["vlcli", "vlcli.*"])
 plugins = find_packages("plugins")
-recipes = ["vlcli_recipes", *(f"vlcli_recipes.{name}" for name in find_packages("recipes"))]
+recipes = ["vlcli_recipes", *(f"vlcli_recipes.{name}" for name in find_namespace_packages("recipes", exclude=["*__pycache__*"]))]
 
 setup(
     packages=[*core, *plugins, *recipes],

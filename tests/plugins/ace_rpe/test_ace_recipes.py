@@ -90,7 +90,7 @@ def test_rows_of_table_7_change_what_they_say() -> None:
 BUILT = (
     "ace-rpe",
     "ace-rpe/table3:albef",
-    "ace-rpe/both",
+    "ace-rpe/table1-both:anchor",
     "ace-rpe/finetune-only",
     "ace-rpe/table1:ape-rpe",
     "ace-rpe/table1:rpe",

@@ -116,7 +116,7 @@ def test_every_row_of_tables_4_7_and_8_has_its_column_of_referring_expressions()
             assert other.stages["further"].objectives == own.stages["coco-further"].objectives
         else:
             assert other.stages["refer"].source == own.stages["coco"].source
-        assert other.stages["regions"] == load("dimbert/refcoco-detected").recipe.stages["regions"]
+        assert other.stages["regions"] == load("dimbert/refcoco:detected").recipe.stages["regions"]
         read = [file for stage in other.stages.values() for file in getattr(stage, "features", [])]
         assert any("concepts" in file for file in read) == (other.model.get("concepts") != 0)
         assert other.table.rows == {"val": "val", "testA": "testA", "testB": "testB"}

@@ -11,7 +11,7 @@ from vlcli.recipe.load import about, load
 from vlcli.recipe.schema import Training
 from vlcli.recipe.validate import uses
 
-NAMES = ("dimbert/vist", "dimbert/refcoco-gt", "dimbert/refcoco-detected")
+NAMES = ("dimbert/vist", "dimbert/refcoco:gt", "dimbert/refcoco:detected")
 TINY = ("tiny/dimbert-story", "tiny/dimbert-referring")
 
 
@@ -35,7 +35,7 @@ def test_the_published_hyperparameters() -> None:
     assert (vist["mean"].last, vist["further"].keep) == (20, 20)
     assert [part.get("limit", 3) for part in vist["story"].objectives] == [None]
     for setting in ("gt", "detected"):
-        stages = load(f"dimbert/refcoco-{setting}").stages
+        stages = load(f"dimbert/refcoco:{setting}").stages
         refer = stages["refer"]
         assert (refer.epochs, refer.batch_size, refer.task["loss"], refer.task["overlap"]) == (20, 256, "bce", 0.5)
         assert {stages[name].data[0]["split"] for name in ("val", "testA", "testB")} == {"val", "testA", "testB"}
@@ -43,10 +43,10 @@ def test_the_published_hyperparameters() -> None:
 
 
 def test_the_detected_setting_trains_on_both_and_tests_on_detected() -> None:
-    train, test = load("dimbert/refcoco-detected").stages["regions"].data
+    train, test = load("dimbert/refcoco:detected").stages["regions"].data
     assert (train["split"], train["candidates"]) == ("train", "both")
     assert (test["split"], test["candidates"]) == (["val", "testA", "testB"], "detected")
-    assert "candidates" not in load("dimbert/refcoco-gt").stages["regions"].data[0]
+    assert "candidates" not in load("dimbert/refcoco:gt").stages["regions"].data[0]
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in TINY])

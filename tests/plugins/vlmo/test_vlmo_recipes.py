@@ -29,8 +29,8 @@ from vlcli.tools.counting import count
 NAMES = [n for n in packaged.recipes("vlmo") if "photos" not in n]
 SIZES = {
     "vlmo": {"pairs": 202_445_470, "text": 190_756_506, "vqa": 182_410_905, "nlvr2": 178_601_954, "coco": 177_413_857},
-    "vlmo/base-plus": {"pairs": 184_980_734, "vqa": 171_249_433, "nlvr2": 168_260_290, "coco": 167_662_433},
-    "vlmo/large": {
+    "vlmo/variants:base-plus": {"pairs": 184_980_734, "vqa": 171_249_433, "nlvr2": 168_260_290, "coco": 167_662_433},
+    "vlmo/variants:large": {
         "pairs": 599_127_102,
         "text": 569_903_162,
         "vqa": 572_165_433,
@@ -61,7 +61,7 @@ def test_every_component_takes_what_the_recipe_sets(name: str) -> None:
             assert stage.source[0] in resolved.stages
 
 
-QUICK = ("vlmo", "vlmo/base-plus", "vlmo/ade20k", "vlmo/large-plus-plus", "vlmo/table7:separate")
+QUICK = ("vlmo", "vlmo/variants:base-plus", "vlmo/table3:ade20k", "vlmo/variants:large-plus-plus", "vlmo/table7:separate")
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
@@ -75,7 +75,7 @@ def test_only_data_and_published_weights_are_missing(
     assert {p["got"] for p in problems} <= {"vlmo-data", "google/vit-base-patch16-224-in21k", *beit}
 
 
-LARGE = ("vlmo/large", "vlmo/base-plus")
+LARGE = ("vlmo/variants:large", "vlmo/variants:base-plus")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in SIZES])
@@ -121,8 +121,8 @@ def test_the_text_stage_trains_exactly_the_released_set() -> None:
 
 def test_weights_pass_from_stage_to_stage_with_a_report() -> None:
     small = {"hidden": 16, "layers": 3, "heads": 2, "image_size": 32, "patch": 8, "drop_path": 0.0}
-    image, _ = module_of("vlmo/image", "image", **small)
-    text, config = module_of("vlmo/image", "text", **small)
+    image, _ = module_of("vlmo/variants:image", "image", **small)
+    text, config = module_of("vlmo/variants:image", "text", **small)
     report = passed(image, text, config.allow_unmatched)
     assert {name.split(".")[1] for name in report.new} == {"mlm"}
     assert {name.split(".")[1] for name in report.left_over} == {"masked-image"}
@@ -134,7 +134,7 @@ def test_weights_pass_from_stage_to_stage_with_a_report() -> None:
     changed = {name for name, value in text.state_dict().items() if not torch.equal(value, before[name])}
     assert any("experts.text" in name for name in changed)
     assert not any("experts.image" in name or ".attention." in name or "patch" in name for name in changed)
-    pairs, config = module_of("vlmo/image", "pairs", **small)
+    pairs, config = module_of("vlmo/variants:image", "pairs", **small)
     report = passed(text, pairs, config.allow_unmatched)
     assert {name.split(".")[2] for name in report.allowed} == {"layers"}
     assert all(".experts.fused." in name for name in report.allowed)
@@ -157,7 +157,7 @@ def words_alone(module: Any) -> Any:
     return Batch({"clean": view, "corrupted": replace(view, mask_labels=marks)}, {}, ["0", "1", "2"], rows)
 
 
-@pytest.mark.parametrize(("name", "stage"), [("vlmo", "pairs"), ("vlmo", "text"), ("vlmo/base-plus", "pairs")])
+@pytest.mark.parametrize(("name", "stage"), [("vlmo", "pairs"), ("vlmo", "text"), ("vlmo/variants:base-plus", "pairs")])
 def test_weight_decay_is_the_released_one(name: str, stage: str) -> None:
     made, config = module_of(name, stage, hidden=16, layers=2, heads=2, fused_layers=1)
     decays = {n: group["weight_decay"] for group in parameter_groups(made, config.optimizer) for n in group["names"]}
@@ -167,7 +167,7 @@ def test_weight_decay_is_the_released_one(name: str, stage: str) -> None:
 
 
 def test_published_numbers() -> None:
-    stages, paper, large = load("vlmo").stages, load("vlmo/as-published").stages, load("vlmo/large").stages
+    stages, paper, large = load("vlmo").stages, load("vlmo/variants:as-published").stages, load("vlmo/variants:large").stages
     pairs = stages["pairs"]
     assert (pairs.batch_size, pairs.steps, pairs.optimizer.lr, pairs.schedule.warmup) == (1024, 200_000, 2e-4, 2500)
     assert pairs.optimizer.betas == (0.9, 0.98)
@@ -186,11 +186,11 @@ def test_published_numbers() -> None:
     }
     assert (ends["coco"], ends["flickr30k"]) == ((20, None, 2048, 2e-5), (40, None, 2048, 1e-5))
     assert (paper["text"].steps, stages["text"].steps, stages["text"].batch_size) == (500_000, 200_000, 1024)
-    more = load("vlmo/large-plus-plus").stages
+    more = load("vlmo/variants:large-plus-plus").stages
     assert [(more[n].batch_size, more[n].steps) for n in ("pairs", "pairs-32k")] == [(16384, 200_000), (32768, 100_000)]
     assert more["vqa"].model["image_size"] == 768
     assert more["coco"].source == ["pairs-32k"]
-    assert load("vlmo/base-plus").stages["flickr30k"].source == ["pairs"]
+    assert load("vlmo/variants:base-plus").stages["flickr30k"].source == ["pairs"]
 
 
 def test_rows_of_the_ablations() -> None:

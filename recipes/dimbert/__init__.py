@@ -1,1 +1,0 @@
-"""DiMBERT's parts, its fine-tunings, and the ablations of its Tables 4 to 8."""

@@ -1,1 +1,0 @@
-"""Rows of iRPE's tables, and what builds on them."""

@@ -1,1 +1,0 @@
-"""LXMERT's variants, and the ablations of its Tables 2 to 5."""

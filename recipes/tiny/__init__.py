@@ -1,1 +1,0 @@
-"""Recipes that train on a CPU in minutes."""

@@ -1,1 +1,0 @@
-"""Dual encoders of public towers."""

@@ -1,1 +1,0 @@
-"""VLMo's sizes, tasks, and the ablations of its Tables 4 to 7."""
