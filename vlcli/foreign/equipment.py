@@ -41,7 +41,7 @@ class Equipment:
     def __init__(self, position: PairwisePosition | None, places: TokenPlaces) -> None:
         self.position, self.places = position, places
         self.shifts = position is not None and type(position).inputs is not PairwisePosition.inputs
-        self.passes: dict[bool, Pass] = {}
+        self.passes: dict[tuple[bool, int, int], Pass] = {}
         places.watch(self.forget)
 
     def forget(self) -> None:
@@ -52,17 +52,34 @@ class Equipment:
         """Copies do not take the last batch with them."""
         return {**self.__dict__, "passes": {}}
 
-    def at(self, x: Tensor, y: Tensor, layer: int) -> Pass:
+    def at(self, x: Tensor, y: Tensor, layer: int, whole: int | None = None) -> Pass:
         """What holds for queries ``x`` (B, Tq, dim) and keys ``y`` (B, Tk, dim): anew at the first layer.
 
         Only the sizes of ``y`` are read where keys are cached.
+
+        Args:
+            x: tokens that ask.
+            y: tokens that are asked.
+            layer: its number in the stack.
+            whole: tokens until now, of which the keys are the last ones; None: all of them are keys.
         """
-        turned = self.places.turned(x, y)
-        if layer == 0 or turned not in self.passes:
-            layouts = self.places.layouts(x, y, turned)
+        turned, keys = self.places.turned(x, y), y.shape[1]
+        whole = keys if whole is None else whole
+        if layer == 0:
+            self.passes = {known: one for known, one in self.passes.items() if known[0] != turned}
+        key = (turned, keys, whole)
+        if key not in self.passes:  # layers with and without a sliding window have their own
+            layouts = self._layouts(x, y, turned, whole)
             state = None if self.position is None else self.position.prepare(x, y, *layouts)
-            self.passes[turned] = Pass(layouts, state)
-        return self.passes[turned]
+            self.passes[key] = Pass(layouts, state)
+        return self.passes[key]
+
+    def _layouts(self, x: Tensor, y: Tensor, turned: bool, whole: int) -> tuple[Layout, Layout]:
+        keys = y.shape[1]
+        if whole == keys:
+            return self.places.layouts(x, y, turned)
+        asking, asked = self.places.layouts(x, y[:, -1:].expand(-1, whole, -1), turned)
+        return asking, asked.cut(whole - keys, whole)
 
 
 class EquippedAttention:
@@ -80,6 +97,7 @@ class EquippedAttention:
         self.equipment, self.layer = equipment, layer
         self.reads_tokens = equipment.shifts or equipment.position is None
         self.tokens: tuple[Tensor, Tensor] | None = None
+        self.earlier: int | None = None
         self.now: Pass | None = None
         self.shifted: Inputs | None = None
 
@@ -87,9 +105,15 @@ class EquippedAttention:
         """Copies do not take the last batch with them."""
         return {**self.__dict__, "tokens": None, "now": None, "shifted": None}
 
-    def begin(self, x: Tensor, y: Tensor) -> None:
-        """Note the tokens of this call, before they are projected: (B, Tq, dim) and (B, Tk, dim)."""
-        self.tokens, self.now, self.shifted = (x, y), None, None
+    def begin(self, x: Tensor, y: Tensor, earlier: int | None = None) -> None:
+        """Note the tokens of this call, before they are projected.
+
+        Args:
+            x: (B, Tq, dim) that ask.
+            y: (B, Tk, dim) that are asked.
+            earlier: tokens that a cache has seen before them, where it says so.
+        """
+        self.tokens, self.earlier, self.now, self.shifted = (x, y), earlier, None, None
 
     def during(self) -> Pass:
         """What holds in this call, where the projections must know it."""
@@ -131,6 +155,7 @@ class EquippedAttention:
         Returns:
             (B, H, Tq, d), and the probabilities (B, H, Tq, Tk) where they were written out.
         """
+        k, v, mask = self._filled(k, v, mask)
         k, v = (_shared(part, q.shape[1]) for part in (k, v))
         position, now, layer = self.equipment.position, self._now(q, k), self.layer
         added, more = None, None
@@ -148,12 +173,23 @@ class EquippedAttention:
             more = position.values(weights, now.state, layer)
         return (weights @ v if more is None else weights @ v + more), weights
 
+    def _filled(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys, values and mask without the places of a cache of fixed size that are empty yet."""
+        whole = self._whole()
+        if whole is None or k.shape[2] <= whole:
+            return k, v, mask
+        return k[:, :, :whole], v[:, :, :whole], None if mask is None else mask[..., :whole]
+
+    def _whole(self) -> int | None:
+        """Tokens until now, those of this call included; None without a cache."""
+        return None if self.tokens is None or self.earlier is None else self.earlier + self.tokens[0].shape[1]
+
     def _now(self, q: Tensor, k: Tensor) -> Pass:
         x, y = self.tokens or (q.transpose(1, 2).flatten(2), k.transpose(1, 2).flatten(2))
         if y.shape[1] != k.shape[2]:  # earlier keys come from a cache: their tokens are gone, their number is not
             y = y[:, -1:].expand(-1, k.shape[2], -1)
-        now = self.now or self.equipment.at(x, y, self.layer)
-        self.tokens, self.now, self.shifted = None, None, None
+        now = self.now or self.equipment.at(x, y, self.layer, self._whole())
+        self.tokens, self.earlier, self.now, self.shifted = None, None, None, None
         return now
 
 

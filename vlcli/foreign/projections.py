@@ -29,14 +29,23 @@ class Arrival:
         """Called by torch."""
         arguments = bound(module, args, kwargs)
         x, y = self.equipper.tokens(module, arguments)
-        cache = arguments.get("past_key_values")
-        if x is y and self.place.reads_tokens and cache is not None and cache.get_seq_length():
+        earlier = _earlier(module, arguments.get("past_key_values")) if x is y else None
+        if self.place.reads_tokens and earlier:
             raise ComponentError(
                 "What this model was equipped with reads all tokens, and a cache holds the earlier ones as keys only.",
                 where="vlcli.foreign.equip",
                 hint="call the model with use_cache=False",
             )
-        self.place.begin(x, y)
+        self.place.begin(x, y, earlier)
+
+
+def _earlier(module: nn.Module, cache: Any) -> int | None:
+    """Tokens that a cache has seen before this call, by this layer: earlier ones have counted this call already.
+
+    A sliding window holds fewer keys than that, and a cache of fixed size has room for more.
+    """
+    layer = getattr(module, "layer_idx", None)
+    return None if cache is None or layer is None else int(cache.get_seq_length(layer))
 
 
 class Shift:
