@@ -4,7 +4,8 @@ from setuptools import find_namespace_packages, find_packages, setup
 
 core = find_packages(include=["vlcli", "vlcli.*"])
 plugins = find_packages("plugins")
-recipes = ["vlcli_recipes", *(f"vlcli_recipes.{name}" for name in find_namespace_packages("recipes", exclude=["*__pycache__*"]))]
+folders = find_namespace_packages("recipes", exclude=["*__pycache__*"])  # of YAML files alone: no __init__.py
+recipes = ["vlcli_recipes", *(f"vlcli_recipes.{name}" for name in folders)]
 
 setup(
     packages=[*core, *plugins, *recipes],

@@ -61,7 +61,13 @@ def test_every_component_takes_what_the_recipe_sets(name: str) -> None:
             assert stage.source[0] in resolved.stages
 
 
-QUICK = ("vlmo", "vlmo/variants:base-plus", "vlmo/table3:ade20k", "vlmo/variants:large-plus-plus", "vlmo/table7:separate")
+QUICK = (
+    "vlmo",
+    "vlmo/variants:base-plus",
+    "vlmo/table3:ade20k",
+    "vlmo/variants:large-plus-plus",
+    "vlmo/table7:separate",
+)
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
@@ -167,7 +173,8 @@ def test_weight_decay_is_the_released_one(name: str, stage: str) -> None:
 
 
 def test_published_numbers() -> None:
-    stages, paper, large = load("vlmo").stages, load("vlmo/variants:as-published").stages, load("vlmo/variants:large").stages
+    names = ("vlmo", "vlmo/variants:as-published", "vlmo/variants:large")
+    stages, paper, large = (load(name).stages for name in names)
     pairs = stages["pairs"]
     assert (pairs.batch_size, pairs.steps, pairs.optimizer.lr, pairs.schedule.warmup) == (1024, 200_000, 2e-4, 2500)
     assert pairs.optimizer.betas == (0.9, 0.98)
