@@ -61,7 +61,7 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
             console.err(f"{table.reference}:{run.label}{seed} ({next(count)} of {len(runs)})")
 
     shown = console.progress(request.verbose, request.quiet)
-    jobs = request.jobs or int(table.document.value.get("jobs") or 1)
+    jobs = request.jobs or next((run.resolved.recipe.jobs for run in runs if run.resolved is not None), 1)
     run_rows(runs, plan_options(request), jobs, shown, begins)
     found = results(table, runs)
     folder = table_folder(table, request.output)

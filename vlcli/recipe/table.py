@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from vlcli.errors import Problem, RecipeError
+from vlcli.errors import Problem, RecipeError, UsageError
+from vlcli.recipe import overrides
 from vlcli.recipe.check import by_place
 from vlcli.recipe.components import dotted
 from vlcli.recipe.load import Loading, merged, no_such_row, notes, resolve, with_row
 from vlcli.recipe.locate import locate, slug
 from vlcli.recipe.resolved import RecipeFile, Resolved, Row
-from vlcli.recipe.rows import MOST_CELLS, Rows, has_rows, read_rows, select, too_many, without_tables_keys
+from vlcli.recipe.rows import MOST_CELLS, OF_TABLES, Rows, has_rows, read_rows, select, too_many, without_tables_keys
 from vlcli.recipe.schema import kind_of
 from vlcli.recipe.yaml import Document, Path_
 
@@ -99,8 +100,10 @@ def load_table(
 
     Raises:
         RecipeError: faults of the rows, each with its line.
-        UsageError: no row has such a label, or the recipe has no rows.
+        UsageError: no row has such a label, the recipe has no rows, or an override changes a key of the table.
     """
+    words = list(words)
+    _check_words(words)
     source = locate(reference)
     wanted = [*(source.row.split(",") if source.row else ()), *rows]
     table = replace(source, row="", name=source.table)
@@ -120,6 +123,18 @@ def load_table(
     loading = Loading(tuple(words), **options)
     name = slug(table.name if table.tree is not None else document.value.get("name") or table.file.stem)
     return RowTable(name, table.name, document, chain, written, chosen, loading, notes(table, chain))
+
+
+_INSTEAD = {"seeds": "--seeds N", "rows": "--rows A,B", "reference": "vlcli table NAME --reference ROW"}
+
+
+def _check_words(words: list[str]) -> None:
+    """Overrides are for the rows; a key of the table would have no effect there."""
+    for one in overrides.collect(words):
+        if one.keys[0] in OF_TABLES:
+            what = f"`{one.keys[0]}` belongs to the table: an override changes its rows alone."
+            hint = _INSTEAD.get(one.keys[0], "change the file, or write one with `extends`")
+            raise UsageError(what, where=one.origin, got=one.text, hint=hint)
 
 
 def is_table(reference: str) -> bool:

@@ -1,0 +1,111 @@
+"""``vlcli run TABLE`` as a process: killed and run again, a row that fails, overrides, faults with row and line."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+PLUGIN = Path(__file__).parents[1] / "fixtures" / "fake_stages.py"
+RECIPE = """\
+root: data
+model: fake-model
+stages:
+  pretrain: {data: fake-data, objectives: fake-objective}
+  tune: {kind: finetune, from: pretrain, task: fake-task, root: data}
+  test: {kind: evaluate, from: tune}
+table: {rows: {dev: test}, metrics: [accuracy]}
+reference: plain
+rows:
+  plain: {unchanged: true}
+  wide: {stages: {tune: {model: {hidden: 16}}}}
+  more:
+    stages:
+      further: {kind: finetune, from: pretrain, task: fake-task, root: data, model: {hidden: 32}}
+      tune: {from: further}
+"""
+
+
+@pytest.fixture
+def vlcli(cli, tmp_path):
+    """A command line with the fake stages, in a folder with the table ``rows.yaml`` and data."""
+    (tmp_path / "data").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / "data" / f"{split}.txt").write_text(split)
+    (tmp_path / "rows.yaml").write_text(RECIPE)
+    return lambda *words, env=None: cli(*words, "--plugin", PLUGIN, env={"FAKE_STAGES": "1", **(env or {})})
+
+
+def actions(out: str) -> dict[str, dict[str, str]]:
+    return {row["label"]: {s["stage"]: s["action"] for s in row["stages"]} for row in json.loads(out)["rows"]}
+
+
+def test_a_killed_table_goes_on_where_it_was(vlcli, tmp_path):
+    killed = vlcli("run", "rows.yaml", env={"FAKE_KILL": "further"})
+    assert killed.code == -signal.SIGKILL
+    assert not (tmp_path / "runs/rows/table.json").exists()
+    again = vlcli("run", "rows.yaml", "--json")
+    assert again.code == 0, again.err
+    assert actions(again.out) == {
+        "plain": {"pretrain": "skip", "tune": "skip", "test": "skip"},
+        "wide": {"pretrain": "skip", "tune": "skip", "test": "skip"},
+        "more": {"pretrain": "skip", "further": "resume", "tune": "run", "test": "run"},
+    }
+    assert (tmp_path / "runs/rows-more/further/log.txt").read_text().split() == ["0", "1", "2", "3"]
+    lines = (tmp_path / "runs/rows/table.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines[1:4]] == ["plain", "wide", "more"]
+
+
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_a_row_that_fails_is_marked_and_leaves_the_others(vlcli, tmp_path, jobs):
+    ended = vlcli("run", "rows.yaml", "--jobs", jobs, env={"FAKE_FAIL": "further"})
+    assert ended.code == 1
+    assert "rows.yaml:more, seed 9595: failed" in ended.err
+    assert "It broke." in ended.err
+    assert "Traceback" not in ended.err
+    (marked,) = [line for line in ended.out.splitlines() if line.startswith("more") and "It broke" in line]
+    assert "failed" in marked
+    lines = json.loads((tmp_path / "runs/rows/table.json").read_text())["statistics"]["lines"]
+    measured = {line["label"]: line["metrics"].get("accuracy", {}).get("measured") for line in lines}
+    assert [label for label in ("plain", "wide", "more") if measured[label]] == ["plain", "wide"]
+
+
+def test_the_words_of_the_command_line_hold_for_all_rows(vlcli):
+    ended = vlcli("run", "rows.yaml", "jobs=2", "--rows", "plain,wide", "--json")
+    assert ended.code == 0, ended.err
+    assert list(actions(ended.out)) == ["plain", "wide"]
+    for word, instead in (("seeds=2", "--seeds N"), ("reference=wide", "--reference ROW"), ("~skip", "extends")):
+        refused = vlcli("run", "rows.yaml", word)
+        assert (refused.code, refused.out) == (2, "")
+        assert instead in refused.err
+
+
+BAD = [
+    ("  a: {}", "rows.yaml:10", "rows.a: this row changes nothing"),
+    ("  a: {seed: 3}\n  b: {seed: 3}", "rows.yaml:11", "rows.b: this row is like the row 'a'"),
+    ("  a: {seed: 3, published: {top1: 0.5}}", "rows.yaml:10", "rows.a.published.top1: the table has no such metric"),
+    ("  a: {seed: 3}\nreference: b", "rows.yaml:11", "reference: no row has this label"),
+]
+
+
+@pytest.mark.parametrize(("rows", "where", "told"), BAD)
+def test_a_wrong_table_is_refused_with_row_and_line(vlcli, tmp_path, rows, where, told):
+    head = RECIPE.partition("reference:")[0]
+    (tmp_path / "rows.yaml").write_text(f"{head}\nrows:\n{rows}\n")
+    ended = vlcli("run", "rows.yaml")
+    assert ended.code == 3
+    assert where in ended.err, ended.err
+    assert told in ended.err, ended.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_grid_of_more_than_a_thousand_cells_needs_a_yes(vlcli, tmp_path):
+    axes = "".join(f"  {axis}: {{{', '.join(f'x{n}: {{seed: {n}}}' for n in range(32))}}}\n" for axis in "ab")
+    (tmp_path / "rows.yaml").write_text(RECIPE.partition("reference:")[0] + "rows:\n" + axes)
+    ended = vlcli("run", "rows.yaml", "--dry-run")
+    assert ended.code == 3
+    assert "rows.yaml:8: rows: the grid is very large" in ended.err, ended.err
+    assert "1,024 rows" in ended.err
+    assert "--yes" in ended.err
