@@ -82,6 +82,17 @@ def test_the_words_of_the_command_line_hold_for_all_rows(vlcli):
         assert instead in refused.err
 
 
+def test_a_dry_run_tells_what_would_be_wrong(vlcli, tmp_path):
+    planned = vlcli("run", "rows.yaml", "--dry-run", "--json")
+    assert planned.code == 0, planned.err
+    stages = json.loads(planned.out)["stages"]
+    assert [s["action"] for s in stages if s["stage"] == "pretrain"] == ["run", "reuse", "reuse"]
+    wrong = vlcli("run", "rows.yaml", "root=nowhere", "--dry-run")
+    assert (wrong.code, wrong.err.count("got: nowhere")) == (5, 1), wrong.err
+    assert "plain: root: the data root is not there" in wrong.err
+    assert not (tmp_path / "runs").exists()
+
+
 BAD = [
     ("  a: {}", "rows.yaml:10", "rows.a: this row changes nothing"),
     ("  a: {seed: 3}\n  b: {seed: 3}", "rows.yaml:11", "rows.b: this row is like the row 'a'"),

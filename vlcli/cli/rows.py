@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from vlcli.cli.recipes import load_rows
 from vlcli.cli.request import RunRequest, how, plan_options, words_of
 from vlcli.cli.scores import main_metrics
 from vlcli.cli.tables import tell
-from vlcli.errors import UsageError, VlcliError
+from vlcli.errors import Problem, RecipeError, UsageError, VlcliError
 from vlcli.runner.rows import RowRun, results, row_runs, run_rows
 
 if TYPE_CHECKING:
@@ -140,17 +141,21 @@ def _document(run: RowRun) -> dict[str, Any]:
 
 
 def _plan(table: RowTable, runs: Sequence[RowRun], request: RunRequest) -> tuple[int, dict[str, Any]]:
-    """``--dry-run``: every stage of every row; one that an earlier row will have made is reused."""
+    """``--dry-run``: every stage of every row (one that an earlier row will have made is reused), and every fault."""
     from vlcli.recipe import plan as planning
+    from vlcli.recipe.validate import shallow
 
     rows: list[dict[str, Any]] = []
     made: dict[str, str] = {}
+    problems: dict[tuple[str, str, str], Problem] = {}
     code = 0
     for run in runs:
         if run.resolved is None:
             code = report(run.error or UsageError("This row cannot be loaded."), verbose=request.verbose)
             continue
         _, steps = planning.make(run.resolved, plan_options(request))
+        for one in shallow(run.resolved, [step.name for step in steps if step.action in ("run", "resume", "blocked")]):
+            problems.setdefault((one.where, one.key, one.what), replace(one, key=f"{run.label}: {one.key}"))
         for step in steps:
             action, why = step.action, step.why
             if step.works and made.get(step.key, run.label) != run.label:
@@ -165,4 +170,7 @@ def _plan(table: RowTable, runs: Sequence[RowRun], request: RunRequest) -> tuple
     if not request.json_:
         columns = ["row", "seed", "stage", "kind", "action", "why", "folder"]
         console.table(columns, [[str(row[column]) for column in columns] for row in rows])
-    return code, {"recipe": table.reference, "stages": rows}
+    found = list(problems.values())
+    if found:
+        code = report(RecipeError(found, table.reference), verbose=request.verbose)
+    return code, {"recipe": table.reference, "stages": rows, "problems": [vars(one) for one in found]}
