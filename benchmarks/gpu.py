@@ -20,6 +20,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -55,11 +56,13 @@ class Piece:
     about: int = 120
 
 
-def _irpe(size: int, batch: int, *more: str) -> Piece:
-    name = "-".join(["irpe", str(size), *(word.strip("-") for word in more)]) if more else f"irpe-{size}-forward"
+def _irpe(size: int, batch: int, *more: str, sides: str = "") -> Piece:
+    """DeiT with encodings; of compiled models a few at a time, since compiling one takes up to a minute."""
+    name = "-".join(["irpe", str(size), *(word.strip("-") for word in more or ("forward",)), *sides.split()])
     words = f"irpe.py --device {{device}} --dtype bfloat16 --size {size} --batch {batch} --rounds 25 {' '.join(more)}"
-    few = "--models K" if "--compile" in more else ""
-    return Piece(name, words, f"--model tiny --size 32 --batch 1 --rounds 1 --dtype float32 {few}", 240)
+    words += f" --models 'none, fused' {sides}" if sides else ""
+    few = f"--models {sides.split(maxsplit=1)[0]}" if sides else ""
+    return Piece(name, words, f"--model tiny --size 32 --batch 1 --rounds 1 --dtype float32 {few}", 300)
 
 
 STEP = "--captions {captions} --vocabulary {vocabulary} --device {device}"
@@ -70,7 +73,8 @@ SMALLEST = (
 )
 PIECES = [
     *(_irpe(size, batch, *more) for size, batch in ((224, 128), (384, 32)) for more in ((), ("--train",))),
-    *(_irpe(size, batch, "--train", "--compile") for size, batch in ((224, 128), (384, 32))),
+    *(_irpe(size, batch, "--train", "--compile", sides=sides)
+      for size, batch in ((224, 128), (384, 32)) for sides in ("K", "QK QKV")),
     _irpe(384, 32, "--memory"),
     Piece("lxmert-step", f"lxmert_step.py {STEP} --batch 128 --steps 30 --workers 4",
           "--hidden 32 --heads 4 --layers 1 1 1 --batch 2 --steps 1 --workers 0"),
@@ -132,8 +136,8 @@ def make_inputs(folder: Path, tiny: bool) -> dict[str, str]:
 
 def command(piece: Piece, inputs: dict[str, str], given: argparse.Namespace) -> list[str]:
     """The command line of a piece."""
-    words = [word.format(device=given.device, **inputs) for word in piece.words.split()]
-    words += piece.tiny.split() if given.tiny else []
+    words = [word.format(device=given.device, **inputs) for word in shlex.split(piece.words)]
+    words += shlex.split(piece.tiny) if given.tiny else []
     first = ["-m", "vlcli"] if words[0] == "vlcli" else [str(HERE / words[0])]
     return [sys.executable, *first, *words[1:]]
 

@@ -42,10 +42,15 @@ def test_a_half_written_line_does_not_count_and_does_not_spoil_the_next(tmp_path
     assert [row["piece"] for row in gpu.read(file)] == ["one", "three", "four"]
 
 
+RUN = ("irpe-224-forward", "irpe-384-memory", "lxmert-step", "vlmo-step", "ace-rpe-384", "beam", "extraction", "loader")
+"""Pieces that take seconds at the smallest sizes; compiling and the quickstart's take minutes."""
+
+
 @pytest.mark.slow
-def test_a_piece_is_measured_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", RUN)
+def test_a_piece_runs_on_the_processor_and_once(tmp_path: Path, name: str) -> None:
     words = [sys.executable, str(BENCHMARKS / "gpu.py"), "--json", str(tmp_path / "cpu.jsonl"), "--device", "cpu"]
-    words += ["--tiny", "--only", "beam"]
+    words += ["--tiny", "--only", name]
     first, second = (subprocess.run(words, capture_output=True, text=True, check=False) for _ in range(2))
     assert first.returncode == 0, first.stdout + first.stderr
     assert second.stdout == ""

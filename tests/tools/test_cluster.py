@@ -100,3 +100,21 @@ def test_what_cannot_be_planned_is_told(tmp_path, words, told):
     ended = CliRunner().invoke(app, ["plan", str(tmp_path / "own.yaml"), *GIVEN, *words])
     assert ended.exit_code == 2
     assert told in ended.output
+
+
+@pytest.mark.parametrize(
+    ("objectives", "least", "most"), [("[mlm]", 0.6, 1.2), ("[contrast, contrast-matching]", 2, 7)]
+)
+def test_a_rehearsal_counts_every_pass_of_a_step(tmp_path, objectives, least, most):
+    """One pass for words; each modality alone and three pairs for the others."""
+    more = "model: {name: vlmo, image: features, grid: [4, 4], hidden: 64, layers: 3, heads: 4, fused_layers: 1}"
+    once = planned(tmp_path, "--gpus", "2", more=more)
+    text = (tmp_path / "own.yaml").read_text().replace("[mlm]", objectives)
+    (tmp_path / "own.yaml").write_text(text)
+    words = ["plan", str(tmp_path / "own.yaml"), *GIVEN, "--gpus", "2", "--rehearse", "--json"]
+    found = json.loads(CliRunner().invoke(app, words).stdout)
+    step = {cost["name"]: cost for cost in [*found["memory"], *found["time"]]}
+    assert least < step["operations"]["value"] / once["operations"]["value"] < most
+    assert least < step["activations"]["value"] / once["activations"]["value"] < most
+    assert "--rehearse" in once["operations"]["how"]
+    assert "--rehearse" not in step["operations"]["how"]

@@ -26,6 +26,7 @@ def plan(
     tflops: Annotated[float | None, typer.Option("--tflops", min=0.001, help="That one GPU reaches.")] = None,
     link: Annotated[float | None, typer.Option("--link", min=0.001, help="GB/s between GPUs.")] = None,
     disk: Annotated[str | None, typer.Option("--disk", help="Written in a second: 500MB.")] = None,
+    rehearse: Annotated[bool, typer.Option("--rehearse", help="Count a step of two examples, taken here.")] = False,
     output: o.Output = Path("runs"),
     plugin: o.Plugin = None,
     trust: o.Trust = False,
@@ -43,7 +44,7 @@ def plan(
         raise UsageError("A plan is of one recipe.", got=", ".join(names), expected="vlcli plan RECIPE --gpus 8")
     resolved = load_recipe(names[0], overrides, only=stage, trust=trust)
     rate = None if disk is None else _bytes(disk, "--disk")
-    wanted = Wanted(gpus, _bytes(memory, "--memory"), machine, examples, tflops, link, rate, output)
+    wanted = Wanted(gpus, _bytes(memory, "--memory"), machine, examples, tflops, link, rate, output, rehearse)
     found = plan_cluster(resolved, wanted, stage)
     if json_:
         console.out_json({**found, **{key: [vars(cost) for cost in found[key]] for key in ("memory", "time")}})

@@ -35,7 +35,7 @@ IN_FLIGHT = 3
 """Batches that a worker has: one in the network, the others fetched and decoded meanwhile."""
 TRIES = 5
 """Workers that may die over one batch, or one after another as they start."""
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds without a worker after which a line says so."""
 REACH = 10.0
 """Seconds in which a cluster that is named must answer."""
@@ -236,6 +236,7 @@ class _Crew:
         """
         if sent.hand in self.hands:
             self.hands.remove(sent.hand)
+            self.ray.kill(sent.hand.actor)  # where it only went out of reach
             self.cluster.progress.warn("a worker of the Ray cluster died: others do what it had")
             self._hire()
         if sent.batch is None:

@@ -32,9 +32,11 @@ def invented_tokenizer() -> Tokenizer:
 class Invented(Reader):
     """A data set of invented examples."""
 
-    def __init__(self, root: Path, given: list[Example], grid: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, root: Path, given: list[Example], grid: tuple[int, int] | None = None, regions: int = REGIONS
+    ) -> None:
         super().__init__(root, split="train")
-        self.given, self.grid = given, grid
+        self.given, self.grid, self.regions = given, grid, regions
 
     def files(self) -> list[Path]:
         """Files it reads: none."""
@@ -54,10 +56,11 @@ class Invented(Reader):
         return {name: self.root / f"{name}-labels.png" for name in names}
 
     def boxes(self) -> dict[str, Any]:
-        """Three boxes, or those of the grid, for every picture."""
+        """So many boxes as there are regions, or those of the grid, for every picture."""
         from vlcli.images.boxes import BoxList
 
-        corners = np.array([[1.0, 1.0, 20.0, 20.0], [8.0, 8.0, 30.0, 30.0], [2.0, 4.0, 16.0, 31.0]], np.float32)
+        three = np.array([[1.0, 1.0, 20.0, 20.0], [8.0, 8.0, 30.0, 30.0], [2.0, 4.0, 16.0, 31.0]], np.float32)
+        corners = np.resize(three, (self.regions, 4))
         if self.grid is not None:
             corners = grid_boxes((32, 32), self.grid).boxes
         names = sorted({name for example in self.given for name in example.images})
@@ -92,6 +95,14 @@ def invented_examples(
             for i in range(count)
         ]
     return [replace(example, images=[f"p{next(numbers)}" for _ in example.images]) for example in real]
+
+
+def lengthened(examples: list[Example], words: int) -> list[Example]:
+    """The examples with sentences of so many words."""
+    return [
+        replace(example, text=" ".join(itertools.islice(itertools.cycle((example.text or "a").split()), words)))
+        for example in examples
+    ]
 
 
 def invented_store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureStore:

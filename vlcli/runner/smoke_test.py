@@ -40,6 +40,7 @@ from vlcli.runner.invented import (
     invented_examples,
     invented_store,
     invented_tokenizer,
+    lengthened,
 )
 from vlcli.runner.start_weights import refuse_other_sizes
 from vlcli.tasks.base import Task
@@ -210,15 +211,25 @@ class Rehearsal:
         return result
 
 
-def rehearse(context: StageContext, count: int = EXAMPLES) -> AbstractContextManager[Rehearsal]:
+def rehearse(
+    context: StageContext, count: int = EXAMPLES, like: DataSpec | None = None
+) -> AbstractContextManager[Rehearsal]:
     """A stage with ``count`` invented examples; what it reads lies in a temporary folder.
+
+    Args:
+        context: of the stage.
+        count: examples.
+        like: take its numbers of regions and sentences of full length, and look at no data.
 
     Raises:
         VlcliError: the stage cannot be built.
     """
     resolved = _resolved(context)
-    reader = _real_reader(context, resolved)
-    return _rehearsal(context, resolved, _data_spec(context, resolved, reader), reader, count)
+    reader = _real_reader(context, resolved) if like is None else None
+    data_spec = _data_spec(context, resolved, reader)
+    if like is not None:
+        data_spec = replace(data_spec, regions=like.regions, region_dim=like.region_dim)
+    return _rehearsal(context, resolved, data_spec, reader, count, whole=like is not None)
 
 
 @contextmanager
@@ -228,10 +239,12 @@ def _rehearsal(
     data_spec: DataSpec,
     real: Reader | None,
     count: int = EXAMPLES,
+    whole: bool = False,
 ) -> Iterator[Rehearsal]:
     module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)
     pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
     examples = invented_examples(real, data_spec, pictures, count)
+    examples = lengthened(examples, data_spec.text_length) if whole else examples
     with tempfile.TemporaryDirectory() as folder:
         data = _pipeline(context, resolved, module, data_spec, Path(folder), examples)
         for objective in module.objectives.values():
@@ -254,7 +267,7 @@ def _pipeline(
     if resolved.built_task is not None:
         needs = resolved.built_task.input_spec(needs, True)
     made = (objective.corruption() for objective in module.objectives.values())
-    reader = Invented(root, examples, needs.grid)
+    reader = Invented(root, examples, needs.grid, data_spec.regions)
     store = invented_store(root, reader, data_spec) if needs.regions or needs.concepts else None
     draw_pictures(reader) if needs.pixels else None
     return Pipeline(

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from vlcli.nn.model import DataSpec, Model
 from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.schema import Training
 from vlcli.tools.counting import Built, build_stage, first_stage
+from vlcli.tools.rehearsed import count_step
 
 COUNTED, MEASURED, GIVEN, ASSUMED = "counted", "measured", "given", "assumed"
 REACHED = {"float32": 40.0, "bf16": 200.0, "fp16": 200.0}
@@ -35,6 +36,8 @@ LINK = 25.0
 """GB/s that a GPU is assumed to exchange with the others."""
 RESERVED = 0.9
 """Share of a GPU's memory that is assumed to be free for a training."""
+ONCE = "once through the model (all passes: --rehearse)"
+"""What is counted where no step is taken."""
 MOMENTS = {"adamw": 2, "adam": 2, "bert-adam": 2, "sgd": 1}
 """Tensors that an optimizer keeps of every trained parameter."""
 
@@ -52,6 +55,7 @@ class Wanted:
         link: GB/s of a GPU to the others; None: :data:`LINK`.
         disk: bytes a second that checkpoints are written with; None: measured in ``folder``.
         folder: of all runs.
+        rehearse: count a step of two invented examples, taken on this machine, instead of one way through the model.
     """
 
     gpus: int
@@ -62,6 +66,7 @@ class Wanted:
     link: float | None = None
     disk: float | None = None
     folder: Path = Path("runs")
+    rehearse: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,9 @@ class Sizes:
         trained: of them trained.
         outside: parameters outside the blocks that are gathered one by one.
         block: parameters of the largest block.
-        activations: bytes that the model's passes over one example keep for the backward pass, in float32.
+        activations: bytes that one example keeps for the backward pass, in float32.
         operations: floating-point operations of one example, forward and backward.
+        whole: whether these two are of all passes of a step, or of one way through the model.
         reads: bytes of one example's picture or regions as they are loaded.
         pixels: whether pictures are decoded.
     """
@@ -106,6 +112,7 @@ class Sizes:
     operations: float
     reads: int
     pixels: bool
+    whole: bool = False
 
 
 def plan_cluster(resolved: Resolved, wanted: Wanted, stage: str | None = None) -> dict[str, Any]:
@@ -135,6 +142,9 @@ def plan_cluster(resolved: Resolved, wanted: Wanted, stage: str | None = None) -
     built = build_stage(resolved, name, wanted.folder)
     freeze(built.module, config.trainable, config.frozen)
     sizes = sizes_of(built)
+    if wanted.rehearse:
+        step = count_step(resolved, name, built.data_spec, wanted.folder)
+        sizes = replace(sizes, activations=step.kept, operations=step.operations, whole=True)
     memory = memory_of(sizes, config, wanted)
     speed = speed_of(sizes, config, wanted)
     return {"recipe": resolved.name, "stage": name, "gpus": wanted.gpus, "memory": memory, "time": speed}
@@ -215,7 +225,8 @@ def memory_of(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
     shares = {"none": 1, "full": wanted.gpus, "hybrid": min(wanted.machine, wanted.gpus)}[config.sharding]
     half = config.precision != "float32"
     per_gpu = -(-config.batch_size // wanted.gpus)
-    each, how, source = sizes.activations * (0.5 if half else 1.0), "kept for the backward pass", COUNTED
+    each, source = sizes.activations * (0.5 if half else 1.0), COUNTED
+    how = "kept for the backward pass" + ("" if sizes.whole else f", {ONCE}")
     if half:
         how, source = f"{how}, half of float32's", ASSUMED
     if config.checkpointing:
@@ -261,9 +272,9 @@ def speed_of(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
     network = sent / ((wanted.link or LINK) * 1e9)
     step = max(compute, network)
     given, linked = (GIVEN if value else ASSUMED for value in (wanted.tflops, wanted.link))
-    reads = batch / step
+    reads, passes = batch / step, "all passes" if sizes.whole else ONCE
     found = [
-        Cost("operations", sizes.operations * again, "FLOP", COUNTED, "of an example, forward and backward"),
+        Cost("operations", sizes.operations * again, "FLOP", COUNTED, f"of an example, forward and backward, {passes}"),
         Cost("computing", compute, "s", given, f"of a step of {batch:,} examples, at {rate:g} TFLOP/s a GPU"),
         Cost("traffic", sent, "B", COUNTED, "of a GPU in a step"),
         Cost("communication", network, "s", linked, f"of a step, at {wanted.link or LINK:g} GB/s"),
