@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import signal
 import socket
 import sys
 import time
@@ -280,6 +281,7 @@ def test_ctrl_c_in_a_terminal_ends_the_command_and_the_port_is_free_afterwards(s
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     child, terminal = pty.fork()  # Ctrl-C is a byte that the terminal turns into a signal
     if child == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job of a script's background ignores it
         os.chdir(studio.photos.parent)
         os.execve(sys.executable, words, environment)
     url = re.search(r"http://[\d.:]+/", told_until(terminal, b"Ctrl-C"))[0]

@@ -19,6 +19,9 @@ from vlcli.tools.starter.stages import BATCH
 from vlcli.tools.starter.tables import Tables, find_tables
 from vlcli.tools.starter.weights import Weights, find_weights
 
+FEW_TESTED = 30
+"""Test pictures below which a score says little by itself."""
+
 
 @dataclass
 class Folder:
@@ -146,6 +149,9 @@ def _notes(plan: Plan, folder: Folder, examples: list[Any]) -> None:
     if bad:
         plan.notes.append(f"{len(bad):,} pictures cannot be read, such as {bad[0].relative_to(folder.root)}")
     plan.drop = bool(absent or bad)
+    idle = len(folder.pictures.by_id.keys() - used - {path.stem for path in folder.unreadable})
+    if idle:
+        plan.notes.append(f"{idle:,} pictures of the folder are in none of these rows: nothing is learnt from them")
     if "encoding" in source.entry:
         encoding = source.entry["encoding"]
         plan.notes.append(f"{source.where} is {encoding} text, not UTF-8; look whether letters with accents are right")
@@ -154,6 +160,9 @@ def _notes(plan: Plan, folder: Folder, examples: list[Any]) -> None:
         plan.notes.append(
             f"{few:,} training examples are few: expect little more than the most frequent answer or chance"
         )
+    tested = plan.parts["test"].pictures
+    if tested < FEW_TESTED:
+        plan.notes.append(f"{tested} test pictures are few: read the intervals of the report with the scores")
 
 
 def _boxes_to_choose(plan: Plan, folder: Folder) -> None:
