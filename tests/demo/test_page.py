@@ -289,7 +289,7 @@ def test_ctrl_c_in_a_terminal_ends_the_command_and_the_port_is_free_afterwards(s
     silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(9)]
     silent[0].send(b"GET / HTTP/1.1\r\n")  # a client that never says a word more
     if busy:
-        picture = urllib.request.urlopen(url + "api/pictures", studio.photo(1).read_bytes()).read()
+        picture = urllib.request.urlopen(url + "api/pictures", Path(studio.photo(1)).read_bytes()).read()
         question = json.dumps({"task": "vqa", "text": "two red circles " * 5, "pictures": [json.loads(picture)["key"]]})
         head = f"POST /api/ask HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {len(question)}\r\n\r\n"
         for one in silent[1:]:

@@ -102,9 +102,16 @@ def _rich_table(columns: list[str], rows: list[list[str]], title: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left")
-    for column in columns:
-        made.add_column(column, overflow="fold")
+    made = Table(
+        title=title or None,
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for place, column in enumerate(columns):
+        made.add_column(column, overflow="fold", no_wrap=place == 0 and len(columns) > 1)
     for row in rows:
         made.add_row(*[Text(str(cell)) for cell in row])
     Console().print(made)

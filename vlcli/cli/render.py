@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from vlcli.cli import console
@@ -102,7 +103,12 @@ def _show(outcomes: list[StageOutcome], table: Table | None) -> None:
         ]
         for o in outcomes
     ]
-    console.table(["stage", "kind", "action", "time", "metrics", "folder"], rows)
+    columns = ["stage", "kind", "action", "time", "metrics", "folder"]
+    places = {o.folder.parent for o in outcomes if o.folder.name == o.name}
+    if sys.stdout.isatty() and len(places) == 1 and all(o.folder.name == o.name for o in outcomes):
+        console.table(columns[:-1], [row[:-1] for row in rows], f"{places.pop()}/")  # leaves room for the metrics
+    else:
+        console.table(columns, rows)
     if table is not None and any(value is not None for _, values in table.rows for value in values):
         console.out("")
         console.table(table.columns, table.text_rows(), table.text_title())

@@ -96,7 +96,7 @@ def _request(line: str) -> Request:
     images = value.get("images", value.get("image"))
     images = [images] if isinstance(images, str) else images
     if not isinstance(images, list) or not images or not all(isinstance(one, str) and one for one in images):
-        raise ValueError(f"image: {shown(images, 60)}")
+        raise ValueError("no image" if images is None else f"image: {shown(images, 60)}")
     text = value.get("text")
     if text is not None and not isinstance(text, str):
         raise TypeError(f"text: {shown(text, 60)}")
@@ -109,6 +109,7 @@ def failed(found: Sequence[Failure], total: int) -> VlcliError:
     error = DataError(
         f"{len(found)} of {total} requests could not be answered.",
         got=f"the first: {first.what} {first.where or first.got}".strip(),
+        expected=first.expected,
         hint=first.hint or "the messages above say why",
     )
     error.exit_code = first.exit_code
