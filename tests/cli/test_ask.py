@@ -71,6 +71,7 @@ def test_boxes_that_are_not_given_are_a_grid_and_said(tmp_path, monkeypatch, box
     words = ["predict", "tiny-lxmert/nlvr2", "new.png", "new.png", "a red wall"]
     ended = CliRunner().invoke(app, words)
     assert said in ended.stderr
+    assert "(--boxes FILE gives boxes)" in ended.stderr
     boxes = {"images": [{"id": 1, "file_name": "new.png", "width": 40, "height": 40}], "categories": []}
     boxes["annotations"] = [{"id": 1, "image_id": 1, "bbox": [0, 0, 20, 20], "category_id": 1}]
     (tmp_path / "boxes.json").write_text(json.dumps(boxes))

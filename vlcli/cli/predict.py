@@ -125,6 +125,7 @@ def _show(
     use: Use, answers: Iterable[Prediction | Failure], top: int, draw: Path | None, as_json: bool, single: bool
 ) -> None:
     from vlcli.cli import console
+    from vlcli.prediction.extracting import EITHER, GRID
     from vlcli.prediction.records import Failure
     from vlcli.prediction.requests import failed
 
@@ -134,7 +135,7 @@ def _show(
     if single and bad and not as_json:
         raise bad[0].error
     for note in dict.fromkeys(chain.from_iterable(one.notes for one in good)):
-        console.err(f"note: {note}")
+        console.err(f"note: {note}" + (" (--boxes FILE gives boxes)" if note in (GRID, EITHER) else ""))
     if use.kind == "match" and len({one.text for one in good}) == 1:
         good = sorted(good, key=lambda one: -float(one.prediction))[:top]
     if good and not as_json:

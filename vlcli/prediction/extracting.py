@@ -23,8 +23,8 @@ from vlcli.features.schema import Record, check_record, normalise
 from vlcli.images.boxes import BoxList, boxes_for, image_id
 from vlcli.images.labels import Labels
 
-GRID = "the model learnt from given boxes, and this picture has none: a grid is used instead (--boxes FILE gives them)"
-EITHER = "this picture has no given boxes, so its regions are cells of a grid (--boxes FILE gives boxes)"
+GRID = "the model learnt from given boxes, and this picture has none: a grid is used instead"
+EITHER = "this picture has no given boxes, so its regions are cells of a grid"
 NAMED = ("weights", "hub")
 """Parameters by which an extractor's words in a recipe say where its weights are."""
 AT_ONCE = 1 << 27
