@@ -16,7 +16,7 @@ from shapes_oracle import SMALL, matching, read, read_lines, related, small_worl
 
 from vlcli.data.shapes import make_shapes
 from vlcli.data.shapes.coco import shared_pictures
-from vlcli.data.shapes.folders import _related
+from vlcli.data.shapes.folders import _beside, _related
 from vlcli.data.shapes.questions import balanced, questions
 from vlcli.data.shapes.world import RELATIONS
 from vlcli.errors import UsageError
@@ -338,3 +338,21 @@ def test_related_shapes_may_have_colours_of_their_own():
         assert (one.look.kind, two.look.kind) == config.kinds[:2]
     with pytest.raises(UsageError, match="related"):
         replace(SMALL, related=("red", "mauve"))
+
+
+def test_one_pair_of_a_board_is_adjacent_and_stands_anywhere():
+    config, rng = replace(SMALL, size=80, board=5, related=("red", "blue")), Random(0)
+    steps = {"left": (-16, 0), "right": (16, 0), "above": (0, -16), "below": (0, 16)}
+    spots: dict[str, set[tuple[int, int]]] = {}
+    for number in range(800):
+        label = RELATIONS[number % 4]
+        shapes = _beside(rng, config, label).shapes
+        assert [shape.look.colour for shape in shapes] == ["red"] * 3 + ["blue"] * 3
+        assert len({(shape.x, shape.y) for shape in shapes}) == 6
+        away = [(one.x - two.x, one.y - two.y) for one in shapes[:3] for two in shapes[3:]]
+        assert [step for step in away if sum(map(abs, step)) == 16] == [steps[label]]
+        assert all(one.x % 16 == one.y % 16 == 8 and one.radius < 8 for one in shapes)
+        spots.setdefault(label, set()).add((shapes[0].x, shapes[0].y))
+    assert [len(spots[label]) for label in RELATIONS] == [20] * 4
+    with pytest.raises(UsageError, match="board"):
+        replace(SMALL, size=80, board=11)

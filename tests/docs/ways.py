@@ -101,7 +101,7 @@ WAYS: dict[str, Way] = {
     "vlcli reproduce": Way("not in small", ("--list",)),
     "vlcli reproduce --list": Way("not in small"),
     "vlcli reproduce my_paper/claims.yaml --list": Way("not in small", instead=("reproduce", "lxmert", "--list")),
-    "vlcli run RECIPE:ROW seed=N": Way("test", instead=("run", "tiny/irpe-claims:none", "seed=3", *DRY)),
+    "vlcli run RECIPE:ROW seed=N": Way("train", instead=("run", "tiny/irpe-claims:none", "seed=3", *DRY)),
     "vlcli reproduce irpe --list": Way("irpe-t1-product"),
     "vlcli reproduce irpe --hours 1": Way("irpe-t1-product", ("--list",)),
     "vlcli reproduce -o docs/reproduction.md": Way("not in small", ("--list",)),

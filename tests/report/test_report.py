@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageFont
 
 from vlcli.report import curves
-from vlcli.report.curves import draw_curves, loss_series, score_series
+from vlcli.report.curves import draw_curves, loss_series, mean_score, score_series
 from vlcli.report.drawing import attention_bar, draw_attention, draw_boxes
 from vlcli.report.sheet import BAR, INK, Cell, contact_sheet, wrap
 
@@ -46,6 +46,12 @@ def test_a_total_that_is_its_only_part_is_drawn_once():
     rows = [{"step": step, "loss": 2.0 / step, "loss/mlm": 2.0 / step} for step in range(1, 4)]
     assert list(loss_series(rows)) == ["mlm"]
     assert list(loss_series([*rows, {"step": 4, "loss": 1.0, "loss/mlm": 0.5}])) == ["loss", "mlm"]
+
+
+def test_the_mean_of_a_score_is_that_of_all_validations():
+    rows = [{"step": 1, "loss": 2.0}, {"step": 2, "eval/accuracy": 0.25}, {"step": 4, "eval/accuracy": 0.75, "loss": 1.0}]
+    assert mean_score(rows, "accuracy") == 0.5
+    assert mean_score(rows, "top1") is None
 
 
 def test_validation_is_drawn_and_losses_stand_on_a_logarithmic_scale(tmp_path, monkeypatch):

@@ -84,6 +84,7 @@ def test_stages_build_on_one_another(world, tmp_path):
     tuned = finetuning(world, **{"from": "mean"}, validation={**PAIRS, "split": "dev"}, optimizer={"lr": 1e-5})
     third = finetune.run(context(world, tmp_path, "c", tuned, ["mean"]))
     assert 0 <= third.metrics["accuracy"] <= 1
+    assert third.metrics["mean/accuracy"] <= third.metrics["accuracy"]  # the best one
     bundle = load_bundle(tmp_path / "c")
     assert bundle.task_spec == {"name": "nlvr2"}
     assert bundle.data_spec.region_dim == 12

@@ -52,6 +52,19 @@ def score_series(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[floa
     return dict(list(found.items())[:MOST_SCORES])
 
 
+def mean_score(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
+    """The mean of a validation score over a whole training: how high its curve lies, whenever it rose.
+
+    Called for a training stage that validates by its task. None where the log has no such score.
+
+    Args:
+        rows: of the training's log.
+        metric: plain name of the score (``accuracy``).
+    """
+    values = [float(row[name]) for row in rows if (name := f"eval/{metric}") in row]
+    return sum(values) / len(values) if values else None
+
+
 def draw_curves(
     series: Series, path: Path, *, value: str = "loss", title: str = "", scores: Series | None = None
 ) -> Path | None:

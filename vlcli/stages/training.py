@@ -23,7 +23,7 @@ from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Training
-from vlcli.report.curves import draw_curves, loss_series, score_series
+from vlcli.report.curves import draw_curves, loss_series, mean_score, score_series
 from vlcli.tasks.base import is_joint
 
 MODEL = "model"
@@ -192,7 +192,15 @@ def _result(context: StageContext, parts: Assembly, outcome: TrainingOutcome, fa
     dropped = getattr(parts.data, "dropped", 0)
     facts |= {"dropped": dropped if isinstance(dropped, int) else len(dropped)}
     metrics = {f"train/{name}": value for name, value in outcome.losses.items() if name not in ("lr", "grad_norm")}
-    return StageResult({**metrics, **outcome.metrics}, files, notes, facts)
+    return StageResult({**metrics, **outcome.metrics, **_mean(parts, log)}, files, notes, facts)
+
+
+def _mean(parts: Assembly, log: Path) -> dict[str, float]:
+    """``mean/METRIC``: the mean of the task's score over all validations of the training."""
+    if parts.task is None or parts.validation is None or not log.is_file():
+        return {}
+    mean = mean_score(read_log(log), parts.task.metric)
+    return {} if mean is None else {f"mean/{parts.task.metric}": mean}
 
 
 def draw_curve(log: Path) -> Path | None:

@@ -64,6 +64,8 @@ class ShapesConfig:
         imagenet: pictures of each of the two classification sets; 80/20 train/val.
         related: colours of the two shapes whose relation is a class; empty: any. Where they differ, a patch says
             which shape it shows, and the relation alone is left to learn.
+        board: cells along a side of the pictures in ``imagenet_beside``, whose class is where a shape of the first kind
+            stands right beside one of the second; 0: no such pictures.
         ade20k: segmentation pictures; 80/20 training/validation.
     """
 
@@ -90,6 +92,7 @@ class ShapesConfig:
     albums: int = 160
     imagenet: int = 1000
     related: tuple[str, str] = ("", "")
+    board: int = 0
     ade20k: int = 500
 
     def __post_init__(self) -> None:
@@ -119,6 +122,8 @@ class ShapesConfig:
         low, high = self.objects
         if not 2 <= low <= high <= 8 or high < 4:
             raise _bad("objects", f"{low}-{high}", "fewest at least 2, most between 4 and 8")
+        if self.board != 0 and not 4 <= self.board <= self.size // 8:
+            raise _bad("board", str(self.board), f"0, or 4 to {self.size // 8} cells of 8 pixels or more")
         if self.size < 64:
             raise _bad("size", str(self.size), "64 pixels or more")
         if self.nlvr2_pool != 0 and self.nlvr2_pool < 100:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -13,19 +14,31 @@ from vlcli.data.shapes.world import RELATIONS, Look, Noun, Scene, Shape, compose
 from vlcli.progress import Progress
 
 PATCH = 16  # pixels: the patch of a vision transformer at 112 pixels and above
+STEPS = {"left": (-1, 0), "right": (1, 0), "above": (0, -1), "below": (0, 1)}
+EACH = 3  # shapes of each colour on a board
+
+Drawn = Callable[[Random, ShapesConfig, str], Scene]
+"""Composes a picture of a class."""
+Place = tuple[int, int]
+"""Column and row of a cell."""
 
 
 def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
-    """imagenet/{train,val}/<class>/ (one big shape) and imagenet_relation/{train,val}/<relation>/ (two shapes)."""
+    """Folders ``{train,val}/<class>/`` of pictures: of one big shape, of two shapes, and of a board of shapes."""
     classes = [f"{colour}_{kind}" for colour in config.colours for kind in config.kinds]
+    sets: dict[str, tuple[list[str], Drawn]] = {
+        "imagenet": (classes, _big),
+        "imagenet_relation": (list(RELATIONS), _related),
+        **({"imagenet_beside": (list(RELATIONS), _beside)} if config.board else {}),
+    }
     jobs = []
-    for folder, names in (("imagenet", classes), ("imagenet_relation", list(RELATIONS))):
+    for folder, (names, drawn) in sets.items():
         for split, share in (("train", 0.8), ("val", 0.2)):
             rng = stream(config, folder, split)
             for number in range(max(len(names), round(config.imagenet * share))):
                 name = names[number % len(names)]
-                scene = _big(rng, config, name) if folder == "imagenet" else _related(rng, config, name)
-                jobs.append(Job(scene, root / folder / split / name / f"{name}_{number:06d}.png"))
+                path = root / folder / split / name / f"{name}_{number:06d}.png"
+                jobs.append(Job(drawn(rng, config, name), path))
     for _ in draw_all(jobs, progress, "imagenet", workers):
         pass
     return {"imagenet pictures": len(jobs)}
@@ -66,6 +79,38 @@ def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
         for shape, spot in zip(scene.shapes, spots, strict=True)
     )
     return Scene(side, shapes, scene.ground, (0, 0), scene.grain)
+
+
+def _beside(rng: Random, config: ShapesConfig, relation: str) -> Scene:
+    """A board of cells with three shapes of either kind, of which only one of the first stands right beside one of the second.
+
+    The relation is where that first shape stands. No shape's own place, and no pair's, tells it: a model must look at
+    every cell's neighbours, wherever the cell lies.
+    """
+    looks = [concrete(rng, config, Noun("small", *names)) for names in zip(config.related, config.kinds, strict=False)]
+    scene = compose(rng, config, looks)
+    cell = config.size / config.board
+    shapes = tuple(
+        Shape(shape.look, round((x + 0.5) * cell), round((y + 0.5) * cell), int(cell * 0.42), shape.turn, shape.tint)
+        for shape, places in zip(scene.shapes, _places(rng, config.board, relation), strict=True)
+        for x, y in places
+    )
+    return Scene(config.size, shapes, scene.ground, (0, 0), scene.grain)
+
+
+def _places(rng: Random, side: int, relation: str) -> tuple[list[Place], list[Place]]:
+    """Cells of the first and of the second kind, with one pair of neighbours between them."""
+    across, down = STEPS[relation]
+    board = [(x, y) for x in range(side) for y in range(side)]
+    while True:
+        second = rng.choice(board)
+        first = (second[0] + across, second[1] + down)
+        if first not in board:
+            continue
+        others = rng.sample([cell for cell in board if cell not in (first, second)], 2 * (EACH - 1))
+        kinds = [first, *others[: EACH - 1]], [second, *others[EACH - 1 :]]
+        if sum(abs(a - c) + abs(b - d) == 1 for a, b in kinds[0] for c, d in kinds[1]) == 1:
+            return kinds
 
 
 def write_ade20k(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
