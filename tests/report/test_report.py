@@ -49,7 +49,7 @@ def test_a_total_that_is_its_only_part_is_drawn_once():
 
 
 def test_the_mean_of_a_score_is_that_of_all_validations():
-    rows = [{"step": 1, "loss": 2.0}, {"step": 2, "eval/accuracy": 0.25}, {"step": 4, "eval/accuracy": 0.75, "loss": 1.0}]
+    rows = [{"step": 1, "loss": 2.0}, {"step": 2, "eval/accuracy": 0.25}, {"step": 4, "eval/accuracy": 0.75}]
     assert mean_score(rows, "accuracy") == 0.5
     assert mean_score(rows, "top1") is None
 

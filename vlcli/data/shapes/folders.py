@@ -82,9 +82,9 @@ def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
 
 
 def _beside(rng: Random, config: ShapesConfig, relation: str) -> Scene:
-    """A board of cells with three shapes of either kind, of which only one of the first stands right beside one of the second.
+    """A board of cells with three shapes of either kind; one of the first kind stands right beside one of the second.
 
-    The relation is where that first shape stands. No shape's own place, and no pair's, tells it: a model must look at
+    The relation is where that one stands. No shape's own place, and no pair's, tells it: a model must look at
     every cell's neighbours, wherever the cell lies.
     """
     looks = [concrete(rng, config, Noun("small", *names)) for names in zip(config.related, config.kinds, strict=False)]
