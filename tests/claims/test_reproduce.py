@@ -179,12 +179,24 @@ def test_the_list_runs_nothing(invoke, runs):
     assert not invoke.folder.exists()
 
 
+def test_no_hours_write_the_page_and_run_nothing(invoke, runs):
+    assert invoke("--claims", "mine-key").exit_code == 0
+    page = invoke.folder / "reproduction.md"
+    page.unlink()
+    runs.ran.clear()
+    ended = invoke("--hours", "0")
+    assert ended.exit_code == 0, ended.stderr
+    assert "1 reproduced, 1 not run" in ended.stdout
+    assert "mine-key" in page.read_text()
+    assert runs.ran == []
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["--hours", "0"], 2, "got: 0"),
-        (["--hours", "-1"], 2, "more than 0"),
-        (["--hours", "nan"], 2, "more than 0"),
+        (["--hours", "-1"], 2, "0 (run nothing, write the page) or more"),
+        (["--hours", "nan"], 2, "or more"),
+        (["--hours", "inf"], 2, "or more"),
         (["--claims", "mine-kee"], 2, "did you mean 'mine-key'"),
         (["--claims", ","], 2, "--claims names no claim"),
     ],

@@ -104,7 +104,11 @@ def test_strict_fails_the_command(tmp_path, pictures, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pictures[2][1].write_bytes(b"")
     words = ["extract", "--recipe", str(_recipe(tmp_path, "images"))]
-    assert CliRunner().invoke(app, words).exit_code == 0
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 0
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("warning: 1 of ")]
+    assert "errors.jsonl); the first: " in line
+    assert line.endswith("im002.png: the file is empty")
     ended = CliRunner().invoke(app, [*words, "--strict"])
     assert ended.exit_code == 5
     assert "im002.png" in ended.stderr

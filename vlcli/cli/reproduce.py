@@ -32,7 +32,8 @@ def reproduce(
         ),
     ] = None,
     hours: Annotated[
-        float | None, typer.Option("--hours", help="Begin no further row after this time; run again to go on.")
+        float | None,
+        typer.Option("--hours", help="Begin no further row after this time (0: write the page only)."),
     ] = None,
     claims: Annotated[
         str | None, typer.Option("--claims", metavar="ID,...", help="These claims alone.", show_default=False)
@@ -63,11 +64,11 @@ def reproduce(
     from vlcli.cli import console
 
     plugins = o.load_plugins(plugin)
-    if hours is not None and not (math.isfinite(hours) and hours > 0):
-        raise UsageError("--hours is a time in which something can be run.", got=f"{hours:g}", expected="more than 0")
+    if hours is not None and not (math.isfinite(hours) and hours >= 0):
+        raise UsageError("--hours is no time.", got=f"{hours:g}", expected="0 (run nothing, write the page) or more")
     study = _study(paper or [], claims, seeds, output, out)
     sound = True
-    if not list_:
+    if not list_ and hours != 0:
         from vlcli.claims.reproduce import run
         from vlcli.recipe.plan import RunOptions
 

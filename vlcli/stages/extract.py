@@ -68,6 +68,8 @@ def run(context: StageContext) -> StageResult:
         labels=labels,
         cluster=cluster,
     )
+    if report.errors and processes.rank() == 0:
+        context.progress.warn(_without(report, context.folder))
     return StageResult(
         metrics={"images": float(report.images), "regions": float(report.regions), "errors": float(len(report.errors))},
         files={"features": STORE} | ({"errors": "errors.jsonl"} if report.errors else {}),
@@ -258,3 +260,10 @@ def under(root: Path, name: str, where: str = "", there: bool = True) -> Path:
 def _summary(report: ExtractionReport, store: Path) -> str:
     bad = f", {len(report.errors)} could not be read (errors.jsonl)" if report.errors else ""
     return f"{report.images} images, {report.regions} regions in {store.name}{bad}"
+
+
+def _without(report: ExtractionReport, folder: Path) -> str:
+    """One line on the pictures that the store lacks."""
+    first, count = report.errors[0], len(report.errors)
+    lacking = f"{count} of {report.images + count} pictures are not in the store ({folder / 'errors.jsonl'})"
+    return f"{lacking}; the first: {first.path or first.id}: {first.reason}"
