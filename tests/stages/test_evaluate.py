@@ -7,6 +7,7 @@ import json
 import re
 from functools import reduce
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from small_run import DIM, PAIRS, SENTENCES, context, make_bundle, make_nlvr2, m
 import vlcli
 from vlcli.api import RegionFeatures
 from vlcli.errors import ComponentError, DataError, RecipeError, UsageError, VlcliError
+from vlcli.progress import Silent
 from vlcli.stages import evaluate, export
+from vlcli.tasks.base import Result
 
 NLVR2 = [{"name": "classification", "classes": 2, "images": 2}]
 
@@ -99,6 +102,27 @@ def test_unlabelled_data_are_predicted_and_not_scored(run, tmp_path):
     assert result.metrics == {}
     assert "nothing was scored" in result.notes[0]
     assert len((tmp_path / "test/nlvr2.csv").read_text().splitlines()) == 2 * PAIRS
+
+
+def test_what_was_left_out_is_told_at_the_end(run, tmp_path):
+    rows = (run["root"] / "nlvr2/dev.json").read_text().splitlines()
+    gone = {**json.loads(rows[0]), "identifier": "dev-999-0-0"}
+    (tmp_path / "nlvr2").mkdir()
+    (tmp_path / "nlvr2/dev.json").write_text("\n".join([json.dumps(gone), *rows[1:]]) + "\n")
+    heard: list[str] = []
+    stage = context(
+        tmp_path / "test", tmp_path, inputs(run), kind="evaluate", missing="drop", split="dev", **{"from": "nlvr2"}
+    )
+    stage.progress = SimpleNamespace(**{name: getattr(Silent(), name) for name in ("info", "debug", "task")})
+    stage.progress.warn = heard.append
+    result = evaluate.run(stage)
+    assert any("left out 1 examples whose pictures are not there" in line for line in heard)
+    assert set(result.notes) == set(heard)
+
+
+def test_data_without_one_readable_picture_are_not_called_unlabelled():
+    data = SimpleNamespace(unreadable={"4": "p4.png: the file is empty"}, total=1, notes=lambda: ["left out 1"])
+    assert evaluate._notes(Result({}), data)[0] == "no example's picture can be read: nothing was scored"
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [("float32", 0.0), ("float16", 5e-3)])

@@ -57,10 +57,8 @@ def run(context: StageContext) -> StageResult:
     if processes.rank():
         return StageResult({}, {})
     files = write_result(context, task, result, data)
-    for line in suspicious(result.metrics):
-        context.progress.warn(line)
     facts: dict[str, object] = {"examples": data.total, "model": str(bundle.folder)}
-    return StageResult(result.metrics, files, _notes(result, data), facts)
+    return StageResult(result.metrics, files, _told(context, _notes(result, data)), facts)
 
 
 def run_fitted(context: StageContext, config: Evaluate) -> StageResult:
@@ -80,7 +78,7 @@ def run_fitted(context: StageContext, config: Evaluate) -> StageResult:
     result = task.solve(Given(data, fit, stores.regions, context.progress))
     files = write_result(context, task, result, data)
     facts: dict[str, object] = {"examples": data.total, "fitted": fit.total}
-    return StageResult(result.metrics, files, [*_notes(result, data), *fit.notes()], facts)
+    return StageResult(result.metrics, files, _told(context, [*_notes(result, data), *fit.notes()]), facts)
 
 
 def fitted_task(stage: str, config: Evaluate) -> Task:
@@ -237,5 +235,17 @@ def write_result(context: StageContext, task: Task, result: Result, data: Pipeli
 
 
 def _notes(result: Result, data: Pipeline) -> list[str]:
-    notes = [] if result.metrics else ["the data have no labels: predictions were written, nothing was scored"]
+    """What a reader of the scores has to know: why there are none, what makes them doubtful, what was left out."""
+    notes = []
+    if not result.metrics and len(data.unreadable) >= data.total:
+        notes.append("no example's picture can be read: nothing was scored")
+    elif not result.metrics:
+        notes.append("the data have no labels: predictions were written, nothing was scored")
     return notes + suspicious(result.metrics) + data.notes()
+
+
+def _told(context: StageContext, notes: list[str]) -> list[str]:
+    """The same lines, each shown at the stage's end."""
+    for line in notes:
+        context.progress.warn(line)
+    return notes

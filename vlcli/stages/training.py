@@ -186,7 +186,10 @@ def _result(context: StageContext, parts: Assembly, outcome: TrainingOutcome, fa
     doubts = suspicious(outcome.metrics)
     for line in doubts:
         context.progress.warn(f"validation: {line}")
-    notes += [*parts.data.notes(), *doubts, f"{MODEL}/ holds {chosen}"]
+    left_out = parts.data.notes()
+    for line in left_out:
+        context.progress.warn(line)
+    notes += [*left_out, *doubts, f"{MODEL}/ holds {chosen}"]
     facts |= {"steps": outcome.steps, "examples": outcome.examples, "torch_threads": torch.get_num_threads()}
     facts |= {"best_step": outcome.best, "load": parts.report.summary() if parts.report else None}
     dropped = getattr(parts.data, "dropped", 0)

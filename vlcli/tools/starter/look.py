@@ -147,7 +147,7 @@ def _notes(plan: Plan, folder: Folder, examples: list[Any]) -> None:
         plan.notes.append(f"{len(absent):,} pictures that the data name are not there, such as {absent[0]}")
     bad = [path for path in folder.unreadable if path.stem in used]
     if bad:
-        plan.notes.append(f"{len(bad):,} pictures cannot be read, such as {bad[0].relative_to(folder.root)}")
+        plan.notes.append(f"pictures that cannot be read: {len(bad):,}, such as {bad[0].relative_to(folder.root)}")
     plan.drop = bool(absent or bad)
     idle = len(folder.pictures.by_id.keys() - used - {path.stem for path in folder.unreadable})
     if idle:
@@ -162,7 +162,7 @@ def _notes(plan: Plan, folder: Folder, examples: list[Any]) -> None:
         )
     tested = plan.parts["test"].pictures
     if tested < FEW_TESTED:
-        plan.notes.append(f"{tested} test pictures are few: read the intervals of the report with the scores")
+        plan.notes.append(f"test pictures are few ({tested}): read the intervals of the report with the scores")
 
 
 def _boxes_to_choose(plan: Plan, folder: Folder) -> None:
