@@ -143,7 +143,7 @@ def test_faiss_names_the_same_pictures(model, photos):
         (["x", "--from", "MODEL", "--images", "PHOTOS", "--objective", "y", "--top", "1"], 0, ""),
         (["x", "--from", "MUTE", "--images", "PHOTOS"], 4, "nothing to embed"),
         (["x", "--from", "MODEL", "--images", "PHOTOS", "--backend", "faiss"], 4, "pip install 'vlcli[faiss]'"),
-        (["--image", "broken.jpg", "--from", "MODEL", "--images", "PHOTOS"], 5, "does not exist"),
+        (["--image", "broken.jpg", "--from", "MODEL", "--images", "PHOTOS"], 5, "There is no such picture"),
     ],
 )
 def test_what_a_user_gets_wrong_is_named(model, photos, tmp_path, monkeypatch, words, code, says):

@@ -207,6 +207,8 @@ def test_replay(tmp_path: Path) -> None:
     assert replay(read_run(tmp_path / "run")) == "vlcli run tiny/lxmert seed=7"
     write_stage(tmp_path / "run", "world", "make", recipe="gone.yaml")
     assert replay(read_run(tmp_path / "run")) == f"vlcli run {tmp_path / 'run' / 'recipe.yaml'}"
+    (tmp_path / "run" / "recipe.yaml").unlink()
+    assert replay(read_run(tmp_path / "run")) == ""
 
 
 def test_ranking(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import vlcli
 from vlcli.cli import app
 from vlcli.errors import DataError, UsageError
 from vlcli.prediction import MAX_TEXT, Failure, Prediction, RegionFeatures, Request
+from vlcli.prediction.pictures import open_picture
 from vlcli.recipe import stage_record
 from vlcli.recipe.stage_record import StageRecord
 
@@ -203,3 +204,9 @@ def test_components_of_a_python_file_answer(studio, tmp_path, monkeypatch, verb)
     ended = CliRunner().invoke(app, [*words, "--plugin", "mine.py"])
     assert ended.exit_code == 0, ended.stderr
     assert Path("loaded").read_text() == "yes"
+
+
+def test_a_picture_that_is_not_there_is_not_called_unreadable(tmp_path):
+    with pytest.raises(DataError, match="There is no such picture") as caught:
+        open_picture(tmp_path / "absent.png")
+    assert "absent.png" in str(caught.value.where)

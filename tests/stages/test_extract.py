@@ -142,6 +142,8 @@ def test_a_stage_finished_with_the_former_default_is_not_made_again(tmp_path, pi
     assert step.action == "reuse"
     names = [_folder_names(load(path, ["seed=3", *more])) for more in ([], ["stages.regions.batch_size=16"])]
     assert names[0] == names[1]
+    assert _folder_names(load(path, ["jobs=1"])) == _folder_names(load(path, [])), "it changes nothing that is computed"
+    assert _folder_names(load(path, ["jobs=1", "seed=3"])) == names[0]
     (other,) = make(load(path, ["stages.regions.batch_size=8"]), RunOptions(output=tmp_path / "runs"))[1]
     assert other.action == "run"
 

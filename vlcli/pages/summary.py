@@ -178,8 +178,11 @@ def duration(seconds: float) -> str:
 
 
 def replay(run: RunFacts) -> str:
-    """The command that runs the same again: the recipe by name with overrides, where these make the same recipe."""
-    own = f"vlcli run {shlex.quote(str(run.folder / RECIPE))}"
+    """The command that runs the same again: the recipe by name with overrides, where these make the same recipe.
+
+    Empty where the folder has no recipe.
+    """
+    own = f"vlcli run {shlex.quote(str(run.folder / RECIPE))}" if (run.folder / RECIPE).is_file() else ""
     reference = next((s.record.recipe for s in run.stages.values() if s.record is not None and s.record.recipe), "")
     if not reference or not run.recipe:
         return own

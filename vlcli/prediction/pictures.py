@@ -172,6 +172,11 @@ def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
     Raises:
         DataError: it is missing, unreadable or too large.
     """
+    where = shown(str(picture))[1:-1] if isinstance(picture, str | Path) else "image"
+    if isinstance(picture, str | Path) and not Path(picture).exists():
+        raise DataError(
+            "There is no such picture.", where=where, expected="the path of a picture", hint="check the path"
+        )
     try:
         if isinstance(picture, Image.Image):
             return _upright(picture, max_pixels)
@@ -181,7 +186,6 @@ def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
         got = str(error) or type(error).__name__
         large = got.startswith("too large")
         hint = "make it smaller: a model sees some hundred pixels a side" if large else "open and save it again"
-        where = shown(str(picture))[1:-1] if isinstance(picture, str | Path) else "image"
         raise DataError("The picture cannot be read.", where=where, got=got, hint=hint) from None
 
 

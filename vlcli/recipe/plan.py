@@ -272,6 +272,10 @@ def make(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[Planned
     return planner, steps
 
 
+HOW = {"jobs", "patience"}
+"""Overrides that say how a run goes on and nothing of what it computes: they lead to no folder of their own."""
+
+
 def _folder_names(resolved: Resolved) -> list[str]:
     """Folder names to try, in order."""
     said = {"about", "paper", "jobs", "patience", "stages", "report", "defaults", *OF_TABLES}
@@ -280,4 +284,5 @@ def _folder_names(resolved: Resolved) -> list[str]:
         del dump["datasets"]  # a later key: without it, folders keep the names that they had
     dump["stages"] = {name: keys.plain(stage) for name, stage in resolved.stages.items()}
     hashed = [f"{resolved.name}-{stage_record.digest([dump, n] if n else dump)[:8]}" for n in range(16)]
-    return hashed if resolved.words else [resolved.name, *hashed]
+    telling = [word for word in resolved.words if word.partition("=")[0] not in HOW]
+    return hashed if telling else [resolved.name, *hashed]
