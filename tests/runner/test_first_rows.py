@@ -293,3 +293,20 @@ def test_a_shallow_validation_names_what_it_leaves_out(tmp_path):
     assert (ended.exit_code, "valid (shallow), 1 stage" in ended.stdout) == (0, True)
     assert "--deep checks them" in ended.stderr
     assert "not checked" not in CliRunner().invoke(app, ["validate", str(tmp_path / "r.yaml"), "--deep"]).stderr
+
+
+def test_two_files_of_one_name_are_told_where_a_model_reads_pictures(folder):
+    (folder / "images/more").mkdir()
+    Image.new("RGB", (40, 40)).save(folder / "images/more/p3.png")
+    data = "{name: jsonl, file: t.jsonl, image: bare, text: said, label: kind}"
+    rows = [json.loads(line) for line in (folder / "t.jsonl").read_text().splitlines()]
+    (folder / "t.jsonl").write_text("\n".join(json.dumps({**row, "bare": row["pic"][:2]}) for row in rows))
+    model = "{name: vlmo, image: pixels, image_size: 32, patch: 16, hidden: 32, heads: 2, layers: 2, fused_layers: 1}"
+    (folder / "r.yaml").write_text(
+        f"root: .\nmodel: {model}\n"
+        f"text: {{vocabulary: {{train: [{data}], size: 60}}}}\n"
+        f"stages:\n  tune: {{kind: finetune, task: classification, data: {data}, steps: 2}}\n"
+    )
+    ended = CliRunner().invoke(app, ["validate", "r.yaml", "--deep"])
+    assert "Two files answer to the image id 'p3'" in ended.stderr
+    assert ended.exit_code == 5

@@ -76,6 +76,8 @@ class Preview:
             return peek
         if isinstance(stage, Extract):
             return None if stage.features else pictures_missing(peek.reader, peek.images())
+        if not self._stores(name) and not getattr(stage, "features", []):
+            return _unclear(peek.reader, peek.images()[:ROWS])
         return self._not_extracted(name, peek)
 
     def _peek(self, name: str, spec: Spec) -> Peek | DataError | None:
@@ -159,6 +161,19 @@ def peek(spec: Spec, root: Path) -> Peek | DataError | None:
         return error
     except (VlcliError, OSError):  # no matter of the data: told elsewhere
         return None
+
+
+def _unclear(reader: Reader, names: list[str]) -> DataError | None:
+    """What is wrong with the names of pictures that a model reads itself, such as two files of one name.
+
+    Whether they are there is not asked: a model of texts alone does without.
+    """
+    try:
+        for name in names:
+            reader.locate(name)
+    except DataError as error:
+        return error
+    return None
 
 
 def pictures_missing(reader: Reader, names: list[str]) -> DataError | None:
