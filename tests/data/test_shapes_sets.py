@@ -351,7 +351,7 @@ def test_one_pair_of_a_board_is_adjacent_and_stands_anywhere():
         assert len({(shape.x, shape.y) for shape in shapes}) == 6
         away = [(one.x - two.x, one.y - two.y) for one in shapes[:3] for two in shapes[3:]]
         assert [step for step in away if sum(map(abs, step)) == 16] == [steps[label]]
-        assert all(one.x % 16 == one.y % 16 == 8 and one.radius < 8 for one in shapes)
+        assert all(one.x % 16 == one.y % 16 == 8 and one.radius == 6 for one in shapes)
         spots.setdefault(label, set()).add((shapes[0].x, shapes[0].y))
     assert [len(spots[label]) for label in RELATIONS] == [20] * 4
     with pytest.raises(UsageError, match="board"):

@@ -64,8 +64,8 @@ class ShapesConfig:
         imagenet: pictures of each of the two classification sets; 80/20 train/val.
         related: colours of the two shapes whose relation is a class; empty: any. Where they differ, a patch says
             which shape it shows, and the relation alone is left to learn.
-        board: cells along a side of the pictures in ``imagenet_beside``, whose class is where a shape of the first kind
-            stands right beside one of the second; 0: no such pictures.
+        board: cells along a side of the pictures in ``imagenet_beside``, whose class is where a square of the first
+            colour stands right beside one of the second; 0: no such pictures.
         ade20k: segmentation pictures; 80/20 training/validation.
     """
 

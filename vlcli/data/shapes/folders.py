@@ -10,7 +10,7 @@ from random import Random
 from vlcli.data.shapes.config import ShapesConfig
 from vlcli.data.shapes.render import Job, draw_all
 from vlcli.data.shapes.store import write_text
-from vlcli.data.shapes.world import RELATIONS, Look, Noun, Scene, Shape, compose, concrete, random_looks, stream
+from vlcli.data.shapes.world import RELATIONS, TURNS, Look, Noun, Scene, Shape, compose, concrete, random_looks, stream
 from vlcli.progress import Progress
 
 PATCH = 16  # pixels: the patch of a vision transformer at 112 pixels and above
@@ -82,20 +82,33 @@ def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
 
 
 def _beside(rng: Random, config: ShapesConfig, relation: str) -> Scene:
-    """A board of cells with three shapes of either kind; one of the first kind stands right beside one of the second.
+    """A board with three upright squares of either colour; one of the first stands right beside one of the second.
 
-    The relation is where that one stands. No shape's own place, and no pair's, tells it: a model must look at
-    every cell's neighbours, wherever the cell lies.
+    The relation is where that one stands. No square's own place, and no pair's, tells it: a model must look at every
+    cell's neighbours, wherever the cell lies. What a cell shows is plain, so that nothing else has to be learnt: on
+    grey ground, which is near zero once channels are normalised.
     """
-    looks = [concrete(rng, config, Noun("small", *names)) for names in zip(config.related, config.kinds, strict=False)]
-    scene = compose(rng, config, looks)
+    colours = [one or other for one, other in zip(config.related, config.colours, strict=False)]
     cell = config.size / config.board
+    radius = int(cell / 2) - 2  # the window of a sprite is three pixels wider than the shape
     shapes = tuple(
-        Shape(shape.look, round((x + 0.5) * cell), round((y + 0.5) * cell), int(cell * 0.42), shape.turn, shape.tint)
-        for shape, places in zip(scene.shapes, _places(rng, config.board, relation), strict=True)
+        Shape(
+            Look("small", colour, "square"),
+            int((x + 0.5) * cell),
+            int((y + 0.5) * cell),
+            radius,
+            TURNS // 2,
+            _tint(rng),
+        )
+        for colour, places in zip(colours, _places(rng, config.board, relation), strict=True)
         for x, y in places
     )
-    return Scene(config.size, shapes, scene.ground, (0, 0), scene.grain)
+    ground = (rng.randint(120, 136), rng.randint(120, 136), rng.randint(120, 136))
+    return Scene(config.size, shapes, ground, (0, 0), rng.randrange(1 << 30))
+
+
+def _tint(rng: Random) -> tuple[int, int, int]:
+    return rng.randint(-20, 20), rng.randint(-20, 20), rng.randint(-20, 20)
 
 
 def _places(rng: Random, side: int, relation: str) -> tuple[list[Place], list[Place]]:
