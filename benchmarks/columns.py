@@ -1,15 +1,17 @@
 """Examples as columns: time, memory, order and resumes at a number of pairs, beside webdataset and datasets.
 
-    python benchmarks/columns.py [--examples 1000000] [--folder FOLDER] [--rivals FOLDER] [--batches 200]
+    python benchmarks/columns.py [--examples 1000000] [--folder FOLDER] [--rivals FOLDER] [--batches 200] [--rounds 3]
 
 Synthetic pairs as JSON lines: an id, a picture's name, nine words. Every system turns sentences into ids by the same
 tokenizer and pads batches of 256 in two workers; each row is a process of its own. ``index`` is processor time of
 whatever the system makes before its first batch (columns with the sentences' ids; an Arrow table; tar shards),
 ``restart`` the wall time of a new process to its first batch, imports left out, ``memory`` the summed proportional
 memory (PSS) of the trainer and two workers after the batches, less that of the same processes over 20,000 pairs,
-``resume`` the longest time to the first batch of a resumed epoch, less that to the epoch's first. Rivals are measured
-where ``--rivals`` names a folder that holds them (``pip install --target FOLDER webdataset datasets``); vlcli does not
-depend on them. What was made in ``--folder`` is kept and found again; without it everything is in a temporary folder.
+``resume`` the longest time to the first batch of a resumed epoch, less that to the epoch's first. The systems take
+turns in ``--rounds`` rounds: medians, and the ratio of pairs a second to the first system's of the same round. Rivals
+are measured where ``--rivals`` names a folder that holds them (``pip install --target FOLDER webdataset datasets``);
+vlcli does not depend on them. What was made in ``--folder`` is kept and found again, and with it the time that it took;
+without it everything is in a temporary folder. ``--parts`` runs some of the tables alone.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,24 +31,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-WORDS = [
-    "a",
-    "the",
-    "red",
-    "green",
-    "blue",
-    "man",
-    "woman",
-    "dog",
-    "horse",
-    "street",
-    "above",
-    "below",
-    "left",
-    "right",
-]
-WORDS += ["of", "is", "on", "near", "holding", "riding"]
+_WORDS = "a the red green blue man woman dog horse street above below left right of is on near holding riding"
+WORDS = _WORDS.split()
 BATCH, LENGTH, FEW = 256, 20, 20_000
+PARTS = ("systems", "formats", "resume", "order")
 SYSTEMS = ("vlcli", "memory", "datasets", "datasets-iterable", "webdataset")
 
 
@@ -308,6 +297,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", type=int, default=1_000_000)
     parser.add_argument("--batches", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--rivals", type=Path, default=None)
     parser.add_argument("--systems", nargs="*", default=SYSTEMS)
@@ -353,24 +344,49 @@ def table(options: argparse.Namespace, place: Path) -> None:
     few, many = place / f"{FEW}", place / f"{options.examples}"
     make_pairs(few, FEW)
     make_pairs(many, options.examples)
-    systems = [name for name in options.systems if options.rivals or name in ("vlcli", "memory")]
+    if "systems" in options.parts:
+        systems = [name for name in options.systems if options.rivals or name in ("vlcli", "memory")]
+        _print_systems(asked, systems, few, many, options)
+    if "formats" in options.parts:
+        _print_formats(asked, many, ("columns", "arrow") if options.rivals else ("columns",))
+    if "resume" in options.parts:
+        print(f"\nresume of vlcli: {asked('resumes', many)['resume']:+.2f} s", flush=True)
+    if "order" in options.parts:
+        print("\n| order of vlcli | digest |\n| --- | --- |")
+        for name, digest in orders(many, child).items():
+            print(f"| {name} | {digest} |", flush=True)
+
+
+def _print_systems(
+    asked: Callable[..., dict[str, float]], systems: list[str], few: Path, many: Path, options: argparse.Namespace
+) -> None:
     print(f"{options.examples:,} pairs, batches of {BATCH}, two workers\n")
-    print("| system | index, s | restart, s | memory, MB | pairs a second |\n| --- | --- | --- | --- | --- |")
+    made = {system: _made(asked, system, many) for system in systems}
+    base = {system: asked(system, few, 2)["pss"] for system in systems}
+    rounds = [{system: asked(system, many, options.batches) for system in systems} for _ in range(options.rounds)]
+    print("| system | index, s | restart, s | memory, MB | pairs a second | to the first's |\n" + "| --- " * 6 + "|")
     for system in systems:
-        base = asked(system, few, 2)
-        made, again = asked(system, many, options.batches), asked(system, many, options.batches)
-        rate = max(made["rate"], again["rate"])
-        cells = f"{made['index']:.1f} | {again['index_wall'] + again['restart']:.2f} | {again['pss'] - base['pss']:.0f}"
-        print(f"| {system} | {cells} | {rate:,.0f} |", flush=True)
+        turns = [turn[system] for turn in rounds]
+        found = {key: statistics.median(turn[key] for turn in turns) for key in turns[0]}
+        ratio = statistics.median(turn[system]["rate"] / turn[systems[0]]["rate"] for turn in rounds)
+        cells = f"{made[system]:.1f} | {found['index_wall'] + found['restart']:.2f} | {found['pss'] - base[system]:.0f}"
+        print(f"| {system} | {cells} | {found['rate']:,.0f} | {ratio:.2f} |", flush=True)
+
+
+def _made(asked: Callable[..., dict[str, float]], system: str, many: Path) -> float:
+    """Seconds of processor time for what a system makes before its first batch, from when it was made."""
+    note = many / f"{system}-index.json"
+    if not note.is_file():
+        note.write_text(json.dumps(asked(system, many, 1)["index"]))
+    return float(json.loads(note.read_text()))
+
+
+def _print_formats(asked: Callable[..., dict[str, float]], many: Path, kinds: tuple[str, ...]) -> None:
     print("\n| examples drawn at random | microseconds | left in memory, MB |\n| --- | --- | --- |")
-    for kind in ("columns", "arrow") if options.rivals else ("columns",):
+    for kind in kinds:
         asked("formats", many, kind)  # what is not there yet is made
         read = asked("formats", many, kind)
         print(f"| {kind} | {read['microseconds']:.1f} | {read['pss']:.1f} |", flush=True)
-    print(f"\nresume of vlcli: {asked('resumes', many)['resume']:+.2f} s\n")
-    print("| order of vlcli | digest |\n| --- | --- |")
-    for name, digest in orders(many, child).items():
-        print(f"| {name} | {digest} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -127,6 +127,19 @@ class Queue(Objective):
         self.place.add_(len(taught)).remainder_(len(self.queue))
 
 
+class Rare(Objective):
+    """Few sentences have a term: none in some batches, and in others none on one of two processes."""
+
+    def __init__(self, model: Model, data_spec: DataSpec) -> None:
+        super().__init__(model, data_spec)
+        self.head, self.idle = nn.Linear(self.dim, 1), nn.Linear(2, 2)  # no loss uses the second
+
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
+        rows = (step.batch.seeds % 6 == 0).nonzero().flatten().tolist()
+        terms = [self.head(step.text().pooled[row]).square() for row in rows]
+        return ObjectiveOutput({"rare": Mean.of(torch.cat(terms) if terms else torch.zeros(0))})
+
+
 class Reader(Objective):
     """Reads the outputs of ``words``."""
 
@@ -145,8 +158,8 @@ class Fusing(Objective):
     requires = frozenset({"fuse"})
 
 
-for _name, _part in {"words": Words, "contrast": Contrast, "queue": Queue, "reader": Reader, "fusing": Fusing}.items():
-    registry.register("objectives", f"engine-{_name}", _part)
+for _part in (Words, Contrast, Queue, Rare, Reader, Fusing):
+    registry.register("objectives", f"engine-{_part.__name__.lower()}", _part)
 registry.register("models", "engine-tiny", TinyModel)
 
 

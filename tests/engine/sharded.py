@@ -27,7 +27,7 @@ OPTIMIZERS = {
 }
 
 
-def train(folder: Path, mode: str, steps: int = 6, optimizer: str = "sgd", objectives: str = "all", **more) -> None:
+def train(folder: Path, mode: str, until: int = 6, optimizer: str = "sgd", objectives: str = "all", **more) -> None:
     """Six steps of the small model, every part of training switched on."""
     folder.mkdir(parents=True, exist_ok=True)
     model = {"name": "engine-tiny", "hidden": 10, "stacked": True}
@@ -44,8 +44,8 @@ def train(folder: Path, mode: str, steps: int = 6, optimizer: str = "sgd", objec
     trackers = [JsonLines(folder)]
     made = config(**options)
     trainer = Trainer(module, FakeData(44), made, folder, seed=3, device="cpu", trackers=trackers, evaluate=evaluate)
-    if steps < 6:
-        _end_after(trainer, steps)
+    if until < 6:
+        _end_after(trainer, until)
     outcome = trainer.run()
     if processes.rank() == 0:
         save_tensors(folder / "final.safetensors", {n: v.detach() for n, v in module.state_dict().items()})
@@ -69,5 +69,6 @@ def _end_after(trainer: Trainer, step: int) -> None:
 
 if __name__ == "__main__":
     where, mode, *rest = sys.argv[1:]
-    switched = {name: True for name in ("compile", "checkpointing") if name in rest}
+    switched: dict[str, Any] = {name: True for name in ("compile", "checkpointing") if name in rest}
+    switched |= {"steps": 300, "save_every": 3, "evaluate_every": 30} if "long" in rest else {}
     train(Path(where), mode, int(rest[0]) if rest else 6, *rest[1:3], **switched)

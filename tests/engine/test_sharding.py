@@ -101,6 +101,19 @@ def test_another_number_of_processes_goes_on_from_either_kind_of_checkpoint(copi
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["late", "rare"])
+def test_four_copies_go_on_to_the_bit_where_an_objective_begins_late(tmp_path, kind):
+    """More than two add numbers up in an order that depends on which parameters are reduced together."""
+    whole, parts = trained(tmp_path / "whole", 4, "none", "6", "sgd", kind), tmp_path / "parts"
+    shutil.copytree(whole, parts)
+    shutil.rmtree(parts / "checkpoints" / "step-00000006")
+    (parts / "final.safetensors").unlink()
+    trained(parts, 4, "none", "6", "sgd", kind)
+    first, second = (read_tensors(path / "final.safetensors") for path in (whole, parts))
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.slow
 def test_a_damaged_share_is_noticed_and_the_checkpoint_before_it_used(copies, tmp_path):
     trained(tmp_path, 2, "full", "4")
     found = Checkpoints(tmp_path / "checkpoints").complete()
@@ -167,7 +180,7 @@ stages:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("world", "mode", "here"), [(2, "full", 2)], ids=str)
+@pytest.mark.parametrize(("world", "mode", "here"), [(2, "full", 2), (4, "full", 4), (4, "hybrid", 2)], ids=str)
 def test_the_papers_models_train_as_copies_do(folder, world, mode, here):  # noqa: F811
     runs = []
     for sharding in ("none", mode):

@@ -21,6 +21,7 @@ torch.set_num_threads(1)
 OBJECTIVES = {
     "all": ["engine-words", {"name": "engine-contrast", "weight": 0.5}, {"name": "engine-queue", "size": 14}],
     "late": ["engine-words", {"name": "engine-contrast", "from_epoch": 1}],
+    "rare": ["engine-words", "engine-rare"],
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
+from accelerate import Accelerator, InitProcessGroupKwargs
 from accelerate.state import AcceleratorState, GradientState
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
@@ -60,8 +60,6 @@ def start(device: str, precision: str = "float32") -> Accelerator:
     GradientState._reset_state()
     if chosen.startswith("cuda:") and alone:
         torch.cuda.set_device(int(chosen.split(":")[1]))
-    # An objective may be off, or a batch may hold nothing for a head: its parameters are unused in that step.
-    wrap = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
     # A step that one process does not join must not hold the others for hours; see vlcli.engine.peers.
     limit = InitProcessGroupKwargs(timeout=timedelta(seconds=patience() + _MARGIN))
     with _joining():
@@ -69,7 +67,7 @@ def start(device: str, precision: str = "float32") -> Accelerator:
         made = Accelerator(
             mixed_precision=PRECISIONS[precision],
             cpu=chosen == "cpu",
-            kwargs_handlers=[wrap, limit],
+            kwargs_handlers=[limit],
             step_scheduler_with_optimizer=False,
         )
         _make_patient()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from vlcli.engine import processes
+from vlcli.engine.copies import Copies
 
 if TYPE_CHECKING:  # more than a second to import, for those alone who share parameters out
     from torch.distributed.device_mesh import DeviceMesh
@@ -41,6 +42,7 @@ class Shards:
     def __init__(self, module: nn.Module, mode: str = "none") -> None:
         self.module = module
         self.mesh: DeviceMesh | None = None
+        self.copies: Copies | None = None
         self.own: dict[str, DTensor] = {}
         self._hooks: list[tuple[nn.Module, dict[int, Any]]] = []
         if mode == "none" or processes.world() == 1:
@@ -60,14 +62,15 @@ class Shards:
         """Whether parameters are shared out now."""
         return self.mesh is not None
 
-    def prepare(self, accelerator: Any, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
-        """The module as the training loop calls it, and its optimizer."""
-        if not self.active:
-            wrapped, stepper = accelerator.prepare(self.module, optimizer)
-            return wrapped, stepper
-        stepper = accelerator.prepare_optimizer(optimizer)
+    def prepare(
+        self, accelerator: Any, optimizer: torch.optim.Optimizer, idle: Sequence[str] | None = None
+    ) -> tuple[Any, Any]:
+        """The module as the training loop calls it, and its optimizer; ``idle``: see :class:`Copies`."""
         # Precision alone: no DDP, and no move, after which shares would lie elsewhere than the optimizer knows.
-        return accelerator.prepare_model(self.module, device_placement=False, evaluation_mode=True), stepper
+        module = accelerator.prepare_model(self.module, device_placement=False, evaluation_mode=True)
+        if not self.active and processes.world() > 1:
+            self.copies = Copies(module, idle)
+        return self.copies or module, accelerator.prepare_optimizer(optimizer)
 
     def localise(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """The same optimizer over this process's shares, as plain tensors."""
@@ -89,7 +92,9 @@ class Shards:
                     share.grad, own.grad = None if own.grad is None else local(own.grad), None
 
     def average_rest(self) -> None:
-        """Average the gradients of parameters that every process holds, as the others' are in the backward pass."""
+        """Average the gradients that the backward pass did not: those of parameters that every process holds."""
+        if self.copies is not None:
+            self.copies.settle()
         rest = [p for p in self.module.parameters() if not is_share(p) and p.requires_grad]
         if not self.active or not rest:
             return
@@ -152,6 +157,9 @@ class Shards:
 
     def dissolve(self, averages: dict[str, Tensor]) -> None:
         """Gather all parameters and averages for good: module and averages are plain from here on."""
+        if self.copies is not None:
+            self.copies.release()
+            self.copies = None
         for name, share in averages.items():
             placed = self.spread(name, share)
             averages[name] = placed.full_tensor() if is_share(placed) else share

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -89,10 +88,8 @@ class Trainer:
         self.checkpoints = Checkpoints(folder / "checkpoints", config.keep, self.shards)
         self.trackers = (trackers or []) if processes.rank() == 0 else []
         self.at = self._resume(resume) or Position()
-        with warnings.catch_warnings():
-            # torch renames an option that accelerate still passes by its old name.
-            warnings.filterwarnings("ignore", ".*broadcast_buffers.*", FutureWarning)
-            self._wrapped, self._stepper = self.shards.prepare(self.accelerator, self.optimizer)
+        idle = self.at.extra.get("idle")
+        self._wrapped, self._stepper = self.shards.prepare(self.accelerator, self.optimizer, idle)
         self._restore_scaler()
         self.window = Window(self.at.window)
         self._saved_at = time.monotonic()
@@ -239,8 +236,8 @@ class Trainer:
 
     def _clip(self, rate: float) -> Tensor:
         """The gradient's norm before clipping."""
-        self.accelerator.unscale_gradients(self._stepper)
         self.shards.average_rest()
+        self.accelerator.unscale_gradients(self._stepper)
         grads = [p.grad for p in self.module.parameters() if p.grad is not None]
         norm = self.shards.total_norm(grads)
         # In fp16 an overflow is the loss scaler's business: it skips the step.
@@ -371,6 +368,8 @@ class Trainer:
     def _engine_numbers(self) -> dict[str, Any]:
         scaler = self.accelerator.scaler
         numbers: dict[str, Any] = {"ema": self.ema.updates} if self.ema else {}
+        copies = self.shards.copies
+        numbers |= {"idle": copies.idle} if copies is not None and copies.idle is not None else {}
         return numbers | ({"scaler": scaler.state_dict()} if scaler is not None else {})
 
     def _resume(self, wanted: bool) -> Position | None:
