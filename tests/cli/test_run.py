@@ -38,6 +38,18 @@ def vlcli(cli, tmp_path):
     return lambda *words, env=None: cli(*words, "--plugin", PLUGIN, env={**FAKE, **(env or {})})
 
 
+def test_a_run_ends_by_naming_what_its_model_can_be_used_for(vlcli):
+    told = [line for line in vlcli("run", "mine.yaml").err.splitlines() if line.startswith("next: ")]
+    model = "runs/mine/tune"
+    assert told == [
+        f"next: vlcli predict {model} PICTURE... [TEXT]",
+        f"next: vlcli demo {model}",
+        "next: vlcli report runs/mine",
+    ]
+    assert "next: " not in vlcli("run", "mine.yaml").err  # everything was there
+    assert "next: " not in vlcli("run", "mine.yaml", "--force", "--quiet").err
+
+
 def test_run_prints_stages_and_table_on_stdout_and_the_rest_on_stderr(vlcli):
     ended = vlcli("run", "mine.yaml")
     assert ended.code == 0, ended.err

@@ -141,8 +141,19 @@ def carry_out(resolved: Any, request: RunRequest, render: Any, console: Any, who
         code = render.render_outcomes(resolved, outcomes, request, **more)
         if page is not None and not request.json_:
             console.out(f"report: {page}")
+        if whole and not code and not (request.json_ or request.quiet or request.worker):
+            _tell_next(resolved.recipe, outcomes, console)
     if code:
         raise typer.Exit(code)
+
+
+def _tell_next(recipe: Any, outcomes: list[Any], console: Any) -> None:
+    """What to do with the model, after a run that made something."""
+    from vlcli.cli.next_steps import next_commands
+
+    if any(outcome.action in ("run", "resume") for outcome in outcomes):
+        for line in next_commands(recipe, outcomes):
+            console.err(f"next: {line}")
 
 
 def _tables(resolved: Any, request: RunRequest, outcomes: list[Any], progress: Any) -> None:
