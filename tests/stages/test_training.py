@@ -13,10 +13,11 @@ from vlcli.engine.bundle import load_bundle, read_bundle, read_weights
 from vlcli.engine.trackers import read_log
 from vlcli.errors import DataError, RecipeError, UsageError
 from vlcli.features import FeatureWriter, Record
+from vlcli.objectives.mlm import MARK, MaskedLanguageModelling
 from vlcli.progress import Silent
-from vlcli.recipe.schema import Average, Export, Extract, Finetune, Pretrain, Recipe
+from vlcli.recipe.schema import Average, Evaluate, Export, Extract, Finetune, Pretrain, Recipe
 from vlcli.runner.smoke_test import smoke_test
-from vlcli.stages import average, export, finetune, pretrain
+from vlcli.stages import average, evaluate, export, finetune, pretrain
 from vlcli.stages.extract import build_extractor
 
 torch.set_num_threads(1)
@@ -207,3 +208,33 @@ def test_what_is_missing_is_told(world, tmp_path):
     with pytest.raises(DataError, match="no weights here"):
         pretrain.run(context(world, tmp_path, "b", pretraining(world, **{"from": "a"}), ["a"]))
     assert not (tmp_path / "b" / "model").exists()
+
+
+def test_masked_words_are_scored_by_sentence(world, tmp_path, monkeypatch):
+    """As counted by hand, place by place, and the same in batches of any size."""
+    found = {}
+
+    def by_hand(objective, step):
+        made = plain(objective, step)
+        view = step.view(objective.view)
+        hidden = step.fused(objective.view, rows="text").text.hidden
+        for row, key in enumerate(step.batch.keys):
+            labels = view.mask_labels[MARK][view.text_rows[row]]
+            guessed = objective.head(hidden[row], step.model.word_table().weight).argmax(-1)
+            asked = [place for place in range(len(labels)) if labels[place] >= 0]
+            right = sum(int(guessed[place] == labels[place]) for place in asked)
+            assert (made["right"][row], made["hidden"][row]) == (right, len(asked))
+            if asked:
+                found[key] = right / len(asked)
+        return made
+
+    plain = MaskedLanguageModelling.predict
+    pretrain.run(context(world, tmp_path, "a", pretraining(world, epochs=1, objectives=["mlm"])))
+    monkeypatch.setattr(MaskedLanguageModelling, "predict", by_hand)
+    common = {"from": "a", "task": "masked-words", "features": [str(world.parent / "features.h5")]}
+    scores = []
+    for size in (3, 16):
+        stage = Evaluate(kind="evaluate", **common, data=CAPTIONS, batch_size=size, threads=1)
+        scores.append(evaluate.run(context(world, tmp_path, f"test{size}", stage, ["a"])).metrics)
+    assert scores[0] == scores[1]
+    assert scores[0]["accuracy"] == pytest.approx(sum(found.values()) / len(found))

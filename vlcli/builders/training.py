@@ -130,7 +130,7 @@ def assemble(context: StageContext) -> Assembly:
     return Assembly(
         module=module,
         data=make(readers, training=True, needs=loads[0], **order),
-        validation=make(validation, plan.task is None, needs=loads[1]) if validation else None,
+        validation=make(validation, plan.task, needs=loads[1]) if validation else None,
         tokenizer=tokenizer,
         data_spec=data_spec,
         task=plan.task,
@@ -341,11 +341,11 @@ class Shared:
 
 
 def _pipelines(module: TrainingModule, shared: Shared) -> Callable[..., Pipeline]:
-    """A function that makes the data of some readers, corrupted as the objectives ask or, for validation, as read."""
+    """A function that makes the data of some readers, corrupted as the objectives ask or, for a task, as it asks."""
     corruptions = [found for name in module.objectives for found in corruptions_of(module, name, shared.data_spec)]
 
-    def make(readers: list[Reader], corrupted: bool = True, **options: Any) -> Pipeline:
-        chosen = corruptions if corrupted else []
+    def make(readers: list[Reader], task: Task | None = None, **options: Any) -> Pipeline:
+        chosen = corruptions if task is None else corruptions_for(task, module)
         return Pipeline(
             readers,
             tokenizer=shared.tokenizer,
@@ -375,6 +375,13 @@ def corruptions_of(module: TrainingModule, name: str, data_spec: DataSpec) -> li
             corruption.from_epoch, corruption.until_epoch = start, end
             found.append(corruption)
     return found
+
+
+def corruptions_for(task: Task | None, module: TrainingModule | None) -> list[Corruption]:
+    """How examples are corrupted that a task scores: as by the objectives it names, whatever their epochs."""
+    names = getattr(task, "corrupted_by", ())
+    known = [module.objectives[name] for name in names if name in module.objectives] if module is not None else []
+    return [found for objective in known if (found := objective.corruption()) is not None]
 
 
 def check_task(task: Task | None, module: TrainingModule, stage: str) -> None:

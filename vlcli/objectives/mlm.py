@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -233,11 +234,26 @@ class MaskedLanguageModelling(Objective):
         logits = full_precision((head or self.head)(states, step.model.word_table().weight))
         return logits, labels.flatten().index_select(0, places)
 
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
+        """``right`` and ``hidden`` (B,): hidden pieces that are guessed, and all; nothing where none are hidden."""
+        view = step.view(self.view)
+        if view.text is None or MARK not in view.mask_labels:
+            return {}
+        labels = self._states(step, view.mask_labels[MARK])[1]  # (P, T)
+        logits, truth = self.scores(step)
+        right = torch.zeros_like(labels).masked_scatter(labels >= 0, (logits.argmax(-1) == truth).to(labels))
+        sums = torch.stack([right.sum(1), (labels >= 0).sum(1)]).float()  # (2, P)
+        rows = view.text_rows
+        sums = sums.view(2, len(rows), -1).sum(2) if self._fused(step) else sums.index_select(1, rows)
+        return {"right": sums[0], "hidden": sums[1]}
+
+    def _fused(self, step: ForwardPasses) -> bool:
+        return self.on == "fused" or (self.on == "auto" and self.fuses and step.view(self.view).images is not None)
+
     def _states(self, step: ForwardPasses, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden states (P, T, D) and what was hidden (P, T), by example where fused, else by unique text."""
         view = step.view(self.view)
-        fused = self.on == "fused" or (self.on == "auto" and self.fuses and view.images is not None)
-        if not fused:
+        if not self._fused(step):
             return step.text(self.view).hidden, labels
         pairs = step.fused(self.view, rows="text")
         rows = view.text_rows.repeat_interleave(len(pairs.pooled) // len(view.text_rows))

@@ -13,7 +13,7 @@ from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.readers import open_readers
 from vlcli.builders.resolve import resolve_stage, resolve_with
 from vlcli.builders.stores import Stores, open_stores, require_stores
-from vlcli.builders.training import make_transform
+from vlcli.builders.training import corruptions_for, make_transform
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.detection.extraction import Share
@@ -183,7 +183,7 @@ def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task:
         store=stores.regions,
         concepts=stores.concepts,
         transform=make_transform(resolve_with(context, bundle).transform, needs),
-        corruptions=[],
+        corruptions=corruptions_for(task, bundle.module),
         seed=context.seed,
         missing=config.missing,
     )

@@ -129,6 +129,7 @@ class Task:
             the first. A task that leaves :meth:`evaluate` as it is need not say so.
         fitted: whether :meth:`solve` replaces :meth:`evaluate`: no model, fitted on the data of the key ``fit``.
         usual_answers: rows of the papers' answer table, for ``vlcli count`` without data; 0: there is none.
+        corrupted_by: names of the objectives as whose corruptions the examples are shown; none: as they are.
         images: images of one example, for :meth:`probabilities` of new pictures; 0: any number.
     """
 
@@ -139,6 +140,7 @@ class Task:
     joint: ClassVar[bool] = False
     fitted: ClassVar[bool] = False
     usual_answers: int = 0
+    corrupted_by: tuple[str, ...] = ()
     images: int = 1
 
     def __init_subclass__(cls, **options: Any) -> None:
