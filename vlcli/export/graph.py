@@ -314,7 +314,8 @@ def predicting(trained: Trained) -> tuple[list[str], list[str]]:
     """Names of the objectives that predict something of a pair or a picture, and of those that embed."""
     known: dict[str, Any] = dict(trained.module.objectives.items())
     embeds = [name for name, part in known.items() if type(part).embed is not Objective.embed]
-    able = [name for name, part in known.items() if type(part).predict is not Objective.predict and name not in embeds]
+    predict = {name for name, part in known.items() if type(part).predict is not Objective.predict}
+    able = [name for name, part in known.items() if name in predict - {*embeds} and not part.predicts_hidden]
     return able, embeds
 
 

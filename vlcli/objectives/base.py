@@ -81,6 +81,8 @@ class Objective(nn.Module):
         usual_answers: rows of the paper's answer table, for ``vlcli count`` without data; 0: there is none.
         init_from: objectives whose weights in a checkpoint this one loads if the checkpoint has none for it.
         changeable: parameters that a recipe may change from one epoch on: only those of the corruption.
+        predicts_hidden: whether :meth:`predict` speaks of what a corruption hid alone: of plain examples it says
+            nothing, so that no exported graph computes it.
         text_alone: whether no image is read; if this is true of all objectives of a stage, no image is loaded.
         teacher_momentum: momentum of the copy of the model that ``step.teacher`` runs, such as 0.995; None: there is no
             copy.
@@ -94,6 +96,7 @@ class Objective(nn.Module):
     usual_answers: ClassVar[int] = 0
     init_from: ClassVar[tuple[str, ...]] = ()
     changeable: ClassVar[frozenset[str]] = frozenset()
+    predicts_hidden: ClassVar[bool] = False
     text_alone: bool = False
     teacher_momentum: float | None = None
 

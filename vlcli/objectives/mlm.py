@@ -152,6 +152,7 @@ class MaskedLanguageModelling(Objective):
 
     paper = "BERT, Devlin et al. 2019, section 3.1; cross-modal: LXMERT, Tan and Bansal 2019, section 3.1.1"
     requires = frozenset()
+    predicts_hidden = True
     inputs = frozenset({"text"})
     calls = frozenset({"word_table"})
     changeable = frozenset(("probability", "mask_share", "random_share", "whole_word", "rule", "limit", "padded")) | {
