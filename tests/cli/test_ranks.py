@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from pathlib import Path
 
 import forked
 import pytest
+from process_group import places
 
 from tests.cli.test_kills import RECIPE
 from vlcli.data.shapes import ShapesConfig, make_shapes
@@ -29,22 +29,13 @@ class Ranks:
     """
 
     def __init__(self, folder: Path, name: str, *words: str, **more: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
         self.run = folder / name / "small"
         options = ["--output", name, "--device", "cpu", "--run-folder", f"{name}/small", "--until", "pretrain"]
-        self.ranks = []
-        for rank in range(2):
-            place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-            place |= {
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-                "OMP_NUM_THREADS": "1",
-                "CUDA_VISIBLE_DEVICES": "",
-            }
-            environment = {**os.environ, **place, **more}
-            self.ranks.append(forked.Started(["run", "small.yaml", *words, *options], folder, environment))
+        common = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        self.ranks = [
+            forked.Started(["run", "small.yaml", *words, *options], folder, {**common, **place, **more})
+            for place in places(2)
+        ]
 
     def until(self, place: str) -> None:
         """Wait for a file of the run."""

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from pathlib import Path
 
 import forked
 import pytest
 import torch
+from process_group import places
 
 from tests.engine import workers
 from vlcli.engine import processes
@@ -29,15 +29,7 @@ def start(arguments, **more):
 
 def run(arguments, processes_count=1):
     """One process, or several joined by gloo."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    ranks = []
-    for rank in range(processes_count):
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes_count)}
-        place |= {"LOCAL_WORLD_SIZE": str(processes_count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        ranks.append(start(arguments, **(place if processes_count > 1 else {})))
-    for process in ranks:
+    for process in [start(arguments, **place) for place in places(processes_count)]:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors[-3000:]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from process_group import places
 from pydantic import ValidationError
 from torch import nn
 
@@ -28,16 +28,9 @@ SAME = ("loss", "grad_norm", "eval", "engine")
 
 def together(world: int, command: list[str], place: Path = ROOT, here: int | None = None) -> None:
     """Run a command in so many processes of one group, ``here`` of them on a machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    started = []
-    for rank in range(world):
-        more = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_PORT": port}
-        more |= {"LOCAL_WORLD_SIZE": str(here or world), "MASTER_ADDR": "127.0.0.1"}
-        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        words = [sys.executable, *command]
-        started.append(subprocess.Popen(words, cwd=place, env=environment(**(more if world > 1 else {})), **pipes))
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    words = [sys.executable, *command]
+    started = [subprocess.Popen(words, cwd=place, env=environment(**more), **pipes) for more in places(world, here)]
     for process in started:
         _, errors = process.communicate(timeout=400)
         assert process.returncode == 0, errors[-3000:]

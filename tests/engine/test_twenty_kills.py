@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import subprocess
 import time
 from contextlib import nullcontext, suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 import forked
 import pytest
 import torch
+from process_group import places
 
 from tests.engine import sharded
 from tests.engine.test_processes import ROOT, environment
@@ -23,16 +23,8 @@ pytestmark = pytest.mark.slow
 
 def both(folder: Path, mode: str) -> list[forked.Started]:
     """Two processes of one training; they go on from the folder's checkpoints."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    started = []
-    for rank in range(2):
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        words = [folder, mode, "6", "sgd", "all", "long"]
-        started.append(forked.Started(words, ROOT, environment(**place), Path(sharded.__file__)))
-    return started
+    words, script = [folder, mode, "6", "sgd", "all", "long"], Path(sharded.__file__)
+    return [forked.Started(words, ROOT, environment(**place), script) for place in places(2)]
 
 
 def newest(folder: Path) -> int:

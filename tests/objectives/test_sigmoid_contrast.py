@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from process_group import places
 
 from tests.plugins.vlmo import ranks
 from vlcli.engine.training_module import build_training_module
@@ -64,21 +64,11 @@ def test_matching_draws_hard_negatives_by_its_logits():
 
 @pytest.mark.slow("papers")
 def test_two_processes_with_half_the_batch_are_one_with_the_whole(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    place |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    common = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.plugins.vlmo.ranks", str(tmp_path / "two.safetensors"), "sigmoid"]
     started = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **place, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
+        subprocess.Popen(command, cwd=ROOT, env={**common, **place}, stderr=subprocess.PIPE, text=True)
+        for place in places(2)
     ]
     for process in started:
         _, errors = process.communicate(timeout=200)

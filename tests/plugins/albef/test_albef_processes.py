@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from process_group import places
 
 from tests.plugins.albef import ranks
 from vlcli.engine.weights import read_tensors
@@ -28,19 +28,12 @@ def test_gathered_rows_go_back_to_the_order_they_were_dealt_in(size: int, world:
 
 @pytest.mark.slow
 def test_two_processes_are_one_also_with_a_queue_that_is_no_multiple_of_the_batch(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    place |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    common = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.plugins.albef.ranks", str(tmp_path / "two.safetensors")]
     started = [
-        subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, **place, "RANK": rank, "LOCAL_RANK": rank},
-            stderr=subprocess.PIPE, text=True,
-        )
-        for rank in "01"
-    ]  # fmt: skip
+        subprocess.Popen(command, cwd=ROOT, env={**common, **place}, stderr=subprocess.PIPE, text=True)
+        for place in places(2)
+    ]
     one = ranks.trained(0, 1)
     for process in started:
         _, errors = process.communicate(timeout=120)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from process_group import places
 
 from tests.plugins.vlmo import ranks
 from vlcli.engine.weights import read_tensors
@@ -18,17 +18,12 @@ ROOT = Path(__file__).parents[3]
 
 
 def run_two(*arguments: str) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    started = []
-    for rank in range(2):
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "tests.plugins.vlmo.ranks", *arguments]
-        started.append(
-            subprocess.Popen(command, cwd=ROOT, env={**os.environ, **place}, stderr=subprocess.PIPE, text=True)
-        )
+    command = [sys.executable, "-m", "tests.plugins.vlmo.ranks", *arguments]
+    common = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    started = [
+        subprocess.Popen(command, cwd=ROOT, env={**common, **place}, stderr=subprocess.PIPE, text=True)
+        for place in places(2)
+    ]
     for process in started:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors[-2000:]
