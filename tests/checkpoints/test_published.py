@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 EVERY = [one for one in every() if one.file.loads]
 QUICK = ("model_LXRT.pth", "unc-nlp/lxmert-vqa-uncased", "vlmo_base_patch16_224.pt", "microsoft/beit-base-patch16-224")
 QUICK += ("deit_tiny_patch16_224_ctx_product_50_shared_k.pth", "albef_snli_ve_lavis.pt", "bua-d2-frcn-r50.pth")
+QUICK += ("beit3_base_patch16_480_coco_captioning.pth",)
 FILES = {
     "lxmert": 17,
     "vlmo": 18 + 11 + 9 + 4,
@@ -48,7 +49,7 @@ MILLIONS = {
     "beit3_base_patch16_384_coco_retrieval.pth": 222,
     "beit3_large_patch16_384_coco_retrieval.pth": 675,
 }
-"""Parameters as the authors' page counts them; the files are recognised and not read."""
+"""Parameters as the authors' page counts them."""
 
 
 def check(one: Checkpoint) -> Trial:

@@ -263,6 +263,8 @@ WAYS: dict[str, Way] = {
         slow=True,
     ),
     "vlcli run tiny/vlmo --seeds 3": Way("staged", (*LITTLE, *SHORT, "--quiet"), slow=True),
+    "vlcli run tiny/beit3": Way("cider_d", ("stages.world.world.images=30", "stages.pairs.steps=2", "--quiet")),
+    "vlcli checkpoint beit3_base_itc_patch16_224.pth": Way("excused by a rule"),
     "vlcli run tiny/detr": Way(
         "AP50", ("stages.world.world.images=20", "stages.detr.steps=1", "stages.detr.batch_size=2", "--quiet")
     ),

@@ -139,7 +139,7 @@ def test_the_docs_table_is_what_acts():
         acting = [label for label in plain_names if not variant and cell(model, variant, slot, label) == "acts"]
         rows += [] if variant else [f"| `{model}.{slot}` | {', '.join(f'`{label}`' for label in acting)} |"]
     page = (Path(__file__).parents[2] / "docs" / "seams.md").read_text(encoding="utf-8")
-    table = [line for line in page.splitlines() if re.match(r"\| `[a-z-]+\.[a-z_]*position`", line)]
+    table = [line for line in page.splitlines() if re.match(r"\| `[a-z0-9-]+\.[a-z_]*position`", line)]
     assert table == rows, "the table should read\n" + "\n".join(rows)
 
 

@@ -125,6 +125,15 @@ class Model(Folders, nn.Module):
         """
         raise self._cannot("dim")
 
+    @property
+    def pooled_dim(self) -> int:
+        """Width of ``FusionOutput.pooled``; read by objectives when they build the heads of pairs.
+
+        Returns:
+            The hidden size, unless the model says otherwise.
+        """
+        return self.dim
+
     def input_spec(self) -> InputSpec:
         """What the data pipeline must load; called once before data are opened, and by checks of a recipe.
 

@@ -66,7 +66,7 @@ class Answering(Objective):
                 hint="check `min_count` of the task against the size of the data",
             )
         self.loss, self.sample, self.only, self.view = loss, sample, only, view
-        self.head = build_head(model, "answer", self.dim, len(data_spec.answers), head)
+        self.head = build_head(model, "answer", model.pooled_dim, len(data_spec.answers), head)
         self.table = AnswerTable(data_spec.answers)
         self.source_answers = source_answers
 

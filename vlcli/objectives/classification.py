@@ -62,7 +62,7 @@ class Classification(Objective):
         self.numbered, self.images = classes is not None, images
         self.only, self.view, self.smoothing = only, view, smoothing
         parts = 1 if model.many_images else images
-        self.head = build_head(model, "pair" if images == 2 else "label", self.dim * parts, self.count, head)
+        self.head = build_head(model, "pair" if images == 2 else "label", model.pooled_dim * parts, self.count, head)
         self.table = AnswerTable(() if self.numbered else data_spec.answers)
 
     def logits(self, step: ForwardPasses) -> Tensor:

@@ -52,7 +52,7 @@ class ContrastMatching(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         self.pool, self.same, self.sampler, self.view = pool, same, sampler, view
-        self.head = build_head(model, "matching", self.dim, 2, head)
+        self.head = build_head(model, "matching", model.pooled_dim, 2, head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Two-way cross-entropy over positives and negatives."""

@@ -48,7 +48,7 @@ class HardMatching(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         self.negatives, self.candidates, self.view = negatives, max(candidates, negatives), view
-        self.head = build_head(model, "matching", self.dim, 2, head)
+        self.head = build_head(model, "matching", model.pooled_dim, 2, head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy over the example's own pairs and the wrong ones."""

@@ -202,7 +202,7 @@ class Matching(Objective):
         self.view, self.rewrites = view, _names(rewrites)
         built = [registry.rewrites.build(spec) for spec in rewrites]
         self._corruption = SwapSentence(probability, foils, view, built)
-        self.head = build_head(model, "matching", self.dim, 2, head)
+        self.head = build_head(model, "matching", model.pooled_dim, 2, head)
 
     def corruption(self) -> SwapSentence:
         """Replace sentences."""

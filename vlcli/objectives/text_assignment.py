@@ -64,7 +64,7 @@ class TextAssignment(Objective):
         self.neither, self.temperature, self.view = neither, temperature, view
         self.image = nn.Linear(self.dim, width).requires_grad_(False)
         initialise(self.image, model.init_std)
-        self.head = build_head(model, "assignment", self.dim, 3, head)
+        self.head = build_head(model, "assignment", model.pooled_dim, 3, head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Three-way cross-entropy."""

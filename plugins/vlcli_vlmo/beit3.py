@@ -1,0 +1,339 @@
+"""BEiT-3's model: VLMo's experts, DiMBERT's disentangled projections, and norms for each modality."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn import (
+    AttentionMask,
+    AttentionShape,
+    BlockStyle,
+    DataSpec,
+    EncoderOutput,
+    FusionOutput,
+    Images,
+    InitStd,
+    InputSpec,
+    KeyValueCache,
+    Layout,
+    LearnedPosition,
+    Model,
+    Recorder,
+    Slot,
+    Text,
+    build_positions,
+    hide,
+    init_scale,
+    initialise,
+    register_head,
+)
+from vlcli.registry import PositionSpec
+from vlcli_vlmo.beit3_weights import adapt
+from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT, Parts
+from vlcli_vlmo.multiway import MultiwayStack
+
+SIZES = {"base": (768, 12, 12), "large": (1024, 24, 16)}
+"""Hidden size, layers and heads of the published files (BEiT-3, Table 2, and the released code for ``base``)."""
+EPS = 1e-5
+LONGEST_CAPTION = 512
+"""Word positions of a model that generates; the published files have 1,022."""
+
+
+class WordLayer(nn.Linear):
+    """A masked-word head of one linear layer (``mlm_head`` of the released captioning model)."""
+
+    def forward(self, hidden: Tensor, table: Tensor | None = None) -> Tensor:
+        """Scores (K, V) of hidden states (K, D); the word table is not read."""
+        return super().forward(hidden)
+
+
+class PairHead(nn.Module):
+    """Scores of statements about two pictures: norm, linear layer, norm, GELU, linear layer (``TwoLayerMLP`` released).
+
+    Args:
+        dim: width of the vectors that come in.
+        outputs: number of classes.
+    """
+
+    def __init__(self, dim: int, outputs: int) -> None:
+        super().__init__()
+        self.norm, self.inner = nn.LayerNorm(dim, eps=EPS), nn.Linear(dim, dim // 2)
+        self.inner_norm, self.outer = nn.LayerNorm(dim // 2, eps=EPS), nn.Linear(dim // 2, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores (..., outputs) of (..., dim)."""
+        out: Tensor = self.outer(nn.functional.gelu(self.inner_norm(self.inner(self.norm(x)))))
+        return out
+
+
+register_head("beit3-mlm", WordLayer)
+register_head("beit3-pair", PairHead)
+
+
+class NormedPooler(nn.Module):
+    """One vector for a sequence: norm, linear layer and tanh of its first token (``Pooler`` of the released code).
+
+    Args:
+        dim: hidden size of the tokens.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.norm, self.dense = nn.LayerNorm(dim, eps=EPS), nn.Linear(dim, dim)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(N, D) of tokens (N, T, D)."""
+        return torch.tanh(self.dense(self.norm(hidden[:, 0])))
+
+
+@dataclass
+class Said:
+    """P pictures and the words said of each so far.
+
+    Attributes:
+        cache: keys and values of patches and words; a mask is never kept.
+        words: (P,) how many words each row has, the class token included.
+        ahead: whether the class token is cached although its step is still to come (texts that decoding goes on from).
+    """
+
+    cache: KeyValueCache
+    words: Tensor
+    ahead: bool = False
+
+    def select(self, rows: Tensor, per: int = 1) -> Said:
+        """The given rows, repeats allowed; ``per`` neighbours come from one picture."""
+        return Said(self.cache.select(rows, per), self.words[rows], self.ahead)
+
+
+class BEiT3(Model):
+    """BEiT-3: one transformer over words and patches in which each modality has all weights of its own.
+
+    A layer has VLMo's experts (without the vision-language one) and DiMBERT's disentangled projections: what words and
+    patches share is the softmax of the attention alone. The released code calls this a multiway transformer. Pixels are
+    expected in [-1, 1]. Attention is recorded under
+    ``text.N``, ``image.N`` and ``fuse.N``.
+
+    A text that is ``causal`` is read as sequence to sequence: patches attend to patches, a word to all patches and to
+    the words up to itself. With ``captions`` the model has a word head, generates captions word by word, and is trained
+    to by the objective ``s2slm``.
+
+    Args:
+        data_spec: vocabulary and text length.
+        size: hidden size, layers and heads of a published file.
+        hidden: another hidden size.
+        layers: another number of layers.
+        heads: another number of heads.
+        intermediate: width inside a feed-forward network; None: four times the hidden size.
+        image_size: height and width of pictures in pixels.
+        patch: height and width of a patch in pixels.
+        position: pairwise position encodings of all layers; BEiT-3 has none.
+        pooled: the vector of a pair: ``pooler``, of the picture's class token; or ``both``, the first tokens of the
+            picture and of the text side by side, twice as wide (the published files for NLVR2).
+        captions: whether the model has a word head and generates.
+        final_norm: whether a norm follows the last layer; the published files for questions have none.
+        drop_path: stochastic depth of the last layer, growing linearly with depth.
+        init_std: standard deviation of initial weights; ``auto``: 0.02 at width 768, more in a narrower model.
+    """
+
+    paper = "BEiT-3, Wang et al., CVPR 2023, arXiv:2208.10442"
+    grid: tuple[int, int]
+    capabilities = frozenset({"text", "image", "fuse", "hide", "generate"})
+    fuse_takes = "embeddings"
+    readouts = frozenset({"pooler", "word_head"})
+    slots: ClassVar[Mapping[str, Slot]] = {"position": Slot.of("position", ["pairs"], ["word", "cell", "special"])}
+    heads: ClassVar[Mapping[str, str]] = {
+        "mlm": "beit3-mlm",
+        "matching": "linear",
+        "answer": "vlmo-answer",
+        "pair": "beit3-pair",
+    }
+
+    def __init__(
+        self,
+        data_spec: DataSpec,
+        *,
+        size: Literal["base", "large"] = "base",
+        hidden: int | None = None,
+        layers: int | None = None,
+        heads: int | None = None,
+        intermediate: int | None = None,
+        image_size: int = 224,
+        patch: int = 16,
+        position: PositionSpec | list[PositionSpec] | None = None,
+        pooled: Literal["pooler", "both"] = "pooler",
+        captions: bool = False,
+        final_norm: bool = True,
+        drop_path: float = 0.1,
+        init_std: InitStd = "auto",
+    ) -> None:
+        super().__init__(data_spec)
+        width, depth, count = (own or usual for own, usual in zip((hidden, layers, heads), SIZES[size], strict=True))
+        if image_size % patch:
+            got = f"image_size {image_size}, patch {patch}"
+            raise ComponentError("The image is no multiple of the patch.", where="model beit3", got=got)
+        self.image_size, self.grid = image_size, (image_size // patch, image_size // patch)
+        self.init_std = init_scale(init_std, width, published=SIZES["base"][0])
+        shape, style = AttentionShape(width, count, depth), BlockStyle("pre", EPS, 0.0, drop_path=drop_path)
+        self.words = nn.Embedding(data_spec.vocab_size, width)
+        places = max(data_spec.text_length, LONGEST_CAPTION if captions else 0)
+        self.word_positions = LearnedPosition(shape, length=places)
+        self.patch = nn.Conv2d(3, width, patch, stride=patch)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.cell_positions = LearnedPosition(shape, grid=self.grid)
+        encoding = build_positions(position, shape, self.slots["position"])[1]
+        self.stack = MultiwayStack(shape, intermediate or 4 * width, style, encoding, final_norm)
+        self.pooler = NormedPooler(width) if pooled == "pooler" else None
+        self.word_head = WordLayer(width, data_spec.vocab_size) if captions else None
+        self.capabilities = self.capabilities - (frozenset() if captions else {"generate"})
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Draw all weights but those of a pairwise encoding, which draws its own."""
+        encodings = set() if self.stack.position is None else {*self.stack.position.modules()}
+        for module in self.modules():
+            if module not in encodings:
+                initialise(module, self.init_std)
+        nn.init.trunc_normal_(self.cls_token, std=self.init_std)
+
+    @property
+    def dim(self) -> int:
+        """Width of the hidden states."""
+        return self.words.embedding_dim
+
+    @property
+    def pooled_dim(self) -> int:
+        """Width of a pair's vector: the hidden size, or with ``pooled: both`` twice as much."""
+        return self.dim if self.pooler is not None else 2 * self.dim
+
+    @property
+    def depth(self) -> int:
+        """Layers."""
+        return len(self.stack.layers)
+
+    def input_spec(self) -> InputSpec:
+        """Texts, and pixels in [-1, 1]."""
+        return InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size))
+
+    def word_table(self) -> nn.Embedding:
+        """The word embeddings."""
+        return self.words
+
+    def embed_text(self, text: Text) -> EncoderOutput:
+        """Words with their positions: (N, T, D)."""
+        layout = Layout.for_text(text.mask, text.special)
+        extra = {} if text.causal is None else {"causal": text.causal}
+        return EncoderOutput(self.word_positions(self.words(text.ids), layout), layout, extra=extra)
+
+    def embed_image(self, images: Images) -> EncoderOutput:
+        """A class token and patches with their positions: (M, 1 + h w, D)."""
+        x = hide(self._read(images), images)
+        layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
+        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1)
+        return EncoderOutput(self.cell_positions(x, layout), layout)
+
+    def _read(self, images: Images) -> Tensor:
+        if images.pixels is None:
+            raise DataError("BEiT-3 reads pixels, and the batch has none.", where="model beit3")
+        pixels = images.pixels.images
+        if pixels.shape[-2:] != (self.image_size, self.image_size) and not torch.compiler.is_exporting():
+            got, wanted = "x".join(map(str, pixels.shape[-2:])), f"{self.image_size}x{self.image_size}"
+            raise DataError("The picture has another size.", where="model beit3", got=got, expected=wanted)
+        patches: Tensor = self.patch(pixels.to(self.cls_token.dtype)).flatten(2).transpose(1, 2)
+        return patches
+
+    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
+        """Texts by the weights of words: (N, T, D); ``pooled`` is the first token."""
+        return self._alone(self.embed_text(text), TEXT_EXPERT, record)
+
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+        """Images by the weights of pictures: (M, 1 + h w, D); ``pooled`` is the class token."""
+        return self._alone(self.embed_image(images), IMAGE_EXPERT, record)
+
+    def _alone(self, states: EncoderOutput, expert: str, record: Recorder | None) -> EncoderOutput:
+        parts: Parts = [(expert, states.hidden.shape[1])]
+        options = {"keep": self.output_hidden_states, "record": record, "name": expert}
+        mask = AttentionMask(states.layout.valid)
+        hidden, kept = self.stack(states.hidden, states.layout, parts, mask, **options)
+        return EncoderOutput(hidden, states.layout, hidden[:, 0], kept)
+
+    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
+        """Embedded patches and words in one sequence, row i with row i.
+
+        ``pooled`` is (P, D), or (P, 2 D) with ``pooled: both``; rows whose text is causal are sequence to sequence.
+        """
+        patches, words = image.hidden.shape[1], text.hidden.shape[1]
+        x, layout = torch.cat([image.hidden, text.hidden], 1), image.layout + text.layout
+        parts: Parts = [(IMAGE_EXPERT, patches), (TEXT_EXPERT, words)]
+        mask = self._mask(layout, patches, text.extra.get("causal"))
+        options = {"keep": self.output_hidden_states, "record": record, "name": "fuse"}
+        hidden, kept = self.stack(x, layout, parts, mask, **options)
+        layers = {number: states[:, patches:] for number, states in kept.items()}
+        of_text = EncoderOutput(hidden[:, patches:], text.layout, layers=layers)
+        both = torch.cat([hidden[:, 0], hidden[:, patches]], 1) if self.pooler is None else self.pooler(hidden)
+        return FusionOutput(of_text, EncoderOutput(hidden[:, :patches], image.layout), both)
+
+    @staticmethod
+    def _mask(layout: Layout, patches: int, causal: Tensor | None) -> AttentionMask:
+        """Rows of both kinds under one rule: in a row that is not causal, all tokens are prefix."""
+        if causal is None:
+            return AttentionMask(layout.valid)
+        return AttentionMask(layout.valid, causal=True, prefix=torch.where(causal, patches, layout.route.shape[1]))
+
+    def word_scores(self, hidden: Tensor) -> Tensor:
+        """Scores (..., V) of hidden states (..., D), with ``captions``."""
+        if self.word_head is None:
+            raise ComponentError("BEiT-3 has no word head.", where="model beit3", hint="set captions: true")
+        out: Tensor = self.word_head(hidden)
+        return out
+
+    def start(self, image: EncoderOutput, text: Text | None = None) -> Said:
+        """Keys and values of the patches; then the class token and the words of ``text``, all of one length."""
+        made = KeyValueCache()
+        mask = AttentionMask(image.layout.valid)
+        self.stack(image.hidden, image.layout, [(IMAGE_EXPERT, image.hidden.shape[1])], mask, cache=made)
+        said = Said(made, torch.zeros(image.hidden.shape[0], dtype=torch.long, device=image.hidden.device))
+        if text is None or not bool((text.mask & ~text.special).any()):
+            return said
+        words = text.ids[text.mask & ~text.special].unflatten(0, (len(text.ids), -1))
+        first = words.new_full((len(words), 1), self.data_spec.cls_id)
+        return replace(self._append(said, torch.cat([first, words], 1))[0], ahead=True)
+
+    def _append(self, said: Said, ids: Tensor) -> tuple[Said, Tensor]:
+        """Words (P, T) after those said, and their hidden states (P, T, D); ``said`` itself stays as it is."""
+        layout = Layout.for_text(torch.ones_like(ids, dtype=torch.bool))
+        layout = replace(layout, index=layout.index + said.words[:, None])
+        x, cache = self.word_positions(self.words(ids), layout), said.cache.copy()
+        mask, parts = AttentionMask(causal=True), [(TEXT_EXPERT, ids.shape[1])]
+        hidden, _ = self.stack(x, layout, parts, mask, cache=cache)
+        return Said(cache, said.words + ids.shape[1]), hidden
+
+    def step(self, ids: Tensor, cache: Said) -> tuple[Tensor, Said]:
+        """The word chosen last and a mask after it: scores (P, V) of the word that the mask hides.
+
+        The class token that decoding begins with is passed over where ``start`` was given words.
+        """
+        mask = torch.full_like(ids, self.data_spec.mask_id)
+        new = mask[:, None] if cache.ahead else torch.stack([ids, mask], 1)
+        grown, hidden = self._append(cache, new)
+        grown.cache.truncate(grown.cache.length - 1)
+        return self.word_scores(hidden[:, -1]), Said(grown.cache, grown.words - 1)
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        """Published files, or weights under the names of this class, at this model's sizes."""
+        return adapt(self, state, report)
+
+    def layer_of(self, name: str) -> int | None:
+        """Depth: embeddings 0, layers from 1, and what follows the last layer."""
+        first, *rest = name.split(".")
+        if first == "stack" and rest[0] == "layers":
+            return int(rest[1]) + 1
+        return len(self.stack.layers) + 1 if first in ("stack", "pooler", "word_head") else 0
+
+
+__all__ = ["BEiT3"]

@@ -1,0 +1,168 @@
+"""BEiT-3's layers: every linear layer and every norm exists once for words and once for pictures (multiway)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from vlcli import registry
+from vlcli.nn import (
+    AttentionContext,
+    AttentionMask,
+    AttentionShape,
+    BlockStyle,
+    DropPath,
+    KeyValueCache,
+    Layout,
+    PairwisePosition,
+    Recorder,
+    activation,
+    run_layer,
+)
+from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT, Parts
+
+DISENTANGLED = {"name": "disentangled", "sets": [0, 1], "dense": False}
+"""Words take the first set of projections and pictures the second; the layer mixes the heads itself, behind a norm."""
+
+
+class Ways(nn.ModuleDict):
+    """One module for words and one for pictures (``MultiwayNetwork`` of the released code).
+
+    Args:
+        make: called twice, once for each modality; returns a module that maps (..., D) to (..., D').
+    """
+
+    def __init__(self, make: Callable[[], nn.Module]) -> None:
+        super().__init__({TEXT_EXPERT: make(), IMAGE_EXPERT: make()})
+
+    def forward(self, x: Tensor, parts: Parts) -> Tensor:
+        """(B, T, D') of (B, T, D); ``parts`` says which neighbouring tokens go through which module."""
+        if len(parts) == 1:
+            alone: Tensor = self[parts[0][0]](x)
+            return alone
+        runs = x.split([count for _, count in parts], 1)
+        return torch.cat([self[name](run) for (name, _), run in zip(parts, runs, strict=True)], 1)
+
+
+class NormedFeed(nn.Module):
+    """Two linear layers, and between them an activation and a norm (sub-LN; Magneto, Wang et al. 2022, Figure 2).
+
+    Args:
+        dim: hidden size of the tokens.
+        hidden: width between the two layers.
+        style: eps of the norm, and the activation.
+    """
+
+    def __init__(self, dim: int, hidden: int, style: BlockStyle) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+        self.activation, self.norm = activation(style.activation), nn.LayerNorm(hidden, eps=style.eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) of (..., D)."""
+        out: Tensor = self.outer(self.norm(self.activation(self.inner(x))))
+        return out
+
+
+class MultiwayLayer(nn.Module):
+    """Attention over all tokens with projections for each modality, then each modality's feed-forward network.
+
+    Args:
+        shape: of the attention.
+        hidden: width inside a feed-forward network.
+        style: eps, activation and drop path.
+    """
+
+    def __init__(self, shape: AttentionShape, hidden: int, style: BlockStyle) -> None:
+        super().__init__()
+        norm = partial(nn.LayerNorm, shape.dim, eps=style.eps)
+        self.norm = Ways(norm)
+        self.attention = registry.attentions.build(DISENTANGLED, shape)
+        self.inner_norm = Ways(norm)
+        self.dense = Ways(lambda: nn.Linear(shape.dim, shape.dim))
+        self.feed_norm = Ways(norm)
+        self.feed = Ways(lambda: NormedFeed(shape.dim, hidden, style))
+        self.path = DropPath(style.drop_path)
+
+    def forward(self, x: Tensor, parts: Parts, context: AttentionContext) -> Tensor:
+        """Called by :class:`MultiwayStack` for each layer in turn.
+
+        Args:
+            x: (B, T, D).
+            parts: modalities in the order of the tokens, and how many tokens each has.
+            context: of the attention.
+
+        Returns:
+            (B, T, D).
+        """
+        attended = self.attention(self.norm(x, parts), None, context)
+        x = x + self.path(self.dense(self.inner_norm(attended, parts), parts))
+        out: Tensor = x + self.path(self.feed(self.feed_norm(x, parts), parts))
+        return out
+
+
+class MultiwayStack(nn.Module):
+    """All layers of BEiT-3, and the norm behind the last one.
+
+    Args:
+        shape: of the attention, with the number of layers.
+        hidden: width inside a feed-forward network.
+        style: eps, activation and the last layer's drop path, which grows linearly with depth.
+        position: a pairwise position encoding for all layers, or None (BEiT-3 has none).
+        final_norm: whether a norm follows the last layer.
+    """
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        hidden: int,
+        style: BlockStyle,
+        position: PairwisePosition | None = None,
+        final_norm: bool = True,
+    ) -> None:
+        super().__init__()
+        rates = [style.drop_path * number / max(shape.layers - 1, 1) for number in range(shape.layers)]
+        self.layers = nn.ModuleList(MultiwayLayer(shape, hidden, replace(style, drop_path=rate)) for rate in rates)
+        self.position = position
+        self.norm = Ways(lambda: nn.LayerNorm(shape.dim, eps=style.eps)) if final_norm else None
+        self.checkpointing = False
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        parts: Parts,
+        mask: AttentionMask,
+        *,
+        cache: KeyValueCache | None = None,
+        keep: Collection[int] = (),
+        record: Recorder | None = None,
+        name: str = "",
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Run all layers.
+
+        Args:
+            x: (B, T, D); with a cache only the new tokens.
+            layout: where these tokens stand.
+            parts: modalities in the order of the tokens, and how many tokens each has.
+            mask: which tokens may attend to which, cached tokens included.
+            cache: grows by the new tokens.
+            keep: layers whose output is returned too: 0 is the input, n the output of the n-th layer.
+            record: keeps ``{name}.{layer}`` attention probabilities.
+            name: of the pass in ``record``.
+
+        Returns:
+            (B, T, D), and the hidden states asked for, before the last norm.
+        """
+        keys = layout if cache is None else cache.grow(layout)
+        state = None if self.position is None else self.position.prepare(x, x, layout, keys)
+        context = AttentionContext(mask, layout, None, self.position, state, cache=cache, record=record)
+        active, kept = self.checkpointing and cache is None and record is None, {0: x}
+        for number, layer in enumerate(self.layers):
+            own = replace(context, layer=number, name=f"{name}.{number}")
+            x = kept[number + 1] = run_layer(layer, x, parts, own, active=active)
+        return x if self.norm is None else self.norm(x, parts), {number: kept[number] for number in keep}
