@@ -232,7 +232,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> No
         reader.examples()
 
 
-@pytest.mark.parametrize("file", ["texts.bytes", "columns.json", "keys.ends", "places.rows"])
+@pytest.mark.parametrize("file", ["examples.bytes", "columns.json", "examples.ends", "places.rows"])
 def test_columns_that_lost_a_part_are_written_anew(tmp_path: Path, file: str) -> None:
     memory, columns = both(write(tmp_path))
     folder = columns.examples().folder  # type: ignore[attr-defined]

@@ -53,22 +53,31 @@ def collate(items: Sequence[Item], *, pad_id: int = 0, multiple: int = 1) -> Bat
 
 
 def _clean_view(samples: list[Sample], pad_id: int, multiple: int) -> View:
-    texts: dict[Any, int] = {}
     images: dict[int, int] = {}
-    kept_texts: list[TextSample] = []
     kept_images: list[ImageSample] = []
-    text_rows, image_rows = [], []
-    for sample in samples:
-        text_rows.append(-1 if sample.text is None else _row(texts, _text_key(sample.text), sample.text, kept_texts))
-        image_rows.append([_row(images, id(image), image, kept_images) for image in sample.images])
+    text_rows, kept_texts = _text_rows([sample.text for sample in samples])
+    image_rows = [[_row(images, id(image), image, kept_images) for image in sample.images] for sample in samples]
     text = collate_texts(kept_texts, pad_id, multiple) if kept_texts else None
     stacked = collate_images(kept_images, multiple) if kept_images else None
     return _view(text, stacked, torch.tensor(text_rows), _rows(image_rows), {})
 
 
-def _text_key(text: TextSample) -> Any:
-    # Two data sets may use the same id for different sentences.
-    return text.key, tuple(text.ids)
+def _text_rows(texts: Sequence[TextSample | None]) -> tuple[list[int], list[TextSample]]:
+    """The row of each sentence, and the different sentences; equal ids of two data sets may be different sentences."""
+    known: dict[str, list[int]] = {}
+    rows: list[int] = []
+    kept: list[TextSample] = []
+    for text in texts:
+        if text is None:
+            rows.append(-1)
+            continue
+        same = known.setdefault(text.key, [])
+        row = next((row for row in same if kept[row].ids == text.ids), len(kept)) if same else len(kept)
+        if row == len(kept):
+            same.append(row)
+            kept.append(text)
+        rows.append(row)
+    return rows, kept
 
 
 def _row(known: dict[Any, int], key: Any, item: Any, kept: list[Any]) -> int:
@@ -190,12 +199,13 @@ def _region_marks(samples: list[Sample], images: Images) -> dict[str, Tensor]:
 
 def collate_texts(texts: Sequence[TextSample], pad_id: int = 0, multiple: int = 1) -> Text:
     """N tokenised sentences as (N, T) tensors."""
-    length = _up(max(len(text.ids) for text in texts), multiple)
-    mask = _mask([len(text.ids) for text in texts], length)
+    counts = [len(text.ids) for text in texts]
+    length, total = _up(max(counts), multiple), sum(counts)
+    mask = _mask(counts, length)
     ids, words, special = np.full(mask.shape, pad_id, np.int64), np.full(mask.shape, -1, np.int64), np.zeros_like(mask)
-    ids[mask] = list(chain.from_iterable(text.ids for text in texts))
-    words[mask] = list(chain.from_iterable(text.words for text in texts))
-    special[mask] = list(chain.from_iterable(text.special for text in texts))
+    ids[mask] = np.fromiter(chain.from_iterable([text.ids for text in texts]), np.int64, total)
+    words[mask] = np.fromiter(chain.from_iterable([text.words for text in texts]), np.int64, total)
+    special[mask] = np.fromiter(chain.from_iterable([text.special for text in texts]), bool, total)
     causal = torch.tensor([text.causal for text in texts]) if any(text.causal for text in texts) else None
     return Text(
         torch.from_numpy(ids),

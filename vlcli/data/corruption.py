@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vlcli.data.collate import CLEAN, Item
 from vlcli.data.dataset import Examples, LoadImage
-from vlcli.data.sample import PHASES, Corruption, generators
+from vlcli.data.sample import PHASES, Corruption, TextSample, generators
 from vlcli.data.sampler import Pick
 from vlcli.data.streams import first_below, made
 from vlcli.data.vocabulary import Tokenizer
@@ -38,7 +38,21 @@ class CorruptionStep:
         names = [corruption.name for acting in self.views.values() for corruption in acting]
         return generators(self.seed, [epoch for epoch, _ in picks], list(keys), [*names, ""])
 
-    def item(self, examples: Examples, pick: Pick, key: str, states: NDArray[np.uint64], image_of: LoadImage) -> Item:
+    def seeds(self, states: NDArray[np.uint64]) -> list[int]:
+        """A number for each example, of what :meth:`states` gave."""
+        found: list[int] = first_below(states[:, -1], 2**63 - 1).tolist()
+        return found
+
+    def item(
+        self,
+        examples: Examples,
+        pick: Pick,
+        key: str,
+        states: NDArray[np.uint64],
+        seed: int,
+        image_of: LoadImage,
+        texts: dict[int, TextSample],
+    ) -> Item:
         """An example clean and in every view that a corruption of this epoch makes of it.
 
         Args:
@@ -46,11 +60,13 @@ class CorruptionStep:
             pick: epoch and code of the example.
             key: what its randomness is keyed on.
             states: its row of :meth:`states`.
+            seed: its number of :meth:`seeds`.
             image_of: gives an image by name.
+            texts: sentences that were read ahead.
         """
         (epoch, code), number = pick, 0
         index = code % len(examples)
-        clean = examples.sample(index, epoch, key, image_of)
+        clean = examples.sample(index, epoch, key, image_of, texts)
         views = {CLEAN: clean}
         for name, corruptions in self.views.items():
             for corruption in corruptions:
@@ -59,7 +75,7 @@ class CorruptionStep:
                     rng = made(states[number])
                     corruption(view, rng, partial(examples.draw_donor, index, epoch, rng))
                 number += 1
-        return Item(views, first_below(states[-1], 2**63 - 1))
+        return Item(views, seed)
 
 
 def _by_view(corruptions: Sequence[Corruption]) -> dict[str, list[Corruption]]:

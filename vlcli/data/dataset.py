@@ -83,7 +83,41 @@ class Examples:
         turn, index = divmod(code, len(self.found))
         return f"{self._reader_of(index)}/{self.found[index].key}" + (f"#{turn}" if turn else "")
 
-    def sample(self, index: int, epoch: int, key: str, image_of: LoadImage) -> Sample:
+    def read_together(self, codes: Sequence[int]) -> dict[int, TextSample]:
+        """Read the examples of a batch that are in columns, all in one go.
+
+        Args:
+            codes: of the examples.
+
+        Returns:
+            Sentences by the examples' numbers, for :meth:`sample`: those that stand beside columns as ids.
+        """
+        texts: dict[int, TextSample] = {}
+        wanted: dict[int, list[int]] = {}
+        for code in codes:
+            index = code % len(self.found)
+            wanted.setdefault(self._reader_of(index), []).append(index)
+        for number, indices in wanted.items():
+            if isinstance(self._parts[number], ColumnExamples):
+                self._read_part(number, indices, texts)
+        return texts
+
+    def _read_part(self, number: int, indices: list[int], texts: dict[int, TextSample]) -> None:
+        """The examples of one data set, and their sentences."""
+        part, tokens, start = self._parts[number], self._tokens[number], self.starts[number]
+        assert isinstance(part, ColumnExamples)
+        read = part.together([index - start for index in indices])
+        if tokens is None or self.augments:
+            return
+        found = {i: e for i, e in zip(indices, read, strict=True) if e.text is not None and not e.choices}
+        rows = [part.row(index - start) for index in found]
+        sentences = [example.text or "" for example in found.values()]
+        samples = tokens.samples(rows, sentences, [example.text_key for example in found.values()])
+        texts.update(zip(found, samples, strict=True))
+
+    def sample(
+        self, index: int, epoch: int, key: str, image_of: LoadImage, texts: dict[int, TextSample] | None = None
+    ) -> Sample:
         """One example, not corrupted.
 
         Args:
@@ -91,6 +125,7 @@ class Examples:
             epoch: decides the caption, where it has several, and what a random transform draws.
             key: of :meth:`key`.
             image_of: gives an image by name, where nothing is drawn for it.
+            texts: what :meth:`read_together` gave; each is taken out, so that nobody else has it.
         """
         example = self.found[index]
         text, text_key = example.text, example.text_key
@@ -100,7 +135,10 @@ class Examples:
             text, text_key = options[number], f"{text_key or example.key}#{number}"
         if not self.augments:
             images = [image_of(name) for name in example.images] if self.images.loads else []
-            return Sample(example.key, self._encoded(index, example, text, text_key), images, example.targets)
+            ready = texts.pop(index, None) if texts else None
+            if ready is None:
+                ready = self._encoded(index, example, text, text_key)
+            return Sample(example.key, ready, images, example.targets)
         draw = Draw(generator(self.seed, epoch, key, "transform"), text, len(example.images))
         images = [self.images.load(name, draw) for name in example.images]
         targets = mirrored_targets(example.targets) if draw.flipped else example.targets

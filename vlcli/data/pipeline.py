@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
 from vlcli import former
-from vlcli.data.collate import Item, collate
+from vlcli.data.collate import collate
 from vlcli.data.corruption import CorruptionStep
 from vlcli.data.curriculum import Curriculum, CurriculumLimits
 from vlcli.data.dataset import Examples, LoadImage
@@ -245,13 +245,14 @@ class Pipeline(Dataset[Sample]):
         return {**self.__dict__, "_loaders": {}}
 
     def _batch(self, picks: list[Pick]) -> Batch:
-        cache = self._read(picks)
+        texts = self.dataset.read_together([code for _, code in picks])
+        image_of = self._once(self._read(picks))
         keys = [self.dataset.key(code) for _, code in picks]
         states = self.corruption.states(picks, keys)
         items, unreadable = [], {}
-        for pick, key, row in zip(picks, keys, states, strict=True):
+        for pick, key, row, seed in zip(picks, keys, states, self.corruption.seeds(states), strict=True):
             try:
-                items.append(self._item(pick, key, row, self._once(cache)))
+                items.append(self.corruption.item(self.dataset, pick, key, row, seed, image_of, texts))
             except PictureError as error:
                 if self.missing != "drop":
                     raise
@@ -261,9 +262,6 @@ class Pipeline(Dataset[Sample]):
         batch = collate(items, pad_id=self.pad_id, multiple=self.multiple)
         batch.unreadable = unreadable
         return batch
-
-    def _item(self, pick: Pick, key: str, states: NDArray[np.uint64], image_of: LoadImage) -> Item:
-        return self.corruption.item(self.dataset, pick, key, states, image_of)
 
     def _read(self, picks: list[Pick]) -> dict[str, ImageSample]:
         """The pictures of a batch that can be read at once."""

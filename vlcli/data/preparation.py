@@ -42,8 +42,10 @@ class Preparation:
             for name, plain in (self.names or {}).items():
                 made = made.replace(name, plain)
             sentence = _SPACES.sub(" ", made).rstrip("\n").strip(" ") if self.tidy else made.rstrip(" ")
+        if self.words is None:
+            return sentence
         parts = sentence.split(" ")
-        return sentence if self.words is None or len(parts) <= self.words else " ".join(parts[: self.words])
+        return sentence if len(parts) <= self.words else " ".join(parts[: self.words])
 
 
 _ALBEF, _BLIP = ",.'!?\"()*#:;~", '.!"()*#:;~'

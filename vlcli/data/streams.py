@@ -8,6 +8,7 @@ result are numpy's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 
 _POOL = 4
 _FULL = 0xFFFFFFFF
-_WIDE = (1 << 128) - 1
 _MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 """Of PCG64's linear congruential step (O'Neill 2014)."""
 
@@ -94,16 +94,43 @@ def made(state: NDArray[np.uint64]) -> Generator:
     return Generator(PCG64(_Ready(state)))  # type: ignore[arg-type]  # numpy reads the state of any ISeedSequence
 
 
-def first_below(state: NDArray[np.uint64], bound: int) -> int:
-    """What ``made(state).integers(bound)`` gives, for a bound above 2 ** 32."""
-    high, low, order_high, order_low = state.tolist()
-    step = ((order_high << 64 | order_low) << 1 | 1) & _WIDE
-    current = (step + (high << 64 | low)) * _MULTIPLIER + step  # seeded
-    current = (current * _MULTIPLIER + step) & _WIDE
-    turn, mixed = current >> 122, (current >> 64 ^ current) & 0xFFFFFFFFFFFFFFFF
-    drawn = (mixed >> turn | mixed << (64 - turn)) & 0xFFFFFFFFFFFFFFFF
-    product = drawn * bound
-    if product & 0xFFFFFFFFFFFFFFFF < bound:  # Lemire's rule may draw again: so rare that numpy may do it
-        return int(made(state).integers(bound))
-    found: int = product >> 64
+def first_below(states: NDArray[np.uint64], bound: int) -> NDArray[np.int64]:
+    """What ``made(state).integers(bound)`` gives for each of some states (N, 4), for a bound above 2 ** 32: (N,)."""
+    high, low, order_high, order_low = states.T
+    one = np.uint64(1)
+    step = (order_high << one | order_low >> np.uint64(63), order_low << one | one)
+    current = _sum(step, (high, low))
+    for _ in range(2):  # seeded, and one step on
+        current = _sum(_product(current), step)
+    turn, mixed = current[0] >> np.uint64(58), current[0] ^ current[1]
+    drawn = mixed >> turn | mixed << (-turn & np.uint64(63))
+    found = _upper(drawn, np.uint64(bound)).astype(np.int64)
+    for row in np.flatnonzero(drawn * np.uint64(bound) < np.uint64((_FULL + 1) ** 2 % bound)).tolist():
+        found[row] = made(states[row]).integers(bound)  # Lemire's rule draws again: so rare that numpy may do it
+    return found
+
+
+Wide = tuple[Any, Any]
+"""Numbers of 128 bits: the upper and the lower halves, (N,) of uint64 each."""
+_HALF = np.uint64(32)
+
+
+def _sum(one: Wide, other: Wide) -> Wide:
+    low = one[1] + other[1]
+    return one[0] + other[0] + (low < one[1]), low
+
+
+def _product(one: Wide) -> Wide:
+    """A number times PCG64's factor."""
+    high, low = np.uint64(_MULTIPLIER >> 64), np.uint64(_MULTIPLIER & 0xFFFFFFFFFFFFFFFF)
+    return _upper(one[1], low) + one[1] * high + one[0] * low, one[1] * low
+
+
+def _upper(one: NDArray[np.uint64], other: np.uint64) -> NDArray[np.uint64]:
+    """The upper half of products of 64 bits, by halves."""
+    small = np.uint64(_FULL)
+    low, high, factor_low, factor_high = one & small, one >> _HALF, other & small, other >> _HALF
+    first = high * factor_low + (low * factor_low >> _HALF)
+    second: NDArray[np.uint64] = low * factor_high + (first & small)
+    found: NDArray[np.uint64] = high * factor_high + (first >> _HALF) + (second >> _HALF)
     return found

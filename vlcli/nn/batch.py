@@ -25,7 +25,7 @@ class Tensors:
 
         What is one object before is one object after (views that share a text still share it), so passes stay shared.
         """
-        made: Self = _apply(self, change, {})
+        made: Self = exchanged(self, Tensor, change)
         return made
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
@@ -53,16 +53,28 @@ class Tensors:
             yield item.name, getattr(self, item.name)
 
 
-def _apply(value: Any, change: Callable[[Tensor], Tensor], done: dict[int, Any]) -> Any:
+def exchanged(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """A record with ``change`` applied to everything in it that is of type ``kind``.
+
+    Args:
+        value: a record, or a dictionary that holds some.
+        kind: such as tensors.
+        change: is asked once for each object; what was one object stays one.
+    """
+    return _exchanged(value, kind, change, {})
+
+
+def _exchanged(value: Any, kind: type, change: Callable[[Any], Any], done: dict[int, Any]) -> Any:
     if isinstance(value, dict):
-        return {name: _apply(item, change, done) for name, item in value.items()}
-    if not isinstance(value, Tensor | Tensors):
+        return {name: _exchanged(item, kind, change, done) for name, item in value.items()}
+    if not isinstance(value, (kind, Tensors)):
         return value
     if id(value) not in done:  # the originals outlive this call, so an id stands for one object
-        if isinstance(value, Tensor):
+        if not isinstance(value, Tensors):
             done[id(value)] = change(value)
         else:
-            done[id(value)] = replace(value, **{name: _apply(item, change, done) for name, item in value._items()})
+            items = {name: _exchanged(item, kind, change, done) for name, item in value._items()}
+            done[id(value)] = replace(value, **items)
     return done[id(value)]
 
 

@@ -29,7 +29,7 @@ from vlcli.errors import DataError, UsageError, shown
 from vlcli.files import new_folder, sweep, write_json
 from vlcli.recipe.digests import data_digests
 
-FORMAT = 1
+FORMAT = 2
 """Of the folders; another number has other keys."""
 SMALLEST = "VLCLI_COLUMNS_MB"
 _USUAL_MB = 16

