@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -250,9 +251,16 @@ def seed_step(seed: int, step: int, part: int = 0, place: int | None = None) -> 
     """
     place = rank() if place is None else place
     word = int(np.random.SeedSequence([seed & 0xFFFFFFFF, step, part, place]).generate_state(1, np.uint64)[0])
-    torch.manual_seed(word & 0x7FFFFFFFFFFFFFFF)
+    # torch.manual_seed notes the call stack for each kind of device that it could seed later: half a millisecond.
+    (torch.manual_seed if _other_devices() else torch.default_generator.manual_seed)(word & 0x7FFFFFFFFFFFFFFF)
     random.seed(word)
     np.random.seed(word & 0xFFFFFFFF)
+
+
+@cache
+def _other_devices() -> bool:
+    """Whether anything but the CPU could draw numbers."""
+    return torch.accelerator.is_available()
 
 
 def use_threads(wanted: int | None) -> int:

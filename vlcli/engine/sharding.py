@@ -70,7 +70,9 @@ class Shards:
         module = accelerator.prepare_model(self.module, device_placement=False, evaluation_mode=True)
         if not self.active and processes.world() > 1:
             self.copies = Copies(module, idle)
-        return self.copies or module, accelerator.prepare_optimizer(optimizer)
+        # Without a scaler the wrapper adds nothing to a step but a search of the disk for an optional package.
+        wrapped = accelerator.prepare_optimizer(optimizer) if accelerator.scaler is not None else optimizer
+        return self.copies or module, wrapped
 
     def localise(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """The same optimizer over this process's shares, as plain tensors."""
@@ -95,8 +97,8 @@ class Shards:
         """Average the gradients that the backward pass did not: those of parameters that every process holds."""
         if self.copies is not None:
             self.copies.settle()
-        rest = [p for p in self.module.parameters() if not is_share(p) and p.requires_grad]
-        if not self.active or not rest:
+        rest = [p for p in self.module.parameters() if not is_share(p) and p.requires_grad] if self.active else []
+        if not rest:
             return
         sums = torch.stack([torch.zeros_like(p) if p.grad is None else p.grad for p in rest]).float()
         used = torch.tensor([float(p.grad is not None) for p in rest], device=sums.device)

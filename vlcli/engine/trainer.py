@@ -238,14 +238,13 @@ class Trainer:
         """The gradient's norm before clipping."""
         self.shards.average_rest()
         self.accelerator.unscale_gradients(self._stepper)
-        grads = [p.grad for p in self.module.parameters() if p.grad is not None]
-        norm = self.shards.total_norm(grads)
+        trained = [p for p in self.module.parameters() if p.grad is not None]
+        norm = self.shards.total_norm([p.grad for p in trained if p.grad is not None])
         # In fp16 an overflow is the loss scaler's business: it skips the step.
         if self.config.precision != "fp16" and not math.isfinite(float(norm)):
             got = f"norm {float(norm)}, first of {first_bad_gradient(self.module)}"
             raise self._not_finite("The gradient is not finite.", got, rate)
         if self.config.clip is not None:
-            trained = [p for p in self.module.parameters() if p.grad is not None]
             self.shards.clip(trained, self.config.clip, norm)
         return norm
 
