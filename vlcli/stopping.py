@@ -251,9 +251,29 @@ def end_children() -> None:
 
 
 def shelter(_: int = 0) -> None:
-    """``worker_init_fn`` of data loaders: ignore signals to the process group, since the parent still needs batches."""
+    """``worker_init_fn`` of data loaders: ignore signals to the process group, since the parent still needs batches.
+
+    The worker ends with its parent: torch looks for the parent between batches alone, and a worker whose batch nobody
+    reads any more would never come to that.
+    """
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
+    end_with_parent()
+
+
+def end_with_parent(every: float = 0.5) -> None:
+    """End this worker process soon after the one that started it is gone, however that ended.
+
+    Ending at once is safe: whatever a stage writes survives a kill.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(every)
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _in_child() -> None:

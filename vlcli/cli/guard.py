@@ -6,8 +6,6 @@ import errno
 import functools
 import os
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -19,7 +17,7 @@ from vlcli.cli.console import err, out_json
 from vlcli.errors import DataError, VlcliError, shown
 
 F = TypeVar("F", bound=Callable[..., Any])
-INTERRUPTED, TERMINATED = 130, 143
+INTERRUPTED = 130
 
 
 def guarded(command: F) -> F:
@@ -97,18 +95,3 @@ def _of_a_file(error: OSError) -> VlcliError:
     """What the operating system says of a file, as a fault of the data."""
     what, hint = _FILE_FAULTS.get(error.errno or 0, ("A file cannot be used.", "check the path and the disk"))
     return DataError(what, where=shown(os.fsdecode(str(error.filename))), got=error.strerror or str(error), hint=hint)
-
-
-def end_with_parent(every: float = 0.5) -> None:
-    """End this worker process soon after the one that started it is gone, however that ended.
-
-    Ending at once is safe: whatever a stage writes survives a kill.
-    """
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(every)
-        os._exit(TERMINATED)
-
-    threading.Thread(target=watch, daemon=True).start()

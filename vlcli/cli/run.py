@@ -10,7 +10,7 @@ import typer
 
 from vlcli import stopping
 from vlcli.cli import options as o
-from vlcli.cli.guard import end_with_parent, guarded
+from vlcli.cli.guard import guarded
 from vlcli.cli.request import RunRequest, plan_options, requested, resolve
 
 QUICKSTART = "quickstart"
@@ -43,7 +43,7 @@ def run(
     """
     stopping.requeue_code()  # refused now rather than when the scheduler waits for it
     if worker:
-        end_with_parent()
+        stopping.end_with_parent()
     request = replace(request, first=first, until=until, folder=run_folder, worker=worker)
     names, overrides = o.split_words(words)
     if not worker and _names_rows(names, rows):
