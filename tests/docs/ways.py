@@ -115,6 +115,7 @@ WAYS: dict[str, Way] = {
     "vlcli validate quickstart": Way("valid (shallow)"),
     "vlcli validate quickstart --deep": Way("valid (deep)"),
     "vlcli run grid/positions --seeds 5": Way("log-cpb/vlmo", instead=("ls", "grid/positions")),
+    "vlcli run grid/ideas root=FOLDER --seeds 5": Way("experts/shapes", instead=("ls", "grid/ideas")),
     "vlcli count quickstart": Way("multiply-accumulates"),
     "vlcli count quickstart --stage nlvr2 --answers 2 --json": Way('"macs"'),
     "vlcli cp quickstart mine.yaml": Way("mine.yaml", instead=("cp", "quickstart", "copied/mine.yaml")),

@@ -14,6 +14,7 @@ from PIL import Image
 from table_rows import plain_row, row_of
 
 from vlcli.errors import UsageError
+from vlcli.tables.heat import heat_map
 from vlcli.tables.outputs import write_plot, write_table
 from vlcli.tables.results import Published, RowResults, RunResults, TableResults, read_results
 from vlcli.tables.summary import summarise
@@ -113,6 +114,24 @@ def test_a_grid_is_a_matrix_with_reasons_and_each_cell_has_its_own_reference(tmp
     assert not found["none/vlmo"]
     words = "".join(ElementTree.parse(write_plot(summary, tmp_path / "grid.svg")).getroot().itertext())
     assert "refused: vlmo" in words
+    assert "accuracy: difference to none" in words
+
+
+def test_a_grid_is_coloured_by_differences_on_the_scale_of_their_intervals() -> None:
+    summary = summarise(grid())
+    contrasts = [line.contrasts["accuracy"] for line in summary.lines if line.contrasts]
+    furthest = max(abs(end) for one in contrasts for end in (one.low, one.high) if end is not None)
+    image = heat_map(summary).axes[0].images[0]
+    assert image.get_clim() == pytest.approx((-furthest, furthest))
+    values = image.get_array()
+    assert values[0].tolist() == [0.0, 0.0]  # the reference
+    assert values[1][0] == pytest.approx(contrasts[0].difference)
+
+
+def test_the_title_of_a_narrow_grid_is_broken_into_lines() -> None:
+    summary = summarise(grid())
+    summary.title = "A title of more words than a figure of two narrow columns has room for in one line"
+    assert len(heat_map(summary).get_suptitle().splitlines()) > 1
 
 
 def test_baselines_that_differ_stand_by_row(tmp_path: Path) -> None:
