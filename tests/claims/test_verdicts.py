@@ -37,6 +37,8 @@ def test_each_verdict(tmp_path):
     assert seeds_to_decide(found["open"]) > 5
     assert found["broken"].error.startswith("ComponentError")
     assert counts(list(found.values()))["reproduced"] == 2
+    follows = {name: found[name].follows for name in ("right", "wrong", "lower", "half", "broken", "large")}
+    assert follows == {"right": True, "wrong": False, "lower": True, "half": None, "broken": None, "large": None}
 
 
 def test_claims_that_have_not_run_count_in_holms_correction(tmp_path):
@@ -68,6 +70,8 @@ def test_the_page_shows_every_claim_and_opposites_as_large_as_others(tmp_path):
     text = render(Page(judged, ["vlcli reproduce mine"]))
     for word in ("Reproduced (1)", "Opposite (1)", "Undecided (1)", "Not run (1)", "Not in small (1)"):
         assert f"### {word}\n" in text
+    leaning = sum(bool(one.follows) for one in judged)
+    assert f"| published direction | {leaning} of 3 | {leaning} of 3 |" in text
     for one in judged:
         assert f"`{one.registered.claim.id}`" in text
     assert "`vlcli reproduce mine --claims mine-wrong`" in text

@@ -21,6 +21,7 @@ _MEANING = {
     "not run": "not all seeds of both rows have run yet",
     "not in small": "the question cannot be put to a small world; the reason stands beside it",
 }
+DIRECTION = "how many of the rows that have run differ in the direction that the paper reports, surely or not"
 
 
 @dataclass
@@ -104,7 +105,15 @@ def _counted(judged: Sequence[Judged]) -> list[str]:
     for word in WORDS:
         cells = [counts(listed)[word] for listed in papers.values()]
         lines.append(f"| {word} | {' | '.join(map(str, cells))} | {sum(cells)} |")
-    return [*lines, "", *(f"- **{word}**: {_MEANING[word]}." for word in WORDS)]
+    lines.append(f"| published direction | {' | '.join(map(_following, [*papers.values(), judged]))} |")
+    meanings = [*_MEANING.items(), ("published direction", DIRECTION)]
+    return [*lines, "", *(f"- **{word}**: {meaning}." for word, meaning in meanings)]
+
+
+def _following(judged: Sequence[Judged]) -> str:
+    """How many of the differences that have run have the published direction, surely or not."""
+    known = [one.follows for one in judged if one.follows is not None]
+    return f"{sum(known)} of {len(known)}" if known else "-"
 
 
 def _section(word: str, listed: Sequence[Judged]) -> list[str]:

@@ -51,6 +51,13 @@ class Judged:
         """+1 where the paper says that the first row is higher, else -1."""
         return 1 if self.registered.claim.direction == "higher" else -1
 
+    @property
+    def follows(self) -> bool | None:
+        """Whether the difference has the published direction, sure or not; None where not all seeds have run."""
+        if self.difference is None or self.word not in (*DECIDED, "undecided"):
+            return None
+        return self.sign * self.difference.difference > 0
+
 
 def judge(claims: Sequence[Registered], look: Look, count: int | None = None) -> list[Judged]:
     """The verdict on each claim.
