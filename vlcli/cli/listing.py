@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from vlcli.files import write_text
 
 if TYPE_CHECKING:
     from vlcli.recipe.table import RowTable
+    from vlcli.registry import Entry
 
 
 @guarded
@@ -31,51 +33,66 @@ def ls(
     verbose: o.Verbose = 0,
 ) -> None:
     """List components: every kind, or one; or the rows of a table."""
-    from vlcli.cli import console
-    from vlcli.recipe.load import about
     from vlcli.recipe.locate import is_recipe
-    from vlcli.registry import FILES, KINDS, entries, lacking, private_imports_of, status
-    from vlcli.registry.summaries import summary
+    from vlcli.registry import KINDS
 
     o.load_plugins(plugin)
     if kind == "claims":
         _list_claims(json_)
-        return
-    if kind == "checkpoints":
+    elif kind == "checkpoints":
         _list_checkpoints(json_)
-        return
-    if kind is not None and kind not in KINDS and is_recipe(kind):
+    elif kind is not None and kind not in KINDS and is_recipe(kind):
         list_rows(kind, json_)
-        return
+    else:
+        _list_components(kind, check, json_)
+
+
+def _list_components(kind: str | None, check: bool, json_: bool) -> None:
+    """One line for each component of a kind, or of all; with ``check``, exit code 1 where one is broken."""
+    from vlcli.cli import console
+    from vlcli.registry import entries
+
     found = entries(kind)
-    broken = {(b.entry.kind, b.entry.name, b.entry.distribution): b for b in status(kind)} if check else {}
-    rows: list[dict[str, Any]] = [
-        {"kind": e.kind, "name": e.name, "distribution": e.distribution, "version": e.version, "value": e.value}
-        for e in found
-    ]
-    if kind is not None:
-        tell = (lambda entry: about(entry.name)) if kind == "recipes" else summary
-        rows = [{**row, "about": tell(entry)} for row, entry in zip(rows, found, strict=True)]
-    for row, entry in zip(rows, found, strict=True):
-        if check:
-            row["private"] = private_imports_of(entry)
-            fault = broken.get((row["kind"], row["name"], row["distribution"]))
-            row |= {"broken": fault.cause if fault else "", "place": fault.place if fault else ""}
-            known = row["kind"] not in FILES and not fault
-            row["lacks"] = lacking(row["kind"], f"{row['distribution']}:{row['name']}") if known else ""
+    rows = [_component(entry, described=kind is not None) for entry in found]
+    broken = _checked(rows, found, kind) if check else False
     if json_:
         console.out_json({"components": rows})
-        _end(bool(broken))
-        return
-    tells = ["about"] if kind is not None else []
-    columns = ["kind", "name", "from", *tells] + (["state"] if check else [])
-    cells = [
-        [r["kind"], r["name"], f"{r['distribution']} {r['version']}".strip(), *(r[word] for word in tells)]
-        + ([_state(r)] if check else [])
-        for r in rows
-    ]
-    console.table(columns, cells)
-    _end(bool(broken))
+    else:
+        tells = ["about"] if kind is not None else []
+        columns = ["kind", "name", "from", *tells, *(["state"] if check else [])]
+        sources = [f"{row['distribution']} {row['version']}".strip() for row in rows]
+        cells = [
+            [row["kind"], row["name"], source, *(row[word] for word in tells), *([_state(row)] if check else [])]
+            for row, source in zip(rows, sources, strict=True)
+        ]
+        console.table(columns, cells)
+    _end(broken)
+
+
+def _component(entry: Entry, *, described: bool) -> dict[str, Any]:
+    """What ``--json`` says of a component; ``described``: with one sentence about it."""
+    from vlcli.recipe.load import about
+    from vlcli.registry.summaries import summary
+
+    names = ("kind", "name", "distribution", "version", "value")
+    row: dict[str, Any] = {name: getattr(entry, name) for name in names}
+    if described:
+        row["about"] = about(entry.name) if entry.kind == "recipes" else summary(entry)
+    return row
+
+
+def _checked(rows: list[dict[str, Any]], found: Sequence[Entry], kind: str | None) -> bool:
+    """Import every component and add to its row what is wrong with it; whether one is broken."""
+    from vlcli.registry import FILES, lacking, private_imports_of, status
+
+    broken = {(one.entry.kind, one.entry.name, one.entry.distribution): one for one in status(kind)}
+    for row, entry in zip(rows, found, strict=True):
+        row["private"] = private_imports_of(entry)
+        fault = broken.get((row["kind"], row["name"], row["distribution"]))
+        row |= {"broken": fault.cause if fault else "", "place": fault.place if fault else ""}
+        known = row["kind"] not in FILES and not fault
+        row["lacks"] = lacking(row["kind"], f"{row['distribution']}:{row['name']}") if known else ""
+    return bool(broken)
 
 
 def _list_claims(json_: bool) -> None:
