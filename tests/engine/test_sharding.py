@@ -24,6 +24,8 @@ from vlcli.errors import DataError
 from vlcli.recipe.schema import Pretrain
 
 SAME = ("loss", "grad_norm", "eval", "engine")
+LIMIT = 1500
+"""Seconds after which a process hangs: four of them share two cores, and every start compiles and imports."""
 
 
 def together(world: int, command: list[str], place: Path = ROOT, here: int | None = None) -> None:
@@ -32,7 +34,7 @@ def together(world: int, command: list[str], place: Path = ROOT, here: int | Non
     words = [sys.executable, *command]
     started = [subprocess.Popen(words, cwd=place, env=environment(**more), **pipes) for more in places(world, here)]
     for process in started:
-        _, errors = process.communicate(timeout=400)
+        _, errors = process.communicate(timeout=LIMIT)
         assert process.returncode == 0, errors[-3000:]
 
 

@@ -91,3 +91,53 @@ def test_a_model_of_pixels_is_refused_before_anything_is_read() -> None:
     model = {"name": "vlmo", "hidden": 16, "layers": 1, "heads": 2, "fused_layers": 1, "image_size": 32}
     with pytest.raises(RecipeError, match="regions"):
         build_training_module(model, ["bag-contrast"], SMALL, seed=1)
+
+
+def test_a_picture_may_be_the_mean_and_the_maximum_of_its_regions() -> None:
+    objective, batch = made(pooling=["mean", "max"]), make_batch(rows=3, regions=6)
+    regions = batch.clean.images.regions
+    regions.features[~regions.mask] = 100.0  # padding does not count
+    pooled = objective.pooled(batch.clean.images)
+    mean, most = pooled.split(regions.features.shape[2], 1)
+    real = regions.features[0][regions.mask[0]]
+    for part, expected in ((mean, real.mean(0)), (most, real.amax(0))):
+        torch.testing.assert_close(part.norm(dim=1), torch.full((3,), 0.5**0.5))
+        torch.testing.assert_close(part[0], expected / expected.norm() * 0.5**0.5)
+
+
+def test_members_are_trained_each_alone_and_their_cosines_averaged() -> None:
+    step, width = passes(make_batch(rows=6, regions=6)), 8
+    both = made(members=2, width=width, noise=[0, 0], init_std=0.5)
+    (loss,) = both(step, {}).losses.values()
+    loss.value().backward()
+    vectors = both.predict(step)
+    cosines = vectors["text_embedding"] @ vectors["image_embedding"].T
+    total = torch.zeros_like(cosines)
+    for number in range(2):
+        one, chosen = made(width=width, noise=[0, 0]), slice(number * width, (number + 1) * width)
+        for name in ("text", "image"):
+            for part in ("weight", "bias"):
+                getattr(getattr(one, name), part).data.copy_(getattr(getattr(both, name), part)[chosen])
+        (alone,) = one(step, {}).losses.values()
+        alone.value().backward()
+        torch.testing.assert_close(one.text.weight.grad / 2, both.text.weight.grad[chosen])
+        found = one.predict(step)
+        total += found["text_embedding"] @ found["image_embedding"].T / 2
+    torch.testing.assert_close(cosines, total)
+
+
+def test_members_have_noise_of_their_own() -> None:
+    objective, batch = made(members=2, width=8).train(), make_batch()
+    for name in ("text", "image"):
+        layer = getattr(objective, name)
+        layer.weight.data[8:] = layer.weight.data[:8]
+    first, second = objective.embed(passes(batch), "image").split(8, 1)
+    assert not torch.allclose(first, second)
+    first, second = objective.eval().embed(passes(batch), "image").split(8, 1)
+    torch.testing.assert_close(first, second)
+
+
+@pytest.mark.parametrize("wrong", [{"members": 0}, {"pooling": []}, {"pooling": ["max", "max"]}])
+def test_members_and_pooling_that_cannot_be_are_refused(wrong) -> None:
+    with pytest.raises(ComponentError, match="Linear encoders"):
+        made(**wrong)

@@ -16,7 +16,9 @@ from vlcli.nn.batch import Images, Text
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, Model
 from vlcli.objectives.base import full_precision
-from vlcli.objectives.contrast import Contrast, Positives
+from vlcli.objectives.contrast import Contrast, Known, Positives
+
+Pooling = Literal["mean", "max"]
 
 
 class BagContrast(Contrast):
@@ -27,10 +29,16 @@ class BagContrast(Contrast):
     inputs. Noise of equal size in all directions penalises weights as a ridge does (Bishop 1995): rare words and
     features that hardly vary count for little, unless many pairs agree on them. ``contrast-matching`` reads its scores.
 
+    With ``members`` above 1, as many pairs of linear layers are trained side by side, each with its own weights, noise
+    and loss, and the score is the mean of their cosines: a vector is the members' vectors one after the other.
+
     Args:
         model: not read; it is trained by the other objectives of the stage.
         data_spec: vocabulary and width of a region feature.
-        width: of the shared space.
+        width: of the shared space of one member.
+        members: how many pairs of linear layers are trained side by side.
+        pooling: what a picture is: the mean of its region features, their maximum in each number, or both one after the
+            other, each of length 1.
         noise: expected length of the noise on a picture's and on a sentence's input, whose own length is 1.
         init_std: deviation of freshly drawn weights; small, so that words hardly seen in training hardly count.
         temperature: to begin with; the scale is log(1 / temperature).
@@ -39,11 +47,16 @@ class BagContrast(Contrast):
         view: the view it reads.
     """
 
-    paper = "Frome et al. 2013 (linear image-text embedding); Bishop 1995 (noise as a ridge); CLIP, Radford et al. 2021"
+    paper = (
+        "Frome et al. 2013 (linear image-text embedding); Bishop 1995 (noise as a ridge); Hansen and Salamon 1990 "
+        "(ensembles); CLIP, Radford et al. 2021"
+    )
     inputs = frozenset({"text", "regions"})
     requires = frozenset()
 
     rarity: Tensor
+    text: nn.Linear
+    image: nn.Linear
 
     def __init__(
         self,
@@ -51,6 +64,8 @@ class BagContrast(Contrast):
         data_spec: DataSpec,
         *,
         width: int = 128,
+        members: int = 1,
+        pooling: tuple[Pooling, ...] = ("mean",),
         noise: tuple[float, float] = (1.0, 1.0),
         init_std: float = 0.002,
         temperature: float = 0.1,
@@ -63,9 +78,14 @@ class BagContrast(Contrast):
         if len(noise) != 2 or min(noise) < 0:
             got = str(list(noise))
             raise ComponentError("Noise has two lengths, 0 or more.", where="bag-contrast.noise", got=got)
+        if members < 1 or not pooling or len(set(pooling)) < len(pooling):
+            expected = "members from 1; pooling mean, max or both"
+            got = f"members {members}, pooling {list(pooling)}"
+            raise ComponentError("Linear encoders cannot be made so.", where="bag-contrast", got=got, expected=expected)
         self.noise = (float(noise[0]), float(noise[1]))
-        self.text = nn.Linear(data_spec.vocab_size, width)
-        self.image = nn.Linear(data_spec.region_dim, width)
+        self.members, self.pooling = members, tuple(pooling)
+        self.text = nn.Linear(data_spec.vocab_size, members * width)
+        self.image = nn.Linear(len(pooling) * data_spec.region_dim, members * width)
         for layer in (self.text, self.image):
             nn.init.normal_(layer.weight, std=init_std)
             nn.init.zeros_(layer.bias)
@@ -81,16 +101,16 @@ class BagContrast(Contrast):
         self.rarity.copy_(((1 + len(texts)) / (1 + counts)).log() + 1)
 
     def embed(self, step: ForwardPasses, side: Literal["text", "image"]) -> Tensor:
-        """Normalised vectors of unique sentences (N, width) or pictures (M, width)."""
+        """Normalised vectors of unique sentences (N, members x width) or pictures (M, members x width)."""
         view = step.view(self.view)
         if side == "text":
             assert view.text is not None
             return self._vector(self.text, self.bags(view.text), self.noise[1])
         assert view.images is not None
-        return self._vector(self.image, self.means(view.images), self.noise[0])
+        return self._vector(self.image, self.pooled(view.images), self.noise[0])
 
     def unique(self, step: ForwardPasses, second: bool = False) -> tuple[Tensor, Tensor]:
-        """Vectors of a step's unique sentences (N, width) and pictures (M, width)."""
+        """Vectors of a step's unique sentences (N, members x width) and pictures (M, members x width)."""
         return self.embed(step, "text"), self.embed(step, "image")
 
     def bags(self, text: Text) -> Tensor:
@@ -99,9 +119,8 @@ class BagContrast(Contrast):
         made = self.rarity.new_zeros(len(text.ids), len(self.rarity))
         return F.normalize(made.scatter_add_(1, text.ids, self.rarity[text.ids] * real), dim=-1)
 
-    @staticmethod
-    def means(images: Images) -> Tensor:
-        """(M, F) the mean feature of each picture's regions, length 1.
+    def pooled(self, images: Images) -> Tensor:
+        """(M, F) the region features of each picture in one vector of length 1; (M, 2 F) of mean and maximum.
 
         Raises:
             DataError: the batch has no region features.
@@ -110,12 +129,41 @@ class BagContrast(Contrast):
         if regions is None:
             hint = "use a model that reads region features (image: features), or contrast"
             raise DataError("The batch has no region features.", where="objective bag-contrast", hint=hint)
-        real = regions.mask[..., None].to(regions.features.dtype)
-        total = (full_precision(regions.features) * real).sum(1) / real.sum(1).clamp(min=1)
-        return F.normalize(total, dim=-1)
+        features, real = full_precision(regions.features), regions.mask[..., None]
+        parts = [F.normalize(_pool(features, real, kind), dim=-1) for kind in self.pooling]
+        return F.normalize(torch.cat(parts, -1), dim=-1)
 
-    def _vector(self, layer: nn.Module, rows: Tensor, noise: float) -> Tensor:
-        if self.training and noise > 0:
-            rows = rows + torch.randn_like(rows) * (noise / math.sqrt(rows.shape[1]))
-        made: Tensor = F.normalize(full_precision(layer(rows)), dim=-1)
-        return made
+    def _vector(self, layer: nn.Linear, rows: Tensor, noise: float) -> Tensor:
+        """(N, members x width) the members' vectors, each of length 1 / sqrt(members), and with noise of its own."""
+        made = [
+            F.normalize(full_precision(F.linear(self._noisy(rows, noise), weight, bias)), dim=-1)
+            for weight, bias in zip(layer.weight.chunk(self.members), layer.bias.chunk(self.members), strict=True)
+        ]
+        return made[0] if self.members == 1 else torch.cat(made, -1) / math.sqrt(self.members)
+
+    def _noisy(self, rows: Tensor, noise: float) -> Tensor:
+        if not self.training or noise <= 0:
+            return rows
+        return rows + torch.randn_like(rows) * (noise / math.sqrt(rows.shape[1]))
+
+    def _both_ways(self, step: ForwardPasses, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Losses per example (B,), the mean over members, and scores (B, N) by the members' mean cosine."""
+        text_rows, image_rows = step.pairs(self.view)
+        texts, images = self.unique(step, second)
+        own_texts, own_images = texts[text_rows], images[image_rows]
+        all_texts, all_images = step.gather(own_texts), step.gather(own_images)
+        scores = self._scores(own_images, all_texts, second), self._scores(own_texts, all_images, second)
+        losses = [
+            self._loss(self.members * self._scores(own, other, second), known)
+            for pair in ((own_images, all_texts), (own_texts, all_images))
+            for own, other in zip(*(side.chunk(self.members, -1) for side in pair), strict=True)
+        ]
+        return torch.stack(losses).mean(0), scores
+
+
+def _pool(features: Tensor, real: Tensor, kind: Pooling) -> Tensor:
+    """(M, F) of features (M, K, F) at the real regions (M, K, 1)."""
+    if kind == "max":
+        return features.masked_fill(~real, -torch.inf).amax(1).nan_to_num(neginf=0.0)
+    counted = real.to(features.dtype)
+    return (features * counted).sum(1) / counted.sum(1).clamp(min=1)
