@@ -195,9 +195,13 @@ def _not_sound(item: dict[str, Any]) -> ComponentError:
 def _unknown(name: str, kind: str | None) -> Exception:
     import difflib
 
-    from vlcli.registry import entries
+    from vlcli.registry import FILES, KINDS, entries
+    from vlcli.registry.outdated import not_installed, reinstall
 
-    known = sorted({entry.name for entry in entries(kind)})
+    shown = [kind] if kind else [one for one in KINDS if one not in FILES or one == "recipes"]
+    if (folder := next(filter(None, (not_installed(one, name) for one in shown)), None)) is not None:
+        return ComponentError(f"Nothing is called {name!r} yet.", hint=reinstall(folder, name))
+    known = sorted({entry.name for one in shown for entry in entries(one)})
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     what = f"Nothing is called {name!r}" + (f"; did you mean {' or '.join(map(repr, close))}?" if close else ".")
     return ComponentError(what, hint=f"all names: vlcli ls{f' {kind}' if kind else ''}")

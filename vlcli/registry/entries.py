@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from vlcli.errors import ComponentError
 from vlcli.registry.builtin import BUILT_IN
+from vlcli.registry.outdated import not_installed, reinstall
 from vlcli.registry.packages import expanded
 from vlcli.version import __version__
 
@@ -253,12 +254,14 @@ def _did_you_mean(name: str, known: list[str] | tuple[str, ...]) -> str:
 def _unknown(kind: str, name: str) -> ComponentError:
     known = names(kind)
     listed = ", ".join(known) or "(none is installed)"
+    folder = not_installed(kind, name.rpartition(":")[2])
+    again = None if folder is None else reinstall(folder, name)
     return ComponentError(
         f"There is no {kind[:-1]} called {name!r}.",
         where=f"vlcli.{kind}",
         # Hundreds of recipes would bury the one name that was meant.
         expected=listed if len(known) <= _MOST_LISTED else f"one of the {len(known)} that vlcli ls {kind} lists",
-        hint=_did_you_mean(name, known) or f"list them: vlcli ls {kind}",
+        hint=again or _did_you_mean(name, known) or f"list them: vlcli ls {kind}",
     )
 
 
