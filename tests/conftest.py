@@ -10,9 +10,15 @@ from typing import Any
 
 import forked
 import pytest
+from hypothesis import settings
 
 # One thread a worker: the suite runs a worker a core, and threads that wait for one another spin.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The same inputs in every run, without a limit of time: no change is blamed for what chance or a busy machine finds.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("new", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 GROUPS = {"docs": "pages", "fuzz": "fuzz", "plugins": "papers"}
