@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.claims.studies import UNTESTED, claim, looker, registered
 from vlcli.claims.page import Page, render, short
-from vlcli.claims.verdicts import counts, judge, seeds_to_decide
+from vlcli.claims.verdicts import as_row, counts, judge, seeds_to_decide
 
 NEW, OLD = [0.90, 0.91, 0.93, 0.92, 0.94], [0.70, 0.72, 0.73, 0.70, 0.74]
 ALIKE = [0.71, 0.69, 0.75, 0.72, 0.70]
@@ -58,6 +58,24 @@ def test_differences_that_are_equal_with_all_seeds_decide(tmp_path):
     assert words(tmp_path, claim("one", ("new", "old")), rows=rows)["one"].word == "reproduced"
     rows = {"new": [0.25] * 5, "old": [0.25] * 5}
     assert words(tmp_path, claim("one", ("new", "old")), rows=rows)["one"].word == "undecided"
+
+
+def test_an_undecided_difference_may_be_surely_smaller_than_the_registered_one(tmp_path):
+    rows = {
+        "old": OLD,
+        "close": [0.71, 0.71, 0.72, 0.71, 0.74],
+        "wide": [0.90, 0.55, 0.70, 0.85, 0.60],
+        "lower": [value - 0.08 - 0.02 * (place % 2) for place, value in enumerate(OLD)],
+    }
+    names = ("close", "wide", "lower")
+    found = words(tmp_path, *(claim(name, (name, "old")) for name in names), rows=rows)
+    assert {name: one.smaller for name, one in found.items()} == {"close": True, "wide": False, "lower": False}
+    assert (found["close"].word, found["wide"].word, found["lower"].word) == ("undecided", "undecided", "opposite")
+    assert as_row(found["close"])["smaller_than_expected"] is True
+    text = render(Page(list(found.values())))
+    assert "| *smaller than expected* | 1 | 1 |" in text
+    assert "<br>smaller than 0.1 |" in text
+    assert next(row for row in short([found["close"]]))[-1].startswith("smaller than 0.1, ")
 
 
 def test_fewer_seeds_by_option(tmp_path):

@@ -21,6 +21,10 @@ _MEANING = {
     "not run": "not all seeds of both rows have run yet",
     "not in small": "the question cannot be put to a small world; the reason stands beside it",
 }
+SMALLER = (
+    "undecided, but the whole interval lies within the difference for which the number of seeds was registered, in"
+    " either direction: there is no effect of this size"
+)
 DIRECTION = "how many of the rows that have run differ in the direction that the paper reports, surely or not"
 
 
@@ -105,8 +109,11 @@ def _counted(judged: Sequence[Judged]) -> list[str]:
     for word in WORDS:
         cells = [counts(listed)[word] for listed in papers.values()]
         lines.append(f"| {word} | {' | '.join(map(str, cells))} | {sum(cells)} |")
+        if word == "undecided":
+            small = [sum(one.smaller for one in listed) for listed in papers.values()]
+            lines.append(f"| *smaller than expected* | {' | '.join(map(str, small))} | {sum(small)} |")
     lines.append(f"| published direction | {' | '.join(map(_following, [*papers.values(), judged]))} |")
-    meanings = [*_MEANING.items(), ("published direction", DIRECTION)]
+    meanings = [*_MEANING.items(), ("smaller than expected", SMALLER), ("published direction", DIRECTION)]
     return [*lines, "", *(f"- **{word}**: {meaning}." for word, meaning in meanings)]
 
 
@@ -159,7 +166,7 @@ def _cells(one: Judged, word: str) -> list[str]:
         "-" if one.p is None else "< .001" if one.p < 0.001 else f"{one.p:.3f}".lstrip("0"),
     ]
     if word == "undecided":
-        cells.append(_seeds(one))
+        cells.append("<br>".join(filter(None, (_seeds(one), _size(one)))))
     return [cell.replace("|", "\\|") for cell in cells]
 
 
@@ -193,12 +200,19 @@ def _seeds(one: Judged) -> str:
     return "more than 10,000" if seeds is None else f"{seeds:,}"
 
 
+def _size(one: Judged) -> str:
+    """What is known of the size of an undecided difference; nothing where its interval is wide."""
+    return f"smaller than {one.registered.power.difference:g}" if one.smaller else ""
+
+
 def short(judged: Sequence[Judged]) -> list[list[str]]:
     """A line for each claim that has run, for the terminal."""
     rows = []
     for one in judged:
         if one.word in (*DECIDED, "undecided", "failed"):
-            more = f"{_seeds(one)} seeds would decide" if one.word == "undecided" else one.error
+            more = one.error
+            if one.word == "undecided":
+                more = ", ".join(filter(None, (_size(one), f"{_seeds(one)} seeds would decide")))
             rows.append([one.registered.claim.id, one.word, _difference(one), more])
     return rows
 

@@ -58,6 +58,19 @@ class Judged:
             return None
         return self.sign * self.difference.difference > 0
 
+    @property
+    def smaller(self) -> bool:
+        """Whether an undecided difference is surely smaller than the registered one (``power``), in either direction.
+
+        Its whole 95 % interval lies between minus and plus this difference: a test of equivalence by two one-sided t
+        tests, each at .025.
+        """
+        found = self.difference
+        if self.word != "undecided" or found is None or found.low is None or found.high is None:
+            return False
+        expected = self.registered.power.difference
+        return -expected < found.low and found.high < expected
+
 
 def judge(claims: Sequence[Registered], look: Look, count: int | None = None) -> list[Judged]:
     """The verdict on each claim.
@@ -165,6 +178,7 @@ def as_row(one: Judged) -> dict[str, Any]:
     for name in ("first", "second", "difference"):
         value = getattr(one, name)
         facts[name] = None if value is None else asdict(value)
+    facts["smaller_than_expected"] = one.smaller
     return facts | {"seeds_to_decide": seeds_to_decide(one), "done": one.word in (*DECIDED, "undecided")}
 
 
