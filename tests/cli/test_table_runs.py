@@ -72,6 +72,25 @@ def test_a_row_that_fails_is_marked_and_leaves_the_others(vlcli, tmp_path, jobs)
     assert [label for label in ("plain", "wide", "more") if measured[label]] == ["plain", "wide"]
 
 
+def test_each_of_two_tables_has_the_metrics_that_its_stage_measures(vlcli, tmp_path):
+    layout = "table: {rows: {dev: test, said: again}, metrics: [accuracy, cider, r@1]}"
+    more = f"  again: {{kind: evaluate, from: tune}}\n{layout}"
+    (tmp_path / "rows.yaml").write_text(RECIPE.replace("table: {rows: {dev: test}, metrics: [accuracy]}", more))
+    ended = vlcli("run", "rows.yaml", env={"FAKE_METRIC_test": "r@1", "FAKE_METRIC_again": "cider"})
+    assert ended.code == 0, ended.err
+    tables = {name: tmp_path / f"runs/rows/table-{name}.csv" for name in ("dev", "said")}
+    shown = {name: {line.split(",")[3] for line in path.read_text().splitlines()[1:]} for name, path in tables.items()}
+    assert shown == {"dev": {"accuracy", "r@1"}, "said": {"accuracy", "cider"}}
+
+
+def test_a_metric_of_no_table_is_an_error_after_the_rows(vlcli, tmp_path):
+    (tmp_path / "rows.yaml").write_text(RECIPE.replace("metrics: [accuracy]", "metrics: [accurcy]"))
+    ended = vlcli("run", "rows.yaml")
+    assert ended.code == 1
+    assert "The table has no such metric." in ended.err
+    assert (tmp_path / "runs/rows/table.json").exists()
+
+
 def test_the_words_of_the_command_line_hold_for_all_rows(vlcli):
     ended = vlcli("run", "rows.yaml", "jobs=2", "--rows", "plain,wide", "--json")
     assert ended.code == 0, ended.err

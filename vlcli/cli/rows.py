@@ -68,9 +68,9 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
     folder = table_folder(table, request.output)
     if not request.json_:
         _tell(runs, many)
-    files = _write(found, folder, request)
+    files, wrong = _write(found, folder, request)
     _failures(table, runs, request)
-    code = 1 if any(run.state != "done" for run in runs) else 0
+    code = 1 if wrong or any(run.state != "done" for run in runs) else 0
     rows = [_document(run) for run in runs]
     made = {name: one.as_dict(folder) for name, one in found.items()}
     return code, {"recipe": table.reference, "rows": rows, "results": made, "files": [str(file) for file in files]}
@@ -88,13 +88,18 @@ def _tell(runs: Sequence[RowRun], many: bool) -> None:
     console.table(["row", *(["seed"] if many else []), "state", "time", "metrics", "folder"], rows)
 
 
-def _write(found: dict[str, TableResults], folder: Path, request: RunRequest) -> list[Path]:
-    """Print the tables, and write their files beside one another in the table's own folder."""
+def _write(found: dict[str, TableResults], folder: Path, request: RunRequest) -> tuple[list[Path], bool]:
+    """Print the tables, and write their files beside one another in the table's own folder.
+
+    Returns:
+        The files, and whether a table could not be shown or written.
+    """
     from vlcli.recipe.locate import slug
     from vlcli.tables.outputs import write_table
     from vlcli.tables.summary import summarise
 
     files: list[Path] = []
+    wrong = False
     for label, one in found.items():
         stem = f"table-{slug(label)}" if label else "table"
         try:
@@ -103,10 +108,11 @@ def _write(found: dict[str, TableResults], folder: Path, request: RunRequest) ->
                 console.out("")
                 tell(summarise(one))
         except VlcliError as error:
+            wrong = True
             report(error, verbose=request.verbose)
     if files and not request.json_:
         console.err(f"table: {', '.join(str(file) for file in files)}")
-    return files
+    return files, wrong
 
 
 def table_folder(table: RowTable, output: Path) -> Path:

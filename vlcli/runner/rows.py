@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from vlcli.errors import VlcliError
@@ -279,7 +280,24 @@ def results(table: RowTable, runs: Sequence[RowRun]) -> dict[str, TableResults]:
         known = [*having, *(value for values in axes.values() for value in values)]
         found.reference = table.written.reference if table.written.reference in known else None
         made[name] = found
+    return _patterns_that_apply(made)
+
+
+def _patterns_that_apply(made: dict[str, TableResults]) -> dict[str, TableResults]:
+    """Each table keeps the patterns that match its numbers, and those that match no table's, which are then refused."""
+    measured = {
+        label: {name for row in one.rows for run in row.done for name in run.metrics} for label, one in made.items()
+    }
+    every = {name for names in measured.values() for name in names}
+    for label, own in measured.items():
+        if own:
+            kept = [one for one in made[label].metrics if _matches(one, own) or not _matches(one, every)]
+            made[label].metrics = kept
     return made
+
+
+def _matches(pattern: str, names: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
 
 
 def _left_out(table: RowTable) -> list[RowResults]:
