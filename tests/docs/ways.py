@@ -226,7 +226,7 @@ WAYS: dict[str, Way] = {
         (*FEW_SHAPES, *FEW_EPOCHS, "stages.scst.steps=1", "stages.scst.batch_size=4", "--quiet"),
         slow=True,
     ),
-    "vlcli run tiny/dimbert-ablation --seeds 3": Way("runs/tiny-dimbert-ablation-neither", DRY),
+    "vlcli run tiny/dimbert-ablation --seeds 5": Way("runs/tiny-dimbert-ablation-neither", DRY),
     "vlcli run tiny/dimbert-photos root=photographs": Way("said", instead=SAID_WALLS),
     "vlcli count dimbert/vlp": Way("115,939,396"),
     "vlcli pretrain --recipe dimbert root=DATA": Way("train/loss", instead=LITTLE_DIMBERT),
@@ -253,7 +253,7 @@ WAYS: dict[str, Way] = {
     "vlcli run irpe root=DATA": Way(
         "top5", instead=("run", "irpe", "root=classes", *SMALL_DEIT, "stages.train.workers=0", "stages.test.workers=0")
     ),
-    "vlcli run tiny/irpe --seeds 3": Way(
+    "vlcli run tiny/irpe --seeds 5": Way(
         "quantization", ("stages.world.world.imagenet=40", "stages.train.steps=2", "--quiet"), slow=True
     ),
     "vlcli count vlmo": Way("202,445,470"),
@@ -263,7 +263,7 @@ WAYS: dict[str, Way] = {
         ("stages.world.world.ade20k=5", "stages.light.steps=1", "stages.upernet.steps=1", "--quiet"),
         slow=True,
     ),
-    "vlcli run tiny/vlmo --seeds 3": Way("staged", (*LITTLE, *SHORT, "--quiet"), slow=True),
+    "vlcli run tiny/vlmo --seeds 5": Way("staged", (*LITTLE, *SHORT, "--quiet"), slow=True),
     "vlcli run tiny/beit3": Way("cider_d", ("stages.world.world.images=30", "stages.pairs.steps=2", "--quiet")),
     "vlcli checkpoint beit3_base_itc_patch16_224.pth": Way("excused by a rule"),
     "vlcli run tiny/detr": Way(
@@ -305,7 +305,7 @@ WAYS: dict[str, Way] = {
     "vlcli count ace-rpe": Way("56,821,248"),
     "vlcli run ace-rpe root=DATA": Way("anchor-alignment", instead=("show", "ace-rpe")),
     "vlcli validate ace-rpe/table1:rpe root=DATA": Way("shaw", instead=("show", "ace-rpe/table1:rpe")),
-    "vlcli run tiny/ace-rpe --seeds 3": Way(
+    "vlcli run tiny/ace-rpe --seeds 5": Way(
         "anchor", (*LITTLE, *(f"stages.{name}.epochs=1" for name in ("pretrain", "tuned")), "--quiet"), slow=True
     ),
     "vlcli run tiny/ace-rpe-grounding": Way(
@@ -314,7 +314,7 @@ WAYS: dict[str, Way] = {
         slow=True,
     ),
     "vlcli run tiny/lxmert": Way("NLVR2", LITTLE, slow=True),
-    "vlcli run tiny/lxmert-table3 --seeds 3": Way("pretrain-scratch", LITTLE, slow=True),
+    "vlcli run tiny/lxmert-table3 --seeds 5": Way("pretrain-scratch", LITTLE, slow=True),
     "vlcli trust FOLDER": Way("", instead=("trust", ".")),
     "vlcli trust papers": Way("", instead=("trust", ".")),
     "vlcli trust --list": Way(),  # nothing is trusted here, which is said on stderr
