@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import pydoc
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from vlcli.recipe.table import load_table
+from vlcli.registry import names
 
 from . import strangers
 from .pages import PROJECT, files, pages, vlcli
@@ -66,6 +70,21 @@ def test_every_name_that_a_page_gives_is_there():
     assert len(named) > 15
     modules |= {"vlcli.KIND"}  # stands for any entry-point group
     assert [name for name in sorted(named - modules) if pydoc.locate(name) is None] == []
+
+
+def test_every_recipe_and_row_that_a_page_names_is_there():
+    known = set(names("recipes"))
+    packages = "|".join(sorted({name.partition("/")[0] for name in known if "/" in name}))
+    pattern = rf"`((?:{packages})/[a-z0-9-]+)(?::([A-Za-z0-9/-]+))?`"
+    named = {found for text in pages().values() for found in re.findall(pattern, text)}
+    assert len(named) > 50
+    assert [name for name, _ in sorted(named) if name not in known] == []
+    assert [(name, row) for name, row in sorted(named) if row and row not in rows_of(name)] == []
+
+
+@cache
+def rows_of(table: str) -> set[str]:
+    return set(load_table(table).rows)
 
 
 @pytest.fixture(scope="module")
