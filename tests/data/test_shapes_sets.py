@@ -340,19 +340,22 @@ def test_related_shapes_may_have_colours_of_their_own():
         replace(SMALL, related=("red", "mauve"))
 
 
-def test_one_pair_of_a_board_is_adjacent_and_stands_anywhere():
-    config, rng = replace(SMALL, size=80, board=5, related=("red", "blue")), Random(0)
+@pytest.mark.parametrize("each", [1, 2, 3])
+def test_one_pair_of_a_board_is_adjacent_and_stands_anywhere(each):
+    config, rng = replace(SMALL, size=80, board=5, board_squares=each, related=("red", "blue")), Random(0)
     steps = {"left": (-16, 0), "right": (16, 0), "above": (0, -16), "below": (0, 16)}
     spots: dict[str, set[tuple[int, int]]] = {}
     for number in range(800):
         label = RELATIONS[number % 4]
         shapes = _beside(rng, config, label).shapes
-        assert [shape.look.colour for shape in shapes] == ["red"] * 3 + ["blue"] * 3
-        assert len({(shape.x, shape.y) for shape in shapes}) == 6
-        away = [(one.x - two.x, one.y - two.y) for one in shapes[:3] for two in shapes[3:]]
+        assert [shape.look.colour for shape in shapes] == ["red"] * each + ["blue"] * each
+        assert len({(shape.x, shape.y) for shape in shapes}) == 2 * each
+        away = [(one.x - two.x, one.y - two.y) for one in shapes[:each] for two in shapes[each:]]
         assert [step for step in away if sum(map(abs, step)) == 16] == [steps[label]]
         assert all(one.x % 16 == one.y % 16 == 8 and one.radius == 6 for one in shapes)
         spots.setdefault(label, set()).add((shapes[0].x, shapes[0].y))
     assert [len(spots[label]) for label in RELATIONS] == [20] * 4
     with pytest.raises(UsageError, match="board"):
         replace(SMALL, size=80, board=11)
+    with pytest.raises(UsageError, match="board_squares"):
+        replace(SMALL, board_squares=4)

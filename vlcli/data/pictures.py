@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vlcli.data.columns.table import ColumnExamples
+from vlcli.data.decoded import DecodedImages
 from vlcli.data.images import load_image, load_labels, to_array
 from vlcli.data.reader import Reader
 from vlcli.data.sample import ImageSample
@@ -50,6 +51,7 @@ class Pictures:
     def __init__(self, readers: Sequence[Reader], needs: InputSpec, transform: Transform | None) -> None:
         self.needs, self.transform = needs, transform
         self.files: Mapping[str, Path] = _image_files(readers) if needs.pixels else {}
+        self._decoded = DecodedImages(len(self.files) if isinstance(self.files, dict) else 0)
         boxes = needs.pixels and needs.boxes and not needs.regions
         self._boxes: dict[str, BoxList] = {}
         self._maps: dict[str, Path] = {}
@@ -67,7 +69,8 @@ class Pictures:
         """
         given = self._boxes.get(image.key)
         if picture is None:
-            picture = load_image(self.files[image.key], None if given is None else given.size)
+            path, raw = self.files[image.key], None if given is None else given.size
+            picture = self._decoded.get(image.key, lambda: load_image(path, raw))
         image.size = (picture.height, picture.width)
         boxes = None if given is None else given.clipped(image.size).boxes
         labels = load_labels(self._maps[image.key], image.size) if image.key in self._maps else None

@@ -66,6 +66,7 @@ class ShapesConfig:
             which shape it shows, and the relation alone is left to learn.
         board: cells along a side of the pictures in ``imagenet_beside``, whose class is where a square of the first
             colour stands right beside one of the second; 0: no such pictures.
+        board_squares: squares of each of the two colours on a board; one of each are neighbours, the others are not.
         ade20k: segmentation pictures; 80/20 training/validation.
     """
 
@@ -93,6 +94,7 @@ class ShapesConfig:
     imagenet: int = 1000
     related: tuple[str, str] = ("", "")
     board: int = 0
+    board_squares: int = 3
     ade20k: int = 500
 
     def __post_init__(self) -> None:
@@ -124,6 +126,8 @@ class ShapesConfig:
             raise _bad("objects", f"{low}-{high}", "fewest at least 2, most between 4 and 8")
         if self.board != 0 and not 4 <= self.board <= self.size // 8:
             raise _bad("board", str(self.board), f"0, or 4 to {self.size // 8} cells of 8 pixels or more")
+        if not 1 <= self.board_squares <= 3:
+            raise _bad("board_squares", str(self.board_squares), "1 to 3")
         if self.size < 64:
             raise _bad("size", str(self.size), "64 pixels or more")
         if self.nlvr2_pool != 0 and self.nlvr2_pool < 100:

@@ -15,7 +15,6 @@ from vlcli.progress import Progress
 
 PATCH = 16  # pixels: the patch of a vision transformer at 112 pixels and above
 STEPS = {"left": (-1, 0), "right": (1, 0), "above": (0, -1), "below": (0, 1)}
-EACH = 3  # shapes of each colour on a board
 
 Drawn = Callable[[Random, ShapesConfig, str], Scene]
 """Composes a picture of a class."""
@@ -82,7 +81,7 @@ def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
 
 
 def _beside(rng: Random, config: ShapesConfig, relation: str) -> Scene:
-    """A board with three upright squares of either colour; one of the first stands right beside one of the second.
+    """A board with upright squares of two colours; one of the first colour stands right beside one of the second.
 
     The relation is where that one stands. No square's own place, and no pair's, tells it: a model must look at every
     cell's neighbours, wherever the cell lies. What a cell shows is plain, so that nothing else has to be learnt: on
@@ -100,7 +99,7 @@ def _beside(rng: Random, config: ShapesConfig, relation: str) -> Scene:
             TURNS // 2,
             _tint(rng),
         )
-        for colour, places in zip(colours, _places(rng, config.board, relation), strict=True)
+        for colour, places in zip(colours, _places(rng, config.board, config.board_squares, relation), strict=True)
         for x, y in places
     )
     ground = (rng.randint(120, 136), rng.randint(120, 136), rng.randint(120, 136))
@@ -111,8 +110,8 @@ def _tint(rng: Random) -> tuple[int, int, int]:
     return rng.randint(-20, 20), rng.randint(-20, 20), rng.randint(-20, 20)
 
 
-def _places(rng: Random, side: int, relation: str) -> tuple[list[Place], list[Place]]:
-    """Cells of the first and of the second kind, with one pair of neighbours between them."""
+def _places(rng: Random, side: int, each: int, relation: str) -> tuple[list[Place], list[Place]]:
+    """``each`` cells of the first and of the second kind, with one pair of neighbours between them."""
     across, down = STEPS[relation]
     board = [(x, y) for x in range(side) for y in range(side)]
     while True:
@@ -120,8 +119,8 @@ def _places(rng: Random, side: int, relation: str) -> tuple[list[Place], list[Pl
         first = (second[0] + across, second[1] + down)
         if first not in board:
             continue
-        others = rng.sample([cell for cell in board if cell not in (first, second)], 2 * (EACH - 1))
-        kinds = [first, *others[: EACH - 1]], [second, *others[EACH - 1 :]]
+        others = rng.sample([cell for cell in board if cell not in (first, second)], 2 * (each - 1))
+        kinds = [first, *others[: each - 1]], [second, *others[each - 1 :]]
         if sum(abs(a - c) + abs(b - d) == 1 for a, b in kinds[0] for c, d in kinds[1]) == 1:
             return kinds
 
