@@ -102,7 +102,7 @@ FORMER_SETTINGS = {
     "tiny/lxmert-table5": [*LXMERT, *VQA],
     "tiny/vlmo": [*NLVR2, "stages.nlvr2.epochs=5"],
 }
-"""Former settings of recipes that did not learn with them (CHANGELOG): with these, finished stages are found as before."""
+"""Former settings of recipes that did not learn with them (CHANGELOG): they find finished stages as before."""
 
 
 def whole_keys(recipe: Recipe) -> dict[str, str]:
