@@ -90,6 +90,26 @@ def test_generating_with_a_cache_is_generating_without(name, encoding, implement
     assert torch.allclose(made[2], made[0], atol=1e-4)
 
 
+def test_captions_with_a_cache_are_those_without():
+    """BLIP writes its attention out, and keeps the keys of a picture in a cache too."""
+    torch.manual_seed(0)
+    foreign = fm.blip(writes=True)
+    fm.enliven(foreign.model.eval())
+    chosen = {"max_new_tokens": 8, "min_new_tokens": 8, "do_sample": False}
+    chosen |= {"output_logits": True, "return_dict_in_generate": True}
+
+    def logits(cached: bool) -> torch.Tensor:
+        with torch.no_grad():
+            return torch.stack(foreign.model.generate(**foreign.inputs, **chosen, use_cache=cached).logits)
+
+    known, plain = dict(foreign.model.named_parameters()), logits(True)
+    equip(foreign.model, fm.ENCODINGS["shaw, line"], stack="text_decoder.*attention.self", start="zero")
+    assert torch.allclose(logits(True), plain, atol=1e-5)
+    fm.draw({name: one for name, one in foreign.model.named_parameters() if name not in known})
+    assert torch.allclose(logits(True), logits(False), atol=1e-5)
+    assert not torch.allclose(logits(True), plain, atol=1e-2)
+
+
 def test_an_encoding_that_reads_tokens_refuses_a_cache():
     foreign = drawn("Llama with a picture", "ace-rpe")
     with pytest.raises(ComponentError, match="use_cache=False"):

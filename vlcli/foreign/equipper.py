@@ -14,6 +14,8 @@ from vlcli.foreign.equipment import EquippedAttention
 
 CROSSING = re.compile(r"cross|encoder_attn|visual_attention|multihead_attn")
 """What libraries call attention whose keys are another sequence than its queries."""
+CACHES = ("cache", "past_key_values")
+"""What attentions of transformers call their cache, since 5.24 and before."""
 ASKING, ASKED = ("hidden_states", "x", "query"), ("context", "encoder_hidden_states", "key_value_states", "key")
 
 
@@ -129,6 +131,11 @@ def bound(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     ]
     extra = {name: value for key in open_ended for name, value in given.pop(key, {}).items()}
     return {**given, **extra}
+
+
+def cache_of(call: Mapping[str, Any]) -> Any:
+    """Transformers' cache among the arguments of a call, or None: ``cache`` since 5.24, ``past_key_values`` before."""
+    return next((call[name] for name in CACHES if call.get(name) is not None), None)
 
 
 def takes_arguments(module: nn.Module, *names: str) -> bool:

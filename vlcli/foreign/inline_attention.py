@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vlcli.foreign.equipment import EquippedAttention
-from vlcli.foreign.equipper import AttentionEquipper, bound, own_parts, signature
+from vlcli.foreign.equipper import CACHES, AttentionEquipper, bound, cache_of, own_parts, signature
 from vlcli.foreign.transformers_attention import TransformersEquipper
 
 TRIPLE = ("query", "key", "value")
@@ -20,7 +20,7 @@ KNOWN = {
     "attention_mask",
     "encoder_hidden_states",
     "encoder_attention_mask",
-    "past_key_values",
+    *CACHES,
     "output_attentions",
     "kwargs",
 }
@@ -105,7 +105,7 @@ def _asked(module: Any, call: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | 
     other = call.get("encoder_hidden_states")
     source = next(one for one in (other, call.get("context"), call["hidden_states"]) if one is not None)
     mask = call.get("attention_mask") if other is None else call.get("encoder_attention_mask")
-    past = call.get("past_key_values")
+    past = cache_of(call)
     if past is None:
         return _split(module, module.key(source)), _split(module, module.value(source)), mask
     return *_cached(module, past, source, other is not None), mask

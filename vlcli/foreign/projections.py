@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.foreign.equipment import EquippedAttention
-from vlcli.foreign.equipper import AttentionEquipper, bound
+from vlcli.foreign.equipper import AttentionEquipper, bound, cache_of
 from vlcli.nn import Attention, Layout
 
 
@@ -29,7 +29,7 @@ class Arrival:
         """Called by torch."""
         arguments = bound(module, args, kwargs)
         x, y = self.equipper.tokens(module, arguments)
-        earlier = _earlier(module, arguments.get("past_key_values")) if x is y else None
+        earlier = _earlier(module, cache_of(arguments)) if x is y else None
         if self.place.reads_tokens and earlier:
             raise ComponentError(
                 "What this model was equipped with reads all tokens, and a cache holds the earlier ones as keys only.",
