@@ -53,6 +53,36 @@ def test_a_file_of_claims_is_read_with_the_lines_of_its_claims(tmp_path):
     assert second.small is None
 
 
+EARLIER = """\
+earlier:
+  - settings: Half as many steps, after which no row had learnt anything.
+    seeds: [7, 8]
+    verdicts: {mine-t1-better: [opposite, -0.2]}
+"""
+
+
+def test_verdicts_of_an_earlier_registration_stand_beside_the_claim(tmp_path):
+    first, second = read(written(tmp_path, GOOD + EARLIER))
+    assert first.earlier == [("opposite", -0.2)]
+    assert second.earlier == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "says"),
+    [
+        ("seeds: [7, 8]", "seeds: [2, 8]", 4, "judged with these seeds before"),
+        ("mine-t1-better: [", "mine-t1-worse: [", 25, "there is no such claim"),
+        ("[opposite, -0.2]", "[wrong, -0.2]", 28, "'opposite'"),
+    ],
+)
+def test_faults_of_an_earlier_registration_have_their_line(tmp_path, before, after, line, says):
+    assert before in EARLIER
+    file = written(tmp_path, GOOD + EARLIER.replace(before, after))
+    with pytest.raises(RecipeError, match=says) as caught:
+        read(file)
+    assert f"{file}:{line}" in str(caught.value)
+
+
 FAULTS = {
     "published numbers do not agree": ("[80.9, 79.9]", "[79.9, 80.9]", 8, "do not agree with 'higher'"),
     "equal numbers have no direction": ("published: [80.9, 79.9]", "published: [80.9, 80.9]", 8, "do not agree"),

@@ -98,3 +98,17 @@ def test_the_page_shows_every_claim_and_opposites_as_large_as_others(tmp_path):
     assert "There is one size of model in small." in text
     assert "seeds that would decide" in text
     assert [row[1] for row in short(judged)] == ["reproduced", "opposite", "undecided"]
+
+
+def test_the_page_shows_what_an_earlier_registration_found(tmp_path):
+    earlier = """\
+earlier:
+  - settings: Half as many steps, after which no row had learnt anything.
+    seeds: [90, 91]
+    verdicts: {mine-right: [opposite, -0.2], mine-open: [undecided, 0.01]}
+"""
+    claims = [claim("right", ("new", "old")), claim("open", ("alike", "old")), earlier]
+    text = render(Page(judge(registered(tmp_path, *claims), looker(ROWS))))
+    assert "(seeds 90, 91) ended with 0 reproduced, 1 opposite, 1 undecided. Half as many steps" in text
+    assert "<br>opposite before: -0.200 |" in text
+    assert "<br>undecided before: +0.010 |" in text

@@ -16,9 +16,9 @@ from shapes_oracle import SMALL, matching, read, read_lines, related, small_worl
 
 from vlcli.data.shapes import make_shapes
 from vlcli.data.shapes.coco import shared_pictures
-from vlcli.data.shapes.folders import _beside, _related
+from vlcli.data.shapes.folders import _beside, _marked, _related, write_imagenet
 from vlcli.data.shapes.questions import balanced, questions
-from vlcli.data.shapes.world import RELATIONS
+from vlcli.data.shapes.world import RELATIONS, Look
 from vlcli.errors import UsageError
 from vlcli.progress import Silent
 
@@ -338,6 +338,35 @@ def test_related_shapes_may_have_colours_of_their_own():
         assert (one.look.kind, two.look.kind) == config.kinds[:2]
     with pytest.raises(UsageError, match="related"):
         replace(SMALL, related=("red", "mauve"))
+
+
+def test_the_colour_right_of_a_marked_boards_circle_is_the_class():
+    config, rng = replace(SMALL, size=80, marked=5, related=("red", "")), Random(0)
+    others = [colour for colour in config.colours if colour != "red"]
+    spots, around = set(), dict.fromkeys(others, 0)
+    for number in range(400):
+        label = others[number % len(others)]
+        cells = {(shape.x // 16, shape.y // 16): shape.look for shape in _marked(rng, config, label).shapes}
+        assert len(cells) == 25
+        ((x, y),) = [cell for cell, look in cells.items() if look.kind == "circle"]
+        assert cells[x, y].colour == "red"
+        assert {look.colour for cell, look in cells.items() if cell != (x, y)} <= set(others)
+        assert cells[x + 1, y] == Look("small", label, "square")
+        spots.add((x, y))
+        for cell in {(x - 1, y), (x, y - 1), (x, y + 1)} & set(cells):
+            around[cells[cell].colour] += 1
+    assert len(spots) == 20
+    assert max(around.values()) < 1.6 * min(around.values())
+    with pytest.raises(UsageError, match="marked"):
+        replace(SMALL, size=80, marked=11)
+
+
+def test_pictures_of_marked_boards_have_a_folder_for_each_colour(tmp_path):
+    config = replace(SMALL, size=80, marked=5, parts=("imagenet",), imagenet=20)
+    counts = write_imagenet(tmp_path, config, Silent(), workers=1)
+    folders = sorted(path.name for path in (tmp_path / "imagenet_marked/train").iterdir())
+    assert folders == sorted(colour for colour in config.colours if colour != config.colours[0])
+    assert counts["imagenet pictures"] == len(list(tmp_path.rglob("*.png")))
 
 
 @pytest.mark.parametrize("each", [1, 2, 3])

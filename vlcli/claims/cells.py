@@ -42,12 +42,13 @@ def shown(recipe: str, row: str) -> str:
 def seeds_of(one: Registered, count: int | None = None) -> list[int]:
     """The seeds that decide a claim: those it registers, or ``count`` of them; further ones where it has fewer.
 
-    Seeds with which settings were chosen are never among them.
+    Seeds with which settings were chosen, or that judged under an earlier registration, are never among them.
     """
     seeds = one.seeds
     if count is None or count <= len(seeds):
         return seeds[:count]
-    following = (seed for seed in range(10**6) if seed not in {*seeds, *one.file.settings_seeds})
+    used = {*seeds, *one.file.settings_seeds, *(seed for earlier in one.file.earlier for seed in earlier.seeds)}
+    following = (seed for seed in range(10**6) if seed not in used)
     return [*seeds, *(next(following) for _ in range(count - len(seeds)))]
 
 

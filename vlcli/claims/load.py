@@ -48,6 +48,12 @@ class Registered:
         return (self.small.power if self.small else None) or self.file.power
 
     @property
+    def earlier(self) -> list[tuple[str, float]]:
+        """Verdict and difference under each earlier registration that judged the claim, oldest first."""
+        found = (one.verdicts.get(self.claim.id) for one in self.file.earlier)
+        return [one for one in found if one is not None]
+
+    @property
     def place(self) -> str:
         """``file:line``."""
         return f"{self.path}:{self.line}"
@@ -150,13 +156,28 @@ def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
                 known = ", ".join(file.worlds)
                 problems.append(Problem(f"{at}.small.world", "there is no such world", place, claim.small.world, known))
             problems += _seed_faults(f"{at}.small.seeds", claim.small.seeds or [], file, place)
-    return problems
+    return problems + _earlier_faults(file, document)
 
 
 def _seed_faults(key: str, seeds: Sequence[int], file: ClaimsFile, place: str) -> list[Problem]:
-    both = sorted(set(seeds) & set(file.settings_seeds))
-    what, expected = "settings were chosen with these seeds, so they cannot judge", "other seeds than settings_seeds"
-    return [Problem(key, what, place, ", ".join(map(str, both)), expected)] if both else []
+    """Seeds that chose settings, or judged under an earlier registration, do not judge."""
+    what = "settings were chosen with these seeds, so they cannot judge"
+    seen = [(what, file.settings_seeds, "other seeds than settings_seeds")]
+    what = "claims were judged with these seeds before, so they cannot judge the new settings"
+    seen += [(what, one.seeds, "other seeds than those under 'earlier'") for one in file.earlier]
+    found = ((what, sorted(set(seeds) & set(those)), expected) for what, those, expected in seen)
+    return [Problem(key, what, place, ", ".join(map(str, both)), expected) for what, both, expected in found if both]
+
+
+def _earlier_faults(file: ClaimsFile, document: Document) -> list[Problem]:
+    """Earlier verdicts on claims that are not in the file."""
+    known, place = {claim.id for claim in file.claims}, document.place(("earlier",))
+    return [
+        Problem(f"earlier.{index}.verdicts", "there is no such claim", place, name, "an identifier of this file")
+        for index, one in enumerate(file.earlier)
+        for name in one.verdicts
+        if name not in known
+    ]
 
 
 def _unknown_paper(name: str) -> ComponentError:

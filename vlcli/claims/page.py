@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vlcli.claims.cells import seeds_of, shown
 from vlcli.claims.plot import plot
+from vlcli.claims.schema import ClaimsFile
 from vlcli.claims.verdicts import DECIDED, WORDS, Judged, counts, seeds_to_decide
 from vlcli.files import write_text
 from vlcli.tables.statistics import Estimate
@@ -78,6 +79,7 @@ def render(page: Page) -> str:
         lines += ["", f"## {listed[0].registered.file.title}", ""]
         if paper in page.plots:
             lines += [f"![differences and verdicts of {paper}]({page.plots[paper]})", ""]
+        lines += _history(listed[0].registered.file)
         for word in WORDS:
             lines += _section(word, [one for one in listed if one.word == word])
     return "\n".join(lines).rstrip() + "\n"
@@ -144,6 +146,22 @@ def _section(word: str, listed: Sequence[Judged]) -> list[str]:
     return [*head, f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows, ""]
 
 
+def _history(file: ClaimsFile) -> list[str]:
+    """A paragraph for each earlier registration: what it was, and how its verdicts were spread."""
+    lines = []
+    for one in file.earlier:
+        found = [verdict for verdict, _ in one.verdicts.values()]
+        spread = ", ".join(f"{found.count(word)} {word}" for word in (*DECIDED, "undecided"))
+        seeds = ", ".join(map(str, one.seeds))
+        lines += [f"An earlier registration (seeds {seeds}) ended with {spread}. {one.settings}", ""]
+    return lines
+
+
+def _before(one: Judged) -> str:
+    """What earlier registrations found."""
+    return "; ".join(f"{verdict} before: {difference:+.3f}" for verdict, difference in one.registered.earlier)
+
+
 def _said(one: Judged) -> str:
     claim = one.registered.claim
     first, second = claim.published
@@ -162,7 +180,7 @@ def _cells(one: Judged, word: str) -> list[str]:
         f"`{claim.id}`: {claim.claim}<br>{_rows(one)}<br>{_again(one)}",
         f"{first:g}, {second:g}<br>{claim.metric}<br>{_table(claim.table)}",
         f"{_shown(one.first)}, {_shown(one.second)}",
-        one.error or _difference(one),
+        "<br>".join(filter(None, (one.error or _difference(one), _before(one)))),
         "-" if one.p is None else "< .001" if one.p < 0.001 else f"{one.p:.3f}".lstrip("0"),
     ]
     if word == "undecided":

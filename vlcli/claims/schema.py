@@ -101,6 +101,20 @@ class Claim(Section):
         return self
 
 
+class Earlier(Section):
+    """What claims showed under an earlier registration, which other settings and other seeds replaced.
+
+    Attributes:
+        settings: what the rows were then, and why they were registered anew.
+        seeds: that judged then; none of them judges again.
+        verdicts: by identifier of the claim: the verdict and the difference of the two rows.
+    """
+
+    settings: Sentence
+    seeds: Seeds
+    verdicts: Annotated[dict[str, tuple[Literal["reproduced", "opposite", "undecided"], float]], Field(min_length=1)]
+
+
 class ClaimsFile(Section):
     """A paper's claims.
 
@@ -111,6 +125,7 @@ class ClaimsFile(Section):
         seeds: that decide, where a claim names none itself.
         power: what their number was estimated from, where a claim says nothing itself.
         worlds: what each world is, by the name that claims give it.
+        earlier: registrations before this one, oldest first.
         claims: the contrasts.
     """
 
@@ -120,6 +135,7 @@ class ClaimsFile(Section):
     seeds: Seeds
     power: Power
     worlds: Annotated[dict[str, Sentence], Field(default_factory=dict)]
+    earlier: Annotated[list[Earlier], Field(default_factory=list)]
     claims: Annotated[list[Claim], Field(min_length=1, max_length=1000)]
 
     @field_validator("seeds", "settings_seeds")

@@ -67,6 +67,8 @@ class ShapesConfig:
         board: cells along a side of the pictures in ``imagenet_beside``, whose class is where a square of the first
             colour stands right beside one of the second; 0: no such pictures.
         board_squares: squares of each of the two colours on a board; one of each are neighbours, the others are not.
+        marked: cells along a side of the pictures in ``imagenet_marked``, boards full of squares with one circle in a
+            colour of its own (the first of ``related``); the class is the colour right of it. 0: no such pictures.
         ade20k: segmentation pictures; 80/20 training/validation.
     """
 
@@ -95,6 +97,7 @@ class ShapesConfig:
     related: tuple[str, str] = ("", "")
     board: int = 0
     board_squares: int = 3
+    marked: int = 0
     ade20k: int = 500
 
     def __post_init__(self) -> None:
@@ -124,8 +127,9 @@ class ShapesConfig:
         low, high = self.objects
         if not 2 <= low <= high <= 8 or high < 4:
             raise _bad("objects", f"{low}-{high}", "fewest at least 2, most between 4 and 8")
-        if self.board != 0 and not 4 <= self.board <= self.size // 8:
-            raise _bad("board", str(self.board), f"0, or 4 to {self.size // 8} cells of 8 pixels or more")
+        for field, cells in (("board", self.board), ("marked", self.marked)):
+            if cells != 0 and not 4 <= cells <= self.size // 8:
+                raise _bad(field, str(cells), f"0, or 4 to {self.size // 8} cells of 8 pixels or more")
         if not 1 <= self.board_squares <= 3:
             raise _bad("board_squares", str(self.board_squares), "1 to 3")
         if self.size < 64:

@@ -23,12 +23,13 @@ Place = tuple[int, int]
 
 
 def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
-    """Folders ``{train,val}/<class>/`` of pictures: of one big shape, of two shapes, and of a board of shapes."""
+    """Folders ``{train,val}/<class>/`` of pictures: of one big shape, of two shapes, and of boards of shapes."""
     classes = [f"{colour}_{kind}" for colour in config.colours for kind in config.kinds]
     sets: dict[str, tuple[list[str], Drawn]] = {
         "imagenet": (classes, _big),
         "imagenet_relation": (list(RELATIONS), _related),
         **({"imagenet_beside": (list(RELATIONS), _beside)} if config.board else {}),
+        **({"imagenet_marked": (list(_unmarked(config)), _marked)} if config.marked else {}),
     }
     jobs = []
     for folder, (names, drawn) in sets.items():
@@ -88,19 +89,49 @@ def _beside(rng: Random, config: ShapesConfig, relation: str) -> Scene:
     grey ground, which is near zero once channels are normalised.
     """
     colours = [one or other for one, other in zip(config.related, config.colours, strict=False)]
-    cell = config.size / config.board
+    places = _places(rng, config.board, config.board_squares, relation)
+    cells = {place: (colour, "square") for colour, those in zip(colours, places, strict=True) for place in those}
+    return _board(rng, config, config.board, cells)
+
+
+def _marked(rng: Random, config: ShapesConfig, colour: str) -> Scene:
+    """A board full of squares with one circle in a colour that no square has; a square of ``colour`` is right of it.
+
+    The other squares have random colours, so that what a board shows as a whole tells little about the class: a model
+    must look at the cell right of the circle, wherever the circle lies.
+    """
+    side, others = config.marked, _unmarked(config)
+    cells = {(x, y): (rng.choice(others), "square") for x in range(side) for y in range(side)}
+    x, y = rng.randrange(side - 1), rng.randrange(side)
+    cells[(x, y)] = (_marker(config), "circle")
+    cells[(x + 1, y)] = (colour, "square")
+    return _board(rng, config, side, cells)
+
+
+def _marker(config: ShapesConfig) -> str:
+    """The colour of the circle on marked boards."""
+    return config.related[0] or config.colours[0]
+
+
+def _unmarked(config: ShapesConfig) -> list[str]:
+    """The colours of the squares on marked boards, which are the classes."""
+    return [colour for colour in config.colours if colour != _marker(config)]
+
+
+def _board(rng: Random, config: ShapesConfig, side: int, cells: dict[Place, tuple[str, str]]) -> Scene:
+    """Upright shapes, each in the middle of its cell, on grey ground; ``cells`` has their colours and kinds."""
+    cell = config.size / side
     radius = int(cell / 2) - 2  # the window of a sprite is three pixels wider than the shape
     shapes = tuple(
         Shape(
-            Look("small", colour, "square"),
+            Look("small", colour, kind),
             int((x + 0.5) * cell),
             int((y + 0.5) * cell),
             radius,
             TURNS // 2,
             _tint(rng),
         )
-        for colour, places in zip(colours, _places(rng, config.board, config.board_squares, relation), strict=True)
-        for x, y in places
+        for (x, y), (colour, kind) in cells.items()
     )
     ground = (rng.randint(120, 136), rng.randint(120, 136), rng.randint(120, 136))
     return Scene(config.size, shapes, ground, (0, 0), rng.randrange(1 << 30))
