@@ -161,6 +161,25 @@ def test_numbers_of_an_edited_row_count_for_nothing(invoke, runs, tmp_path):
     assert runs.ran == ["abs-k 2"]
 
 
+def test_a_page_leaves_out_numbers_of_rows_that_were_edited_or_removed(invoke, runs, tmp_path):
+    page = tmp_path / "verdicts.md"
+    invoke("--claims", "mine-key", "-o", str(page))
+    file = page.with_suffix(".json")
+    value = json.loads(file.read_text())
+    old = {**value["cells"][f"{TABLE}:abs-k seed=2"], "digest": "of another recipe"}
+    value["cells"] |= {f"{TABLE}:abs-k seed=77": old, f"{TABLE}:gone seed=1": old, "other/table:row seed=1": old}
+    file.write_text(json.dumps(value))
+    invoke("--hours", "0", "-o", str(page))
+    kept = json.loads(file.read_text())["cells"]
+    assert set(value["cells"]) - set(kept) == {f"{TABLE}:abs-k seed=77", f"{TABLE}:gone seed=1"}
+
+
+def test_every_row_is_told_before_it_begins(invoke, runs):
+    ended = invoke("--claims", "mine-key", "--seeds", "2")
+    assert f"{TABLE}:abs-k seed=0 (1 of 4)" in ended.stderr
+    assert f"{TABLE}:original seed=1 (4 of 4)" in ended.stderr
+
+
 def test_a_damaged_file_of_numbers_is_one_message(invoke, runs, tmp_path):
     page = tmp_path / "verdicts.md"
     page.with_suffix(".json").write_text('{"version": 1, "cells": [')
@@ -249,13 +268,17 @@ def test_results_of_a_row_that_was_edited_count_for_nothing(invoke, runs, monkey
     assert len(runs.ran) == 15
 
 
+JUDGED = {"tiny/irpe-claims": "train", "tiny/lxmert-claims": "vqa", "tiny/dimbert-claims": "refer"}
+"""Training stages whose validations are compared, as a mean over training; other recipes have an evaluate stage."""
+
+
 def test_recipes_and_rows_of_every_registered_claim_are_there_and_valid():
     claims, tables = every(), Tables()
     check(claims, tables)
     for recipe, row in sorted({(cell.recipe, cell.row) for cell in all_cells(claims)}):
         member = tables.table(recipe).member(row)
         assert member.recipe.table is not None, recipe
-        assert list(member.recipe.table.rows.values()) == ["train" if "irpe" in recipe else "test"]
+        assert list(member.recipe.table.rows.values()) == [JUDGED.get(recipe, "test")]
         judged = {
             seed for one in claims if one.small and one.small.recipe == recipe for seed in one.file.settings_seeds
         }

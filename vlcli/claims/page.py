@@ -150,7 +150,7 @@ def _history(file: ClaimsFile) -> list[str]:
     """A paragraph for each earlier registration: what it was, and how its verdicts were spread."""
     lines = []
     for one in file.earlier:
-        found = [verdict for verdict, _ in one.verdicts.values()]
+        found: list[str] = [verdict for verdict, _ in one.verdicts.values()]
         spread = ", ".join(f"{found.count(word)} {word}" for word in (*DECIDED, "undecided"))
         seeds = ", ".join(map(str, one.seeds))
         lines += [f"An earlier registration (seeds {seeds}) ended with {spread}. {one.settings}", ""]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vlcli.claims import keeping
-from vlcli.claims.cells import Cell, all_cells, cells_of, seeds_of
+from vlcli.claims.cells import Cell, all_cells, cells_of, seeds_of, shown
 from vlcli.claims.keeping import Measured, Results
 from vlcli.claims.load import Registered
 from vlcli.claims.order import Job, chance, following
@@ -92,11 +93,24 @@ class Study:
         return self.results.of(cell, digest) or self.published.of(cell, digest)
 
     def shown(self) -> Results:
-        """What the page's file of results holds next: what it held, and the claims' cells as they are today."""
+        """What the page's file of results holds next: the claims' cells as they are today, and what it held.
+
+        Cells of rows that have been edited or removed since are left out: no page shows them.
+        """
         cells = all_cells(self.claims, self.seeds)
         found = {cell.key: self.look(cell) for cell in cells}
-        merged = {**self.published.cells, **found}
-        return Results({key: one for key, one in merged.items() if one is not None})
+        held = {key: one for key, one in self.published.cells.items() if self._of_today(key, one)}
+        return Results({key: one for key, one in {**held, **found}.items() if one is not None})
+
+    def _of_today(self, key: str, measured: Measured) -> bool:
+        """Whether a cell was measured with its row as it is today; cells of other papers' recipes are left alone."""
+        name = key.rpartition(" seed=")[0]
+        for recipe in {one.small.recipe for one in self.claims if one.small is not None}:
+            if name.startswith(f"{recipe}:"):
+                row = name.removeprefix(f"{recipe}:")
+                rows = self.tables.table(recipe).rows
+                return row in rows and self.tables.digest(Cell(recipe, row, 0)) == measured.digest
+        return True
 
     def done(self) -> set[Cell]:
         """The cells that need not be run."""
@@ -167,7 +181,7 @@ def run(
             break
         missing = [cell for cell in cells_of(names[job.id], study.seeds) if cell not in done | failed]
         tell(_line(study, job, missing))
-        _run_cells(study, missing, options, jobs, progress or Silent(), ends)
+        _run_cells(study, missing, options, jobs, progress or Silent(), ends, tell)
         done = study.done()
         failed |= {cell for cell in missing if (found := study.look(cell)) is not None and found.state != DONE}
     return not failed
@@ -184,16 +198,24 @@ def _line(study: Study, job: Job, missing: Sequence[Cell]) -> str:
 
 
 def _run_cells(
-    study: Study, cells: Sequence[Cell], options: RunOptions, jobs: int, progress: Progress, ends: float | None
+    study: Study,
+    cells: Sequence[Cell],
+    options: RunOptions,
+    jobs: int,
+    progress: Progress,
+    ends: float | None,
+    tell: Callable[[str], None],
 ) -> None:
     """Cells of one recipe, seed by seed; each is kept when the next begins, and the last at the end."""
     table = study.tables.table(cells[0].recipe)
     runs = [RowRun(cell.row, cell.seed, table.member(cell.row, [f"seed={cell.seed}"])) for cell in cells]
+    number = itertools.count(1)
 
-    def begins(_: RowRun) -> None:
+    def begins(run: RowRun) -> None:
         _keep(study, table, runs)
         if ends is not None and time.monotonic() >= ends:
             raise _TimeIsUp
+        tell(f"{shown(table.reference, run.label)} seed={run.seed} ({next(number)} of {len(runs)})")
 
     try:
         run_rows(runs, options, jobs, progress, begins)
