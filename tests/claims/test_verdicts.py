@@ -89,6 +89,7 @@ def test_the_page_shows_every_claim_and_opposites_as_large_as_others(tmp_path):
     for word in ("Reproduced (1)", "Opposite (1)", "Undecided (1)", "Not run (1)", "Not in small (1)"):
         assert f"### {word}\n" in text
     leaning = sum(bool(one.follows) for one in judged)
+    assert "| decided | 2 of 4 (50%) | 2 of 4 (50%) |" in text
     assert f"| published direction | {leaning} of 3 | {leaning} of 3 |" in text
     for one in judged:
         assert f"`{one.registered.claim.id}`" in text

@@ -26,6 +26,7 @@ SMALLER = (
     "undecided, but the whole interval lies within the difference for which the number of seeds was registered, in"
     " either direction: there is no effect of this size"
 )
+DECISION = "reproduced or opposite, of the claims that can be tested in small"
 DIRECTION = "how many of the rows that have run differ in the direction that the paper reports, surely or not"
 
 
@@ -114,9 +115,18 @@ def _counted(judged: Sequence[Judged]) -> list[str]:
         if word == "undecided":
             small = [sum(one.smaller for one in listed) for listed in papers.values()]
             lines.append(f"| *smaller than expected* | {' | '.join(map(str, small))} | {sum(small)} |")
-    lines.append(f"| published direction | {' | '.join(map(_following, [*papers.values(), judged]))} |")
-    meanings = [*_MEANING.items(), ("smaller than expected", SMALLER), ("published direction", DIRECTION)]
+    for word, count in (("decided", _decided), ("published direction", _following)):
+        lines.append(f"| {word} | {' | '.join(map(count, [*papers.values(), judged]))} |")
+    more = {"smaller than expected": SMALLER, "decided": DECISION, "published direction": DIRECTION}
+    meanings = [*_MEANING.items(), *more.items()]
     return [*lines, "", *(f"- **{word}**: {meaning}." for word, meaning in meanings)]
+
+
+def _decided(judged: Sequence[Judged]) -> str:
+    """How many of the claims that can be tested in small are reproduced or opposite."""
+    tested = [one for one in judged if one.word != "not in small"]
+    count = sum(one.word in DECIDED for one in tested)
+    return f"{count} of {len(tested)} ({count / len(tested):.0%})" if tested else "-"
 
 
 def _following(judged: Sequence[Judged]) -> str:
