@@ -115,8 +115,8 @@ def _counted(judged: Sequence[Judged]) -> list[str]:
         if word == "undecided":
             small = [sum(one.smaller for one in listed) for listed in papers.values()]
             lines.append(f"| *smaller than expected* | {' | '.join(map(str, small))} | {sum(small)} |")
-    for word, count in (("decided", _decided), ("published direction", _following)):
-        lines.append(f"| {word} | {' | '.join(map(count, [*papers.values(), judged]))} |")
+    for label, count in (("decided", _decided), ("published direction", _following)):
+        lines.append(f"| {label} | {' | '.join(map(count, [*papers.values(), judged]))} |")
     more = {"smaller than expected": SMALLER, "decided": DECISION, "published direction": DIRECTION}
     meanings = [*_MEANING.items(), *more.items()]
     return [*lines, "", *(f"- **{word}**: {meaning}." for word, meaning in meanings)]
