@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vlcli.claims import keeping
-from vlcli.claims.cells import Cell, all_cells, cells_of, seeds_of, shown
+from vlcli.claims.cells import Cell, all_cells, cells_of, seeds_of
 from vlcli.claims.keeping import Measured, Results
 from vlcli.claims.load import Registered
 from vlcli.claims.order import Job, chance, following
@@ -99,18 +99,17 @@ class Study:
         """
         cells = all_cells(self.claims, self.seeds)
         found = {cell.key: self.look(cell) for cell in cells}
-        held = {key: one for key, one in self.published.cells.items() if self._of_today(key, one)}
+        recipes = {cell.recipe for cell in cells}
+        held = {key: one for key, one in self.published.cells.items() if self._of_today(key, one, recipes)}
         return Results({key: one for key, one in {**held, **found}.items() if one is not None})
 
-    def _of_today(self, key: str, measured: Measured) -> bool:
-        """Whether a cell was measured with its row as it is today; cells of other papers' recipes are left alone."""
-        name = key.rpartition(" seed=")[0]
-        for recipe in {one.small.recipe for one in self.claims if one.small is not None}:
-            if name.startswith(f"{recipe}:"):
-                row = name.removeprefix(f"{recipe}:")
-                rows = self.tables.table(recipe).rows
-                return row in rows and self.tables.digest(Cell(recipe, row, 0)) == measured.digest
-        return True
+    def _of_today(self, key: str, measured: Measured, recipes: set[str]) -> bool:
+        """Whether a cell was measured with its row as it is today; true of other recipes than ``recipes``."""
+        recipe, _, row = key.rpartition(" seed=")[0].rpartition(":")
+        if recipe not in recipes:
+            return True
+        rows = self.tables.table(recipe).rows
+        return row in rows and self.tables.digest(Cell(recipe, row, 0)) == measured.digest
 
     def done(self) -> set[Cell]:
         """The cells that need not be run."""
@@ -215,7 +214,7 @@ def _run_cells(
         _keep(study, table, runs)
         if ends is not None and time.monotonic() >= ends:
             raise _TimeIsUp
-        tell(f"{shown(table.reference, run.label)} seed={run.seed} ({next(number)} of {len(runs)})")
+        tell(f"{Cell(table.reference, run.label, run.seed).key} ({next(number)} of {len(runs)})")
 
     try:
         run_rows(runs, options, jobs, progress, begins)

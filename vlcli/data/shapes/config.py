@@ -68,7 +68,8 @@ class ShapesConfig:
             colour stands right beside one of the second; 0: no such pictures.
         board_squares: squares of each of the two colours on a board; one of each are neighbours, the others are not.
         marked: cells along a side of the pictures in ``imagenet_marked``, boards full of squares with one circle in a
-            colour of its own (the first of ``related``); the class is the colour right of it. 0: no such pictures.
+            colour of its own (the first of ``related``, else of ``colours``); the class is the colour right of it.
+            0: no such pictures.
         ade20k: segmentation pictures; 80/20 training/validation.
     """
 
