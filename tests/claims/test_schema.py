@@ -83,6 +83,15 @@ def test_faults_of_an_earlier_registration_have_their_line(tmp_path, before, aft
     assert f"{file}:{line}" in str(caught.value)
 
 
+def test_seeds_of_an_earlier_registration_still_judge_claims_that_it_did_not_judge(tmp_path):
+    own = GOOD.replace("small: {", "small: {seeds: [4, 5], ")
+    earlier = EARLIER.replace("[7, 8]", "[0, 1]")
+    first, _ = read(written(tmp_path, own + earlier))
+    assert first.seeds == [4, 5]
+    with pytest.raises(RecipeError, match=r"small\.seeds.*judged with these seeds before"):
+        read(written(tmp_path, own.replace("[4, 5]", "[1, 5]") + earlier))
+
+
 FAULTS = {
     "published numbers do not agree": ("[80.9, 79.9]", "[79.9, 80.9]", 8, "do not agree with 'higher'"),
     "equal numbers have no direction": ("published: [80.9, 79.9]", "published: [80.9, 80.9]", 8, "do not agree"),

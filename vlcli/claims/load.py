@@ -156,17 +156,27 @@ def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
                 known = ", ".join(file.worlds)
                 problems.append(Problem(f"{at}.small.world", "there is no such world", place, claim.small.world, known))
             problems += _seed_faults(f"{at}.small.seeds", claim.small.seeds or [], file, place)
-    return problems + _earlier_faults(file, document)
+            problems += _judged_before(claim, claim.small, at, file, document)
+    return list(dict.fromkeys(problems)) + _earlier_faults(file, document)
 
 
 def _seed_faults(key: str, seeds: Sequence[int], file: ClaimsFile, place: str) -> list[Problem]:
-    """Seeds that chose settings, or judged under an earlier registration, do not judge."""
+    """Seeds that chose settings do not judge."""
+    both = sorted(set(seeds) & set(file.settings_seeds))
     what = "settings were chosen with these seeds, so they cannot judge"
-    seen = [(what, file.settings_seeds, "other seeds than settings_seeds")]
+    got, expected = ", ".join(map(str, both)), "other seeds than settings_seeds"
+    return [Problem(key, what, place, got, expected)] if both else []
+
+
+def _judged_before(claim: Claim, small: Small, at: str, file: ClaimsFile, document: Document) -> list[Problem]:
+    """Seeds with which an earlier registration judged this claim do not judge it again."""
+    before = {seed for one in file.earlier if claim.id in one.verdicts for seed in one.seeds}
+    both = sorted(before & set(small.seeds or file.seeds))
+    key = "seeds" if small.seeds is None else f"{at}.small.seeds"
+    place = document.place(("seeds",) if small.seeds is None else ("claims", int(at.partition(".")[2])))
     what = "claims were judged with these seeds before, so they cannot judge the new settings"
-    seen += [(what, one.seeds, "other seeds than those under 'earlier'") for one in file.earlier]
-    found = ((what, sorted(set(seeds) & set(those)), expected) for what, those, expected in seen)
-    return [Problem(key, what, place, ", ".join(map(str, both)), expected) for what, both, expected in found if both]
+    got, expected = ", ".join(map(str, both)), "other seeds than those under 'earlier'"
+    return [Problem(key, what, place, got, expected)] if both else []
 
 
 def _earlier_faults(file: ClaimsFile, document: Document) -> list[Problem]:
