@@ -115,6 +115,7 @@ WAYS: dict[str, Way] = {
     "vlcli validate quickstart": Way("valid (shallow)"),
     "vlcli validate quickstart --deep": Way("valid (deep)"),
     "vlcli run grid/attentions --seeds 5": Way("own-below/vlmo", instead=("ls", "grid/attentions")),
+    "vlcli run grid/objectives --seeds 5": Way("momentum/lxmert", instead=("ls", "grid/objectives")),
     "vlcli run grid/positions --seeds 5": Way("log-cpb/vlmo", instead=("ls", "grid/positions")),
     "vlcli run grid/ideas root=FOLDER --seeds 5": Way("experts/shapes", instead=("ls", "grid/ideas")),
     "vlcli count quickstart": Way("multiply-accumulates"),
