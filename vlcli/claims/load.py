@@ -140,7 +140,7 @@ def read(path: Path) -> list[Registered]:
 
 def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
     """What is wrong between parts of a file: identifiers, worlds, and seeds that chose settings and judge."""
-    problems = _seed_faults("seeds", file.seeds, file, document.place(("seeds",)))
+    problems: list[Problem] = []
     seen: dict[str, int] = {}
     for index, claim in enumerate(file.claims):
         at, place = f"claims.{index}", document.place(("claims", index))
@@ -155,28 +155,21 @@ def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
             if claim.small.world not in file.worlds:
                 known = ", ".join(file.worlds)
                 problems.append(Problem(f"{at}.small.world", "there is no such world", place, claim.small.world, known))
-            problems += _seed_faults(f"{at}.small.seeds", claim.small.seeds or [], file, place)
-            problems += _judged_before(claim, claim.small, at, file, document)
+            own = claim.small.seeds is not None
+            key, place = (f"{at}.small.seeds", place) if own else ("seeds", document.place(("seeds",)))
+            problems += _seed_faults(key, claim.small.seeds or file.seeds, claim.id, file, place)
     return list(dict.fromkeys(problems)) + _earlier_faults(file, document)
 
 
-def _seed_faults(key: str, seeds: Sequence[int], file: ClaimsFile, place: str) -> list[Problem]:
-    """Seeds that chose settings do not judge."""
-    both = sorted(set(seeds) & set(file.settings_seeds))
+def _seed_faults(key: str, seeds: Sequence[int], claim: str, file: ClaimsFile, place: str) -> list[Problem]:
+    """Seeds that chose settings do not judge, nor those with which an earlier registration judged the same claim."""
     what = "settings were chosen with these seeds, so they cannot judge"
-    got, expected = ", ".join(map(str, both)), "other seeds than settings_seeds"
-    return [Problem(key, what, place, got, expected)] if both else []
-
-
-def _judged_before(claim: Claim, small: Small, at: str, file: ClaimsFile, document: Document) -> list[Problem]:
-    """Seeds with which an earlier registration judged this claim do not judge it again."""
-    before = {seed for one in file.earlier if claim.id in one.verdicts for seed in one.seeds}
-    both = sorted(before & set(small.seeds or file.seeds))
-    key = "seeds" if small.seeds is None else f"{at}.small.seeds"
-    place = document.place(("seeds",) if small.seeds is None else ("claims", int(at.partition(".")[2])))
+    seen = [(what, file.settings_seeds, "other seeds than settings_seeds")]
     what = "claims were judged with these seeds before, so they cannot judge the new settings"
-    got, expected = ", ".join(map(str, both)), "other seeds than those under 'earlier'"
-    return [Problem(key, what, place, got, expected)] if both else []
+    before = (one.seeds for one in file.earlier if claim in one.verdicts)
+    seen += [(what, seeds_then, "other seeds than those under 'earlier'") for seeds_then in before]
+    found = ((what, sorted(set(seeds) & set(those)), expected) for what, those, expected in seen)
+    return [Problem(key, what, place, ", ".join(map(str, both)), expected) for what, both, expected in found if both]
 
 
 def _earlier_faults(file: ClaimsFile, document: Document) -> list[Problem]:
