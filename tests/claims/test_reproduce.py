@@ -210,6 +210,35 @@ def test_no_hours_write_the_page_and_run_nothing(invoke, runs):
     assert runs.ran == []
 
 
+def test_the_report_page_lies_beside_the_results(invoke, runs):
+    ended = invoke()
+    page = invoke.folder / "report.html"
+    assert ended.stdout.splitlines()[-1] == str(page)
+    assert 'id="mine-key"' in page.read_text()
+    assert json.loads(invoke("--json").stdout)["pages"] == [str(invoke.folder / "reproduction.md"), str(page)]
+
+
+def test_a_page_that_is_named_html_is_one_and_keeps_its_numbers(invoke, runs, tmp_path):
+    page = tmp_path / "pages" / "mine.html"
+    ended = invoke("-o", str(page))
+    assert ended.stdout.splitlines()[-1] == str(page)
+    assert 'data-verdict="reproduced"' in page.read_text()
+    assert not (invoke.folder / "report.html").exists()
+    runs.ran.clear()
+    invoke("-o", str(page), "--output", str(tmp_path / "elsewhere"))
+    assert runs.ran == []
+
+
+def test_a_file_that_is_no_report_is_not_replaced_and_nothing_runs(invoke, runs, tmp_path):
+    page = tmp_path / "mine.html"
+    page.write_text("<h1>my own</h1>")
+    ended = invoke("-o", str(page))
+    assert ended.exit_code == 2
+    assert "not a report that vlcli wrote" in ended.stderr
+    assert runs.ran == []
+    assert page.read_text() == "<h1>my own</h1>"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

@@ -19,7 +19,7 @@ from vlcli.metrics.rows import kind_fields
 from vlcli.pages import samples
 from vlcli.pages.album import Thumbnails
 from vlcli.pages.charts import HEIGHT, line_chart, nice_ticks, thinned
-from vlcli.pages.report import refuse_other
+from vlcli.pages.page import refuse_other
 from vlcli.pages.samples import as_text, choose, right_of
 from vlcli.pages.summary import replay
 from vlcli.tools.run_folder import read_run

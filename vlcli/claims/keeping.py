@@ -66,6 +66,22 @@ class Results:
         return otherwise
 
 
+def find(name: str, output: Path) -> Path | None:
+    """The file of results that a name means: of the folder, or the one below ``output``, or a JSON file itself.
+
+    Args:
+        name: ``reproduce`` (the folder that ``vlcli reproduce`` writes to), a path to it, or ``reproduction.json``.
+        output: the folder of all runs.
+
+    Returns:
+        The file; None where the name means no results of claims.
+    """
+    path = Path(name).expanduser()
+    if path.suffix == ".json":
+        return path if path.is_file() else None
+    return next((folder / FILE for folder in (path, output / name) if (folder / FILE).is_file()), None)
+
+
 def read(folder: Path) -> Results:
     """The results in a folder; none where there is no file.
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from vlcli.claims import keeping
 from vlcli.claims.cells import Cell, all_cells, cells_of, seeds_of
 from vlcli.claims.keeping import Measured, Results
-from vlcli.claims.load import Registered
+from vlcli.claims.load import Registered, every
 from vlcli.claims.order import Job, chance, following
-from vlcli.errors import Problem, RecipeError, VlcliError
+from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.check import by_place
 from vlcli.recipe.plan import RunOptions
@@ -115,6 +115,30 @@ class Study:
         """The cells that need not be run."""
         found = ((cell, self.look(cell)) for cell in all_cells(self.chosen, self.seeds))
         return {cell for cell, measured in found if measured is not None and measured.state == DONE}
+
+
+def of_results(file: Path) -> Study:
+    """The study of a file of results: the claims of each paper of which it has a cell.
+
+    Args:
+        file: ``results.json`` of a folder, or the file beside a page.
+
+    Raises:
+        DataError: the file is damaged, or holds no cell of a registered claim.
+        RecipeError: a recipe that a claim names cannot be loaded.
+    """
+    held = keeping.read_file(file)
+    recipes = {key.rpartition(" seed=")[0].rpartition(":")[0] for key in held.cells}
+    claims = every()
+    papers = {one.file.paper for one in claims if one.small is not None and one.small.recipe in recipes}
+    found = [one for one in claims if one.file.paper in papers]
+    if not found:
+        hint = "of a file of claims: vlcli reproduce claims.yaml --hours 0 -o page.html"
+        raise DataError("No cell here belongs to a registered claim.", where=str(file), hint=hint)
+    study = Study(found, found, file.parent)
+    study.results = held
+    check(found, study.tables)
+    return study
 
 
 class _TimeIsUp(Exception):  # noqa: N818  no error: how a run with --hours ends

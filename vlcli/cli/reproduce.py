@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from vlcli.claims.reproduce import Study
     from vlcli.claims.verdicts import Judged
 
+HTML = (".html", ".htm")
+
 
 def _complete(incomplete: str) -> list[str]:
     from vlcli.claims.load import papers
@@ -45,7 +47,10 @@ def reproduce(
         bool, typer.Option("--list", help="List the claims and their verdicts so far; run nothing.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The page; default: reproduction.md in runs/reproduce.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="The page (Markdown, or HTML: page.html); default: reproduction.md in runs/reproduce."
+        ),
     ] = None,
     jobs: o.Jobs = None,
     output: o.Output = Path("runs"),
@@ -60,6 +65,8 @@ def reproduce(
     vlcli reproduce --list
 
     vlcli reproduce irpe --hours 1 -o docs/reproduction.md
+
+    vlcli reproduce irpe -o irpe.html
     """
     from vlcli.cli import console
 
@@ -67,6 +74,7 @@ def reproduce(
     if hours is not None and not (math.isfinite(hours) and hours >= 0):
         raise UsageError("--hours is no time.", got=f"{hours:g}", expected="0 (run nothing, write the page) or more")
     study = _study(paper or [], claims, seeds, output, out)
+    html = _html(study, out)
     sound = True
     if not list_ and hours != 0:
         from vlcli.claims.reproduce import run
@@ -77,8 +85,8 @@ def reproduce(
         tell = (lambda _: None) if quiet else console.err
         sound = run(study, options, hours=hours, jobs=jobs or 1, progress=progress, tell=tell)
     judged = _judged(study)
-    page = None if list_ else _write(study, judged, out, paper or [])
-    _tell(judged, page, list_, json_)
+    pages = [] if list_ else _write(study, judged, out, html, paper or [])
+    _tell(judged, pages, list_, json_)
     if not sound:
         raise typer.Exit(1)
 
@@ -102,27 +110,44 @@ def _judged(study: Study) -> list[Judged]:
     return judge(study.claims, study.look, study.seeds)
 
 
-def _write(study: Study, judged: list[Judged], out: Path | None, papers: list[str]) -> Path:
+def _html(study: Study, out: Path | None) -> Path:
+    """Where the report page goes: the page that was named, if it is one, else ``report.html`` beside the results.
+
+    Raises:
+        UsageError: a file lies there that is no report.
+    """
+    from vlcli.pages.page import refuse_other
+    from vlcli.tools.run_folder import REPORT
+
+    html = out if out is not None and out.suffix in HTML else study.folder / REPORT
+    refuse_other(html)
+    return html
+
+
+def _write(study: Study, judged: list[Judged], out: Path | None, html: Path, papers: list[str]) -> list[Path]:
+    """The page of verdicts as Markdown, unless an HTML page was named, and as HTML."""
     from vlcli.claims import keeping
     from vlcli.claims.page import PAGE, Page, write_page
+    from vlcli.pages.verdicts import write_verdicts
 
-    words = ["vlcli reproduce", *papers, *([f"--seeds {study.seeds}"] if study.seeds else [])]
-    page = out or study.folder / PAGE
-    shown = study.shown()
+    words = " ".join(["vlcli reproduce", *papers, *([f"--seeds {study.seeds}"] if study.seeds else [])])
+    page, shown = out or study.folder / PAGE, study.shown()
     keeping.publish(page, shown)
     seconds = sum(one.seconds for one in shown.cells.values())
-    return write_page(Page(judged, [" ".join(words)], seconds), page)[0]
+    written = [] if page == html else [write_page(Page(judged, [words], seconds), page)[0]]
+    return [*written, write_verdicts(judged, html, words, seconds)]
 
 
-def _tell(judged: list[Judged], page: Path | None, list_: bool, json_: bool) -> None:
+def _tell(judged: list[Judged], pages: list[Path], list_: bool, json_: bool) -> None:
     from vlcli.claims.listing import as_row as registered
-    from vlcli.claims.page import short
     from vlcli.claims.verdicts import as_row, counts
+    from vlcli.claims.words import short
     from vlcli.cli import console
 
     if json_:
         told: list[dict[str, Any]] = [{**registered(one.registered), **as_row(one)} for one in judged]
-        console.out_json({"page": None if page is None else str(page), "counts": counts(judged), "claims": told})
+        facts = {"page": str(pages[0]) if pages else None, "pages": list(map(str, pages))}
+        console.out_json({**facts, "counts": counts(judged), "claims": told})
         return
     if list_:
         cells = [
@@ -132,5 +157,5 @@ def _tell(judged: list[Judged], page: Path | None, list_: bool, json_: bool) -> 
     elif lines := short(judged):
         console.table(["claim", "verdict", "difference", ""], lines)
     console.out(", ".join(f"{count} {word}" for word, count in counts(judged).items() if count))
-    if page is not None:
+    for page in pages:
         console.out(str(page))

@@ -1,26 +1,17 @@
-"""The report of runs: one HTML file that shows them, with pictures and scripts inside, and no request to anywhere.
-
-Everything that comes from data or recipes is escaped by the template engine; scripts and styles run only if their
-digest stands in the page's content security policy, so that markup in somebody's sentences stays text.
-"""
+"""The report of runs: one HTML file that shows them, with pictures and scripts inside, and no request to anywhere."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vlcli.errors import UsageError
 from vlcli.files import write_text
 from vlcli.pages.album import Thumbnails
 from vlcli.pages.charts import COLOURS
 from vlcli.pages.curves import curves_of
+from vlcli.pages.page import filled, refuse_other
 from vlcli.pages.samples import Samples, samples_of
 from vlcli.pages.scores import Column, Group, groups_of, headline
 from vlcli.pages.summary import between, comparison_of, duration, fraction, summary_of
@@ -28,12 +19,10 @@ from vlcli.pages.tables import table_on_page
 from vlcli.progress import Progress, Silent
 from vlcli.tools.differences import compare_runs
 from vlcli.tools.run_folder import RunFacts, read_run
-from vlcli.version import __version__
 
 if TYPE_CHECKING:
     from vlcli.pages.looks import Looks
 
-GENERATOR = "vlcli report"
 SAMPLES = 36
 """Samples of each group of evaluate stages."""
 MODELS = 3
@@ -74,26 +63,6 @@ def write_report(
     return write_text(file, html)
 
 
-def refuse_other(file: Path) -> None:
-    """Raise where a file lies that is no report.
-
-    Raises:
-        UsageError: a folder, or a file without the mark of vlcli's reports.
-    """
-    mark = f'name="generator" content="{GENERATOR}'
-    if file.is_dir() or (file.is_file() and mark not in _head(file)):
-        raise UsageError(
-            "This is not a report that vlcli wrote; it is not replaced.",
-            where=str(file),
-            hint="name another file: -o page.html",
-        )
-
-
-def _head(file: Path) -> str:
-    with file.open(encoding="utf-8", errors="replace") as opened:
-        return opened.read(4096)
-
-
 def render(runs: Sequence[RunFacts], options: ReportOptions, progress: Progress) -> str:
     """The page as text."""
     groups, album = groups_of(runs), Thumbnails()
@@ -105,7 +74,6 @@ def render(runs: Sequence[RunFacts], options: ReportOptions, progress: Progress)
     faults += list(album.faults)[:10]
     faults += ["Some pictures were left out: the page would be too large."] if album.full else []
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
-    css, script = _asset("report.css"), _asset("report.js")
     shown: dict[str, Any] = {
         "title": title,
         "about": str(runs[0].recipe.get("about", "")) if len(runs) == 1 else "",
@@ -120,50 +88,9 @@ def render(runs: Sequence[RunFacts], options: ReportOptions, progress: Progress)
         "curves": curves,
         "thumbnails": album.all,
         "faults": list(dict.fromkeys(faults)),
-        "generator": f"{GENERATOR} {__version__}",
-        "footer": f"Written by vlcli {__version__} at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.",
     }
     shown["sections"] = _sections(shown)
-    environment = _environment()
-    return str(
-        environment.get_template("report.html").render(
-            **shown, css=_trusted(css), script=_trusted(script), policy=_policy(css, script)
-        )
-    )
-
-
-@cache
-def _environment() -> Any:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    return Environment(
-        loader=PackageLoader("vlcli.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
-def _asset(name: str) -> str:
-    return (resources.files("vlcli.pages") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _trusted(text: str) -> Any:
-    """The package's own style or script, which is not escaped."""
-    from markupsafe import Markup
-
-    return Markup(text)  # noqa: S704 - no data in it
-
-
-def _policy(css: str, script: str) -> str:
-    """Nothing is fetched; pictures are inside; only this script and this style run."""
-
-    def digest(text: str) -> str:
-        return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
-
-    sources = f"img-src data:; style-src {digest(css)}; script-src {digest(script)}"
-    return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
+    return filled("report.html", shown)
 
 
 def _samples(groups: Sequence[Group], album: Thumbnails, options: ReportOptions, progress: Progress) -> list[Samples]:

@@ -89,6 +89,25 @@
     choose();
   }
 
+  // Claims: chosen by verdict, table and words, in all papers at once.
+  for (const part of all("[data-claims]")) {
+    const rows = all("[data-claim]", part), form = one("form", part);
+    const asked = (name) => one(`[data-claim-filter=${name}]`, part).value.trim().toLowerCase();
+    const fits = (row) => (!asked("verdict") || row.dataset.verdict === asked("verdict"))
+      && (!asked("table") || row.dataset.table.toLowerCase() === asked("table"))
+      && row.textContent.toLowerCase().includes(asked("text"));
+    const choose = () => {
+      rows.forEach((row) => { row.hidden = !fits(row); });
+      const left = (root) => all("[data-claim]", root).filter((row) => !row.hidden).length;
+      all("[data-paper]", part).forEach((paper) => { paper.hidden = left(paper) === 0; });
+      one("[data-claim-none]", part).hidden = left(part) > 0;
+      one("[data-claim-count]", part).textContent = `${left(part)} of ${rows.length} claims shown`;
+    };
+    form.addEventListener("input", choose);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    choose();
+  }
+
   // Attention: values of queries (words or regions) over the regions of each picture.
   const store = one("#looks");
   if (!store) return;

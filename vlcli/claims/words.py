@@ -1,0 +1,126 @@
+"""What verdicts, differences and numbers of seeds are called on pages and in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vlcli.claims.verdicts import DECIDED, Judged, Word, seeds_to_decide
+from vlcli.tables.statistics import Estimate
+
+MEANING: dict[Word, str] = {
+    "reproduced": "the difference has the published direction, p below .05 after Holm's correction",
+    "opposite": "the difference has the opposite direction, p below .05 after Holm's correction",
+    "undecided": "the rows have run with all seeds and do not differ surely in either direction",
+    "failed": "a row ended with an error",
+    "not run": "not all seeds of both rows have run yet",
+    "not in small": "the question cannot be put to a small world; the reason stands beside it",
+}
+"""What each verdict means."""
+MORE = {
+    "smaller than expected": (
+        "undecided, but the whole interval lies within the difference for which the number of seeds was registered, in"
+        " either direction: there is no effect of this size"
+    ),
+    "decided": "reproduced or opposite, of the claims that can be tested in small",
+    "published direction": (
+        "how many of the rows that have run differ in the direction that the paper reports, surely or not"
+    ),
+}
+"""What the other counts mean."""
+
+
+def by_paper(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
+    """The claims of each paper."""
+    found: dict[str, list[Judged]] = {}
+    for one in judged:
+        found.setdefault(one.registered.file.paper, []).append(one)
+    return found
+
+
+def decided(judged: Sequence[Judged]) -> str:
+    """How many of the claims that can be tested in small are reproduced or opposite."""
+    tested = [one for one in judged if one.word != "not in small"]
+    count = sum(one.word in DECIDED for one in tested)
+    return f"{count} of {len(tested)} ({count / len(tested):.0%})" if tested else "-"
+
+
+def following(judged: Sequence[Judged]) -> str:
+    """How many of the differences that have run have the published direction, surely or not."""
+    known = [one.follows for one in judged if one.follows is not None]
+    return f"{sum(known)} of {len(known)}" if known else "-"
+
+
+def table_name(number: str) -> str:
+    """``Table 4``; a figure as it is written."""
+    return f"Table {number}" if number.isdigit() else number.capitalize()
+
+
+def command(one: Judged) -> str:
+    """What tests this claim alone."""
+    extra = "" if one.wanted == len(one.registered.seeds) else f" --seeds {one.wanted}"
+    return f"vlcli reproduce {one.registered.file.paper} --claims {one.registered.claim.id}{extra}"
+
+
+def mean(found: Estimate | None) -> str:
+    """A row's mean, with half its interval where it has run with several seeds."""
+    if found is None:
+        return "-"
+    return f"{found.mean:.3f}" if found.half is None else f"{found.mean:.3f} ± {found.half:.3f}"
+
+
+def interval(one: Judged) -> str:
+    """The ends of the difference's 95 % interval; nothing where one seed has run."""
+    found = one.difference
+    return "" if found is None or found.low is None or found.high is None else f"{found.low:+.3f} to {found.high:+.3f}"
+
+
+def difference(one: Judged) -> str:
+    """The paired difference with its interval."""
+    ends = interval(one)
+    if one.difference is None:
+        return "-"
+    return f"{one.difference.difference:+.3f}{f' ({ends})' if ends else ''}"
+
+
+def p_value(one: Judged) -> str:
+    """After Holm's correction."""
+    return "-" if one.p is None else "< .001" if one.p < 0.001 else f"{one.p:.3f}".lstrip("0")
+
+
+def before(one: Judged) -> str:
+    """What earlier registrations found."""
+    return "; ".join(f"{verdict} before: {value:+.3f}" for verdict, value in one.registered.earlier)
+
+
+def seeds(one: Judged) -> str:
+    """The number of seeds that would decide a difference of the measured size."""
+    found = seeds_to_decide(one)
+    return "more than 10,000" if found is None else f"{found:,}"
+
+
+def size(one: Judged) -> str:
+    """What is known of the size of an undecided difference; nothing where its interval is wide."""
+    return f"smaller than {one.registered.power.difference:g}" if one.smaller else ""
+
+
+def history(judged: Sequence[Judged]) -> list[str]:
+    """A sentence or more on each earlier registration of a paper: how its verdicts were spread, and what it was."""
+    lines = []
+    for one in judged[0].registered.file.earlier:
+        found: list[str] = [verdict for verdict, _ in one.verdicts.values()]
+        spread = ", ".join(f"{found.count(word)} {word}" for word in (*DECIDED, "undecided"))
+        numbers = ", ".join(map(str, one.seeds))
+        lines.append(f"An earlier registration (seeds {numbers}) ended with {spread}. {one.settings}")
+    return lines
+
+
+def short(judged: Sequence[Judged]) -> list[list[str]]:
+    """A line for each claim that has run, for the terminal."""
+    rows = []
+    for one in judged:
+        if one.word in (*DECIDED, "undecided", "failed"):
+            more = one.error
+            if one.word == "undecided":
+                more = ", ".join(filter(None, (size(one), f"{seeds(one)} seeds would decide")))
+            rows.append([one.registered.claim.id, one.word, difference(one), more])
+    return rows
