@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.claims.studies import UNTESTED, claim, looker, registered
 from vlcli.claims.page import Page, render
-from vlcli.claims.words import short
 from vlcli.claims.verdicts import as_row, counts, judge, seeds_to_decide
+from vlcli.claims.words import short
 
 NEW, OLD = [0.90, 0.91, 0.93, 0.92, 0.94], [0.70, 0.72, 0.73, 0.70, 0.74]
 ALIKE = [0.71, 0.69, 0.75, 0.72, 0.70]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .pages import commands, pages
+from .pages import PROJECT, commands, pages
 
 PAGES = pages()
 UNTRIED = ("docs/tutorial.md", "docs/reproduction.md")
@@ -50,6 +50,7 @@ WALLS = (
 )
 FEW_SHAPES = ("stages.world.world.images=40", "stages.eyes.steps=1", "text.length=24")
 FEW_EPOCHS = tuple(f"stages.{stage}.epochs=1" for stage in ("words", "pretrain", "caption"))
+NUMBERS = str(PROJECT / "docs" / "reproduction.json")
 NEAR = (("fit", "first"), ("data", "after"))
 SAID_WALLS = (
     *("run", "tiny/dimbert-photos", "root=photos", "table=~"),
@@ -132,6 +133,10 @@ WAYS: dict[str, Way] = {
     "vlcli report quickstart": Way("report.html", instead=("report", "runs/quickstart", "--no-model")),
     "vlcli report quickstart quickstart-1a2b3c4d -o page.html": Way(
         "page.html", instead=("report", "runs/quickstart", "quickstart/test", "-o", "page.html", "--no-model")
+    ),
+    "vlcli report reproduce": Way("verdicts.html", instead=("report", NUMBERS, "-o", "verdicts.html")),
+    "vlcli report docs/reproduction.json -o verdicts.html": Way(
+        "verdicts.html", instead=("report", NUMBERS, "-o", "verdicts.html")
     ),
     "vlcli run quickstart --seed 2": Way("run", DRY),
     "vlcli table quickstart --reference without": Way(

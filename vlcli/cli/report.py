@@ -14,7 +14,10 @@ from vlcli.errors import UsageError
 
 @guarded
 def report(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or their names under runs/; or results of claims.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Run folders, or their names under runs/; or results of claims."),
+    ],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The page; default: report.html in the run's folder, or here for several."),

@@ -1,4 +1,4 @@
-"""One HTML file with everything inside it: templates, style and script of this package, and a policy that allows no other.
+"""One HTML file with everything inside it: templates, style and script of this package, and a policy for no other.
 
 Everything that comes from data or recipes is escaped by the template engine; scripts and styles run only if their
 digest stands in the page's content security policy, so that markup in somebody's sentences stays text.

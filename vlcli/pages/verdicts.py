@@ -163,7 +163,7 @@ def _facts(judged: Sequence[Judged], seconds: float) -> list[str]:
 
 
 def _count(name: str, judged: Sequence[Judged]) -> Count:
-    numbers: dict[str, int] = {word: count for word, count in counts(judged).items()}
+    numbers: dict[str, int] = dict(counts(judged).items())
     bars, start = [], 0.0
     for word, count in numbers.items():
         width = 100 * count / len(judged)
