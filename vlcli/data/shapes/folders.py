@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from vlcli.data.shapes.config import ShapesConfig
+from vlcli.data.shapes.config import MARKS, ShapesConfig
 from vlcli.data.shapes.render import Job, draw_all
 from vlcli.data.shapes.store import write_text
 from vlcli.data.shapes.world import RELATIONS, TURNS, Look, Noun, Scene, Shape, compose, concrete, random_looks, stream
@@ -30,6 +30,7 @@ def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers
         "imagenet_relation": (list(RELATIONS), _related),
         **({"imagenet_beside": (list(RELATIONS), _beside)} if config.board else {}),
         **({"imagenet_marked": (list(_unmarked(config)), _marked)} if config.marked else {}),
+        **({"imagenet_placed": (_cells(config), _placed)} if config.placed else {}),
     }
     jobs = []
     for folder, (names, drawn) in sets.items():
@@ -98,18 +99,32 @@ def _marked(rng: Random, config: ShapesConfig, colour: str) -> Scene:
     """A board full of squares with one circle in a colour that no square has; a square of ``colour`` is right of it.
 
     The other squares have random colours, so that what a board shows as a whole tells little about the class: a model
-    must look at the cell right of the circle, wherever the circle lies.
+    must look at the cell right of the circle, wherever the circle lies. With several kinds of marks, the mark says
+    which of its neighbours is the class.
     """
     side, others = config.marked, _unmarked(config)
     cells = {(x, y): (rng.choice(others), "square") for x in range(side) for y in range(side)}
-    x, y = rng.randrange(side - 1), rng.randrange(side)
-    cells[(x, y)] = (_marker(config), "circle")
-    cells[(x + 1, y)] = (colour, "square")
+    mark = rng.choice(list(MARKS)[: config.marks]) if config.marks > 1 else next(iter(MARKS))
+    across, down = MARKS[mark]
+    x, y = rng.randrange(side - abs(across)) + (across < 0), rng.randrange(side - abs(down)) + (down < 0)
+    cells[(x, y)] = (_marker(config), mark)
+    cells[(x + across, y + down)] = (colour, "square")
     return _board(rng, config, side, cells)
 
 
+def _cells(config: ShapesConfig) -> list[str]:
+    """The classes of placed boards: ``COLUMN-ROW`` from 1 on."""
+    return [f"{x + 1}-{y + 1}" for y in range(config.placed) for x in range(config.placed)]
+
+
+def _placed(rng: Random, config: ShapesConfig, cell: str) -> Scene:
+    """A board that is empty but for one square: a model must tell the place of what it sees."""
+    x, y = (int(number) - 1 for number in cell.split("-"))
+    return _board(rng, config, config.placed, {(x, y): (config.colours[0], "square")})
+
+
 def _marker(config: ShapesConfig) -> str:
-    """The colour of the circle on marked boards."""
+    """The colour of the mark on marked boards."""
     return config.related[0] or config.colours[0]
 
 
