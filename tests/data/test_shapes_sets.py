@@ -361,27 +361,6 @@ def test_the_colour_right_of_a_marked_boards_circle_is_the_class():
         replace(SMALL, size=80, marked=11)
 
 
-@pytest.mark.parametrize("marks", [2, 4])
-def test_each_kind_of_mark_says_which_neighbour_is_the_class(marks):
-    config, rng = replace(SMALL, size=80, marked=5, marks=marks, related=("red", "")), Random(0)
-    others = [colour for colour in config.colours if colour != "red"]
-    sides, seen = {"circle": (1, 0), "triangle": (-1, 0), "star": (0, -1), "cross": (0, 1)}, []
-    for number in range(400):
-        label = others[number % len(others)]
-        cells = {(shape.x // 16, shape.y // 16): shape.look for shape in _marked(rng, config, label).shapes}
-        assert len(cells) == 25
-        ((spot, mark),) = [(cell, look) for cell, look in cells.items() if look.colour == "red"]
-        across, down = sides[mark.kind]
-        assert cells[spot[0] + across, spot[1] + down] == Look("small", label, "square")
-        seen.append((mark.kind, spot))
-    kinds = [kind for kind, _ in seen]
-    assert set(kinds) == set(list(sides)[:marks])
-    assert min(map(kinds.count, set(kinds))) > 0.7 * len(kinds) / marks
-    assert all(len({spot for kind, spot in seen if kind == one}) == 20 for one in set(kinds))
-    with pytest.raises(UsageError, match="marks"):
-        replace(SMALL, marks=5)
-
-
 def test_the_class_of_a_placed_board_is_the_cell_of_its_square(tmp_path):
     config = replace(SMALL, size=64, placed=2, parts=("imagenet",), imagenet=20)
     write_imagenet(tmp_path, config, Silent(), workers=1)

@@ -28,8 +28,6 @@ PALETTE: dict[str, tuple[int, int, int]] = {
     "pink": (236, 110, 170),
     "brown": (128, 84, 52),
 }
-MARKS = {"circle": (1, 0), "triangle": (-1, 0), "star": (0, -1), "cross": (0, 1)}
-"""Shapes that mark a board, and in which direction (columns, rows) the class stands."""
 KINDS = ("circle", "square", "triangle", "star", "cross", "ring", "hexagon", "heart")
 
 
@@ -72,8 +70,6 @@ class ShapesConfig:
         marked: cells along a side of the pictures in ``imagenet_marked``, boards full of squares with one circle in a
             colour of its own (the first of ``related``, else of ``colours``); the class is the colour right of it.
             0: no such pictures.
-        marks: kinds of shapes that stand in place of the circle: of 2, half are triangles, and the class is the colour
-            left of a triangle; of 3, also stars (the colour above), of 4, also crosses (the colour below).
         placed: cells along a side of the pictures in ``imagenet_placed``, boards with one square in the first colour;
             the class is its cell. 0: no such pictures.
         ade20k: segmentation pictures; 80/20 training/validation.
@@ -105,7 +101,6 @@ class ShapesConfig:
     board: int = 0
     board_squares: int = 3
     marked: int = 0
-    marks: int = 1
     placed: int = 0
     ade20k: int = 500
 
@@ -141,8 +136,6 @@ class ShapesConfig:
                 raise _bad(field, str(cells), f"0, or 4 to {self.size // 8} cells of 8 pixels or more")
         if self.placed != 0 and not 2 <= self.placed <= self.size // 8:
             raise _bad("placed", str(self.placed), f"0, or 2 to {self.size // 8} cells of 8 pixels or more")
-        if not 1 <= self.marks <= len(MARKS):
-            raise _bad("marks", str(self.marks), f"1 to {len(MARKS)}")
         if not 1 <= self.board_squares <= 3:
             raise _bad("board_squares", str(self.board_squares), "1 to 3")
         if self.size < 64:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from vlcli.data.shapes.config import MARKS, ShapesConfig
+from vlcli.data.shapes.config import ShapesConfig
 from vlcli.data.shapes.render import Job, draw_all
 from vlcli.data.shapes.store import write_text
 from vlcli.data.shapes.world import RELATIONS, TURNS, Look, Noun, Scene, Shape, compose, concrete, random_looks, stream
@@ -99,16 +99,13 @@ def _marked(rng: Random, config: ShapesConfig, colour: str) -> Scene:
     """A board full of squares with one circle in a colour that no square has; a square of ``colour`` is right of it.
 
     The other squares have random colours, so that what a board shows as a whole tells little about the class: a model
-    must look at the cell right of the circle, wherever the circle lies. With several kinds of marks, the mark says
-    which of its neighbours is the class.
+    must look at the cell right of the circle, wherever the circle lies.
     """
     side, others = config.marked, _unmarked(config)
     cells = {(x, y): (rng.choice(others), "square") for x in range(side) for y in range(side)}
-    mark = rng.choice(list(MARKS)[: config.marks]) if config.marks > 1 else next(iter(MARKS))
-    across, down = MARKS[mark]
-    x, y = rng.randrange(side - abs(across)) + (across < 0), rng.randrange(side - abs(down)) + (down < 0)
-    cells[(x, y)] = (_marker(config), mark)
-    cells[(x + across, y + down)] = (colour, "square")
+    x, y = rng.randrange(side - 1), rng.randrange(side)
+    cells[(x, y)] = (_marker(config), "circle")
+    cells[(x + 1, y)] = (colour, "square")
     return _board(rng, config, side, cells)
 
 
@@ -124,7 +121,7 @@ def _placed(rng: Random, config: ShapesConfig, cell: str) -> Scene:
 
 
 def _marker(config: ShapesConfig) -> str:
-    """The colour of the mark on marked boards."""
+    """The colour of the circle on marked boards."""
     return config.related[0] or config.colours[0]
 
 
