@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from vlcli.cli import app
 from vlcli.tables.outputs import write_table
-from vlcli.tables.results import FILE, RowResults, RunResults, TableResults
+from vlcli.tables.results import FILE, RowResults, RunResults, TableResults, write_results
 
 LAYOUT = {"title": "small", "rows": {"trained": "test", "scratch": "control"}, "metrics": ["accuracy"]}
 
@@ -105,3 +105,42 @@ def test_what_is_wrong_is_one_message(runs: Path, words: list[str], code: int, s
     assert ended == code, err
     assert said in err
     assert "Traceback" not in err
+
+
+def report(runs: Path, *words: str) -> tuple[int, str, str]:
+    made = CliRunner().invoke(app, ["report", *words, "--output", str(runs)])
+    return made.exit_code, made.stdout, made.stderr
+
+
+def test_a_table_of_rows_has_a_page(runs: Path, tmp_path: Path) -> None:
+    rows = [
+        RowResults("<new>", [RunResults(seed, metrics={"accuracy": 0.7 + 0.01 * seed}) for seed in (1, 2, 3)]),
+        RowResults("old", [RunResults(seed, metrics={"accuracy": 0.5 + 0.02 * seed}) for seed in (1, 2, 3)]),
+        RowResults("broken", [RunResults(1, "failed", error="out of <memory>")]),
+    ]
+    write_results(
+        TableResults("small & new", ["accuracy"], rows, "old", about="Which is better?"), tmp_path / "t" / FILE
+    )
+    code, out, err = report(tmp_path, "t")
+    assert code == 0, err
+    page = tmp_path / "t" / "report.html"
+    assert out.strip() == str(page)
+    html = page.read_text()
+    assert "<h1>small &amp; new</h1>" in html
+    assert "Which is better?" in html
+    assert "0.720 ± 0.025" in html
+    assert "+0.180" in html
+    assert "<span>6 of 7 runs done</span>" in html
+    assert html.count("out of &lt;memory&gt;") == 2
+    assert "<new>" not in html
+    assert report(tmp_path, str(tmp_path / "t" / FILE), "-o", str(tmp_path / "t.html"))[0] == 0
+    assert (tmp_path / "t.html").stat().st_size == page.stat().st_size
+
+
+def test_a_page_of_a_table_stands_alone_and_a_damaged_one_is_one_message(runs: Path) -> None:
+    code, _, err = report(runs, "rows", "small-1")
+    assert (code, "have a page of their own" in err) == (2, True)
+    code, _, err = report(runs, "damaged")
+    assert code == 5
+    assert "table.json" in err
+    assert not (runs / "damaged" / "report.html").exists()

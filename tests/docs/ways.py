@@ -134,6 +134,7 @@ WAYS: dict[str, Way] = {
     "vlcli report quickstart quickstart-1a2b3c4d -o page.html": Way(
         "page.html", instead=("report", "runs/quickstart", "quickstart/test", "-o", "page.html", "--no-model")
     ),
+    "vlcli report tiny-irpe": Way("table.html", instead=("report", "runs/quickstart/table.json", "-o", "table.html")),
     "vlcli report reproduce": Way("verdicts.html", instead=("report", NUMBERS, "-o", "verdicts.html")),
     "vlcli report docs/reproduction.json -o verdicts.html": Way(
         "verdicts.html", instead=("report", NUMBERS, "-o", "verdicts.html")

@@ -100,14 +100,18 @@ def table_on_page(runs: Sequence[RunFacts]) -> PageTable | None:
         return None
 
 
-def page_table(found: TableResults) -> PageTable:
+def page_table(found: TableResults, most: int = MOST_METRICS) -> PageTable:
     """A table as the page shows it.
+
+    Args:
+        found: the table.
+        most: metrics that are shown.
 
     Raises:
         UsageError: the table cannot be summarised.
     """
     summary = summarise(found)
-    panels = [_panel(summary, name) for name in summary.metrics[:MOST_METRICS]]
+    panels = [_panel(summary, name) for name in summary.metrics[:most]]
     return PageTable(summary.title, panels, [f"{note[0].upper()}{note[1:]}." for note in summary.notes])
 
 

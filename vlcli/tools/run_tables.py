@@ -41,7 +41,7 @@ def collect(names: Sequence[str], output: Path, reference: str | None = None) ->
         DataError: there is no such run, or a table is damaged.
         UsageError: a table is named beside other runs; no run has an evaluate stage.
     """
-    written = [found for name in names if (found := _written(name, output)) is not None]
+    written = [found for name in names if (found := written_table(name, output)) is not None]
     if written and len(names) > 1:
         hint = "name the table alone, or the folders of its rows"
         raise UsageError("A table of rows is shown by itself.", got=", ".join(names), hint=hint)
@@ -50,8 +50,13 @@ def collect(names: Sequence[str], output: Path, reference: str | None = None) ->
     return table
 
 
-def _written(name: str, output: Path) -> Path | None:
-    """The file of a table that rows have made; None where the name means a run that can be read itself."""
+def written_table(name: str, output: Path) -> Path | None:
+    """The file of a table that rows have made; None where the name means a run that can be read itself.
+
+    Args:
+        name: the file itself, a folder that holds it, or the name of such a folder below ``output``.
+        output: the folder of all runs.
+    """
     path = Path(name).expanduser()
     if path.suffix == ".json":
         return path
