@@ -1,4 +1,4 @@
-"""The table of a recipe's rows as one HTML page: each row with its interval on a line, for every metric of the table."""
+"""The table of a recipe's rows as one HTML page: every row with its interval on a line, for each of its metrics."""
 
 from __future__ import annotations
 
