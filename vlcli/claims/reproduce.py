@@ -136,7 +136,7 @@ def of_results(file: Path) -> Study:
         hint = "of a file of claims: vlcli reproduce claims.yaml --hours 0 -o page.html"
         raise DataError("No cell here belongs to a registered claim.", where=str(file), hint=hint)
     study = Study(found, found, file.parent)
-    study.results = held
+    study.results = study.published = held
     check(found, study.tables)
     return study
 
