@@ -92,6 +92,14 @@ def test_a_page_on_which_nothing_has_run(tmp_path: Path) -> None:
     assert "<circle" not in html
 
 
+def test_the_page_names_the_seeds_that_were_run(tmp_path: Path) -> None:
+    listed = registered(tmp_path, claim("up", ("high", "base")))
+    more = {name: [*values, *values] for name, values in VALUES.items()}
+    row = row_of(render_verdicts(judge(listed, looker(more), 7), "vlcli reproduce --seeds 7"), "mine-up")
+    assert "<dd>0, 1, 2, 3, 4, 5, 6</dd>" in row
+    assert "--claims mine-up --seeds 7" in row
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_filters_choose_claims(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
     """No error, no request, no sideways scrolling; verdict, table and words choose, and say how many are left."""

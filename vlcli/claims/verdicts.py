@@ -95,7 +95,7 @@ def judge(claims: Sequence[Registered], look: Look, count: int | None = None) ->
     return [_with_word(measured[one.claim.id], found.get(one.claim.id)) for one in claims]
 
 
-def counts(judged: Sequence[Judged]) -> dict[str, int]:
+def counts(judged: Sequence[Judged]) -> dict[Word, int]:
     """How many claims have each verdict, in a fixed order."""
     return {word: sum(one.word == word for one in judged) for word in WORDS}
 

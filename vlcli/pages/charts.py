@@ -168,6 +168,23 @@ def short(value: float) -> str:
 
 
 @dataclass(frozen=True)
+class Span:
+    """A line between two values, on which others lie; places are in percent."""
+
+    low: float
+    high: float
+
+    def at(self, value: float | None) -> float | None:
+        """A value's place; None for none."""
+        return None if value is None else round(100 * (value - self.low) / (self.high - self.low), 2)
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Places of round numbers, and the numbers."""
+        return [(self.at(value) or 0.0, short(value)) for value in nice_ticks(self.low, self.high, 4)]
+
+
+@dataclass(frozen=True)
 class Bar:
     """A bar of time: where it begins and how long it is, in percent of the whole; at least a hair wide."""
 

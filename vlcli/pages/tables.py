@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vlcli.errors import VlcliError
-from vlcli.pages.charts import nice_ticks, short
+from vlcli.pages.charts import Span
 from vlcli.tables.cells import number, show_contrast, show_estimate
 from vlcli.tables.results import TableResults
 from vlcli.tables.summary import Line, Summary, summarise
@@ -20,7 +20,7 @@ ROOM = 0.08
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a row's numbers lie on the line, in percent of its length; None where there is none."""
+    """Where numbers lie on a line, in percent of its length; None where there is none."""
 
     at: float | None = None
     low: float | None = None
@@ -116,23 +116,17 @@ def page_table(found: TableResults, most: int = MOST_METRICS) -> PageTable:
 
 
 def _panel(summary: Summary, name: str) -> Panel:
-    low, high = _ends(summary, name)
-
-    def at(value: float | None) -> float | None:
-        return None if value is None else round(100 * (value - low) / (high - low), 2)
-
-    rows = []
+    span, rows = _span(summary, name), []
     for line in summary.lines:
         if line.kind == "baseline" and name not in line.estimates:
             continue
         found, printed = line.estimates.get(name), line.published.get(name)
-        ends = (None, None) if found is None else (at(found.low), at(found.high))
-        mark = Mark(None if found is None else at(found.mean), *ends, at(printed.value) if printed else None)
+        ends = (None, None) if found is None else (span.at(found.low), span.at(found.high))
+        mark = Mark(None if found is None else span.at(found.mean), *ends, span.at(printed.value) if printed else None)
         rows.append(_shown(line, name, mark))
-    ticks = [(at(value) or 0.0, short(value)) for value in nice_ticks(low, high, 4)]
     baselines = [row.mark.at for row in rows if row.kind == "baseline" and row.mark.at is not None]
     compared = any(name in line.contrasts for line in summary.lines)
-    return Panel(name, ticks, rows, baselines, any(name in line.published for line in summary.lines), compared)
+    return Panel(name, span.ticks, rows, baselines, any(name in line.published for line in summary.lines), compared)
 
 
 def _shown(line: Line, name: str, mark: Mark) -> Shown:
@@ -150,8 +144,8 @@ def _shown(line: Line, name: str, mark: Mark) -> Shown:
     )
 
 
-def _ends(summary: Summary, name: str) -> tuple[float, float]:
-    """The lowest and highest number of a metric, with some room beside."""
+def _span(summary: Summary, name: str) -> Span:
+    """From the lowest to the highest number of a metric, with some room beside."""
     values = [line.published[name].value for line in summary.lines if name in line.published]
     for line in summary.lines:
         if name in line.estimates:
@@ -159,4 +153,4 @@ def _ends(summary: Summary, name: str) -> tuple[float, float]:
             values += [value for value in (one.mean, one.low, one.high) if value is not None]
     low, high = min(values, default=0.0), max(values, default=1.0)
     room = ROOM * (high - low) or 0.05
-    return low - room, high + room
+    return Span(low - room, high + room)

@@ -3,47 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vlcli.claims import words
-from vlcli.claims.verdicts import WORDS, Judged, counts
+from vlcli.claims.cells import seeds_of
+from vlcli.claims.verdicts import WORDS, Judged, Word, counts
 from vlcli.files import write_text
-from vlcli.pages.charts import Bar, nice_ticks, short
+from vlcli.pages.charts import Bar, Span
 from vlcli.pages.page import filled, refuse_other
+from vlcli.pages.tables import Mark
 
 TITLE = "What reproduces in small"
 ROOM = 0.04
 """Share of a plot's width that stays free at either end."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The line on which the differences of one paper lie, those in the published direction to the right of 0.
-
-    Attributes:
-        low: difference at its left end.
-        high: at its right end.
-        ticks: places in percent, and what they stand for.
-    """
-
-    low: float
-    high: float
-    ticks: list[tuple[float, str]] = field(default_factory=list)
-
-    def at(self, value: float | None) -> float | None:
-        """A difference's place in percent."""
-        return None if value is None else round(100 * (value - self.low) / (self.high - self.low), 2)
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Where a difference and its interval lie, in percent of the line; None where nothing has run."""
-
-    at: float | None = None
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +27,7 @@ class Shown:
     Attributes:
         judged: the claim with its verdict.
         table: ``Table 4``.
-        published: both printed numbers and the metric.
+        published: both printed numbers.
         measured: both means; nothing where no row has run.
         difference: of the two rows, as text.
         between: its 95 % interval.
@@ -114,8 +88,8 @@ class Count:
     """
 
     name: str
-    numbers: dict[str, int]
-    bars: list[tuple[str, Bar]]
+    numbers: dict[Word, int]
+    bars: list[tuple[Word, Bar]]
     smaller: int
     decided: str
     following: str
@@ -163,8 +137,7 @@ def _facts(judged: Sequence[Judged], seconds: float) -> list[str]:
 
 
 def _count(name: str, judged: Sequence[Judged]) -> Count:
-    numbers: dict[str, int] = dict(counts(judged).items())
-    bars, start = [], 0.0
+    numbers, bars, start = counts(judged), [], 0.0
     for word, count in numbers.items():
         width = 100 * count / len(judged)
         bars += [(word, Bar(round(start, 2), round(width, 2)))] if count else []
@@ -174,21 +147,20 @@ def _count(name: str, judged: Sequence[Judged]) -> Count:
 
 
 def _paper(name: str, listed: Sequence[Judged]) -> Paper:
-    scale, file = _scale(listed), listed[0].registered.file
-    claims = [_shown(one, scale) for one in listed]
-    zero, ticks = (None, []) if scale is None else (scale.at(0.0), scale.ticks)
+    span, file = _span(listed), listed[0].registered.file
+    claims = [_shown(one, span) for one in listed]
+    zero, ticks = (None, []) if span is None else (span.at(0.0), span.ticks)
     return Paper(name, file.title, words.history(listed), list(file.worlds.items()), zero, ticks, claims)
 
 
-def _scale(listed: Sequence[Judged]) -> Scale | None:
+def _span(listed: Sequence[Judged]) -> Span | None:
     """Wide enough for every interval and for no difference; None where nothing has run."""
     ends = [end for one in listed for end in _ends(one) if end is not None]
     if not ends:
         return None
     low, high = min(0.0, *ends), max(0.0, *ends)
     room = ROOM * (high - low) or 0.1
-    bare = Scale(low - room, high + room)
-    return Scale(bare.low, bare.high, [(bare.at(tick) or 0.0, short(tick)) for tick in nice_ticks(low, high, 4)])
+    return Span(low - room, high + room)
 
 
 def _ends(one: Judged) -> tuple[float | None, float | None, float | None]:
@@ -203,7 +175,7 @@ def _ends(one: Judged) -> tuple[float | None, float | None, float | None]:
     return value, low, high
 
 
-def _shown(one: Judged, scale: Scale | None) -> Shown:
+def _shown(one: Judged, span: Span | None) -> Shown:
     claim = one.registered.claim
     first, second = claim.published
     ran = one.difference is not None
@@ -216,7 +188,7 @@ def _shown(one: Judged, scale: Scale | None) -> Shown:
         words.interval(one),
         words.p_value(one) if ran else "",
         _notes(one),
-        Mark() if scale is None else Mark(*(scale.at(end) for end in _ends(one))),
+        Mark() if span is None else Mark(*(span.at(end) for end in _ends(one))),
         _test(one),
         "" if one.registered.small is None else words.command(one),
     )
@@ -237,7 +209,7 @@ def _test(one: Judged) -> list[tuple[str, str]]:
     small, power = one.registered.small, one.registered.power
     if small is None:
         return []
-    seeds = ", ".join(map(str, one.registered.seeds[: one.wanted]))
+    seeds = ", ".join(map(str, seeds_of(one.registered, one.wanted)))
     return [
         ("published rows", " against ".join(one.registered.claim.rows)),
         ("rows in small", f"{small.recipe}: {small.rows[0]} against {small.rows[1]}"),
