@@ -1,4 +1,4 @@
-"""LXMERT (Tan and Bansal, EMNLP 2019): the model, masked objects, its pre-training data, and its baselines: BUTD and a bag of words.
+"""LXMERT (Tan and Bansal, EMNLP 2019): the model, masked objects, its pre-training data, and two baselines.
 
 The commands and readers of this package import without torch: a name is imported when it is first used.
 """
@@ -33,6 +33,7 @@ _MODULES = {
 
 __all__ = [
     "BUTD",
+    "BagOfWords",
     "LXMERT",
     "LxmertPretrain",
     "LxmertSources",

@@ -110,8 +110,9 @@ class BagOfWords(Model):
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         """Combine the bag of words with the mean region, or with the regions that the words attend to."""
-        assert text.pooled is not None and image.pooled is not None
         words, pooled = text.pooled, image.pooled  # (P, D)
+        assert words is not None
+        assert pooled is not None
         if self.score is not None:
             weights = self.score(self.whitening(image.hidden), text.extra["bag"], image.layout.valid)  # (P, R)
             pooled = self._project((weights[..., None] * image.hidden).sum(1))
