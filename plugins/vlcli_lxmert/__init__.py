@@ -33,8 +33,8 @@ _MODULES = {
 
 __all__ = [
     "BUTD",
-    "BagOfWords",
     "LXMERT",
+    "BagOfWords",
     "LxmertPretrain",
     "LxmertSources",
     "MaskedObject",

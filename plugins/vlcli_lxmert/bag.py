@@ -142,4 +142,5 @@ class AdditiveAttention(nn.Module):
     def forward(self, regions: Tensor, bag: Tensor, valid: Tensor) -> Tensor:
         """Weights (P, R) of regions (P, R, K) for bags (P, V)."""
         together = torch.tanh(self.of_regions(regions) + self.of_words(bag)[:, None])  # (P, R, hidden)
-        return self.weight(together)[..., 0].masked_fill(~valid, float("-inf")).softmax(-1)
+        scores: Tensor = self.weight(together)[..., 0]  # (P, R)
+        return scores.masked_fill(~valid, float("-inf")).softmax(-1)
