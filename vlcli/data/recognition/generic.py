@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from vlcli.data.recognition.columns import Meaning, meaning_of
@@ -13,7 +14,11 @@ from vlcli.data.recognition.tables import TableFile
 
 
 def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
-    """The data sets in tables that a reader reads: ``csv``, ``jsonl``, ``json`` or ``parquet``."""
+    """The data sets in tables that a reader reads: ``csv``, ``jsonl``, ``json`` or ``parquet``.
+
+    Tables of the same columns are the parts of one data set. Where the user names columns, tables that lack them are
+    left aside.
+    """
     groups: dict[tuple[str, ...], list[TableFile]] = {}
     for table in folder.tables():
         if table.reader == reader and table.rows:
@@ -26,23 +31,35 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
 
     A table without pictures is a record without kind and question: it says in ``unused`` why.
     """
-    table, files = group[0], [folder.name(table.path) for table in group]
-    meaning = meaning_of(table, folder.pictures)
-    columns, shown = meaning.columns, ", ".join(table.columns[:12])
-    kind = _kind(meaning) if meaning.pictures is not None else None
-    found = Recognised(kind or "", {"name": table.reader}, files, columns, notes=_notes(table, meaning))
+    files = [folder.name(table.path) for table in group]
+    table = group[0] if len(group) == 1 else replace(group[0], rows=[row for one in group for row in one.rows])
+    found = Recognised("", {"name": table.reader}, files)
+    shown = ", ".join(map(repr, table.columns[:12])) or "none"
+    if lacking := [column for column in folder.columns.values() if column not in table.columns]:
+        found.unused = [f"{found.where}: it lacks the column {lacking[0]} (columns: {shown})"]
+        return found
+    meaning = meaning_of(table, folder.pictures, folder.columns)
+    found.columns = meaning.columns
     if meaning.pictures is None:
-        found.unused = [f"{found.where}: no column names pictures of the folder (columns: {shown or 'none'})"]
-    elif kind is None:
-        found.question = f"{found.where}: no column holds a sentence, a label or boxes (columns: {shown})"
+        found.unused = [f"{found.where}: no column names pictures of the folder (columns: {shown})"]
+        if "image" in folder.columns or not folder.pictures.paths.isdisjoint(_listed(table)):
+            found.question = _not_there(folder, found.where, table)
+    elif kind := ("" if meaning.unclear else _kind(meaning)):
+        found.kind = kind
+        found.entry |= _entry(found, table, meaning)
+        if meaning.unused:
+            unused = ", ".join(map(str, meaning.unused[:12]))
+            found.notes.append(f"columns of {found.where} that are not used: {unused}")
+        found.notes += _notes(table, meaning)
     else:
-        found.entry |= _entry(found, group, meaning)
+        why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
+        found.question = f"{found.where}: {why} (columns: {shown})"
     return found
 
 
-def _entry(found: Recognised, group: Sequence[TableFile], meaning: Meaning) -> dict[str, Any]:
+def _entry(found: Recognised, table: TableFile, meaning: Meaning) -> dict[str, Any]:
     """The options of the reader; notes parts and reasons in the record."""
-    table = group[0]
+    assert meaning.pictures is not None
     found.name_files()
     entry: dict[str, Any] = {}
     if table.separator != ",":
@@ -50,23 +67,23 @@ def _entry(found: Recognised, group: Sequence[TableFile], meaning: Meaning) -> d
     if table.encoding != "utf-8":
         entry["encoding"] = table.encoding
         found.reasons["encoding"] = "the file is not UTF-8"
-    assert meaning.pictures is not None
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}
     entry |= _column_options(found.kind, found.columns)
-    if len(group) == 1 and meaning.split is not None:
+    entry |= {"sentences": meaning.separator} if found.kind == "captions" and meaning.separator else {}
+    if not found.parts and meaning.split is not None:
         words = list(dict.fromkeys(str(value) for value in table.values(meaning.split)))
         named = {part: one["split"] for part, one in parts_of(words).items()}
         found.parts = {part: {"only": {meaning.split: word}} for part, word in named.items() if isinstance(word, str)}
         found.reasons["parts"] = f"the column {meaning.split} names the parts"
     if found.kind in ("statements", "pairs") and meaning.label is not None:
-        entry |= _label_words(group, meaning.label)
+        entry |= _label_words(table, meaning.label)
     return entry
 
 
-def _kind(meaning: Meaning) -> str | None:
+def _kind(meaning: Meaning) -> str:
     if meaning.text is not None:
         if meaning.pictures is not None and len(meaning.pictures.sources) > 1:
-            return "pairs" if meaning.label or meaning.answers else None
+            return "pairs" if meaning.label or meaning.answers else ""
         if meaning.answers is not None:
             return "vqa"
         if meaning.one_box:  # a class beside it is that of the box
@@ -74,7 +91,7 @@ def _kind(meaning: Meaning) -> str | None:
         return "captions" if meaning.label is None else "statements"
     if meaning.boxes is not None:
         return "boxes"
-    return "labels" if meaning.label is not None else None
+    return "labels" if meaning.label is not None else ""
 
 
 def _column_options(kind: str, columns: dict[str, Any]) -> dict[str, Any]:
@@ -108,8 +125,8 @@ def _notes(table: TableFile, meaning: Meaning) -> list[str]:
     return found
 
 
-def _label_words(group: Sequence[TableFile], column: str) -> dict[str, Any]:
+def _label_words(table: TableFile, column: str) -> dict[str, Any]:
     """The order of label words, so that every part numbers them alike."""
-    values = {value for table in group for value in table.values(column)}
+    values = set(table.values(column))
     words = sorted(str(value) for value in values if isinstance(value, str) and not value.lstrip("-").isdigit())
     return {"labels": words} if words and len(words) == len(values) and len(words) <= 20 else {}
