@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 from tests.fixtures.rooms import write_rooms
 from tests.fixtures.scenes import write_scenes
 from vlcli.cli import app
+from vlcli.data.recognition.tables import encoding_of
 from vlcli.errors import DataError
 from vlcli.recipe.load import load
 from vlcli.tools.starter.look import look, plan_for
 from vlcli.tools.starter.machine import Machine, this_machine
 from vlcli.tools.starter.recipe import recipe_text
-from vlcli.tools.starter.tables import encoding_of
 from vlcli.tools.starter.times import times_of
 
 HERE = Machine(2, "", 2e10)

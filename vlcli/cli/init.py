@@ -40,7 +40,7 @@ def init(
         raise UsageError("The recipe is there already.", where=str(output), hint=hint)
     if task is not None and task not in GOALS:
         raise UsageError("No recipe is written for this task.", got=task, expected=", ".join(GOALS))
-    found = look(folder)
+    found = look(folder, fallback=task is not None)
     plan = plan_for(found, task)
     times = times_of(plan)
     write_text(output, recipe_text(plan, str(folder), output.name, times))
@@ -69,7 +69,7 @@ def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
         "data": [
             {"file": one.where, "kind": one.kind, "reader": one.entry, "notes": one.notes} for one in found.sources
         ],
-        "passed_over": [*found.passed, *found.tables.unread],
+        "left_aside": found.aside,
         "boxes": found.boxes,
         "weights": None if found.weights is None else vars(found.weights),
         "can_learn": {goal: GOALS[goal][1] for goal in found.goals},
@@ -83,7 +83,6 @@ def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
     }
 
 
-_MOST = 5
 _FEATURES = {
     "weights": "of the backbone whose weights lie in the folder",
     "boxes": "of a small network that learns from the labelled boxes first",
@@ -94,7 +93,7 @@ _FEATURES = {
 def _tell(facts: dict[str, Any]) -> None:
     """What was seen, what can be learnt and what was chosen, for people."""
     from vlcli.cli import console
-    from vlcli.tools.starter.sources import KINDS
+    from vlcli.data.recognition.recognised import KINDS
 
     pictures = facts["pictures"]
     console.out(f"{pictures['count']:,} pictures, mostly about {pictures['size'][0]} x {pictures['size'][1]} pixels")
@@ -104,10 +103,8 @@ def _tell(facts: dict[str, Any]) -> None:
         console.out(f"{one['file']}: {KINDS[one['kind']]}")
         columns = ", ".join(f"{key}={value}" for key, value in one["reader"].items() if key not in ("name", "file"))
         console.out(f"  reader {one['reader']['name']}" + (f" with {columns}" if columns else ""))
-    for line in facts["passed_over"][:_MOST]:
-        console.out(f"passed over {line}")
-    if len(facts["passed_over"]) > _MOST:
-        console.out(f"passed over {len(facts['passed_over']) - _MOST} more files (--json lists them)")
+    for line in facts["left_aside"]:
+        console.out(f"left aside: {line}")
     for line in (*(f"boxes: {name}" for name in facts["boxes"]), *_weights(facts)):
         console.out(line)
     console.out("")

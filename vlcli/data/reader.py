@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vlcli.data.files import IMAGE_SUFFIXES, index_images, inside, joined
 from vlcli.data.reader_errors import empty, missing, senseless, two_files
+from vlcli.data.recognition.recognised import Recogniser
 from vlcli.data.remote import is_remote, local_copy
 from vlcli.data.sample import Example
 from vlcli.data.take import select
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from vlcli.data.columns.places import PlacesWriter
 
 
-class Reader:
+class Reader(Recogniser):
     """Base of every data set: annotation files in, examples out.
 
     A subclass defines :meth:`files` and :meth:`read`. ``read`` calls :meth:`picture` with the file name of each image

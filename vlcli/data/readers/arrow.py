@@ -20,6 +20,7 @@ class Parquet(JsonLines):
     """
 
     usual_file: ClassVar[str] = "{split}.parquet"
+    format: ClassVar[str] = "parquet"
     packages: ClassVar[tuple[str, ...]] = ("pyarrow",)
     install: ClassVar[str] = "pip install 'vlcli[parquet]'"
 

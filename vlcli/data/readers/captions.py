@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from vlcli.data.files import read_json, value
+from vlcli.data.files import first_object, read_json, value
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
@@ -44,6 +46,15 @@ class Captions(Reader):
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         self.file, self.captions = file, captions
 
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Lists of ``image`` and ``captions``, and objects of lists of sentences."""
+        files = [name for name, content in folder.documents() if _is_captions(content)]
+        if not files:
+            return []
+        found = Recognised("captions", {"name": "captions"}, files, {"image": "image", "text": "captions"}).name_files()
+        return [folder.with_images(found, [image for name in files for image, *_ in _rows(folder.root / name)])]
+
     def files(self) -> list[Path]:
         """The caption files, each once."""
         return list(dict.fromkeys(self.first_file(self.file, ())))
@@ -64,6 +75,14 @@ class Captions(Reader):
         kept = texts if self.captions == "all" else texts[:1]
         keys = [f"{image}#{number}" for number in range(len(kept))]
         return [Example(key, text, [image], text_key=key) for key, text in zip(keys, kept, strict=True)]
+
+
+def _is_captions(content: Any) -> bool:
+    if isinstance(content, list):
+        row = first_object(content)
+        return isinstance(row.get("captions"), list) and isinstance(row.get("image"), str)
+    lists = list(content.values())[:20] if isinstance(content, dict) else []
+    return bool(lists) and all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists)
 
 
 def _rows(file: Path) -> Iterator[tuple[str, list[str], str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -107,14 +106,6 @@ def check_labels(rows: Iterable[tuple[str, Any]], column: str, several: bool = F
         for item in given if several and isinstance(given, list) else [given]:
             if item is not None:
                 label(item, where, column)
-
-
-def parsed(cell: str) -> Any:
-    """A cell's JSON value; the cell itself where it is none."""
-    try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
-        return cell
 
 
 def answers(given: Any, where: str) -> dict[str, Any]:

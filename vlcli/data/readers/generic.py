@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from vlcli.data.files import index_images, inside, joined, parse_json, read_lines, read_text
+from vlcli.data.files import index_images, inside, parse_json, parsed, read_lines, read_text, records_of
 from vlcli.data.reader import Reader
-from vlcli.data.readers import cells
 from vlcli.data.readers.table import Table
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.parts import parts_of
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, shown
 
@@ -51,6 +53,7 @@ class JsonLines(Table):
     """
 
     usual_file: ClassVar[str] = "{split}.jsonl"
+    format: ClassVar[str] = "jsonl"
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """The lines."""
@@ -65,6 +68,7 @@ class Json(JsonLines):
     """
 
     usual_file: ClassVar[str] = "{split}.json"
+    format: ClassVar[str] = "json"
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """The objects, with their place in the list."""
@@ -91,6 +95,7 @@ class Csv(Table):
     """
 
     usual_file: ClassVar[str] = "{split}.csv"
+    format: ClassVar[str] = "csv"
 
     def __init__(
         self,
@@ -143,7 +148,7 @@ class Csv(Table):
         found: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
         for name in ("box", "boxes", "box_labels", "answers"):
             if name in self.columns and isinstance(cell := found.get(self.columns[name]), str):
-                found[self.columns[name]] = cells.parsed(cell)
+                found[self.columns[name]] = parsed(cell)
         label = found.get(self.columns["label"])
         if isinstance(label, str) and label.lstrip("-").isdigit() and len(label) < 20:
             found[self.columns["label"]] = int(label)
@@ -181,7 +186,7 @@ class MetadataFolder(Csv):
         rows = super().rows(file) if file.suffix == ".csv" else read_lines(file, self.encoding)
         for where, row in rows:
             names = {name: row[name] for name in self.sources if isinstance(row.get(name), str)}
-            yield where, row | {name: str(Path(joined(file.parent, given)).absolute()) for name, given in names.items()}
+            yield where, row | {name: str(inside(file.parent, given).absolute()) for name, given in names.items()}
 
 
 def refuse_spreadsheet(file: Path) -> None:
@@ -222,6 +227,24 @@ class ImageFolder(Reader):
     """
 
     paper: ClassVar[str] = ""
+    recognise_order: ClassVar[int] = 2
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """A folder of pictures for each class, below folders for the parts or not."""
+        pictures = folder.pictures
+        base = pictures.folder
+        if base in pictures.folders:
+            return []
+        names = sorted({Path(one).relative_to(base).parts[0] for one in pictures.folders})
+        parts = parts_of(names)
+        images = str(PurePosixPath(base, "{split}")) if parts else base
+        entry = {"name": "folder", "images": images, "label": True}
+        title = f"folders of pictures in {base}" if parts else f"{len(names)} folders of pictures in {base}"
+        columns = {"image": "file", "label": "folder"}
+        reasons = {"parts": "the folders are named after the parts"}
+        found = Recognised("labels", entry, [], columns, parts, reasons, title=title)
+        return [found] if len(names) > 1 else []
 
     def __init__(
         self,
@@ -274,22 +297,3 @@ def _class_of(folder: Path, path: Path) -> str:
             "A picture lies in no subfolder, so it has no class.", where=str(path), expected=f"{folder}/CLASS/FILE"
         )
     return parts[0]
-
-
-def records_of(content: Any, where: str) -> list[Any]:
-    """The rows of a JSON document: a list, the first list of objects in an object, or an object's values.
-
-    Raises:
-        DataError: there are none.
-    """
-    if isinstance(content, list):
-        return content
-    if isinstance(content, dict):
-        for value in content.values():
-            if isinstance(value, list) and value and isinstance(value[0], dict):
-                return value
-        if content and all(isinstance(value, dict) for value in content.values()):
-            return list(content.values())
-    raise DataError(
-        "The JSON document holds no table.", where=where, got=type(content).__name__, expected="a list of objects"
-    )

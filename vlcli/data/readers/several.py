@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from vlcli.data.readers.cells import parsed
+from vlcli.data.files import parsed
 from vlcli.errors import DataError, shown
 
 UNKNOWN = -1

@@ -15,6 +15,9 @@ from vlcli.data.reader import Reader
 from vlcli.data.readers import cells
 from vlcli.data.readers.several import SeveralLabels
 from vlcli.data.readers.templates import fields_of, filled, is_template
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.generic import recognise_tables
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
@@ -49,6 +52,15 @@ class Table(Reader):
 
     several: str = ";"
     """Separates several pictures, or the names of several labels, in one cell."""
+    format: ClassVar[str] = ""
+    """The name under which it is registered, where it reads tables of any columns that ``vlcli init`` meets."""
+    recognise_order: ClassVar[int] = 1
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Tables in which a column names pictures; the others' roles follow from what they hold."""
+        return recognise_tables(folder, cls.format) if "format" in vars(cls) else []
+
     pictures_help: ClassVar[str] = "name the column that holds them (image=COLUMN), or their folder (images=FOLDER)"
 
     def __init__(

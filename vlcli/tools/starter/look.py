@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.pictures import Pictures
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList, boxes_for, read_boxes
 from vlcli.tools.starter import plan as planning
-from vlcli.tools.starter.documents import box_files
 from vlcli.tools.starter.machine import Machine, this_machine
-from vlcli.tools.starter.pictures import Pictures
 from vlcli.tools.starter.plan import Plan
-from vlcli.tools.starter.sources import Source, find_sources, nothing_found
+from vlcli.tools.starter.sources import ask_readers, box_files, nothing_found
 from vlcli.tools.starter.stages import BATCH
-from vlcli.tools.starter.tables import Tables, find_tables
 from vlcli.tools.starter.weights import Weights, find_weights
 
 FEW_TESTED = 30
@@ -24,15 +24,14 @@ FEW_TESTED = 30
 
 
 @dataclass
-class Folder:
+class Seen:
     """What lies in a folder.
 
     Attributes:
         root: the folder.
         pictures: its pictures.
-        tables: its tables.
-        sources: data sets made of both.
-        passed: tables that make none, with the reason.
+        sources: the data sets that readers recognise.
+        aside: files that are not used, each with the reason.
         boxes: files of boxes.
         weights: of a backbone.
         unreadable: pictures that cannot be read, with the reason.
@@ -40,20 +39,19 @@ class Folder:
 
     root: Path
     pictures: Pictures
-    tables: Tables
-    sources: list[Source]
-    passed: list[str]
+    sources: list[Recognised]
+    aside: list[str]
     boxes: list[str]
     weights: Weights | None
     unreadable: dict[Path, str] = field(default_factory=dict)
 
     @property
-    def goals(self) -> dict[str, Source]:
+    def goals(self) -> dict[str, Recognised]:
         """What can be learnt, best first."""
         return planning.goals_of(self.sources)
 
 
-def look(root: Path) -> Folder:
+def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = False) -> Seen:
     """Look at every picture and table of a folder.
 
     Raises:
@@ -61,7 +59,8 @@ def look(root: Path) -> Folder:
     """
     if not root.is_dir():
         raise DataError("There is no such folder.", where=str(root), hint="name the folder that holds your pictures")
-    pictures = Pictures(root)
+    folder = Folder(root, columns)
+    pictures = folder.pictures
     if not len(pictures):
         raise DataError(
             "The folder holds no pictures.",
@@ -74,15 +73,14 @@ def look(root: Path) -> Folder:
     if len(unreadable) == len(pictures):
         path, reason = next(iter(unreadable.items()))
         raise DataError("No picture of the folder can be read.", where=str(path), got=reason)
-    tables = find_tables(root)
-    sources, passed = find_sources(root, tables.files, pictures)
+    boxes = box_files(folder)
+    sources, aside = ask_readers(folder, fallback)
     if not sources:
-        raise nothing_found(root, pictures, passed, tables.unread)
-    boxes = box_files(root, tables.files, pictures)
-    return Folder(root, pictures, tables, sources, passed, boxes, find_weights(root), unreadable)
+        raise nothing_found(folder, aside)
+    return Seen(root, pictures, sources, aside, boxes, find_weights(root), unreadable)
 
 
-def plan_for(folder: Folder, wanted: str | None = None, machine: Machine | None = None) -> Plan:
+def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = None) -> Plan:
     """Choose what to learn, the parts, features and sizes.
 
     Args:
@@ -119,7 +117,7 @@ def plan_for(folder: Folder, wanted: str | None = None, machine: Machine | None 
     return made
 
 
-def _joins(one: Source, source: Source) -> bool:
+def _joins(one: Recognised, source: Recognised) -> bool:
     """Whether a further data set is learnt from together with the first: captions of several files are."""
     return one is not source and one.kind == source.kind == "captions" and not one.parts
 
@@ -138,7 +136,7 @@ def _sizes(plan: Plan, examples: list[Any], root: Path) -> None:
         plan.classes = len({str(example.targets.get("label")) for example in examples})
 
 
-def _notes(plan: Plan, folder: Folder, examples: list[Any]) -> None:
+def _notes(plan: Plan, folder: Seen, examples: list[Any]) -> None:
     source = plan.source
     plan.notes += source.notes
     used = {name for example in examples for name in example.images}
@@ -165,7 +163,7 @@ def _notes(plan: Plan, folder: Folder, examples: list[Any]) -> None:
         plan.notes.append(f"test pictures are few ({tested}): read the intervals of the report with the scores")
 
 
-def _boxes_to_choose(plan: Plan, folder: Folder) -> None:
+def _boxes_to_choose(plan: Plan, folder: Seen) -> None:
     """The boxes among which an expression chooses; a note where most pictures have a single one.
 
     They are those of a file of boxes or, where there is none, labelled boxes, else those that the expressions about a
@@ -197,7 +195,7 @@ def _candidates(plan: Plan, root: Path) -> Mapping[str, BoxList]:
     return found
 
 
-def _needs_weights(folder: Folder, goal: str) -> DataError:
+def _needs_weights(folder: Seen, goal: str) -> DataError:
     what, other = _SEEN[goal]
     return DataError(
         f"{what} features of a backbone, and the folder has no weights.",

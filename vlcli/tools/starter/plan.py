@@ -10,11 +10,11 @@ from typing import Any
 
 from vlcli import registry
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.take import select
 from vlcli.errors import DataError, UsageError
 from vlcli.tools.starter.machine import Machine
-from vlcli.tools.starter.sources import Source
 from vlcli.tools.starter.weights import Weights
 
 GOALS = {
@@ -101,14 +101,14 @@ class Plan:
     """
 
     goal: str
-    source: Source
+    source: Recognised
     parts: dict[str, Part]
     machine: Machine
     size: Size
-    more: list[Source] = field(default_factory=list)
-    captions: list[Source] = field(default_factory=list)
+    more: list[Recognised] = field(default_factory=list)
+    captions: list[Recognised] = field(default_factory=list)
     boxes: list[str] = field(default_factory=list)
-    labelled: Source | None = None
+    labelled: Recognised | None = None
     weights: Weights | None = None
     vocabulary: int = 1000
     length: int = 20
@@ -131,15 +131,15 @@ class Plan:
         return "weights" if self.weights else "boxes" if self.labelled else "pixels"
 
 
-def goals_of(sources: Sequence[Source]) -> dict[str, Source]:
+def goals_of(sources: Sequence[Recognised]) -> dict[str, Recognised]:
     """What can be learnt from these data, best first."""
-    by_kind: dict[str, Source] = {}
+    by_kind: dict[str, Recognised] = {}
     for source in sources:
         by_kind.setdefault(source.kind, source)
     return {goal: by_kind[kind] for goal, (kind, _) in GOALS.items() if kind in by_kind}
 
 
-def choose(goals: dict[str, Source], wanted: str | None) -> str:
+def choose(goals: dict[str, Recognised], wanted: str | None) -> str:
     """The goal that is asked for, else the first.
 
     Raises:
@@ -152,14 +152,18 @@ def choose(goals: dict[str, Source], wanted: str | None) -> str:
     return wanted
 
 
-def read(source: Source, root: Path) -> tuple[Reader, list[Example]]:
+def read(source: Recognised, root: Path) -> tuple[Reader, list[Example]]:
     """All examples of a data set, read by the reader that the recipe names."""
-    files = [options["split"] for options in source.parts.values() if "split" in options]
-    reader: Reader = registry.datasets.build({**source.entry, **({"split": files} if files else {})}, root)
+    reader: Reader = registry.datasets.build(whole(source), root)
     return reader, list(reader.examples())
 
 
-def divide(source: Source, examples: Sequence[Example], root: Path) -> dict[str, Part]:
+def whole(source: Recognised) -> dict[str, Any]:
+    """The entry that reads every part."""
+    return {**source.entry, **({"split": source.splits} if source.splits else {})}
+
+
+def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[str, Part]:
     """Training, validation and test parts, none of which shares a picture with another.
 
     Raises:
@@ -197,7 +201,7 @@ def _shares(number: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def _named_parts(source: Source) -> dict[str, dict[str, Any]]:
+def _named_parts(source: Recognised) -> dict[str, dict[str, Any]]:
     """The parts that the data name; where there are two, validation is cut from the training part."""
     named = source.parts
     if "validation" in named and "test" in named:

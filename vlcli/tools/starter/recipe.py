@@ -7,7 +7,7 @@ from typing import Any
 
 from vlcli.tools.starter import stages
 from vlcli.tools.starter.emit import Writer
-from vlcli.tools.starter.plan import GOALS, Plan
+from vlcli.tools.starter.plan import GOALS, Plan, whole
 from vlcli.tools.starter.times import Times
 
 _STAGES: dict[str, Callable[[Plan, Writer], dict[str, str]]] = {
@@ -63,8 +63,7 @@ def _data(plan: Plan, writer: Writer, root: str) -> None:
     writer.key("root", root, why="relative to where vlcli runs; root=FOLDER on the command line reads another folder")
     writer.open("datasets")
     why = plan.source.reasons.get("encoding", "")
-    splits = [options["split"] for options in plan.source.parts.values() if "split" in options]
-    entries = [{**entry, **({"split": splits} if splits else {})} for entry in plan.entries]
+    entries = [whole(plan.source), *plan.entries[1:]]
     writer.entries("all", entries, 2, why)
     if plan.source.parts:
         writer.comment(f"Parts: {plan.source.reasons['parts']}.", 2)

@@ -6,14 +6,11 @@ import csv
 import importlib.util
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlcli.data.files import read_text, walk
-from vlcli.data.readers.cells import parsed
-from vlcli.data.readers.generic import records_of
+from vlcli.data.files import parsed, read_text, records_of
 from vlcli.errors import DataError
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -56,43 +53,9 @@ class TableFile:
         return [row[column] for row in self.rows if row.get(column) not in (None, "")]
 
 
-@dataclass
-class Tables:
-    """What was found of tables.
-
-    Attributes:
-        files: those that were read.
-        unread: why others were not, a line each.
-    """
-
-    files: list[TableFile] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-
-
-def find_tables(root: Path) -> Tables:
-    """Read every table under ``root``; what cannot be read is a line of ``unread``."""
-    found = Tables()
-    for path in _candidates(root):
-        try:
-            if path.stat().st_size > MOST_BYTES:
-                raise DataError(f"larger than {MOST_BYTES >> 20} MB")
-            table = read_table(path)
-        except DataError as error:
-            reason = error.what if not error.got else f"{error.what} {error.got}"
-            found.unread.append(f"{path.relative_to(root)}: {reason}" + (f" ({error.hint})" if error.hint else ""))
-            continue
-        if table is not None:
-            found.files.append(table)
-    return found
-
-
-def _candidates(root: Path) -> Iterator[Path]:
-    for place, names in walk(root):
-        if "stage.json" in names or place.name.startswith("."):
-            continue  # a run's folder is no data
-        for name in names:
-            if _reader_of(name) and not name.startswith("."):
-                yield place / name
+def is_table(name: str) -> bool:
+    """Whether a file's name ends like that of a table or of a JSON document."""
+    return bool(_reader_of(name))
 
 
 def _reader_of(name: str) -> str:
@@ -111,8 +74,7 @@ def read_table(path: Path) -> TableFile | None:
     reader = _reader_of(path.name)
     if reader == "parquet":
         return _parquet(path)
-    encoding = encoding_of(path)
-    text = read_text(path, encoding)
+    text, encoding = readable_text(path)
     if reader == "csv":
         return _csv(path, text, encoding)
     if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
@@ -124,6 +86,16 @@ def read_table(path: Path) -> TableFile | None:
     except DataError:
         rows = []
     return TableFile(path, "json", rows, encoding, document=document)
+
+
+def readable_text(path: Path) -> tuple[str, str]:
+    """A text file and its encoding.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    encoding = encoding_of(path)
+    return read_text(path, encoding), encoding
 
 
 def _document(text: str) -> Any:

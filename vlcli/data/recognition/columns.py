@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from vlcli.tools.starter.pictures import Naming, Pictures
-from vlcli.tools.starter.tables import TableFile
+from vlcli.data.recognition.parts import part_of
+from vlcli.data.recognition.pictures import Naming, Pictures
+from vlcli.data.recognition.tables import TableFile
 
-PARTS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "minival", "holdout")
-"""Words for the parts of a data set."""
 _HINTS = {
     "picture": r"image|img|picture|photo|pic|file|path",
     "text": r"question|sentence|statement|hypothesis|caption|text|expression|description|query",
@@ -40,7 +39,6 @@ class Meaning:
         split: column of the part.
         id: column of the row's id.
         questions: whether most sentences are questions.
-        notes: what a person should know of the table.
     """
 
     pictures: Naming | None = None
@@ -53,7 +51,21 @@ class Meaning:
     split: str | None = None
     id: str | None = None
     questions: bool = False
-    notes: list[str] = field(default_factory=list)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Column by role; of pictures named by two columns or templates, a list."""
+        sources = list(self.pictures.sources) if self.pictures else []
+        found = {
+            "image": sources[0] if len(sources) == 1 else sources,
+            "text": self.text,
+            "answers": self.answers,
+            "label": self.label,
+            "boxes": self.boxes,
+            "box_labels": self.box_labels,
+            "split": self.split,
+        }
+        return {role: column for role, column in found.items() if column}
 
 
 def meaning_of(table: TableFile, pictures: Pictures) -> Meaning:
@@ -168,7 +180,7 @@ def _is_address(values: Sequence[Any]) -> bool:
 
 def _is_split(values: Sequence[Any]) -> bool:
     distinct = {str(value).lower() for value in values}
-    return 1 < len(distinct) <= 8 and sum(word in PARTS for word in distinct) >= 2
+    return 1 < len(distinct) <= 8 and sum(map(bool, map(part_of, distinct))) >= 2
 
 
 def _is_boxes(values: Sequence[Any]) -> bool:

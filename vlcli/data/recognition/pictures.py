@@ -150,6 +150,21 @@ class Pictures:
             found.add(f"{name[: hit.start()]}{part}{name[hit.end() :]}{paths[0].suffix}")
         return found
 
+    def number_form(self, numbers: Sequence[Any]) -> tuple[str, float]:
+        """The form that makes image ids of whole numbers, such as ``{:012d}``, and the share of them that are there."""
+        forms = {"{}": 0}
+        for name in self.by_id:
+            hit = re.fullmatch(r"(.*?)([0-9]{4,})", name)
+            if hit:
+                forms[f"{hit[1].replace('{', '').replace('}', '')}{{:0{len(hit[2])}d}}"] = 0
+            if len(forms) > 20:
+                break
+        plain = [number for number in numbers if isinstance(number, int)]
+        for form in forms:
+            forms[form] = sum(form.format(number) in self.by_id for number in plain)
+        best = max(forms, key=lambda form: forms[form])
+        return best, forms[best] / max(1, len(numbers))
+
     def refuse_twice(self, used: Sequence[str]) -> None:
         """Refuse pictures of one name that the data use.
 
