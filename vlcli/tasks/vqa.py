@@ -73,7 +73,8 @@ class VQA(Answering):
             if people:
                 row |= {"accuracy": vqa.accuracy(row["prediction"], people), "answers": vqa.accuracies(people)}
             elif soft is not None:
-                form = row["prediction"] if row["prediction"] in soft else vqa.table_form(row["prediction"])
+                spelt = vqa.set_form if row.get("answer_type") == "set" else vqa.table_form
+                form = row["prediction"] if row["prediction"] in soft else spelt(row["prediction"])
                 row |= {"accuracy": float(soft.get(form, 0.0)), "answers": dict(soft)}
         return rows
 

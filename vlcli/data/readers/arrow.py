@@ -42,7 +42,7 @@ class HuggingFace(Parquet):
 
     usual_file: ClassVar[str] = "."
 
-    def files(self) -> list[Path]:
+    def tables(self) -> list[Path]:
         """The shards of every split, in order."""
         folder = inside(self.root, self.file)
         found = [path for split in self.split_names for path in shards(folder, split)]

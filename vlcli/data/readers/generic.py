@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from vlcli.data.files import index_images, inside, parse_json, parsed, read_lines, read_text, records_of
 from vlcli.data.reader import Reader
-from vlcli.data.readers.table import COLUMNS, Table
+from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.parts import parts_of
 from vlcli.data.recognition.recognised import Recognised
@@ -35,14 +35,17 @@ class JsonLines(Table):
         image: column of the picture(s); a template such as ``dev-{identifier}-0.png`` makes a file name of columns, and
             a list names several columns or templates, one picture each.
         text: column of the sentence.
-        label: column of the class: a number, or a word that is numbered (see ``labels``).
+        label: column of the class: a number, or a word that is numbered (see ``labels``). A list of columns gives a row
+            several labels (task ``multi-label``): each column says of one class whether the row has it (0 or 1), or,
+            ``[COLUMN]``, one column holds the classes' names, as a list or as words separated by ";".
         box: column of the box that the sentence speaks of, ``[x1, y1, x2, y2]`` in pixels of the first picture;
             None: none.
         boxes: column of the first picture's boxes; without it they are those of the column ``box``.
         box_labels: column of their classes.
         answers: column of the answers.
         extra: further columns to keep as targets.
-        labels: the words of the label column in the order of their numbers; None: all that occur, sorted.
+        labels: the words of the label column in the order of their numbers, or a file with one of them a line, which
+            may be numbered; None: all that occur, sorted.
         only: column -> value: only these rows are read, e.g. ``{split: train}``.
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
@@ -51,40 +54,6 @@ class JsonLines(Table):
 
     usual_file: ClassVar[str] = "{split}.jsonl"
     format: ClassVar[str] = "jsonl"
-
-    def __init__(
-        self,
-        root: Path,
-        *,
-        split: str | list[str] = "train",
-        file: str | None = None,
-        images: str = "images",
-        id: str = COLUMNS["id"],
-        image: str | list[str] = COLUMNS["image"],
-        text: str = COLUMNS["text"],
-        label: str = COLUMNS["label"],
-        box: str | None = None,
-        boxes: str = COLUMNS["boxes"],
-        box_labels: str = COLUMNS["box_labels"],
-        answers: str = COLUMNS["answers"],
-        extra: list[str] = [],  # noqa: B006
-        labels: list[str] | None = None,
-        only: dict[str, str] = {},  # noqa: B006
-        take: str | None = None,
-        limit: int | None = None,
-        encoding: str = "utf-8",
-    ) -> None:
-        super().__init__(root, split=split, images=images, take=take, limit=limit)
-        columns = {
-            "id": id,
-            "text": text,
-            "label": label,
-            "boxes": boxes,
-            "box_labels": box_labels,
-            "answers": answers,
-            **({} if box is None else {"box": box}),
-        }
-        self.set_up(file, image, columns, extra, labels, only, encoding)
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """The lines."""
@@ -118,27 +87,11 @@ class Csv(Table):
 
     Args:
         root: data root.
-        split: fills ``{split}`` in the file's name.
-        file: the file under the root; None: ``{split}.csv``.
-        images: folder that image paths are relative to; "." for the root itself.
-        separator: between columns; "tab" for a tabulator.
-        several: between the files of several pictures in one cell.
-        id: column of the example's id; without it the row's number.
-        image: column of the picture(s); a template such as ``dev-{identifier}-0.png`` makes a file name of columns, and
-            a list names several columns or templates, one picture each.
-        text: column of the sentence.
-        label: column of the class: a number, or a word that is numbered (see ``labels``).
-        box: column of the box that the sentence speaks of, ``[x1, y1, x2, y2]`` in pixels of the first picture;
-            None: none.
-        boxes: column of the first picture's boxes; without it they are those of the column ``box``.
-        box_labels: column of their classes.
-        answers: column of the answers.
-        extra: further columns to keep as targets.
-        labels: the words of the label column in the order of their numbers; None: all that occur, sorted.
-        only: column -> value: only these rows are read, e.g. ``{split: train}``.
-        take: which images, see :mod:`vlcli.data.take`.
-        limit: read only so many examples.
-        encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
+        separator: between columns; "tab" for a tabulator, "space" for any number of blanks, where the first column may
+            hold blanks too (``my dog.jpg 3``).
+        several: between the files of several pictures, or the names of several labels, in one cell.
+        header: names of the columns of a file that has no header, such as ``[image, label]``.
+        options: those of ``jsonl``.
     """
 
     usual_file: ClassVar[str] = "{split}.csv"
@@ -148,54 +101,48 @@ class Csv(Table):
         self,
         root: Path,
         *,
-        split: str | list[str] = "train",
-        file: str | None = None,
-        images: str = "images",
         separator: str = ",",
         several: str = ";",
-        id: str = COLUMNS["id"],
-        image: str | list[str] = COLUMNS["image"],
-        text: str = COLUMNS["text"],
-        label: str = COLUMNS["label"],
-        box: str | None = None,
-        boxes: str = COLUMNS["boxes"],
-        box_labels: str = COLUMNS["box_labels"],
-        answers: str = COLUMNS["answers"],
-        extra: list[str] = [],  # noqa: B006
-        labels: list[str] | None = None,
-        only: dict[str, str] = {},  # noqa: B006
-        take: str | None = None,
-        limit: int | None = None,
-        encoding: str = "utf-8",
+        header: list[str] | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(root, split=split, images=images, take=take, limit=limit)
-        columns = {
-            "id": id,
-            "text": text,
-            "label": label,
-            "boxes": boxes,
-            "box_labels": box_labels,
-            "answers": answers,
-            **({} if box is None else {"box": box}),
-        }
-        self.set_up(file, image, columns, extra, labels, only, encoding)
-        self.separator, self.several = "\t" if separator == "tab" else separator, several
+        super().__init__(root, **options)
+        self.separator, self.several = {"tab": "\t", "space": " "}.get(separator, separator), several
+        self.header = header
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """The lines below the header, empty cells left out."""
-        table = csv.DictReader(io.StringIO(read_text(file, self.encoding)), delimiter=self.separator, strict=True)
+        names, empty = self.header, True
+        for number, line in self.lines(file):
+            if names is None:
+                names = line
+                continue
+            empty = False
+            if len(line) != len(names):
+                expected = f"{len(names)} cells"
+                raise DataError("The row does not fit the header.", where=f"{file}:{number}", expected=expected)
+            yield f"{file}:{number}", self._cells(dict(zip(names, line, strict=True)))
+        if empty and names:  # in a wrong encoding, a whole table may look like one line
+            self._check_columns(f"{file}:1", dict.fromkeys(names))
+
+    def lines(self, file: Path) -> Iterator[tuple[int, list[str]]]:
+        """The lines, header included, as cells, each with its number; blank lines are passed over.
+
+        Raises:
+            DataError: the file is malformed, or a spreadsheet.
+        """
+        refuse_spreadsheet(file)
+        text = read_text(file, self.encoding)
+        if self.separator == " ":
+            splits = -1 if self.header is None else len(self.header) - 1
+            lines = enumerate(text.split("\n"), 1)
+            yield from ((number, line.strip().rsplit(None, splits)) for number, line in lines if line.strip())
+            return
+        reader = csv.reader(io.StringIO(text), delimiter=self.separator, strict=True)
         try:
-            names = table.fieldnames or []
-            row: Any = None
-            for row in table:
-                where = f"{file}:{table.line_num}"
-                if None in row or any(cell is None for cell in row.values()):
-                    raise DataError("The row does not fit the header.", where=where, expected=f"{len(names)} cells")
-                yield where, self._cells(row)
-            if row is None and names:  # in a wrong encoding, a whole table may look like one line
-                self._check_columns(f"{file}:1", dict.fromkeys(names))
+            yield from ((reader.line_num, line) for line in reader if line)
         except csv.Error as error:
-            raise _malformed(f"{file}:{table.reader.line_num}", str(error)) from None
+            raise _malformed(f"{file}:{reader.line_num}", str(error)) from None
 
     def _cells(self, row: dict[str, str]) -> dict[str, Any]:
         found: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
@@ -209,6 +156,53 @@ class Csv(Table):
 
     def _image_names(self, given: Any) -> list[Any]:
         return [name.strip() for name in given.split(self.several)] if isinstance(given, str) else []
+
+
+class MetadataFolder(Csv):
+    """Pictures with a table beside them: Hugging Face's ``imagefolder`` with metadata.jsonl or metadata.csv.
+
+    The file names of pictures are relative to the table. Pictures that it does not name are not read.
+
+    Args:
+        root: data root.
+        image: column of the file names.
+        options: those of ``csv``; the file is ``{split}/metadata.jsonl`` or ``.csv``, or one without the folder.
+    """
+
+    usual_file: ClassVar[str] = ""
+    usual: ClassVar[tuple[str, ...]] = tuple(
+        f"{folder}metadata{suffix}" for folder in ("{split}/", "data/{split}/", "") for suffix in (".jsonl", ".csv")
+    )
+
+    def __init__(self, root: Path, *, image: str | list[str] = "file_name", **options: Any) -> None:
+        super().__init__(root, image=image, **options)
+
+    def tables(self) -> list[Path]:
+        """The table of each split."""
+        return list(dict.fromkeys(self.first_file(self.file or None, self.usual)))
+
+    def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The rows, with paths of pictures in place of their names."""
+        rows = super().rows(file) if file.suffix == ".csv" else read_lines(file, self.encoding)
+        for where, row in rows:
+            names = {name: row[name] for name in self.sources if isinstance(row.get(name), str)}
+            yield where, row | {name: str(inside(file.parent, given).absolute()) for name, given in names.items()}
+
+
+def refuse_spreadsheet(file: Path) -> None:
+    """Refuses a workbook where a text file is expected, and kinds of workbooks that no reader reads.
+
+    Raises:
+        DataError: it is one; the message says what to do.
+    """
+    kind = file.suffix.lower()
+    if kind in (".xlsx", ".xlsm"):
+        hint = "read it as a spreadsheet: {name: xlsx, file: " + file.name + "}"
+    elif kind in (".xls", ".xlsb", ".ods", ".numbers"):
+        hint = "save it as .xlsx or as CSV in the program that wrote it"
+    else:
+        return
+    raise DataError("The file is a spreadsheet, not text.", where=str(file), got=kind, hint=hint)
 
 
 def _malformed(where: str, reason: str) -> DataError:
