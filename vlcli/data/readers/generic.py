@@ -50,6 +50,8 @@ class JsonLines(Table):
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
         encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
+        sentences: what stands between several sentences in one cell, such as "|"; each becomes an example of its own.
+            A list of sentences needs none.
     """
 
     usual_file: ClassVar[str] = "{split}.jsonl"
@@ -149,6 +151,9 @@ class Csv(Table):
         for name in ("box", "boxes", "box_labels", "answers"):
             if name in self.columns and isinstance(cell := found.get(self.columns[name]), str):
                 found[self.columns[name]] = parsed(cell)
+        text = found.get(self.columns["text"])
+        if isinstance(text, str) and text.startswith("[") and isinstance(several := parsed(text), list):
+            found[self.columns["text"]] = several
         label = found.get(self.columns["label"])
         if isinstance(label, str) and label.lstrip("-").isdigit() and len(label) < 20:
             found[self.columns["label"]] = int(label)

@@ -84,6 +84,7 @@ class Table(Reader):
         take: str | None = None,
         limit: int | None = None,
         encoding: str = "utf-8",
+        sentences: str | None = None,
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         self.file, self.encoding = file or self.usual_file, known_encoding(encoding)
@@ -92,7 +93,7 @@ class Table(Reader):
         self.columns = {"id": id, "text": text, "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers, **({} if box is None else {"box": box})}
         self.several_columns = [] if isinstance(label, str) else list(label)
-        self.extra, self.labels, self.only = extra, labels, only
+        self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
         self._several: SeveralLabels | None = None
         self._first_number = 0
         self._words: list[str] = []
@@ -113,7 +114,7 @@ class Table(Reader):
         raise NotImplementedError(f"{type(self).__name__} cannot read {file}")
 
     def read(self) -> list[Example]:
-        """One example a row that ``only`` admits."""
+        """One example a row that ``only`` admits, or one a sentence where a cell holds several."""
         return list(self.stream())
 
     def stream(self) -> Iterator[Example]:
@@ -128,7 +129,18 @@ class Table(Reader):
             if not gathered and (row.get(self.columns["label"]), row.get(self.columns["box_labels"])) != (None, None):
                 gathered = True
                 self._gather()
-            yield self._example(row, where, place)
+            for number, text in enumerate(self._sentences(row)):
+                example = self._example({**row, self.columns["text"]: text} if text else row, where, place)
+                example.key += f"#{number}" if number else ""
+                yield example
+
+    def _sentences(self, row: dict[str, Any]) -> list[Any]:
+        """The sentences of a cell that holds several; else None alone: the cell counts as it is."""
+        given = row.get(self.columns["text"])
+        if isinstance(given, str) and self.sentences:
+            given = given.split(self.sentences)
+        texts = [text for text in given if text not in ("", None)] if isinstance(given, list) else []
+        return [text.strip() if isinstance(text, str) else text for text in texts] or [None]
 
     def _admitted(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The rows that ``only`` admits, the first of all checked for its columns."""
@@ -168,6 +180,8 @@ class Table(Reader):
             if all(str(row.get(k)) == v for k, v in self.only.items()):
                 left_out = {*self.several_columns, *(self.columns.get(name) for name in ("label", "box", "boxes"))}
                 unlabelled = {k: v for k, v in row.items() if k not in left_out}
+                if (text := self._sentences(row)[0]) is not None:
+                    unlabelled[self.columns["text"]] = text
                 found.append(self._example({**dict.fromkeys(self.extra), **unlabelled}, where, len(found)))
         return found
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.data.recognition.columns import Meaning, meaning_of
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.parts import parts_of
@@ -42,8 +43,7 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
     found.columns = meaning.columns
     if meaning.pictures is None:
         found.unused = [f"{found.where}: no column names pictures of the folder (columns: {shown})"]
-        if "image" in folder.columns or not folder.pictures.paths.isdisjoint(_listed(table)):
-            found.question = _not_there(folder, found.where, table)
+        found.question = _unnamed(folder, table, found.unused[0])
     elif kind := ("" if meaning.unclear else _kind(meaning)):
         found.kind = kind
         found.entry |= _entry(found, table, meaning)
@@ -130,3 +130,26 @@ def _label_words(table: TableFile, column: str) -> dict[str, Any]:
     values = set(table.values(column))
     words = sorted(str(value) for value in values if isinstance(value, str) and not value.lstrip("-").isdigit())
     return {"labels": words} if words and len(words) == len(values) and len(words) <= 20 else {}
+
+
+def _unnamed(folder: Folder, table: TableFile, why: str) -> str:
+    """What is unclear in a table that should name pictures and does not; empty where it need not.
+
+    It should where a column holds names like those of pictures, where the user names the column, and where it is the
+    only table.
+    """
+    named = folder.columns.get("image")
+    columns = [named] if named else table.columns
+    like = {name: [value for value in table.values(name) if _is_file_name(value)] for name in columns}
+    column = max(like, key=lambda name: len(like[name]), default="")
+    if column and (named or len(like[column]) > len(table.rows) / 2):
+        value = ascii(str(table.values(column)[0])) if table.values(column) else "nothing"
+        close = ascii(min(folder.pictures.paths, default=""))
+        return f"{folder.name(table.path)}: the column {column} names pictures such as {value}, and fewer than half of " \
+            f"them are in the folder, which has {close}"
+    only = sum(bool(one.rows) for one in folder.tables()) == 1
+    return why if only else ""
+
+
+def _is_file_name(value: Any) -> bool:
+    return isinstance(value, str) and value.lower().endswith(tuple(IMAGE_SUFFIXES))
