@@ -283,7 +283,7 @@ def _few(folder):
 BAD = [
     (_empty, "holds no pictures", 5),
     (_no_table, "Nothing in this folder says", 5),
-    (_no_such_column, "no column names pictures of the folder (columns: name, caption)", 5),
+    (_no_such_column, "the column name names pictures such as 'x0.jpg', and fewer than half of them are in the", 5),
     (_two_of_one_name, "Two pictures have the name 'p003'", 5),
     (_unreadable, "No picture of the folder can be read", 5),
     (_few, "too few pictures", 5),

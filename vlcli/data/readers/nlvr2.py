@@ -59,11 +59,11 @@ class NLVR2(BoxesBeside):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        """Tables with ``identifier`` and ``sentence`` (LXMERT: ``sent``) whose identifiers name two pictures."""
+        """Tables with ``identifier``, ``label`` and fields that only NLVR2 and LXMERT's lists of it have."""
         tables = [
             table
             for table in folder.tables("*.json", "*.jsonl")
-            if "identifier" in table.columns and {"sentence", "sent"} & set(table.columns) and "label" in table.columns
+            if {"identifier", "label"} <= set(table.columns) and {"synset", "left_url", "img0"} & set(table.columns)
         ]
         if not tables:
             return []

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from vlcli.data.recognition.parts import part_of
@@ -16,8 +17,8 @@ _HINTS = {
     "picture": r"image|img|picture|photo|pic|file|path|bild|foto|imagen|immagine|datei|archivo|fichier",
     "text": r"question|frage|pregunta|domanda|vraag|pergunta|sentence|statement|hypothesis|caption|text|expression|"
     r"description|query|satz|aussage|beschreibung|légende|legende|descri|phrase|frase|titel",
-    "answers": r"^answers?$|^ans|_answers?$|multiple_choice_answer|antwort|réponse|reponse|respuesta|risposta|resposta",
-    "label": r"label|class|category|truth|target|verdict|gold|klasse|kategorie|etikett|étiquette|etiqueta|clase|categor",
+    "answers": r"^answers?$|^ans|_answers?$|multiple_choice_answer|antwort|r[ée]ponse|respuesta|risposta|resposta",
+    "label": r"label|class|category|truth|target|verdict|gold|klasse|kategorie|etikett|[ée]tiquet|clase|categor",
     "split": r"split|^set$|part|fold|subset|partition|phase",
     "boxes": r"box|bbox|region",
     "box_labels": r"(box|region|object).*(label|class|name|categor)|^(labels|classes|categories|objects)$",
@@ -169,9 +170,7 @@ _ASKS = re.compile(
 )
 
 
-def _pictures(
-    table: TableFile, pictures: Pictures, left: dict[str, list[Any]], wanted: str | None
-) -> Naming | None:
+def _pictures(table: TableFile, pictures: Pictures, left: dict[str, list[Any]], wanted: str | None) -> Naming | None:
     """The column (or the two) that names pictures; else file names of which a column is a part."""
     beside = table.path.parent
     able = {wanted: left.get(wanted, [])} if wanted else left
@@ -305,7 +304,9 @@ def _answer_like(values: Sequence[Any]) -> bool:
 def _label_like(values: Sequence[Any]) -> bool:
     distinct = {str(value) for value in values}
     numbers = all(_number(value) is not None for value in values)
-    return len(distinct) > 1 and _is_label(values) and not (numbers and len(distinct) > 20) and not _has_fractions(values)
+    return (
+        len(distinct) > 1 and _is_label(values) and not (numbers and len(distinct) > 20) and not _has_fractions(values)
+    )
 
 
 def _is_short(values: Sequence[Any]) -> bool:
@@ -333,9 +334,8 @@ def _repeats(values: Sequence[Any]) -> bool:
 def _is_row_number(values: Sequence[Any]) -> bool:
     """Whether values are whole numbers that only grow, as those of rows do."""
     numbers = [_number(value) for value in values]
-    return len(values) >= FEW and all(
-        one is not None and two is not None and one < two for one, two in zip(numbers, numbers[1:], strict=False)
-    )
+    grow = all(one is not None and two is not None and one < two for one, two in pairwise(numbers))
+    return len(values) >= FEW and grow
 
 
 def _number(value: Any) -> float | None:

@@ -145,8 +145,10 @@ def _unnamed(folder: Folder, table: TableFile, why: str) -> str:
     if column and (named or len(like[column]) > len(table.rows) / 2):
         value = ascii(str(table.values(column)[0])) if table.values(column) else "nothing"
         close = ascii(min(folder.pictures.paths, default=""))
-        return f"{folder.name(table.path)}: the column {column} names pictures such as {value}, and fewer than half of " \
+        return (
+            f"{folder.name(table.path)}: the column {column} names pictures such as {value}, and fewer than half of "
             f"them are in the folder, which has {close}"
+        )
     only = sum(bool(one.rows) for one in folder.tables()) == 1
     return why if only else ""
 

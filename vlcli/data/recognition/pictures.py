@@ -16,8 +16,6 @@ from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
 from vlcli.images.files import BadImageError, read_size
 
-MOST_CHECKED = 2000
-"""Pictures whose headers are read."""
 _SAMPLE = 40
 
 
@@ -65,22 +63,11 @@ class Pictures:
     @cached_property
     def folder(self) -> str:
         """The innermost folder that holds all of them."""
-        return os.path.commonpath(self.folders) or "." if "." not in self.folders else "."
+        return "." if "." in self.folders or not self.folders else os.path.commonpath(self.folders) or "."
 
     def twice(self) -> dict[str, list[Path]]:
         """Names that several pictures have."""
         return {name: found for name, found in self.by_id.items() if len(found) > 1}
-
-    def unreadable(self) -> dict[Path, str]:
-        """Pictures whose header cannot be read, with the reason; of many, a sample is looked at."""
-        every = [path for found in self.by_id.values() for path in found]
-        found = {}
-        for path in every[:: max(1, len(every) // MOST_CHECKED)]:
-            try:
-                read_size(path)
-            except BadImageError as error:
-                found[path] = str(error)
-        return found
 
     def sizes(self) -> tuple[int, int]:
         """Median width and height of a sample; 0 where none can be read."""

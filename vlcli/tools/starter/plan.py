@@ -15,6 +15,7 @@ from vlcli.data.sample import Example
 from vlcli.data.take import select
 from vlcli.errors import DataError, UsageError
 from vlcli.tools.starter.machine import Machine
+from vlcli.tools.starter.seen import Row
 from vlcli.tools.starter.weights import Weights
 
 GOALS = {
@@ -50,11 +51,13 @@ class Part:
         options: what chooses it among all.
         examples: how many it has.
         pictures: how many different pictures.
+        names: their paths.
     """
 
     options: dict[str, Any]
     examples: int
     pictures: int
+    names: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -97,6 +100,8 @@ class Plan:
         classes: different answers or labels.
         candidates: boxes of a picture, on average, where one of them is chosen.
         drop: whether examples without a usable picture are left out.
+        rows: some of the data, as they are understood.
+        aside: files that are not used, each with the reason.
         notes: what a person should know.
     """
 
@@ -118,6 +123,8 @@ class Plan:
     classes: int = 2
     candidates: float = 0.0
     drop: bool = False
+    rows: list[Row] = field(default_factory=list)
+    aside: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -177,18 +184,21 @@ def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[
     found = {}
     for part, chosen in options.items():
         own = bool(source.parts)
-        rows = _rows({**source.entry, **chosen}, root) if own else select(examples, chosen["take"], root)
+        reader, rows = (
+            _rows({**source.entry, **chosen}, root) if own else (None, select(examples, chosen["take"], root))
+        )
         pictures = {name for example in rows for name in example.images}
-        found[part] = Part(chosen, len(rows), len(pictures))
+        paths = frozenset(str(reader.locate(name)) for name in pictures) if reader else frozenset(pictures)
+        found[part] = Part(chosen, len(rows), len(pictures), paths)
     empty = [part for part, one in found.items() if not one.examples]
     if empty:
         raise DataError(f"The part {empty[0]!r} would be empty.", where=source.where, got=f"{number} pictures")
     return found
 
 
-def _rows(entry: dict[str, Any], root: Path) -> list[Example]:
+def _rows(entry: dict[str, Any], root: Path) -> tuple[Reader, list[Example]]:
     reader: Reader = registry.datasets.build(entry, root)
-    return list(reader.examples())
+    return reader, list(reader.examples())
 
 
 def _shares(number: int) -> dict[str, dict[str, Any]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from vlcli import registry
 from vlcli.data.files import first_object
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
-from vlcli.errors import ComponentError, DataError
+from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.images.boxes import image_id
 
 
@@ -64,6 +66,21 @@ def box_files(folder: Folder) -> list[str]:
                 found.append(name)
     folder.claim(found)
     return found
+
+
+def check_columns(folder: Folder) -> None:
+    """Check that the columns that the user names are in a table.
+
+    Raises:
+        UsageError: some are in none; the message names the nearest ones.
+    """
+    known = list(dict.fromkeys(column for table in folder.tables() for column in table.columns))
+    absent = [column for column in folder.columns.values() if column not in known]
+    if absent:
+        close = [near[0] for name in absent if (near := get_close_matches(name, known, n=1, cutoff=0.5))]
+        hint = f"did you mean {' and '.join(map(repr, close))}?" if close else ""
+        got, expected = ", ".join(map(repr, absent)), ", ".join(map(repr, known[:40])) or "a table in the folder"
+        raise UsageError("No table has such a column.", got=got, expected=expected, hint=hint)
 
 
 def _unclear(folder: Folder, questions: list[str]) -> DataError:
