@@ -184,7 +184,7 @@ def _has_pairs(shard: Path) -> bool:
 
 
 def _texts_beside(folder: Folder) -> list[str]:
-    """The text files beside pictures of the same name, where most pictures of their folders have one, with sentences."""
+    """The text files beside pictures of the same name, where most pictures of their folders have one, of sentences."""
     pictures = Counter(str(PurePosixPath(path).with_suffix("")) for path in folder.pictures.paths)
     texts = [name for name in folder.files("*.txt") if str(PurePosixPath(name).with_suffix("")) in pictures]
     sample = [folder.text(name).split() for name in texts[:20]]
