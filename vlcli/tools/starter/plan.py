@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlcli import registry
+from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.data.take import select
@@ -155,7 +155,7 @@ def choose(goals: dict[str, Source], wanted: str | None) -> str:
 def read(source: Source, root: Path) -> tuple[Reader, list[Example]]:
     """All examples of a data set, read by the reader that the recipe names."""
     files = [options["split"] for options in source.parts.values() if "split" in options]
-    reader: Reader = registry.datasets.build({**source.entry, **({"split": files} if files else {})}, root)
+    reader = build_reader({**source.entry, **({"split": files} if files else {})}, root)
     return reader, list(reader.examples())
 
 
@@ -183,8 +183,7 @@ def divide(source: Source, examples: Sequence[Example], root: Path) -> dict[str,
 
 
 def _rows(entry: dict[str, Any], root: Path) -> list[Example]:
-    reader: Reader = registry.datasets.build(entry, root)
-    return list(reader.examples())
+    return list(build_reader(entry, root).examples())
 
 
 def _shares(number: int) -> dict[str, dict[str, Any]]:
