@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlcli import registry
+from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
@@ -161,7 +161,7 @@ def choose(goals: dict[str, Recognised], wanted: str | None) -> str:
 
 def read(source: Recognised, root: Path) -> tuple[Reader, list[Example]]:
     """All examples of a data set, read by the reader that the recipe names."""
-    reader: Reader = registry.datasets.build(whole(source), root)
+    reader = build_reader(whole(source), root)
     return reader, list(reader.examples())
 
 
@@ -197,7 +197,7 @@ def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[
 
 
 def _rows(entry: dict[str, Any], root: Path) -> tuple[Reader, list[Example]]:
-    reader: Reader = registry.datasets.build(entry, root)
+    reader = build_reader(entry, root)
     return reader, list(reader.examples())
 
 
