@@ -113,7 +113,7 @@ class WebDataset(Reader):
     def _read_shard(self, shard: Path) -> Iterator[Example]:
         seen = 0
         try:
-            for name, parts in groupby(self._files(shard), _key):
+            for name, parts in groupby(self._members(shard), _key):
                 seen += 1
                 yield from self._group(shard, name, list(parts))
         except BadShardError as error:
@@ -122,7 +122,7 @@ class WebDataset(Reader):
                 raise DataError("A shard cannot be read.", where=str(shard), got=str(error), hint=hint) from None
             self.left_out[f"behind a damaged place of {shard.name} ({error})"] += 1
 
-    def _files(self, shard: Path) -> Iterator[Member]:
+    def _members(self, shard: Path) -> Iterator[Member]:
         """The files of a tar file in its order, or of a folder by name; an end that is missing is noted."""
         if shard.is_dir():
             yield from (Member(path.name, 0, path.stat().st_size) for path in sorted(shard.iterdir()) if path.is_file())

@@ -6,14 +6,15 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vlcli.data.files import IMAGE_SUFFIXES, index_images
+from vlcli.data.files import index_images
+from vlcli.data.picture_index import AmbiguousNameError, picture_index
 from vlcli.errors import DataError
-from vlcli.images.boxes import image_id
 from vlcli.images.files import BadImageError, read_size
 
 _SAMPLE = 40
@@ -92,7 +93,7 @@ class Pictures:
         names = [name for value in values for name in _names(value)]
         if not names:
             return None
-        found = [self._by_path(column, names, beside), self._by_id(column, names)]
+        found = [self._by_path(column, names, beside), self._by_rule(column, names)]
         best = max((one for one in found if one), key=lambda one: one.share, default=None)
         return best if best is not None and best.share >= 0.5 else None
 
@@ -105,9 +106,13 @@ class Pictures:
                 found = Naming((column,), folder, there / len(names))
         return found
 
-    def _by_id(self, column: str, names: list[str]) -> Naming | None:
-        plain = [name for name in names if PurePosixPath(name).suffix.lower() not in IMAGE_SUFFIXES]
-        there = sum(image_id(name) in self.by_id for name in plain)
+    def _by_rule(self, column: str, names: list[str]) -> Naming | None:
+        """By the rule of :mod:`vlcli.data.picture_index`, from the folder of all pictures."""
+        index = picture_index(self.root / self.folder)
+        there = 0
+        for name in names:
+            with suppress(AmbiguousNameError):
+                there += index.find(name) is not None
         return Naming((column,), self.folder, there / len(names)) if there else None
 
     def by_template(self, column: str, values: Sequence[Any]) -> Naming | None:
