@@ -312,6 +312,11 @@ def records_of(content: Any, where: str) -> list[Any]:
     )
 
 
+def listed(given: Any) -> list[Any]:
+    """A cell as a list: itself, nothing where it is empty, else a list of one."""
+    return given if isinstance(given, list) else [] if given is None else [given]
+
+
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
     """Every folder under ``folder``, itself included, and its files' names, both sorted.
 

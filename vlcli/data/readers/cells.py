@@ -129,6 +129,30 @@ def answers(given: Any, where: str) -> dict[str, Any]:
     )
 
 
+def choices(given: list[Any], correct: Any, where: str) -> dict[str, Any]:
+    """The targets of a question with choices: ``choices``, and where it is known ``choice`` and ``answers``.
+
+    Args:
+        given: the choices.
+        correct: the place of the right one, counted from 0, or the right one itself; None: unknown.
+        where: the row.
+
+    Raises:
+        DataError: there are fewer than two, or the right one is none of them.
+    """
+    words = [str(item) for item in given]
+    if len(words) < 2:
+        raise DataError("The question has no choices.", where=where, got=shown(given), expected="two or more")
+    if correct is None:
+        return {"choices": words}
+    place = int(correct) if str(correct).isdecimal() and str(correct) not in words else None
+    word = str(correct) if place is None else words[place] if place < len(words) else ""
+    if word not in words:
+        expected = f"0 to {len(words) - 1}, or one of {', '.join(words)}"
+        raise DataError("The right choice is none of the choices.", where=where, got=shown(correct), expected=expected)
+    return {"choices": words, "choice": word, "answers": {table_form(word): 1.0}}
+
+
 def _scores(words: list[str]) -> dict[str, float]:
     """A single answer counts whole, people's by VQA's rule; spelt as answer tables are, so that rows are found."""
     forms = [table_form(word) for word in words]

@@ -43,6 +43,8 @@ class JsonLines(Table):
         boxes: column of the first picture's boxes; without it they are those of the column ``box``.
         box_labels: column of their classes.
         answers: column of the answers.
+        choices: column of the choices of a question (task ``multiple-choice``), as a list; None: none.
+        correct: column of the right choice: its place, counted from 0, or the choice itself.
         extra: further columns to keep as targets.
         labels: the words of the label column in the order of their numbers, or a file with one of them a line, which
             may be numbered; None: all that occur, sorted.
@@ -148,7 +150,7 @@ class Csv(Table):
 
     def _cells(self, row: dict[str, str]) -> dict[str, Any]:
         found: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
-        for name in ("box", "boxes", "box_labels", "answers"):
+        for name in ("box", "boxes", "box_labels", "answers", "choices"):
             if name in self.columns and isinstance(cell := found.get(self.columns[name]), str):
                 found[self.columns[name]] = parsed(cell)
         text = found.get(self.columns["text"])

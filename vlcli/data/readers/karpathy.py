@@ -78,6 +78,11 @@ class Karpathy(Reader):
             raise DataError(
                 "There is no such split.", where=str(file), got=", ".join(unknown), expected=", ".join(sorted(known))
             )
+        if "restval" in known and "train" in self.split_names and "restval" not in self.split_names:
+            count = sum(row["split"] == "restval" for row in rows)
+            self.left_out["pictures of restval, which is part of COCO's usual training set: split=[train, restval]"] = (
+                count
+            )
         chosen = [(place, row) for split in self.split_names for place, row in enumerate(rows) if row["split"] == split]
         return [example for place, row in chosen for example in self._of_image(row, f"{file}: images[{place}]")]
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vlcli.data.files import inside, known_encoding, read_text
+from vlcli.data.files import inside, known_encoding, listed, read_text
 from vlcli.data.reader import Reader
 from vlcli.data.readers import cells
 from vlcli.data.readers.several import SeveralLabels
@@ -78,6 +78,8 @@ class Table(Reader):
         boxes: str = COLUMNS["boxes"],
         box_labels: str = COLUMNS["box_labels"],
         answers: str = COLUMNS["answers"],
+        choices: str | None = None,
+        correct: str = "correct_choice_idx",
         extra: list[str] = [],  # noqa: B006
         labels: str | list[str] | None = None,
         only: dict[str, str] = {},  # noqa: B006
@@ -92,6 +94,8 @@ class Table(Reader):
         one = label if isinstance(label, str) else NO_COLUMN
         self.columns = {"id": id, "text": text, "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers, **({} if box is None else {"box": box})}
+        self.columns |= {} if choices is None else {"choices": choices}
+        self.correct = correct
         self.several_columns = [] if isinstance(label, str) else list(label)
         self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
         self._several: SeveralLabels | None = None
@@ -232,6 +236,8 @@ class Table(Reader):
             targets["labels"] = self._several.of(row, where)
         if get("answers") is not None:
             targets |= cells.answers(get("answers"), where)
+        if "choices" in self.columns and get("choices") is not None:
+            targets = cells.choices(self._items(get("choices")), row.get(self.correct), where) | targets
         if "box" in self.columns and get("box") is not None and images:
             targets["pixel_box"] = cells.box(get("box"), where)
             known = self._spoken.setdefault(images[0], [])
@@ -258,6 +264,10 @@ class Table(Reader):
     def _image_names(self, given: Any) -> list[Any]:
         return [name for name in listed(given) if name not in ("", None)]
 
+    def _items(self, given: Any) -> list[Any]:
+        """A cell that holds several words: a list, or words separated as ``several`` says."""
+        return [word.strip() for word in given.split(self.several)] if isinstance(given, str) else listed(given)
+
     def _label(self, given: Any, where: str) -> int | float:
         if not self._words:
             return int(given) if isinstance(given, bool) else given
@@ -272,11 +282,6 @@ class Table(Reader):
 
     def _box_list(self, boxes: Any, labels: Any, where: str) -> BoxList:
         return cells.box_list(boxes, listed(labels), where, self._box_words)
-
-
-def listed(given: Any) -> list[Any]:
-    """A cell as a list: itself, nothing where it is empty, else a list of one."""
-    return given if isinstance(given, list) else [] if given is None else [given]
 
 
 class _Words:

@@ -66,6 +66,12 @@ class Pictures:
         """The innermost folder that holds all of them."""
         return "." if "." in self.folders or not self.folders else os.path.commonpath(self.folders) or "."
 
+    def ending(self, name: str) -> str:
+        """The longest end of a path of another machine that is a picture's path; the path itself without any."""
+        parts = PurePosixPath(name).parts
+        ends = ("/".join(parts[start:]) for start in range(len(parts)))
+        return next((end for end in ends if end in self.paths), name)
+
     def twice(self) -> dict[str, list[Path]]:
         """Names that several pictures have."""
         return {name: found for name, found in self.by_id.items() if len(found) > 1}
