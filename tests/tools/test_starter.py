@@ -264,9 +264,12 @@ def _no_such_column(folder):
     table(folder / "all.csv", [["name", "caption"], *([f"x{i}.jpg", "a dog on a chair"] for i in range(20))])
 
 
-def _two_of_one_name(folder):
-    photographs(folder, [*NAMES, "other/p003.jpg"])
-    table(folder / "all.csv", [["image", "caption"], *([n[7:], "a dog on a chair"] for n in NAMES)])
+def test_pictures_of_the_same_names_in_another_folder_are_told(tmp_path):
+    photographs(tmp_path, [*NAMES, *(n.replace("images", "thumbs") for n in NAMES)])
+    table(tmp_path / "all.csv", [["image", "caption"], *([n[7:], "a dog on a chair"] for n in NAMES)])
+    plan, _ = said(tmp_path)
+    assert any("pictures of the same names are in thumbs: those in images are read" in note for note in plan.notes)
+    assert {path.parent.name for row in plan.rows for path in row.files} == {"images"}
 
 
 def _unreadable(folder):
@@ -284,7 +287,6 @@ BAD = [
     (_empty, "holds no pictures", 5),
     (_no_table, "Nothing in this folder says", 5),
     (_no_such_column, "the column name names pictures such as 'x0.jpg', and fewer than half of them are in the", 5),
-    (_two_of_one_name, "Two pictures have the name 'p003'", 5),
     (_unreadable, "No picture of the folder can be read", 5),
     (_few, "too few pictures", 5),
 ]

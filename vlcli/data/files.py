@@ -317,6 +317,11 @@ def listed(given: Any) -> list[Any]:
     return given if isinstance(given, list) else [] if given is None else [given]
 
 
+def as_object(row: Any) -> Any:
+    """A row of a JSON table: a list as an object with the fields ``column1``, ``column2`` ..., anything else itself."""
+    return {f"column{place}": cell for place, cell in enumerate(row, 1)} if isinstance(row, list) else row
+
+
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
     """Every folder under ``folder``, itself included, and its files' names, both sorted.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from vlcli.data.files import index_images, inside, parse_json, parsed, read_lines, read_text, records_of
+from vlcli.data.files import as_object, index_images, inside, parse_json, parsed, read_lines, read_text, records_of
 from vlcli.data.reader import Reader
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
@@ -68,7 +68,8 @@ class Json(JsonLines):
     """One's own data: a JSON document that is a list of objects, or holds one; columns named by parameters.
 
     The options are those of ``jsonl``; the file is ``{split}.json`` unless a recipe names another. Of an object at the
-    top the first list of objects among its values is read; of an object of objects, its values.
+    top the first list of objects among its values is read; of an object of objects, its values. Rows that are lists
+    have the columns ``column1``, ``column2`` and so on.
     """
 
     usual_file: ClassVar[str] = "{split}.json"
@@ -77,7 +78,7 @@ class Json(JsonLines):
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """The objects, with their place in the list."""
         content = parse_json(read_text(file, self.encoding), str(file))
-        for place, row in enumerate(records_of(content, str(file))):
+        for place, row in enumerate(map(as_object, records_of(content, str(file)))):
             if not isinstance(row, dict):
                 raise DataError("An entry is no object.", where=f"{file}[{place}]", got=shown(row), expected="{...}")
             yield f"{file}[{place}]", row

@@ -148,12 +148,20 @@ class Table(Reader):
 
     def _admitted(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The rows that ``only`` admits, the first of all checked for its columns."""
-        rows = (found for file in self.tables() for found in self.rows(file))
+        rows = (found for file in self.tables() for found in self._of_file(file))
         for number, (where, row) in enumerate(rows):
             if not number:
                 self._check_columns(where, row)
             if not self.only or all(str(row.get(k)) == v for k, v in self.only.items()):
                 yield where, row
+
+    def _of_file(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The rows of a file, with the split that it is named by where templates of file names use that."""
+        used = any(is_template(source) and "split" in fields_of(source) for source in self.sources)
+        files = zip(self.split_names, self.first_file(self.file, ()), strict=True) if used else ()
+        named = [split for split, path in files if path == file]
+        split = {"split": named[0]} if len(named) == 1 else {}
+        yield from ((where, split | row) for where, row in self.rows(file))
 
     def _gather(self) -> None:
         """Check all labels, and number those that are words."""
@@ -172,7 +180,7 @@ class Table(Reader):
 
     def first_examples(self, count: int) -> list[Example]:
         """Of the first rows that ``only`` admits, without their labels, whose words stand in all rows."""
-        rows = itertools.chain.from_iterable(self.rows(file) for file in self.tables())
+        rows = itertools.chain.from_iterable(map(self._of_file, self.tables()))
         first = next(rows, None)
         if first is None:
             return []
@@ -257,8 +265,7 @@ class Table(Reader):
     def _pictures(self, source: str, row: dict[str, Any], where: str) -> list[str]:
         """File names of a row's pictures, of a column or by a template."""
         if is_template(source):
-            split = self.split_names[0] if len(self.split_names) == 1 else None
-            return [filled(source, {"split": split, **row} if split else row, where)]
+            return [filled(source, row, where)]
         return [cells.word(name, where, source) for name in self._image_names(row.get(source))]
 
     def _image_names(self, given: Any) -> list[Any]:

@@ -298,15 +298,14 @@ def _is_answers(values: Sequence[Any]) -> bool:
 
 
 def _answer_like(values: Sequence[Any]) -> bool:
-    return _is_short(values) and _repeats(values)
+    return _is_short(values) and _repeats(values) and not _is_row_number(values)
 
 
 def _label_like(values: Sequence[Any]) -> bool:
     distinct = {str(value) for value in values}
-    numbers = all(_number(value) is not None for value in values)
-    return (
-        len(distinct) > 1 and _is_label(values) and not (numbers and len(distinct) > 20) and not _has_fractions(values)
-    )
+    if _is_row_number(values) or (len(distinct) > 20 and all(_number(value) is not None for value in values)):
+        return False
+    return len(distinct) > 1 and _is_label(values) and not _has_fractions(values)
 
 
 def _is_short(values: Sequence[Any]) -> bool:
@@ -332,10 +331,10 @@ def _repeats(values: Sequence[Any]) -> bool:
 
 
 def _is_row_number(values: Sequence[Any]) -> bool:
-    """Whether values are whole numbers that only grow, as those of rows do."""
+    """Whether values are numbers that grow from row to row."""
     numbers = [_number(value) for value in values]
-    grow = all(one is not None and two is not None and one < two for one, two in pairwise(numbers))
-    return len(values) >= FEW and grow
+    grow = sum(one is not None and two is not None and one < two for one, two in pairwise(numbers))
+    return len(values) >= FEW and grow >= 0.9 * (len(values) - 1)  # in the next part they begin anew
 
 
 def _number(value: Any) -> float | None:

@@ -9,9 +9,10 @@ from typing import Any
 from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.data.recognition.columns import Meaning, meaning_of
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.parts import parts_of
+from vlcli.data.recognition.parts import parts_of, split_names
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.recognition.tables import TableFile
+from vlcli.images.boxes import image_id
 
 
 def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
@@ -46,10 +47,13 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
         found.question = _unnamed(folder, table, found.unused[0])
     elif kind := ("" if meaning.unclear else _kind(meaning)):
         found.kind = kind
-        found.entry |= _entry(found, table, meaning)
+        found.entry |= _entry(found, table, meaning) | _split_images(folder, found, group)
         if meaning.unused:
             unused = ", ".join(map(str, meaning.unused[:12]))
             found.notes.append(f"columns of {found.where} that are not used: {unused}")
+        if meaning.pictures.also:
+            place, also = meaning.pictures.folder, ", ".join(meaning.pictures.also)
+            found.notes.append(f"pictures of the same names are in {also}: those in {place} are read (images: FOLDER)")
         found.notes += _notes(table, meaning)
     else:
         why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
@@ -78,6 +82,23 @@ def _entry(found: Recognised, table: TableFile, meaning: Meaning) -> dict[str, A
     if found.kind in ("statements", "pairs") and meaning.label is not None:
         entry |= _label_words(table, meaning.label)
     return entry
+
+
+def _split_images(folder: Folder, found: Recognised, group: Sequence[TableFile]) -> dict[str, Any]:
+    """The option ``image`` for tables whose pictures lie in folders of the parts, and share names."""
+    column = found.columns["image"]
+    if len(group) == 1 or not isinstance(column, str) or column not in group[0].columns:
+        return {}
+    places = set()
+    for table, split in zip(group, split_names(found.files)[1], strict=True):
+        names = [str(value) for value in table.values(column)]
+        if not any(len(folder.pictures.by_id.get(image_id(name), ())) > 1 for name in names[:200]):
+            return {}
+        places.add(folder.pictures.place_of(names, split))
+    if len(places) > 1 or "" in places:
+        return {}
+    place, _, ending = places.pop().partition("*")
+    return {"images": ".", "image": f"{place}{{{column}}}{ending}"}
 
 
 def _kind(meaning: Meaning) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vlcli.data.files import parsed, read_text, records_of
+from vlcli.data.files import as_object, parsed, read_text, records_of
 from vlcli.errors import DataError
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -84,7 +84,7 @@ def read_table(path: Path) -> TableFile | None:
         return TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding)
     document = _document(text)
     try:
-        rows = [row for row in spread(records_of(document, str(path))) if isinstance(row, dict)]
+        rows = [row for row in map(as_object, spread(records_of(document, str(path)))) if isinstance(row, dict)]
     except DataError:
         rows = []
     return TableFile(path, "json", rows, encoding, document=document)

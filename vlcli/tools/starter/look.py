@@ -78,7 +78,9 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     more = [] if source.parts else [one for one in folder.sources if _joins(one, source)]
     read = [planning.read(one, folder.root) for one in (source, *more)]
     examples = [example for _, found in read for example in found]
-    folder.pictures.refuse_twice([name for example in examples for name in example.images])
+    if any(reader.ids != "name" for reader, _ in read):
+        for one in folder.sources:
+            one.entry["ids"] = "path"
     parts = planning.divide(source, examples, folder.root)
     machine = machine or this_machine()
     made = Plan(goal, source, parts, machine, planning.size_for(1, machine, False), more)
