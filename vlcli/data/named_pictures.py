@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,7 +45,7 @@ class NamedPictures:
         self.root, self.image_folder = root, inside(root, images)
         self._anywhere = Path(images).is_absolute()
         self._paths: MutableMapping[str, Path] = {}
-        self._files: PictureFiles | None = None
+        self._finder: PictureFiles | None = None
         self._places: PlacesWriter | None = None
 
     @property
@@ -58,7 +59,7 @@ class NamedPictures:
 
     def name_notes(self) -> list[str]:
         """Return a line for each way in which names of pictures differed from their files'."""
-        return [] if self._files is None else self._files.notes()
+        return [] if self._finder is None else self._finder.notes()
 
     def _with_ids(self, read: Callable[[], T]) -> T:
         """Read, and again with longer ids while two pictures have one."""
@@ -68,7 +69,7 @@ class NamedPictures:
             except SameIdError:
                 if self.ids not in _LONGER:
                     raise
-                self.ids, self._paths, self._files = _LONGER[self.ids], {}, None
+                self.ids, self._paths, self._finder = _LONGER[self.ids], {}, None
 
     def image_files(self) -> dict[str, Path]:
         """Path of every image that the examples use; called by extraction and by checks before a run.
@@ -97,9 +98,9 @@ class NamedPictures:
         noted = self._paths.get(name)
         if noted is not None and is_there(noted):
             return noted
-        if self._files is None:
-            self._files = PictureFiles(self.image_folder, self.label)
-        return self._files.find(name, noted, self._paths) or noted or self.image_folder / f"{name}.jpg"
+        if self._finder is None:
+            self._finder = PictureFiles(self.image_folder, self.label)
+        return self._finder.find(name, noted, self._paths) or noted or self.image_folder / f"{name}.jpg"
 
     def picture(self, file: str) -> str:
         """Note the file of an image; called by :meth:`read` of subclasses for every file name that they meet.
@@ -115,13 +116,11 @@ class NamedPictures:
         """
         return self.note(image_id(file), written_path(self.root, self.image_folder, file, self._anywhere))
 
-    def named(self, name: str) -> str:
-        """Return the id of an image that the annotations name without a file; called by :meth:`read` of subclasses.
-
-        Args:
-            name: the image id in the annotations.
-        """
-        return name if self.ids == "name" else self.picture(name)
+    def with_ids(self, example: Example) -> Example:
+        """Return an example as its reader made it, or with paths for those ids of which annotations name no file."""
+        if self.ids == "name" or all(name in self._paths for name in example.images):
+            return example
+        return replace(example, images=[name if name in self._paths else self.picture(name) for name in example.images])
 
     def note(self, name: str, path: str) -> str:
         """Note the file of an image that is there, whatever it is called; called by :meth:`read` of subclasses.
@@ -138,7 +137,7 @@ class NamedPictures:
         """
         if self.ids != "name":
             name = path_id(self.root, self.image_folder, path, self.ids == "file")
-        if self._places is not None:
+        if self._places is not None and self.ids == "name":
             self._places.note(name, path)
             return name
         known = self._paths.get(name)

@@ -104,10 +104,10 @@ class PictureIndex:
         best = max(exact, key=lambda one: (one.closeness, one.agree), default=None)
         if best is None:
             return None
-        rivals = [one for one in exact if one is not best and (one.closeness, one.agree) == (best.closeness, best.agree)]
-        rivals += [one for one in exact if one.closeness > best.closeness or one.agree > best.agree]
-        if rivals:
-            raise AmbiguousNameError(sorted({best.file, *(one.file for one in rivals)}))
+        measures = (best.closeness, best.agree)
+        farther = [one for one in exact if one.closeness <= measures[0] and one.agree <= measures[1]]
+        if len(farther) < len(exact) or sum((one.closeness, one.agree) == measures for one in exact) > 1:
+            raise AmbiguousNameError(sorted(one.file for one in exact))
         return Match(best.file, best.way)
 
     def near(self, name: str, most: int = 3) -> list[str]:
@@ -203,7 +203,7 @@ def written_path(root: Path, folder: Path, file: str, anywhere: bool = False) ->
     plain = _slashes(file)
     away = _FOREIGN.match(plain)
     if away and (anywhere or os.path.normpath(file).startswith(own)):
-        return os.path.normpath(os.path.expanduser(file))
+        return os.path.normpath(Path(file).expanduser())
     return str(inside(folder, plain[away.end() :] if away else plain))
 
 
@@ -230,8 +230,8 @@ def path_id(root: Path, folder: Path, path: str, ending: bool = False) -> str:
     """
     start = next((one for one in _roots(str(root), str(folder)) if one and path.startswith(one)), "")
     name = path[len(start) :].lstrip("/")
-    stem, suffix = os.path.splitext(name)
-    return stem if suffix.lower() in IMAGE_SUFFIXES and not ending else name
+    suffix = Path(name).suffix
+    return name[: -len(suffix)] if suffix.lower() in IMAGE_SUFFIXES and not ending else name
 
 
 @dataclass
@@ -313,7 +313,7 @@ def several_files(name: str, files: Sequence[str], label: str) -> DataError:
 def near_misses(path: Path) -> str:
     """Return, in words, the files beside a picture that is not there whose names are nearly its; empty without any."""
     try:
-        names = [name for name in os.listdir(path.parent) if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES]
+        names = [one.name for one in path.parent.iterdir() if one.suffix.lower() in IMAGE_SUFFIXES]
     except OSError:
         return ""
     folded = {_folded(name): name for name in names[:_MOST_COMPARED]}
@@ -353,7 +353,7 @@ def _without_ending(last: str) -> str:
 
 def _state(folder: str) -> tuple[int, int]:
     try:
-        stat = os.stat(folder)
+        stat = Path(folder).stat()
         return stat.st_mtime_ns, stat.st_ino
     except OSError:
         return 0, 0

@@ -26,8 +26,8 @@ class Reader(NamedPictures, Recogniser):
     """Base of every data set: annotation files in, examples out.
 
     A subclass defines :meth:`files` and :meth:`read`. ``read`` calls :meth:`picture` with the file name of each image
-    that the annotations name, and :meth:`named` with the id of an image of which they say no file. Files are opened by
-    :meth:`examples`, not before; :meth:`locate` finds a picture as :mod:`vlcli.data.picture_index` says.
+    that the annotations name; other images are looked up by id in the image folder. Files are opened by
+    :meth:`examples`, not before. :mod:`vlcli.data.picture_index` says how a name finds a file.
 
     Args:
         root: the recipe's data root; relative paths in a recipe are under it.
@@ -162,7 +162,7 @@ class Reader(NamedPictures, Recogniser):
     def _in_memory(self) -> list[Example]:
         self.left_out.clear()
         with self._making_sense():
-            found = self.read()
+            found = list(map(self.with_ids, self.read()))
         chosen = found if self.take is None else select(found, self.take, self.root)
         chosen = chosen[: self.limit]
         if not chosen:

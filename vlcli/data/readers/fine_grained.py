@@ -16,6 +16,7 @@ from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import ComponentError, DataError
+from vlcli.images.boxes import image_id
 
 
 class StanfordCars(Reader):
@@ -96,7 +97,7 @@ class StanfordCars(Reader):
         return next((path for path in options if path.is_file()), options[0])
 
     def _example(self, path: Path, label: int | None) -> Example:
-        name = self.picture(str(path.absolute()))
+        name = self.note(image_id(path), str(path.absolute()))
         return Example(name, None, [name], targets={} if label is None else {"label": label})
 
 
@@ -169,7 +170,7 @@ class CUB200(Reader):
         return list(_table(self.folder / "classes.txt").values())
 
     def _example(self, file: str, label: int) -> Example:
-        name = self.picture(str(inside(self.folder, f"images/{file}").absolute()))
+        name = self.note(image_id(file), str(inside(self.folder, f"images/{file}").absolute()))
         return Example(name, None, [name], targets={"label": label})
 
 

@@ -16,6 +16,7 @@ from vlcli.data.recognition.parts import parts_of
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, shown
+from vlcli.images.boxes import image_id
 
 
 class JsonLines(Table):
@@ -293,7 +294,7 @@ class ImageFolder(Reader):
         return self._names
 
     def _example(self, folder: Path, path: Path) -> Example:
-        name = self.picture(str(path.absolute()))
+        name = self.note(image_id(path), str(path.absolute()))
         targets = {"label": self._names.index(_class_of(folder, path))} if self.with_label else {}
         return Example(name, None, [name], targets=targets)
 
