@@ -56,7 +56,7 @@ def test_restval_is_counted_where_it_is_not_read(tmp_path: Path) -> None:
     write(tmp_path, {"images": images}, "dataset_coco.json")
     reader = Karpathy(tmp_path)
     assert len(reader.examples()) == 2
-    assert [note for note in reader.notes() if "2 pictures of restval" in note and "[train, restval]" in note]
+    assert [note for note in reader.notes() if "2 pictures of restval" in note and "[train,restval]" in note]
     for split in (["train", "restval"], "val"):
         other = registry.build("datasets", {"name": "karpathy", "split": split}, tmp_path)
         assert other.examples()
