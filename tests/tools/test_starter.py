@@ -361,3 +361,38 @@ def test_pictures_without_a_row_and_few_test_pictures_are_told(tmp_path):
     notes = said(tmp_path)[0].notes
     assert any("10 pictures of the folder are in none of these rows" in note for note in notes)
     assert any("test pictures are few" in note for note in notes)
+
+
+def test_the_sheet_shows_twelve_examples_and_escapes_their_text(tmp_path):
+    photographs(tmp_path / "data", NAMES)
+    rows = [[n[7:], f"<script>a</script> thing number {n}", "warm" if i % 2 else "cold"] for i, n in enumerate(NAMES)]
+    table(tmp_path / "data/all.csv", [["image", "sentence", "label"], *rows])
+    ended = init("data", "--sheet", "sheet.html", cwd=tmp_path)
+    assert ended.exit_code == 0, ended.stderr
+    assert "images/p000.jpg: <script>a</script> thing number images/p000.jpg | cold" in ended.stdout
+    page = (tmp_path / "sheet.html").read_text()
+    assert page.count("<article") == page.count("data:image/jpeg") == 12
+    assert "&lt;script&gt;a&lt;/script&gt; thing number images/p000.jpg" in page
+    assert "<script>a" not in page
+    (tmp_path / "mine.html").write_text("mine")
+    ended = init("data", "-o", "second.yaml", "--sheet", "mine.html", cwd=tmp_path)
+    assert (ended.exit_code, (tmp_path / "second.yaml").exists()) == (2, False)
+
+
+def test_columns_that_the_user_names_decide_and_unknown_ones_are_told_with_near_ones(tmp_path):
+    photographs(tmp_path / "data", NAMES)
+    rows = [[n[7:], f"a thing of number {n}", "warm" if i % 2 else "cold", "red"[i % 3]] for i, n in enumerate(NAMES)]
+    table(tmp_path / "data/all.csv", [["image", "sentence", "state", "letter"], *rows])
+    ended = init("data", "--text", "sentense", "--label", "stat", cwd=tmp_path)
+    assert ended.exit_code == 2
+    assert "'sentense', 'stat'" in ended.stderr
+    assert "did you mean 'sentence' and 'state'?" in ended.stderr
+    assert not (tmp_path / "recipe.yaml").exists()
+    document = json.loads(init("data", "--label", "state", "--json", cwd=tmp_path).stdout)
+    assert document["chosen"] == "image-classification"
+    assert document["data"][0]["columns"] == {"image": "image", "label": "state"}
+    document = json.loads(
+        init("data", "--label", "letter", "--text", "sentence", "--json", "--force", cwd=tmp_path).stdout
+    )
+    assert document["chosen"] == "classification"
+    assert document["rows"][0]["target"] == "r"

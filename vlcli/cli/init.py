@@ -24,6 +24,9 @@ def init(
     text: Annotated[str | None, typer.Option("--text", help="The column of sentences or questions.")] = None,
     answer: Annotated[str | None, typer.Option("--answer", help="The column of answers.")] = None,
     label: Annotated[str | None, typer.Option("--label", help="The column of classes.")] = None,
+    sheet: Annotated[
+        Path | None, typer.Option("--sheet", help="A page to write with twelve examples and their pictures.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a recipe that is there.")] = False,
     json_: o.Json = False,
     verbose: o.Verbose = 0,
@@ -49,8 +52,12 @@ def init(
     found = look(folder, columns, fallback=task is not None)
     plan = plan_for(found, task)
     times = times_of(plan)
-    write_text(output, recipe_text(plan, str(folder), output.name, times))
     facts = _facts(found, plan, times)
+    if sheet is not None:
+        from vlcli.pages.sheet import write_sheet
+
+        write_sheet(sheet, facts, folder)
+    write_text(output, recipe_text(plan, str(folder), output.name, times))
     if json_:
         console.out_json({"recipe": str(output), **facts})
         return
@@ -73,8 +80,10 @@ def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
             "unreadable": {str(path.relative_to(root)): why for path, why in found.unreadable.items()},
         },
         "data": [
-            {"file": one.where, "kind": one.kind, "reader": one.entry, "notes": one.notes} for one in found.sources
+            {"file": one.where, "kind": one.kind, "reader": one.entry, "columns": one.columns, "notes": one.notes}
+            for one in found.sources
         ],
+        "learnt_from": plan.source.where,
         "left_aside": found.aside,
         "boxes": found.boxes,
         "weights": None if found.weights is None else vars(found.weights),
@@ -100,7 +109,7 @@ def _inside(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
-_ROWS = 3
+_ROWS, _MOST = 3, 12
 _FEATURES = {
     "weights": "of the backbone whose weights lie in the folder",
     "boxes": "of a small network that learns from the labelled boxes first",
@@ -125,8 +134,10 @@ def _tell(facts: dict[str, Any]) -> None:
     for row in facts["rows"][:_ROWS]:
         said = " | ".join(part for part in (row["text"], row["target"]) if part)
         console.out(f"  {', '.join(row['pictures'])}: {said}")
-    for line in facts["left_aside"]:
+    for line in facts["left_aside"][:_MOST]:
         console.out(f"left aside: {line}")
+    if (more := len(facts["left_aside"]) - _MOST) > 0:
+        console.out(f"left aside: {more} more (--json lists them)")
     for line in (*(f"boxes: {name}" for name in facts["boxes"]), *_weights(facts)):
         console.out(line)
     console.out("")
