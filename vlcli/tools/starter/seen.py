@@ -41,8 +41,13 @@ class Seen:
 
     @cached_property
     def paths(self) -> set[Path]:
-        """The pictures' paths."""
-        return {path for found in self.pictures.by_id.values() for path in found}
+        """The pictures' absolute paths."""
+        return {path.absolute() for found in self.pictures.by_id.values() for path in found}
+
+    def name(self, path: Path) -> str:
+        """A path as people know it: relative to the folder if it lies there."""
+        path, root = path.absolute(), self.root.absolute()
+        return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 @dataclass

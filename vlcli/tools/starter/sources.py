@@ -16,7 +16,22 @@ from vlcli.images.boxes import image_id
 
 _DATA = frozenset(
     {".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xml", ".xlsx", ".xls", ".ods", ".mat", ".tar"}
-    | {".zip", ".p", ".pkl", ".pickle", ".npy", ".npz", ".h5", ".hdf5", ".token", ".lst", ".yaml", ".yml", ".arrow", ".gz"}
+    | {
+        ".zip",
+        ".p",
+        ".pkl",
+        ".pickle",
+        ".npy",
+        ".npz",
+        ".h5",
+        ".hdf5",
+        ".token",
+        ".lst",
+        ".yaml",
+        ".yml",
+        ".arrow",
+        ".gz",
+    }
 )
 """Endings of files that may hold annotations."""
 _ABOUT = re.compile(r"readme|licen[sc]e|requirements|changelog|citation", re.IGNORECASE)
