@@ -72,7 +72,7 @@ class Table(Reader):
         images: str = "images",
         id: str = COLUMNS["id"],
         image: str | list[str] = COLUMNS["image"],
-        text: str = COLUMNS["text"],
+        text: str | list[str] = COLUMNS["text"],
         label: str | list[str] = COLUMNS["label"],
         box: str | None = None,
         boxes: str = COLUMNS["boxes"],
@@ -92,7 +92,8 @@ class Table(Reader):
         self.file, self.encoding = file or self.usual_file, known_encoding(encoding)
         self.sources = [image] if isinstance(image, str) else list(image)
         one = label if isinstance(label, str) else NO_COLUMN
-        self.columns = {"id": id, "text": text, "label": one, "boxes": boxes, "box_labels": box_labels}
+        self.texts = [text] if isinstance(text, str) else list(text)
+        self.columns = {"id": id, "text": self.texts[0], "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers, **({} if box is None else {"box": box})}
         self.columns |= {} if choices is None else {"choices": choices}
         self.correct = correct
@@ -139,9 +140,11 @@ class Table(Reader):
                 yield example
 
     def _sentences(self, row: dict[str, Any]) -> list[Any]:
-        """The sentences of a cell that holds several; else None alone: the cell counts as it is."""
+        """The sentences of several columns, or of a cell that holds several; else None alone: it counts as it is."""
         given = row.get(self.columns["text"])
-        if isinstance(given, str) and self.sentences:
+        if len(self.texts) > 1:
+            given = [row.get(column) for column in self.texts]
+        elif isinstance(given, str) and self.sentences:
             given = given.split(self.sentences)
         texts = [text for text in given if text not in ("", None)] if isinstance(given, list) else []
         return [text.strip() if isinstance(text, str) else text for text in texts] or [None]
@@ -216,7 +219,7 @@ class Table(Reader):
 
     def _check_columns(self, where: str, row: dict[str, Any]) -> None:
         named = [name for key, name in self.columns.items() if name not in (COLUMNS.get(key), NO_COLUMN)]
-        named += self.several_columns + self.extra + list(self.only)
+        named += self.texts[1:] + self.several_columns + self.extra + list(self.only)
         pictures = [name for source in self.sources for name in fields_of(source) if name != "split"]
         if self.sources != [COLUMNS["image"]]:
             named += pictures

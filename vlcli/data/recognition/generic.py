@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from vlcli.data.files import IMAGE_SUFFIXES
-from vlcli.data.recognition.columns import Meaning, meaning_of
+from vlcli.data.recognition.columns import Meaning, as_number, is_hinted, meaning_of
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.parts import parts_of, split_names
 from vlcli.data.recognition.recognised import Recognised
@@ -22,10 +23,16 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
     left aside.
     """
     groups: dict[tuple[str, ...], list[TableFile]] = {}
+    aside = []
     for table in folder.tables():
-        if table.reader == reader and table.rows:
+        if table.reader != reader or not table.rows:
+            continue
+        if re.search(r"submission", table.path.name.lower()):
+            name = folder.name(table.path)
+            aside.append(Recognised("", {}, [name], unused=[f"{name}: a submission, whose labels are no truth"]))
+        else:
             groups.setdefault((*sorted(table.columns), table.separator, table.encoding), []).append(table)
-    return [_data_set(folder, group) for group in groups.values()]
+    return aside + [_data_set(folder, group) for group in groups.values()]
 
 
 def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
@@ -57,7 +64,11 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
         found.notes += _notes(table, meaning)
     else:
         why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
-        found.question = f"{found.where}: {why} (columns: {shown})"
+        line = f"{found.where}: {why} (columns: {shown})"
+        if not meaning.unclear and _is_numbers(table):
+            found.unused = [line]
+        else:
+            found.question = line
     return found
 
 
@@ -171,7 +182,13 @@ def _unnamed(folder: Folder, table: TableFile, why: str) -> str:
             f"them are in the folder, which has {close}"
         )
     only = sum(bool(one.rows) for one in folder.tables()) == 1
-    return why if only else ""
+    return why if only and not _is_numbers(table) else ""
+
+
+def _is_numbers(table: TableFile) -> bool:
+    """Whether a table holds numbers alone, and no column is called like pictures: results, measurements."""
+    named = any(is_hinted("picture", name) for name in table.columns)
+    return not named and all(as_number(value) is not None for name in table.columns for value in table.values(name))
 
 
 def _is_file_name(value: Any) -> bool:

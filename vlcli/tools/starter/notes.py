@@ -63,6 +63,14 @@ def _pictures(plan: Plan, seen: Seen, files: Mapping[str, Path]) -> None:
         more = f" and {len(bad) - _NAMED:,} more (--json lists them)" if len(bad) > _NAMED else ""
         plan.notes.append(f"pictures that cannot be read: {len(bad):,}: {', '.join(bad[:_NAMED])}{more}")
     plan.drop = bool(absent or bad)
+    names = defaultdict(list)
+    for name, path in files.items():
+        names[path].append(name)
+    if twice := [" and ".join(found[:2]) for found in names.values() if len(found) > 1]:
+        plan.notes.append(
+            f"{len(twice):,} pictures have two names in the data, such as {twice[0]}: they count as two pictures, of "
+            "which one may be in the training part and the other in the test part; write them alike"
+        )
     idle = len(seen.paths - used - {path.absolute() for path in seen.unreadable})
     if idle:
         plan.notes.append(f"{idle:,} pictures of the folder are in none of these rows: nothing is learnt from them")
