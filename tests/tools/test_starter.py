@@ -266,7 +266,7 @@ def _no_such_column(folder):
 
 def _two_of_one_name(folder):
     photographs(folder, [*NAMES, "other/p003.jpg"])
-    table(folder / "all.csv", [["image", "caption"], *([n[7:], "a dog on a chair"] for n in NAMES)])
+    table(folder / "all.csv", [["image", "caption"], *([n[7:-4], "a dog on a chair"] for n in NAMES)])
 
 
 def _unreadable(folder):
@@ -284,7 +284,7 @@ BAD = [
     (_empty, "holds no pictures", 5),
     (_no_table, "Nothing in this folder says", 5),
     (_no_such_column, "no column names pictures of the folder (columns: name, caption)", 5),
-    (_two_of_one_name, "Two pictures have the name 'p003'", 5),
+    (_two_of_one_name, "Several files fit the picture name p003", 5),
     (_unreadable, "No picture of the folder can be read", 5),
     (_few, "too few pictures", 5),
 ]

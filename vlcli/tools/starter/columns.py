@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vlcli.data.readers.templates import fields_of
 from vlcli.tools.starter.pictures import Naming, Pictures
 from vlcli.tools.starter.tables import TableFile
 
@@ -92,6 +93,12 @@ def _pictures(table: TableFile, pictures: Pictures, left: dict[str, list[Any]]) 
     """The column (or the two) that names pictures; else file names of which a column is a part."""
     beside = table.path.parent
     found = {name: naming for name, values in left.items() if (naming := pictures.named_by(name, values, beside))}
+    if all(naming.share < 1 for naming in found.values()):  # a folder may stand in a column of its own
+        both = pictures.by_two_columns(table.rows, list(left), beside)
+        if both is not None and all(naming.share < both.share for naming in found.values()):
+            for name in fields_of(both.sources[0]):
+                left.pop(name, None)
+            return both
     ranked = sorted(found, key=lambda name: (-round(found[name].share, 1), not _hinted("picture", name)))
     if ranked:
         pair = [name for name in ranked if _hinted("picture", name) and found[name].share > 0.5][:2]

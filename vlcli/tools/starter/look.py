@@ -12,7 +12,7 @@ from vlcli.images.boxes import BoxList, boxes_for, read_boxes
 from vlcli.tools.starter import plan as planning
 from vlcli.tools.starter.documents import box_files
 from vlcli.tools.starter.machine import Machine, this_machine
-from vlcli.tools.starter.pictures import Pictures
+from vlcli.tools.starter.pictures import Pictures, ids_of, ids_of_file
 from vlcli.tools.starter.plan import Plan
 from vlcli.tools.starter.sources import Source, find_sources, nothing_found
 from vlcli.tools.starter.stages import BATCH
@@ -97,8 +97,12 @@ def plan_for(folder: Folder, wanted: str | None = None, machine: Machine | None 
     goal = planning.choose(folder.goals, wanted)
     source = folder.goals[goal]
     more = [] if source.parts else [one for one in folder.sources if _joins(one, source)]
-    examples = [example for one in (source, *more) for example in planning.read(one, folder.root)[1]]
-    folder.pictures.refuse_twice([name for example in examples for name in example.images])
+    read = [planning.read(one, folder.root) for one in (source, *more)]
+    examples = [example for _, found in read for example in found]
+    if (ids := ids_of([reader for reader, _ in read])) != "name":
+        for one in (source, *more):
+            one.entry["ids"], one.reasons["ids"] = ids, "pictures in different folders have equal names"
+        examples = [example for one in (source, *more) for example in planning.read(one, folder.root)[1]]
     parts = planning.divide(source, examples, folder.root)
     machine = machine or this_machine()
     made = Plan(goal, source, parts, machine, planning.size_for(1, machine, False), more)
@@ -142,14 +146,14 @@ def _notes(plan: Plan, folder: Folder, examples: list[Any]) -> None:
     source = plan.source
     plan.notes += source.notes
     used = {name for example in examples for name in example.images}
-    absent = sorted(name for name in used if name not in folder.pictures.by_id)
+    absent = sorted(name for name in used if not folder.pictures.has(name))
     if absent:
         plan.notes.append(f"{len(absent):,} pictures that the data name are not there, such as {absent[0]}")
-    bad = [path for path in folder.unreadable if path.stem in used]
+    bad = [path for path in folder.unreadable if not used.isdisjoint(ids_of_file(folder.root, path))]
     if bad:
         plan.notes.append(f"pictures that cannot be read: {len(bad):,}, such as {bad[0].relative_to(folder.root)}")
     plan.drop = bool(absent or bad)
-    idle = len(folder.pictures.by_id.keys() - used - {path.stem for path in folder.unreadable})
+    idle = len(folder.pictures) - (len(used) - len(absent)) - (len(folder.unreadable) - len(bad))
     if idle:
         plan.notes.append(f"{idle:,} pictures of the folder are in none of these rows: nothing is learnt from them")
     if "encoding" in source.entry:

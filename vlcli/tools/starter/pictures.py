@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vlcli.data.files import IMAGE_SUFFIXES, index_images
-from vlcli.errors import DataError
+from vlcli.data.files import index_images
+from vlcli.data.picture_index import AmbiguousNameError, PictureIndex, path_id
+from vlcli.data.reader import Reader
 from vlcli.images.boxes import image_id
 from vlcli.images.files import BadImageError, read_size
 
 MOST_CHECKED = 2000
 """Pictures whose headers are read."""
 _SAMPLE = 40
+_PAIRED = 200
+"""Rows in which two columns are tried together."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Pictures:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.by_id = index_images(root)
+        self._indices: dict[str, PictureIndex] = {}
 
     def __len__(self) -> int:
         """How many there are."""
@@ -66,10 +71,6 @@ class Pictures:
     def folder(self) -> str:
         """The innermost folder that holds all of them."""
         return os.path.commonpath(self.folders) or "." if "." not in self.folders else "."
-
-    def twice(self) -> dict[str, list[Path]]:
-        """Names that several pictures have."""
-        return {name: found for name, found in self.by_id.items() if len(found) > 1}
 
     def unreadable(self) -> dict[Path, str]:
         """Pictures whose header cannot be read, with the reason; of many, a sample is looked at."""
@@ -103,25 +104,61 @@ class Pictures:
             beside: the folder of the table, which paths may be relative to.
         """
         names = [name for value in values for name in _names(value)]
-        if not names:
-            return None
-        found = [self._by_path(column, names, beside), self._by_id(column, names)]
-        best = max((one for one in found if one), key=lambda one: one.share, default=None)
-        return best if best is not None and best.share >= 0.5 else None
+        return self._best((column,), names, beside) if names else None
 
-    def _by_path(self, column: str, names: list[str], beside: Path) -> Naming | None:
-        usual = [".", self.folder, os.path.relpath(beside, self.root), *self.folders[:50]]
-        found = None
-        for folder in dict.fromkeys(usual):
-            there = sum(os.path.normpath(PurePosixPath(folder, name)) in self.paths for name in names)
-            if there and (found is None or there / len(names) > found.share):
-                found = Naming((column,), folder, there / len(names))
-        return found
+    def by_two_columns(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], beside: Path) -> Naming | None:
+        """How a column of folders and one of names name pictures together; None where fewer than half do.
 
-    def _by_id(self, column: str, names: list[str]) -> Naming | None:
-        plain = [name for name in names if PurePosixPath(name).suffix.lower() not in IMAGE_SUFFIXES]
-        there = sum(image_id(name) in self.by_id for name in plain)
-        return Naming((column,), self.folder, there / len(names)) if there else None
+        Args:
+            rows: of the table.
+            columns: those that may do it.
+            beside: the folder of the table.
+        """
+        rows, found = rows[:_PAIRED], []
+        for folder, name in itertools.permutations(columns, 2):
+            pairs = [f"{row[folder]}/{row[name]}" for row in rows if _is_name(row.get(folder), row.get(name))]
+            naming = self._best((f"{{{folder}}}/{{{name}}}",), pairs, beside) if len(pairs) > len(rows) / 2 else None
+            found += [naming] if naming is not None else []
+        return max(found, key=lambda one: one.share, default=None)
+
+    def _best(self, sources: tuple[str, ...], names: list[str], beside: Path) -> Naming | None:
+        """The folder to which most names are relative, as the readers will find them; of several, the plainest."""
+        usual = dict.fromkeys((".", self.folder, os.path.relpath(beside, self.root).replace(os.sep, "/")))
+        exact = {
+            folder: sum(os.path.normpath(PurePosixPath(folder, name)) in self.paths for name in names)
+            for folder in dict.fromkeys((*usual, *self.folders[:50]))
+        }
+        best = max(exact, key=lambda folder: exact[folder])
+        if exact[best] == len(names):
+            return Naming(sources, best, 1.0)
+        found = {folder: self._found(folder, names) for folder in dict.fromkeys((*usual, best))}
+        best = max(found, key=lambda folder: found[folder])
+        share = found[best][0] / len(names)
+        return Naming(sources, best, share) if share >= 0.5 else None
+
+    def _found(self, folder: str, names: list[str]) -> tuple[int, int]:
+        """How many names find a file under a folder, and minus how far these differ from their files' in all."""
+        index, count, differences = self._index(folder), 0, 0
+        for name in names:
+            try:
+                match = index.find(name)
+            except AmbiguousNameError:
+                continue
+            if match is not None:
+                count, differences = count + 1, differences + match.distance
+        return count, -differences
+
+    def _index(self, folder: str) -> PictureIndex:
+        if folder not in self._indices:
+            self._indices[folder] = PictureIndex(self.root / folder)
+        return self._indices[folder]
+
+    def has(self, image: str) -> bool:
+        """Whether there is a picture for an image id, whether that is a name or a path."""
+        try:
+            return self._index(".").find(image) is not None
+        except AmbiguousNameError:
+            return True
 
     def by_template(self, column: str, values: Sequence[Any]) -> Naming | None:
         """File names of which a column's values are a part; one template a picture of the row."""
@@ -150,23 +187,28 @@ class Pictures:
             found.add(f"{name[: hit.start()]}{part}{name[hit.end() :]}{paths[0].suffix}")
         return found
 
-    def refuse_twice(self, used: Sequence[str]) -> None:
-        """Refuse pictures of one name that the data use.
 
-        Raises:
-            DataError: two files answer to one image id.
-        """
-        both = [name for name in dict.fromkeys(used) if len(self.by_id.get(name, [])) > 1]
-        if both:
-            first = self.by_id[both[0]]
-            more = f" (and {len(both) - 1} more names)" if len(both) > 1 else ""
-            raise DataError(
-                f"Two pictures have the name {both[0]!r}{more}.",
-                where=str(self.root),
-                got=" and ".join(str(path.relative_to(self.root)) for path in first[:2]),
-                expected="file names that differ by more than folder and extension",
-                hint="rename one of them, or call init with the folder that holds the right ones",
-            )
+def ids_of(readers: Sequence[Reader]) -> str:
+    """What image ids must be so that no two pictures of some data sets share one: ``name``, ``path`` or ``file``.
+
+    Raises:
+        DataError: several files fit a name, or two names find one file.
+    """
+    found: dict[str, Path] = {}
+    for reader in readers:
+        for name, path in reader.image_files().items():
+            if reader.ids != "name" or found.setdefault(name, path) != path:
+                return reader.ids if reader.ids != "name" else "path"
+    return "name"
+
+
+def ids_of_file(root: Path, path: Path) -> tuple[str, str, str]:
+    """The ids that a picture may have."""
+    return image_id(path), path_id(root, root, str(path)), path_id(root, root, str(path), ending=True)
+
+
+def _is_name(*cells: Any) -> bool:
+    return all(isinstance(cell, str | int) and bool(str(cell).strip()) for cell in cells)
 
 
 def _names(value: Any) -> list[str]:
