@@ -48,6 +48,11 @@ class Match:
     file: str
     way: str
 
+    @property
+    def distance(self) -> int:
+        """How much they differ: 0 not at all, else the number of the way."""
+        return list(WAYS).index(self.way) + 1 if self.way else 0
+
 
 class AmbiguousNameError(Exception):
     """Several files fit a name.

@@ -132,7 +132,7 @@ class ReaderOptions(Section):
     weight: NotNegative = 1.0
     if_missing: Literal["error", "skip"] = "error"
     augments: bool = False
-    ids: Literal["name", "path"] = "name"
+    ids: Literal["name", "path", "file"] = "name"
 
 
 class Stage(Section):

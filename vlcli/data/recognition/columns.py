@@ -191,6 +191,12 @@ def _pictures(table: TableFile, pictures: Pictures, left: dict[str, list[Any]], 
     beside = table.path.parent
     able = {wanted: left.get(wanted, [])} if wanted else left
     found = {name: naming for name, values in able.items() if (naming := pictures.named_by(name, values, beside))}
+    if not wanted and all(one.share < 1 or one.also for one in found.values()):  # a folder may have its own column
+        both = pictures.by_two_columns(table.rows, list(left), beside)
+        if both is not None and not both.also and all(both.share >= one.share for one in found.values()):
+            for name in re.findall(r"{(.+?)}", both.sources[0]):
+                left.pop(name, None)
+            return both
     ranked = sorted(found, key=lambda name: (-round(found[name].share, 1), not is_hinted("picture", name)))
     if ranked:
         pair = [name for name in ranked if is_hinted("picture", name) and found[name].share > 0.5][:2]
@@ -200,27 +206,13 @@ def _pictures(table: TableFile, pictures: Pictures, left: dict[str, list[Any]], 
             one = Naming(tuple(ordered), found[pair[0]].folder, min(found[name].share for name in pair))
         for name in one.sources:
             left.pop(name, None)
-        return _in_folders(table, pictures, one, left)
+        return one
     for name, values in able.items():
         naming = pictures.by_template(name, values) if not _is_split(values) else None
         if naming is not None:
             left.pop(name, None)
             return naming
     return None
-
-
-def _in_folders(table: TableFile, pictures: Pictures, one: Naming, left: dict[str, list[Any]]) -> Naming:
-    """File names with the column of their folders, where names alone are in several."""
-    if not one.also or len(one.sources) > 1:
-        return one
-    for name, values in left.items():
-        if len(values) == len(table.rows) and len(set(map(str, values))) <= len(pictures.folders):
-            paths = [f"{row[name]}/{row.get(one.sources[0])}" for row in table.rows]
-            found = pictures.named_by(f"{{{name}}}/{{{one.sources[0]}}}", paths, table.path.parent)
-            if found is not None and found.share >= one.share and not found.also:
-                del left[name]
-                return found
-    return one
 
 
 def _are_a_pair(table: TableFile, columns: list[str]) -> bool:

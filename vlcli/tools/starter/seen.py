@@ -65,6 +65,20 @@ class Row:
     target: str
 
 
+def ids_of(readers: Sequence[Reader]) -> str:
+    """What image ids must be so that no two pictures of some data sets share one: ``name``, ``path`` or ``file``.
+
+    Raises:
+        DataError: several files fit a name, or two names find one file.
+    """
+    found: dict[str, Path] = {}
+    for reader in readers:
+        for name, path in reader.image_files().items():
+            if reader.ids != "name" or found.setdefault(name, path) != path:
+                return reader.ids if reader.ids != "name" else "path"
+    return "name"
+
+
 def rows_of(reader: Reader, examples: Sequence[Example], count: int) -> list[Row]:
     """Some examples, spread over all, as they are understood."""
     chosen = examples[:: max(1, len(examples) // count)][:count]
