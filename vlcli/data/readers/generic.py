@@ -55,6 +55,8 @@ class JsonLines(Table):
         encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
         sentences: what stands between several sentences in one cell, such as "|"; each becomes an example of its own.
             A list of sentences needs none.
+        language: of the answers: ``english`` ones are spelt by VQA's rules (digits for number words, no articles),
+            ``other`` ones in lower case.
     """
 
     usual_file: ClassVar[str] = "{split}.jsonl"

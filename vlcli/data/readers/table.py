@@ -6,7 +6,7 @@ import difflib
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -87,6 +87,7 @@ class Table(Reader):
         limit: int | None = None,
         encoding: str = "utf-8",
         sentences: str | None = None,
+        language: Literal["english", "other"] = "english",
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         self.file, self.encoding = file or self.usual_file, known_encoding(encoding)
@@ -99,6 +100,7 @@ class Table(Reader):
         self.correct = correct
         self.several_columns = [] if isinstance(label, str) else list(label)
         self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
+        self.language = language
         self._several: SeveralLabels | None = None
         self._first_number = 0
         self._words: list[str] = []
@@ -246,7 +248,7 @@ class Table(Reader):
         if self._several is not None and not row.keys().isdisjoint(self.several_columns):
             targets["labels"] = self._several.of(row, where)
         if get("answers") is not None:
-            targets |= cells.answers(get("answers"), where)
+            targets |= cells.answers(get("answers"), where, self.language == "english")
         if "choices" in self.columns and get("choices") is not None:
             targets = cells.choices(self._items(get("choices")), row.get(self.correct), where) | targets
         if "box" in self.columns and get("box") is not None and images:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from vlcli.data.english import is_english
 from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.data.recognition.columns import Meaning, as_number, is_hinted, meaning_of
 from vlcli.data.recognition.folder import Folder
@@ -90,6 +91,9 @@ def _entry(found: Recognised, table: TableFile, meaning: Meaning) -> dict[str, A
         named = {part: one["split"] for part, one in parts_of(words).items()}
         found.parts = {part: {"only": {meaning.split: word}} for part, word in named.items() if isinstance(word, str)}
         found.reasons["parts"] = f"the column {meaning.split} names the parts"
+    if found.kind == "vqa" and not is_english(str(text) for text in table.values(str(meaning.text))[:2000]):
+        entry["language"] = "other"
+        found.notes.append("the questions are not English: answers are compared in lower case, by no rules of English")
     if found.kind in ("statements", "pairs") and meaning.label is not None:
         entry |= _label_words(table, meaning.label)
     return entry
