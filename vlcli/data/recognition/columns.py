@@ -193,7 +193,7 @@ def _pictures(table: TableFile, pictures: Pictures, left: dict[str, list[Any]], 
     found = {name: naming for name, values in able.items() if (naming := pictures.named_by(name, values, beside))}
     if not wanted and all(one.share < 1 or one.also for one in found.values()):  # a folder may have its own column
         both = pictures.by_two_columns(table.rows, list(left), beside)
-        if both is not None and not both.also and all(both.share >= one.share for one in found.values()):
+        if both is not None and all(both.share > one.share or (one.also and not both.also) for one in found.values()):
             for name in re.findall(r"{(.+?)}", both.sources[0]):
                 left.pop(name, None)
             return both
