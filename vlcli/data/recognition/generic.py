@@ -55,16 +55,19 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
         found.question = _unnamed(folder, table, found.unused[0])
     elif kind := ("" if meaning.unclear else _kind(meaning)):
         found.kind = kind
-        found.entry |= _entry(found, table, meaning) | _split_images(folder, found, group)
+        in_parts = _split_images(folder, found, group)
+        found.entry |= _entry(found, table, meaning) | in_parts
         if meaning.unused:
             unused = ", ".join(map(str, meaning.unused[:12]))
             found.notes.append(f"columns of {found.where} that are not used: {unused}")
-        if meaning.pictures.also:
+        if meaning.pictures.also and not in_parts:
             place, also = meaning.pictures.folder, ", ".join(meaning.pictures.also)
             found.notes.append(f"pictures of the same names are in {also}: those in {place} are read (images: FOLDER)")
         found.notes += _notes(table, meaning)
     else:
         why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
+        if len(table.columns) == len(meaning.pictures.sources):
+            why = "it lists pictures and says nothing of them; write one table with a column of their classes"
         line = f"{found.where}: {why} (columns: {shown})"
         if not meaning.unclear and _is_numbers(table):
             found.unused = [line]
