@@ -21,6 +21,7 @@ from vlcli.images.files import BadImageError, read_size
 MOST_CHECKED = 2000
 """Pictures whose headers are read."""
 _SAMPLE = 40
+_CALLED = re.compile(r"(image|img|photo|foto|picture|jpe?g)s?(images)?\Z", re.IGNORECASE)
 _PAIRED = 200
 """Rows in which two columns are tried together."""
 
@@ -123,14 +124,16 @@ class Pictures:
 
     def _best(self, sources: tuple[str, ...], names: list[str], beside: Path) -> Naming | None:
         """The folder to which most names are relative, as the readers will find them; of several, the plainest."""
-        usual = dict.fromkeys((".", self.folder, os.path.relpath(beside, self.root).replace(os.sep, "/")))
+        here = os.path.relpath(beside, self.root).replace(os.sep, "/")
+        usual = dict.fromkeys((".", self.folder, here))
         exact = {
             folder: sum(os.path.normpath(PurePosixPath(folder, name)) in self.paths for name in names)
             for folder in dict.fromkeys((*usual, *self.folders[:50]))
         }
+        whole = [folder for folder, count in exact.items() if count == len(names)]
+        if whole:
+            return _nearest(sources, whole, here)
         best = max(exact, key=lambda folder: exact[folder])
-        if exact[best] == len(names):
-            return Naming(sources, best, 1.0)
         found = {folder: self._found(folder, names) for folder in dict.fromkeys((*usual, best))}
         best = max(found, key=lambda folder: found[folder])
         share = found[best][0] / len(names)
@@ -200,6 +203,17 @@ def ids_of(readers: Sequence[Reader]) -> str:
             if reader.ids != "name" or found.setdefault(name, path) != path:
                 return reader.ids if reader.ids != "name" else "path"
     return "name"
+
+
+def _nearest(sources: tuple[str, ...], folders: list[str], here: str) -> Naming | None:
+    """Of folders that all have every name, the one nearest to the table, or called after pictures; None if unclear."""
+
+    def nearness(folder: str) -> tuple[int, bool]:
+        pairs = zip(folder.split("/"), here.split("/"), strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)), bool(_CALLED.search(folder))
+
+    first, *others = sorted(folders, key=nearness, reverse=True)
+    return None if others and nearness(others[0]) == nearness(first) else Naming(sources, first, 1.0)
 
 
 def ids_of_file(root: Path, path: Path) -> tuple[str, str, str]:
