@@ -119,10 +119,7 @@ def write_bytes(path: Path, content: bytes) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """``text`` as UTF-8 at ``path``, line ends as they are, replaced in one go.
-
-    Bytes of a path that are not UTF-8 are written as JSON escapes them, ``\\udce9``.
-    """
+    """``text`` as UTF-8 at ``path``, line ends as they are, replaced in one go; what is no UTF-8 of paths, escaped."""
     return write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 

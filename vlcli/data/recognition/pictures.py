@@ -19,6 +19,7 @@ from vlcli.images.files import BadImageError, read_size
 _SAMPLE = 40
 _AMBIGUOUS = 100
 """How far a name that several files fit differs from them: more than any that one file fits."""
+_CALLED = re.compile(r"(image|img|photo|foto|picture|jpe?g)s?(images)?\Z", re.IGNORECASE)
 _PAIRED = 200
 """Rows in which two columns are tried together."""
 
@@ -119,15 +120,16 @@ class Pictures:
 
     def _best(self, sources: tuple[str, ...], names: list[str], beside: Path) -> Naming | None:
         """The folder to which most names are relative, as the readers will find them; of several, the plainest."""
-        usual = dict.fromkeys((".", self.folder, os.path.relpath(beside, self.root).replace(os.sep, "/")))
+        here = os.path.relpath(beside, self.root).replace(os.sep, "/")
+        usual = dict.fromkeys((".", self.folder, here))
         exact = {
             folder: sum(os.path.normpath(PurePosixPath(folder, name)) in self.paths for name in names)
             for folder in dict.fromkeys((*usual, *self.folders[:50]))
         }
+        whole = [folder for folder, count in exact.items() if count == len(names)]
+        if whole:
+            return _nearest(sources, whole, here)
         best = max(exact, key=lambda folder: exact[folder])
-        if exact[best] == len(names):
-            also = tuple(place for place in exact if place != best and exact[place] == exact[best])
-            return Naming(sources, best, 1.0, also)
         found = {folder: self._found(folder, names) for folder in dict.fromkeys((*usual, best))}
         best = max(found, key=lambda folder: found[folder])
         share = found[best][0] / len(names)
@@ -211,6 +213,17 @@ class Pictures:
             forms[form] = sum(form.format(number) in self.by_id for number in plain)
         best = max(forms, key=lambda form: forms[form])
         return best, forms[best] / max(1, len(numbers))
+
+
+def _nearest(sources: tuple[str, ...], folders: list[str], here: str) -> Naming:
+    """Of folders that all have every name, the one nearest to the table, or called after pictures."""
+
+    def nearness(folder: str) -> tuple[int, bool]:
+        pairs = zip(folder.split("/"), here.split("/"), strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)), bool(_CALLED.search(folder))
+
+    first, *others = sorted(folders, key=nearness, reverse=True)
+    return Naming(sources, first, 1.0, tuple(others))
 
 
 def _is_name(*cells: Any) -> bool:
