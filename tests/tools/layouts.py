@@ -122,7 +122,9 @@ def vqa_v2(root: Path) -> None:
             continue
         notes = []
         for row in asked:
-            people = [{"answer": answer(row["image_id"]), "answer_id": i, "answer_confidence": "yes"} for i in range(10)]
+            people = [
+                {"answer": answer(row["image_id"]), "answer_id": i, "answer_confidence": "yes"} for i in range(10)
+            ]
             said = {"question_type": "what", "answer_type": "other", "multiple_choice_answer": answer(row["image_id"])}
             notes.append({"image_id": row["image_id"], "question_id": row["question_id"], "answers": people, **said})
         write(root, f"v2_mscoco_{split}_annotations.json", {"data_subtype": split, "annotations": notes})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlcli import registry
+from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, Problem, VlcliError
@@ -83,7 +83,7 @@ class Preview:
     def _peek(self, name: str, spec: Spec) -> Peek | DataError | None:
         """What is read of a data set; None where it is still to be made, may be absent, or is too large."""
         recipe, stage = self.planner.resolved.recipe, self.planner.resolved.stages[name]
-        own, options = split_options("datasets", as_spec(spec))
+        options = split_options("datasets", as_spec(spec))[1]
         if options.get("if_missing") == "skip" or stage.if_missing == "skip":
             return None
         earlier = list(itertools.takewhile(lambda other: other != name, self.planner.graph))
@@ -91,9 +91,9 @@ class Preview:
         if made and made not in self.artifacts:
             return None
         root = wiring.root_folder(recipe, stage, self.artifacts)
-        key = stage_record.digest([own, str(root)])
+        key = stage_record.digest([as_spec(spec), str(root)])
         if key not in self.peeks:
-            self.peeks[key] = peek(own, root)
+            self.peeks[key] = peek(spec, root)
         return self.peeks[key]
 
     def _not_extracted(self, name: str, peek: Peek) -> DataError | None:
@@ -148,7 +148,7 @@ def peek(spec: Spec, root: Path) -> Peek | DataError | None:
         root: its data root.
     """
     try:
-        reader: Reader = registry.datasets.build(spec, root)
+        reader = build_reader(spec, root)
         reader.require()
         files = reader.files()
         if not files or not isinstance(reader, Reader):  # a stranger's may do without the base class

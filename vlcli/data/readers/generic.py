@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from vlcli.data.files import index_images, inside, parse_json, parsed, read_lines, read_text, records_of
+from vlcli.data.files import as_object, index_images, inside, parse_json, parsed, read_lines, read_text, records_of
 from vlcli.data.reader import Reader
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
@@ -16,6 +16,7 @@ from vlcli.data.recognition.parts import parts_of
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, shown
+from vlcli.images.boxes import image_id
 
 
 class JsonLines(Table):
@@ -52,6 +53,8 @@ class JsonLines(Table):
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
         encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
+        sentences: what stands between several sentences in one cell, such as "|"; each becomes an example of its own.
+            A list of sentences needs none.
     """
 
     usual_file: ClassVar[str] = "{split}.jsonl"
@@ -66,7 +69,8 @@ class Json(JsonLines):
     """One's own data: a JSON document that is a list of objects, or holds one; columns named by parameters.
 
     The options are those of ``jsonl``; the file is ``{split}.json`` unless a recipe names another. Of an object at the
-    top the first list of objects among its values is read; of an object of objects, its values.
+    top the first list of objects among its values is read; of an object of objects, its values. Rows that are lists
+    have the columns ``column1``, ``column2`` and so on.
     """
 
     usual_file: ClassVar[str] = "{split}.json"
@@ -75,7 +79,7 @@ class Json(JsonLines):
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """The objects, with their place in the list."""
         content = parse_json(read_text(file, self.encoding), str(file))
-        for place, row in enumerate(records_of(content, str(file))):
+        for place, row in enumerate(map(as_object, records_of(content, str(file)))):
             if not isinstance(row, dict):
                 raise DataError("An entry is no object.", where=f"{file}[{place}]", got=shown(row), expected="{...}")
             yield f"{file}[{place}]", row
@@ -151,6 +155,9 @@ class Csv(Table):
         for name in ("box", "boxes", "box_labels", "answers", "choices"):
             if name in self.columns and isinstance(cell := found.get(self.columns[name]), str):
                 found[self.columns[name]] = parsed(cell)
+        text = found.get(self.columns["text"])
+        if isinstance(text, str) and text.startswith("[") and isinstance(several := parsed(text), list):
+            found[self.columns["text"]] = several
         label = found.get(self.columns["label"])
         if isinstance(label, str) and label.lstrip("-").isdigit() and len(label) < 20:
             found[self.columns["label"]] = int(label)
@@ -287,7 +294,7 @@ class ImageFolder(Reader):
         return self._names
 
     def _example(self, folder: Path, path: Path) -> Example:
-        name = self.picture(str(path.absolute()))
+        name = self.note(image_id(path), str(path.absolute()))
         targets = {"label": self._names.index(_class_of(folder, path))} if self.with_label else {}
         return Example(name, None, [name], targets=targets)
 

@@ -86,6 +86,7 @@ class Table(Reader):
         take: str | None = None,
         limit: int | None = None,
         encoding: str = "utf-8",
+        sentences: str | None = None,
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         self.file, self.encoding = file or self.usual_file, known_encoding(encoding)
@@ -96,7 +97,7 @@ class Table(Reader):
         self.columns |= {} if choices is None else {"choices": choices}
         self.correct = correct
         self.several_columns = [] if isinstance(label, str) else list(label)
-        self.extra, self.labels, self.only = extra, labels, only
+        self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
         self._several: SeveralLabels | None = None
         self._first_number = 0
         self._words: list[str] = []
@@ -117,7 +118,7 @@ class Table(Reader):
         raise NotImplementedError(f"{type(self).__name__} cannot read {file}")
 
     def read(self) -> list[Example]:
-        """One example a row that ``only`` admits."""
+        """One example a row that ``only`` admits, or one a sentence where a cell holds several."""
         return list(self.stream())
 
     def stream(self) -> Iterator[Example]:
@@ -132,16 +133,35 @@ class Table(Reader):
             if not gathered and (row.get(self.columns["label"]), row.get(self.columns["box_labels"])) != (None, None):
                 gathered = True
                 self._gather()
-            yield self._example(row, where, place)
+            for number, text in enumerate(self._sentences(row)):
+                example = self._example({**row, self.columns["text"]: text} if text else row, where, place)
+                example.key += f"#{number}" if number else ""
+                yield example
+
+    def _sentences(self, row: dict[str, Any]) -> list[Any]:
+        """The sentences of a cell that holds several; else None alone: the cell counts as it is."""
+        given = row.get(self.columns["text"])
+        if isinstance(given, str) and self.sentences:
+            given = given.split(self.sentences)
+        texts = [text for text in given if text not in ("", None)] if isinstance(given, list) else []
+        return [text.strip() if isinstance(text, str) else text for text in texts] or [None]
 
     def _admitted(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The rows that ``only`` admits, the first of all checked for its columns."""
-        rows = (found for file in self.tables() for found in self.rows(file))
+        rows = (found for file in self.tables() for found in self._of_file(file))
         for number, (where, row) in enumerate(rows):
             if not number:
                 self._check_columns(where, row)
             if not self.only or all(str(row.get(k)) == v for k, v in self.only.items()):
                 yield where, row
+
+    def _of_file(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The rows of a file, with the split that it is named by where templates of file names use that."""
+        used = any(is_template(source) and "split" in fields_of(source) for source in self.sources)
+        files = zip(self.split_names, self.first_file(self.file, ()), strict=True) if used else ()
+        named = [split for split, path in files if path == file]
+        split = {"split": named[0]} if len(named) == 1 else {}
+        yield from ((where, split | row) for where, row in self.rows(file))
 
     def _gather(self) -> None:
         """Check all labels, and number those that are words."""
@@ -160,7 +180,7 @@ class Table(Reader):
 
     def first_examples(self, count: int) -> list[Example]:
         """Of the first rows that ``only`` admits, without their labels, whose words stand in all rows."""
-        rows = itertools.chain.from_iterable(self.rows(file) for file in self.tables())
+        rows = itertools.chain.from_iterable(map(self._of_file, self.tables()))
         first = next(rows, None)
         if first is None:
             return []
@@ -172,6 +192,8 @@ class Table(Reader):
             if all(str(row.get(k)) == v for k, v in self.only.items()):
                 left_out = {*self.several_columns, *(self.columns.get(name) for name in ("label", "box", "boxes"))}
                 unlabelled = {k: v for k, v in row.items() if k not in left_out}
+                if (text := self._sentences(row)[0]) is not None:
+                    unlabelled[self.columns["text"]] = text
                 found.append(self._example({**dict.fromkeys(self.extra), **unlabelled}, where, len(found)))
         return found
 
@@ -243,8 +265,7 @@ class Table(Reader):
     def _pictures(self, source: str, row: dict[str, Any], where: str) -> list[str]:
         """File names of a row's pictures, of a column or by a template."""
         if is_template(source):
-            split = self.split_names[0] if len(self.split_names) == 1 else None
-            return [filled(source, {"split": split, **row} if split else row, where)]
+            return [filled(source, row, where)]
         return [cells.word(name, where, source) for name in self._image_names(row.get(source))]
 
     def _image_names(self, given: Any) -> list[Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from vlcli.data.recognition.parts import part_of
@@ -12,16 +14,21 @@ from vlcli.data.recognition.pictures import Naming, Pictures
 from vlcli.data.recognition.tables import TableFile
 
 _HINTS = {
-    "picture": r"image|img|picture|photo|pic|file|path",
-    "text": r"question|sentence|statement|hypothesis|caption|text|expression|description|query",
-    "answers": r"^answers?$|^ans|_answers?$|multiple_choice_answer",
-    "label": r"label|class|category|truth|target|verdict|gold",
+    "picture": r"image|img|picture|photo|pic|file|path|bild|foto|imagen|immagine|datei|archivo|fichier",
+    "text": r"question|frage|pregunta|domanda|vraag|pergunta|sentence|statement|hypothesis|caption|text|expression|"
+    r"description|query|satz|aussage|beschreibung|légende|legende|descri|phrase|frase|titel",
+    "answers": r"^answers?$|^ans|_answers?$|multiple_choice_answer|antwort|r[ée]ponse|respuesta|risposta|resposta",
+    "label": r"label|class|category|truth|target|verdict|gold|klasse|kategorie|etikett|[ée]tiquet|clase|categor",
     "split": r"split|^set$|part|fold|subset|partition|phase",
     "boxes": r"box|bbox|region",
     "box_labels": r"(box|region|object).*(label|class|name|categor)|^(labels|classes|categories|objects)$",
-    "id": r"(^|_)(id|key|uid|identifier|number|index)$",
+    "id": r"(^|[_\W])(id|key|uid|identifier|number|index|nr|no|nummer|num)\W*$",
 }
 MOST_LABELS = 200
+FEW = 10
+"""Rows below which different values in every row mean nothing."""
+CAPTION_SEPARATORS = ("\n", "|", ";")
+"""What may stand between several sentences in one cell."""
 
 
 @dataclass
@@ -31,26 +38,30 @@ class Meaning:
     Attributes:
         pictures: how the pictures are named; None where no column names any.
         text: column of the sentence or question.
+        separator: between several sentences in one cell; empty where each has one.
         answers: column of answers.
         label: column of the class.
         boxes: column of boxes.
         one_box: whether each of its cells holds a single box.
         box_labels: column of their classes.
         split: column of the part.
-        id: column of the row's id.
         questions: whether most sentences are questions.
+        unclear: what is not understood, in words; empty where all is.
+        unused: columns that have no role.
     """
 
     pictures: Naming | None = None
     text: str | None = None
+    separator: str = ""
     answers: str | None = None
     label: str | None = None
     boxes: str | None = None
     one_box: bool = False
     box_labels: str | None = None
     split: str | None = None
-    id: str | None = None
     questions: bool = False
+    unclear: str = ""
+    unused: Sequence[str] = ()
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -68,42 +79,102 @@ class Meaning:
         return {role: column for role, column in found.items() if column}
 
 
-def meaning_of(table: TableFile, pictures: Pictures) -> Meaning:
+def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) -> Meaning:
     """Guess what the columns of a table hold.
 
     Args:
-        table: its first rows.
+        table: some of its rows.
         pictures: of the folder.
+        wanted: columns that the user names, by role; where a sentence, answers or a label are named, the others of
+            these are not looked for, except the question to an answer.
     """
-    left = {name: table.values(name) for name in table.columns}
-    left = {name: values for name, values in left.items() if values}
+    values = {name: table.values(name) for name in table.columns}
+    left = {name: column for name, column in values.items() if column}
     found = Meaning()
-    found.pictures = _pictures(table, pictures, left)
+    found.pictures = _pictures(table, pictures, left, wanted.get("image"))
     found.split = _take(left, "split", _is_split, by_name=False)
+    chosen = {role: wanted[role] for role in ("text", "answers", "label") if role in wanted}
+    if chosen:
+        _choose(found, left, chosen)
+    else:
+        _guess(found, table, left)
+    empty = [name for name, column in values.items() if not column]
+    if not found.unclear:
+        found.unclear = _empty(found, empty)
+    found.unused = [name for name in left if not _is_row_number(left[name])]
+    return found
+
+
+def _choose(found: Meaning, left: dict[str, list[Any]], chosen: Mapping[str, str]) -> None:
+    """The columns that the user names."""
+    for role, column in chosen.items():
+        setattr(found, role, column)
+        if left.pop(column, None) is None:
+            found.unclear = f"the column {column} is empty"
+    if "answers" in chosen and "text" not in chosen:
+        found.text = _text(left)
+        left.pop(found.text or "", None)
+
+
+def _guess(found: Meaning, table: TableFile, left: dict[str, list[Any]]) -> None:
+    """Boxes, answers, sentences and labels, in this order."""
     found.boxes = _take(left, "boxes", _is_boxes, by_name=False)
     found.one_box = found.boxes is not None and all(map(_is_box, table.values(found.boxes)))
     found.box_labels = _take(left, "box_labels", _is_words_list) if found.boxes else None
     found.answers = _take(left, "answers", _is_answers, named=True)
     found.text = _text(left)
     if found.text is not None:
-        texts = [str(value) for value in table.values(found.text)]
-        found.questions = sum(text.rstrip().endswith("?") or bool(_ASKS.match(text)) for text in texts) > len(texts) / 2
-        left.pop(found.text, None)
-    found.label = _take(left, "label", _is_label, named=True)
+        texts = left.pop(found.text)
+        asked = [str(text).rstrip().endswith(("?", "？", "؟")) or _ASKS.match(str(text)) is not None for text in texts]
+        found.questions = sum(asked) > len(texts) / 2
+        found.separator = "" if found.questions else separator_of(texts)
     if found.questions and found.answers is None:
-        found.answers, found.label = found.label or _take(left, "", _is_short), None
-    found.label = found.label or _take(left, "", _is_verdict)
-    found.id = _take(left, "id", _is_unique, named=True)
-    return found
+        found.answers = _only_one(found, left, "answer", _answer_like)
+    elif found.answers is None and found.boxes is None:
+        named = [name for name in left if _hinted("label", name) and _label_like(left[name])]
+        if found.text is None or named:
+            found.label = _only_one(found, left, "label", _label_like)
+        else:
+            found.label = _take(left, "", _is_verdict)
+    if found.questions and found.answers is None and not found.unclear:
+        found.unclear = f"{found.text} holds questions, and no column their answers"
 
 
-_ASKS = re.compile(r"(what|who|where|when|why|how|which|is|are|was|were|do|does|did|can|has|have)\b", re.IGNORECASE)
+def _only_one(
+    found: Meaning, left: dict[str, list[Any]], role: str, fits: Callable[[Sequence[Any]], bool]
+) -> str | None:
+    """The column of answers or labels: the one that is named so, else the only one that can be it."""
+    named = [name for name in left if _hinted(role if role == "label" else "answers", name) and fits(left[name])]
+    exact = [name for name in named if name.lower() in ("label", "class", "answer", "category", "target")]
+    able = exact[:1] or named or [name for name in left if fits(left[name])]
+    if len(able) > 1:
+        columns = " and ".join([", ".join(able[:-1]), able[-1]])
+        found.unclear = f"the columns {columns} could each be the {role}: choose with --{role} COLUMN"
+    elif able:
+        del left[able[0]]
+        return able[0]
+    return None
 
 
-def _pictures(table: TableFile, pictures: Pictures, left: dict[str, list[Any]]) -> Naming | None:
+def _empty(found: Meaning, empty: Sequence[str]) -> str:
+    """Why a table whose columns are named like answers or labels, but have no values, is not understood."""
+    lacking = [] if found.answers or found.label else ["answers", "label"]
+    named = [name for name in empty if any(_hinted(role, name) for role in lacking)]
+    return f"the column {named[0]} is empty" if named else ""
+
+
+_ASKS = re.compile(
+    r"(what|who|where|when|why|how|which|is|are|was|were|do|does|did|can|has|have|was|wer|wie|welche[rsn]?|wo|ist|sind|"
+    r"qué|cuál|cómo|dónde|quel(le)?s?|combien|est-ce|cosa|quale)\b",
+    re.IGNORECASE,
+)
+
+
+def _pictures(table: TableFile, pictures: Pictures, left: dict[str, list[Any]], wanted: str | None) -> Naming | None:
     """The column (or the two) that names pictures; else file names of which a column is a part."""
     beside = table.path.parent
-    found = {name: naming for name, values in left.items() if (naming := pictures.named_by(name, values, beside))}
+    able = {wanted: left.get(wanted, [])} if wanted else left
+    found = {name: naming for name, values in able.items() if (naming := pictures.named_by(name, values, beside))}
     ranked = sorted(found, key=lambda name: (-round(found[name].share, 1), not _hinted("picture", name)))
     if ranked:
         pair = [name for name in ranked if _hinted("picture", name) and found[name].share > 0.5][:2]
@@ -114,9 +185,10 @@ def _pictures(table: TableFile, pictures: Pictures, left: dict[str, list[Any]]) 
         for name in one.sources:
             left.pop(name, None)
         return one
-    for name, values in left.items():
+    for name, values in able.items():
         naming = pictures.by_template(name, values) if not _is_split(values) else None
         if naming is not None:
+            left.pop(name, None)
             return naming
     return None
 
@@ -161,17 +233,40 @@ def _text(left: dict[str, list[Any]]) -> str | None:
     rank = {name: next((i for i, word in enumerate(order) if word in name.lower()), 99) for name in named}
     if named:
         return min(named, key=lambda name: rank[name])
-    long = {name: values for name, values in texts.items() if _words(values) >= 3}
+    long = {name: values for name, values in texts.items() if _words(values) >= 3 and not _is_class_name(values)}
     return max(long, key=lambda name: _words(long[name]), default=None)
+
+
+def _is_class_name(values: Sequence[Any]) -> bool:
+    """Whether a few values make up the column, and none is a question."""
+    few = len(values) >= FEW and len(set(map(str, values))) <= min(MOST_LABELS, len(values) // 4)
+    return few and not any(str(value).rstrip().endswith("?") for value in values)
+
+
+def separator_of(texts: Sequence[Any]) -> str:
+    """What stands between several sentences in most cells; empty where they hold one each, or are lists."""
+    for mark in CAPTION_SEPARATORS:
+        several = [[part.split() for part in text.split(mark)] for text in texts if isinstance(text, str)]
+        full = sum(len(parts) > 1 and sum(map(len, parts)) >= 3 * len(parts) for parts in several)
+        if full > len(texts) / 2:
+            return mark
+    return ""
 
 
 def _hinted(role: str, name: str) -> bool:
     return bool(role) and re.search(_HINTS[role], name.lower()) is not None
 
 
+_NO_SPACES = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
+"""Letters of languages that write no spaces: Thai, Lao, Japanese, Chinese."""
+
+
 def _words(values: Sequence[Any]) -> float:
-    texts = [value for value in values if isinstance(value, str)]
-    return sum(len(text.split()) for text in texts) / len(values) if len(texts) > 0.9 * len(values) else 0.0
+    """Words of a cell, on average; 0 where most cells are not text. Of a list, the words of its first text."""
+    first = [value[0] if isinstance(value, list) and value else value for value in values]
+    texts = [value for value in first if isinstance(value, str)]
+    words = sum(len(text.split()) + len(_NO_SPACES.findall(text)) / 2 for text in texts)
+    return words / len(values) if len(texts) > 0.9 * len(values) else 0.0
 
 
 def _is_address(values: Sequence[Any]) -> bool:
@@ -196,7 +291,21 @@ def _is_words_list(values: Sequence[Any]) -> bool:
 
 
 def _is_answers(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str | int | float | list | dict) for value in values)
+    """Answers, lists of people's answers, or objects of scores; no numbers of rows."""
+    plain = [value for value in values if isinstance(value, str | int | float)]
+    known = all(isinstance(value, str | int | float | list | dict) for value in values)
+    return known and not _is_row_number(values) and (len(plain) < len(values) or _repeats(plain))
+
+
+def _answer_like(values: Sequence[Any]) -> bool:
+    return _is_short(values) and _repeats(values) and not _is_row_number(values)
+
+
+def _label_like(values: Sequence[Any]) -> bool:
+    distinct = {str(value) for value in values}
+    if _is_row_number(values) or (len(distinct) > 20 and all(_number(value) is not None for value in values)):
+        return False
+    return len(distinct) > 1 and _is_label(values) and not _has_fractions(values)
 
 
 def _is_short(values: Sequence[Any]) -> bool:
@@ -216,5 +325,26 @@ def _is_verdict(values: Sequence[Any]) -> bool:
     return 2 <= len(distinct) <= 3 and distinct <= known
 
 
-def _is_unique(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str | int) for value in values) and len(set(map(str, values))) == len(values)
+def _repeats(values: Sequence[Any]) -> bool:
+    """Whether values occur more than once: ids and numbers of rows do not, and nothing can be learnt from them."""
+    return len(values) < FEW or len(set(map(str, values))) < len(values)
+
+
+def _is_row_number(values: Sequence[Any]) -> bool:
+    """Whether values are numbers that grow from row to row."""
+    numbers = [_number(value) for value in values]
+    grow = sum(one is not None and two is not None and one < two for one, two in pairwise(numbers))
+    return len(values) >= FEW and grow >= 0.9 * (len(values) - 1)  # in the next part they begin anew
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return number if math.isfinite(number := float(value)) else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _has_fractions(values: Sequence[Any]) -> bool:
+    return any((number := _number(value)) is not None and number != int(number) for value in values[:1000])

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.data.files import IMAGE_SUFFIXES, walk
+from vlcli.data.recognition.parts import part_in
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.recognition.tables import MOST_BYTES, TableFile, encoding_of, is_table, read_table, readable_text
 from vlcli.errors import DataError
+from vlcli.images.boxes import image_id
 
 SAMPLED = 5000
 """Names of pictures that are looked for to decide what they are relative to."""
@@ -78,6 +80,11 @@ class Folder:
         """Name and content of the JSON documents among :meth:`files`."""
         return [(self.name(table.path), table.document) for table in self.tables(*patterns) if table.reader == "json"]
 
+    def document(self, name: str) -> Any:
+        """The content of a JSON document; None where there is none."""
+        table = self.table(name) if name in self.every else None
+        return None if table is None else table.document
+
     def text(self, name: str) -> str:
         """A text file, in the encoding that it has; empty where it cannot be read."""
         try:
@@ -109,6 +116,28 @@ class Folder:
             first = ", ".join(repr(str(name)) for name in names[0][:3])
             found.question = f"{found.where}: fewer than half of its pictures are in the folder (such as {first})"
         return found
+
+    def with_lists(self, found: Recognised) -> Recognised:
+        """Choose the parts of a data set by lists of its pictures: text files named after parts, a picture a line.
+
+        Lists are looked for beside the data set's first file and below; nothing changes where there are none.
+        """
+        beside = Path(found.files[0]).parent.as_posix()
+        lists: dict[str, str] = {}
+        for name in self.files("*.txt", "*.lst", "*.list"):
+            part = part_in(Path(name).name) if beside == "." or name.startswith(f"{beside}/") else ""
+            if part and part not in lists and self._lists_pictures(name):
+                lists[part] = name
+        if "train" in lists and len(lists) > 1:
+            found.parts = {part: {"take": f"in:{name}"} for part, name in lists.items()}
+            found.reasons["parts"] = f"{', '.join(lists.values())} list the pictures of the parts"
+            found.files += lists.values()
+        return found
+
+    def _lists_pictures(self, name: str) -> bool:
+        lines = [line.split() for line in self.text(name).splitlines()[:200] if line.strip()]
+        there = sum(image_id(words[0]) in self.pictures.by_id for words in lines)
+        return bool(lines) and all(len(words) == 1 for words in lines) and there > len(lines) / 2
 
     def name(self, path: Path) -> str:
         """A path relative to the root."""

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.data.recognition.columns import Meaning, meaning_of
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.parts import parts_of
+from vlcli.data.recognition.parts import parts_of, split_names
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.recognition.tables import TableFile
+from vlcli.images.boxes import image_id
 
 
 def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
-    """The data sets in tables that a reader reads: ``csv``, ``jsonl``, ``json`` or ``parquet``."""
+    """The data sets in tables that a reader reads: ``csv``, ``jsonl``, ``json`` or ``parquet``.
+
+    Tables of the same columns are the parts of one data set. Where the user names columns, tables that lack them are
+    left aside.
+    """
     groups: dict[tuple[str, ...], list[TableFile]] = {}
     for table in folder.tables():
         if table.reader == reader and table.rows:
@@ -26,23 +33,37 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
 
     A table without pictures is a record without kind and question: it says in ``unused`` why.
     """
-    table, files = group[0], [folder.name(table.path) for table in group]
-    meaning = meaning_of(table, folder.pictures)
-    columns, shown = meaning.columns, ", ".join(table.columns[:12])
-    kind = _kind(meaning) if meaning.pictures is not None else None
-    found = Recognised(kind or "", {"name": table.reader}, files, columns, notes=_notes(table, meaning))
+    files = [folder.name(table.path) for table in group]
+    table = group[0] if len(group) == 1 else replace(group[0], rows=[row for one in group for row in one.rows])
+    found = Recognised("", {"name": table.reader}, files)
+    shown = ", ".join(map(repr, table.columns[:12])) or "none"
+    if lacking := [column for column in folder.columns.values() if column not in table.columns]:
+        found.unused = [f"{found.where}: it lacks the column {lacking[0]} (columns: {shown})"]
+        return found
+    meaning = meaning_of(table, folder.pictures, folder.columns)
+    found.columns = meaning.columns
     if meaning.pictures is None:
-        found.unused = [f"{found.where}: no column names pictures of the folder (columns: {shown or 'none'})"]
-    elif kind is None:
-        found.question = f"{found.where}: no column holds a sentence, a label or boxes (columns: {shown})"
+        found.unused = [f"{found.where}: no column names pictures of the folder (columns: {shown})"]
+        found.question = _unnamed(folder, table, found.unused[0])
+    elif kind := ("" if meaning.unclear else _kind(meaning)):
+        found.kind = kind
+        found.entry |= _entry(found, table, meaning) | _split_images(folder, found, group)
+        if meaning.unused:
+            unused = ", ".join(map(str, meaning.unused[:12]))
+            found.notes.append(f"columns of {found.where} that are not used: {unused}")
+        if meaning.pictures.also:
+            place, also = meaning.pictures.folder, ", ".join(meaning.pictures.also)
+            found.notes.append(f"pictures of the same names are in {also}: those in {place} are read (images: FOLDER)")
+        found.notes += _notes(table, meaning)
     else:
-        found.entry |= _entry(found, group, meaning)
+        why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
+        found.question = f"{found.where}: {why} (columns: {shown})"
     return found
 
 
-def _entry(found: Recognised, group: Sequence[TableFile], meaning: Meaning) -> dict[str, Any]:
+def _entry(found: Recognised, table: TableFile, meaning: Meaning) -> dict[str, Any]:
     """The options of the reader; notes parts and reasons in the record."""
-    table = group[0]
+    assert meaning.pictures is not None
     found.name_files()
     entry: dict[str, Any] = {}
     if table.separator != ",":
@@ -50,23 +71,40 @@ def _entry(found: Recognised, group: Sequence[TableFile], meaning: Meaning) -> d
     if table.encoding != "utf-8":
         entry["encoding"] = table.encoding
         found.reasons["encoding"] = "the file is not UTF-8"
-    assert meaning.pictures is not None
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}
     entry |= _column_options(found.kind, found.columns)
-    if len(group) == 1 and meaning.split is not None:
+    entry |= {"sentences": meaning.separator} if found.kind == "captions" and meaning.separator else {}
+    if not found.parts and meaning.split is not None:
         words = list(dict.fromkeys(str(value) for value in table.values(meaning.split)))
         named = {part: one["split"] for part, one in parts_of(words).items()}
         found.parts = {part: {"only": {meaning.split: word}} for part, word in named.items() if isinstance(word, str)}
         found.reasons["parts"] = f"the column {meaning.split} names the parts"
     if found.kind in ("statements", "pairs") and meaning.label is not None:
-        entry |= _label_words(group, meaning.label)
+        entry |= _label_words(table, meaning.label)
     return entry
 
 
-def _kind(meaning: Meaning) -> str | None:
+def _split_images(folder: Folder, found: Recognised, group: Sequence[TableFile]) -> dict[str, Any]:
+    """The option ``image`` for tables whose pictures lie in folders of the parts, and share names."""
+    column = found.columns["image"]
+    if len(group) == 1 or not isinstance(column, str) or column not in group[0].columns:
+        return {}
+    places = set()
+    for table, split in zip(group, split_names(found.files)[1], strict=True):
+        names = [str(value) for value in table.values(column)]
+        if not any(len(folder.pictures.by_id.get(image_id(name), ())) > 1 for name in names[:200]):
+            return {}
+        places.add(folder.pictures.place_of(names, split))
+    if len(places) > 1 or "" in places:
+        return {}
+    place, _, ending = places.pop().partition("*")
+    return {"images": ".", "image": f"{place}{{{column}}}{ending}"}
+
+
+def _kind(meaning: Meaning) -> str:
     if meaning.text is not None:
         if meaning.pictures is not None and len(meaning.pictures.sources) > 1:
-            return "pairs" if meaning.label or meaning.answers else None
+            return "pairs" if meaning.label or meaning.answers else ""
         if meaning.answers is not None:
             return "vqa"
         if meaning.one_box:  # a class beside it is that of the box
@@ -74,7 +112,7 @@ def _kind(meaning: Meaning) -> str | None:
         return "captions" if meaning.label is None else "statements"
     if meaning.boxes is not None:
         return "boxes"
-    return "labels" if meaning.label is not None else None
+    return "labels" if meaning.label is not None else ""
 
 
 def _column_options(kind: str, columns: dict[str, Any]) -> dict[str, Any]:
@@ -108,8 +146,33 @@ def _notes(table: TableFile, meaning: Meaning) -> list[str]:
     return found
 
 
-def _label_words(group: Sequence[TableFile], column: str) -> dict[str, Any]:
+def _label_words(table: TableFile, column: str) -> dict[str, Any]:
     """The order of label words, so that every part numbers them alike."""
-    values = {value for table in group for value in table.values(column)}
+    values = set(table.values(column))
     words = sorted(str(value) for value in values if isinstance(value, str) and not value.lstrip("-").isdigit())
     return {"labels": words} if words and len(words) == len(values) and len(words) <= 20 else {}
+
+
+def _unnamed(folder: Folder, table: TableFile, why: str) -> str:
+    """What is unclear in a table that should name pictures and does not; empty where it need not.
+
+    It should where a column holds names like those of pictures, where the user names the column, and where it is the
+    only table.
+    """
+    named = folder.columns.get("image")
+    columns = [named] if named else table.columns
+    like = {name: [value for value in table.values(name) if _is_file_name(value)] for name in columns}
+    column = max(like, key=lambda name: len(like[name]), default="")
+    if column and (named or len(like[column]) > len(table.rows) / 2):
+        value = ascii(str(table.values(column)[0])) if table.values(column) else "nothing"
+        close = ascii(min(folder.pictures.paths, default=""))
+        return (
+            f"{folder.name(table.path)}: the column {column} names pictures such as {value}, and fewer than half of "
+            f"them are in the folder, which has {close}"
+        )
+    only = sum(bool(one.rows) for one in folder.tables()) == 1
+    return why if only else ""
+
+
+def _is_file_name(value: Any) -> bool:
+    return isinstance(value, str) and value.lower().endswith(tuple(IMAGE_SUFFIXES))

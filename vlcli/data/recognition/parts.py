@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 PART_WORDS = {
-    "train": ("training", "train", "trn"),
+    "train": ("training", "trainval", "train", "trn", "nominival"),
     "validation": ("validation", "valid", "minival", "val", "dev", "holdout"),
-    "test": ("testing", "test", "tst"),
+    "test": ("testing", "testdev", "testa", "testb", "test", "tst"),
 }
 """Words for the parts of a data set."""
 _WORDS = "|".join(sorted((word for words in PART_WORDS.values() for word in words), key=len, reverse=True))
-_PART = re.compile(rf"(?<![a-z])({_WORDS})(?=(?:set|data|split)?(?![a-z]))", re.IGNORECASE)
+_PART = re.compile(rf"(?<![a-z])({_WORDS})(?=(?:set|data|split|images|imgs)?(?![a-z]))", re.IGNORECASE)
 
 
 def part_of(word: str) -> str:
@@ -38,7 +38,7 @@ def parts_of(splits: Sequence[str]) -> dict[str, dict[str, Any]]:
     """
     found: dict[str, list[str]] = {}
     for split in splits:
-        part = "train" if split == "restval" else part_of(split) or part_in(split)
+        part = "train" if split == "restval" else part_of(split) or part_in(split)  # Karpathy's rest of val
         if part:
             found.setdefault(part, []).append(split)
     chosen = {part: {"split": words[0] if len(words) == 1 else words} for part, words in found.items()}

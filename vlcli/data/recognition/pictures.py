@@ -6,18 +6,15 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vlcli.data.files import IMAGE_SUFFIXES, index_images
-from vlcli.errors import DataError
-from vlcli.images.boxes import image_id
+from vlcli.data.files import index_images
+from vlcli.data.picture_index import AmbiguousNameError, picture_index
 from vlcli.images.files import BadImageError, read_size
 
-MOST_CHECKED = 2000
-"""Pictures whose headers are read."""
 _SAMPLE = 40
 
 
@@ -29,11 +26,13 @@ class Naming:
         sources: the column, or templates of file names.
         folder: what the names are relative to, under the root.
         share: which share of the values name a picture that is there.
+        also: other folders in which as many are.
     """
 
     sources: tuple[str, ...]
     folder: str
     share: float
+    also: tuple[str, ...] = ()
 
 
 class Pictures:
@@ -60,12 +59,12 @@ class Pictures:
     def folders(self) -> list[str]:
         """The folders that hold some, those with most first."""
         found = Counter(str(PurePosixPath(path).parent) for path in self.paths)
-        return [folder for folder, _ in found.most_common()]
+        return sorted(found, key=lambda folder: (-found[folder], folder))
 
     @cached_property
     def folder(self) -> str:
         """The innermost folder that holds all of them."""
-        return os.path.commonpath(self.folders) or "." if "." not in self.folders else "."
+        return "." if "." in self.folders or not self.folders else os.path.commonpath(self.folders) or "."
 
     def ending(self, name: str) -> str:
         """The longest end of a path of another machine that is a picture's path; the path itself without any."""
@@ -76,17 +75,6 @@ class Pictures:
     def twice(self) -> dict[str, list[Path]]:
         """Names that several pictures have."""
         return {name: found for name, found in self.by_id.items() if len(found) > 1}
-
-    def unreadable(self) -> dict[Path, str]:
-        """Pictures whose header cannot be read, with the reason; of many, a sample is looked at."""
-        every = [path for found in self.by_id.values() for path in found]
-        found = {}
-        for path in every[:: max(1, len(every) // MOST_CHECKED)]:
-            try:
-                read_size(path)
-            except BadImageError as error:
-                found[path] = str(error)
-        return found
 
     def sizes(self) -> tuple[int, int]:
         """Median width and height of a sample; 0 where none can be read."""
@@ -111,7 +99,7 @@ class Pictures:
         names = [name for value in values for name in _names(value)]
         if not names:
             return None
-        found = [self._by_path(column, names, beside), self._by_id(column, names)]
+        found = [self._by_path(column, names, beside), self._by_rule(column, names)]
         best = max((one for one in found if one), key=lambda one: one.share, default=None)
         return best if best is not None and best.share >= 0.5 else None
 
@@ -122,12 +110,39 @@ class Pictures:
             there = sum(os.path.normpath(PurePosixPath(folder, name)) in self.paths for name in names)
             if there and (found is None or there / len(names) > found.share):
                 found = Naming((column,), folder, there / len(names))
+            elif found is not None and there / len(names) == found.share:
+                found = replace(found, also=(*found.also, folder))
         return found
 
-    def _by_id(self, column: str, names: list[str]) -> Naming | None:
-        plain = [name for name in names if PurePosixPath(name).suffix.lower() not in IMAGE_SUFFIXES]
-        there = sum(image_id(name) in self.by_id for name in plain)
+    def _by_rule(self, column: str, names: list[str]) -> Naming | None:
+        """By the rule of :mod:`vlcli.data.picture_index`, from the folder of all pictures."""
+        index = picture_index(self.root / self.folder)
+        there = 0
+        for name in names:
+            try:
+                there += index.find(name) is not None
+            except AmbiguousNameError:  # there are even several
+                there += 1
         return Naming((column,), self.folder, there / len(names)) if there else None
+
+    def place_of(self, names: Sequence[str], split: str) -> str:
+        """Where pictures of a part lie, as ``{split}/images/*.png``; empty where no folder of the part has most.
+
+        Args:
+            names: of the part's pictures, with endings or without (then the pattern has the usual one).
+            split: word for the part, which the folder's path holds.
+        """
+        for place in (one for one in self.folders if split in one):
+            endings = {PurePosixPath(path).stem: PurePosixPath(path).suffix for path in self._inside(place)}
+            names_there = {f"{stem}{ending}" for stem, ending in endings.items()}
+            if sum(name in names_there for name in names) > len(names) / 2:
+                return f"{place.replace(split, '{split}')}/*"
+            if sum(name in endings for name in names) > len(names) / 2:
+                return f"{place.replace(split, '{split}')}/*{Counter(endings.values()).most_common(1)[0][0]}"
+        return ""
+
+    def _inside(self, place: str) -> list[str]:
+        return [path for path in self.paths if str(PurePosixPath(path).parent) == place]
 
     def by_template(self, column: str, values: Sequence[Any]) -> Naming | None:
         """File names of which a column's values are a part; one template a picture of the row."""
@@ -170,24 +185,6 @@ class Pictures:
             forms[form] = sum(form.format(number) in self.by_id for number in plain)
         best = max(forms, key=lambda form: forms[form])
         return best, forms[best] / max(1, len(numbers))
-
-    def refuse_twice(self, used: Sequence[str]) -> None:
-        """Refuse pictures of one name that the data use.
-
-        Raises:
-            DataError: two files answer to one image id.
-        """
-        both = [name for name in dict.fromkeys(used) if len(self.by_id.get(name, [])) > 1]
-        if both:
-            first = self.by_id[both[0]]
-            more = f" (and {len(both) - 1} more names)" if len(both) > 1 else ""
-            raise DataError(
-                f"Two pictures have the name {both[0]!r}{more}.",
-                where=str(self.root),
-                got=" and ".join(str(path.relative_to(self.root)) for path in first[:2]),
-                expected="file names that differ by more than folder and extension",
-                hint="rename one of them, or call init with the folder that holds the right ones",
-            )
 
 
 def _names(value: Any) -> list[str]:

@@ -8,9 +8,9 @@ import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from vlcli.data.files import parsed, read_text, records_of
+from vlcli.data.files import as_object, parsed, read_text, records_of
 from vlcli.errors import DataError
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -18,7 +18,8 @@ SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".
 MOST_BYTES = 512 * 2**20
 """Larger files are named and left unread."""
 MOST_ROWS = 5000
-"""Rows from which the meaning of columns is guessed; the reader of the recipe reads all."""
+"""Rows, spread over the table, from which the meaning of columns is guessed; the reader of the recipe reads all."""
+T = TypeVar("T")
 _SEPARATORS = ("\t", ";", "|", ",")
 INSTALL = "pip install 'vlcli[parquet]'"
 
@@ -30,7 +31,7 @@ class TableFile:
     Attributes:
         path: the file.
         reader: reader that reads it: ``csv``, ``jsonl``, ``json`` or ``parquet``.
-        rows: its first rows.
+        rows: at most :data:`MOST_ROWS` of them, spread over the whole table.
         encoding: of its text.
         separator: between the columns of a CSV.
         document: the whole JSON document, where it is one.
@@ -78,11 +79,12 @@ def read_table(path: Path) -> TableFile | None:
     if reader == "csv":
         return _csv(path, text, encoding)
     if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
-        rows = [json.loads(line) for line in text.splitlines()[:MOST_ROWS] if line.strip()]
+        lines = [line for line in text.splitlines() if line.strip()]
+        rows = [_document(line) for line in spread(lines)]
         return TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding)
     document = _document(text)
     try:
-        rows = [row for row in records_of(document, str(path))[:MOST_ROWS] if isinstance(row, dict)]
+        rows = [row for row in map(as_object, spread(records_of(document, str(path)))) if isinstance(row, dict)]
     except DataError:
         rows = []
     return TableFile(path, "json", rows, encoding, document=document)
@@ -148,14 +150,19 @@ def _csv(path: Path, text: str, encoding: str) -> TableFile | None:
             if None in row or any(cell is None for cell in row.values()):
                 names = len(table.fieldnames or [])
                 raise DataError(f"Line {table.line_num} does not have the header's {names} cells.")
-            rows.append({name: _cell(cell) for name, cell in row.items()})
-            if len(rows) == MOST_ROWS:
-                break
+            rows.append(row)
     except csv.Error as error:
         long = f"a cell of more than {csv.field_size_limit():,} characters"
         got = long if "field limit" in str(error) else str(error)
         raise DataError(f"Line {table.reader.line_num} is malformed.", got=got) from None
+    rows = [{name: _cell(cell) for name, cell in row.items()} for row in spread(rows)]
     return TableFile(path, "csv", rows, encoding, separator) if rows else None
+
+
+def spread(rows: list[T]) -> list[T]:
+    """At most :data:`MOST_ROWS` rows, evenly spread, so that parts that follow one another are all met."""
+    step = -(-len(rows) // MOST_ROWS)
+    return rows if step <= 1 else rows[::step]
 
 
 def _cell(text: str) -> Any:
@@ -170,7 +177,10 @@ def _parquet(path: Path) -> TableFile:
     from pyarrow.lib import ArrowException
 
     try:
-        batch = next(pq.ParquetFile(path).iter_batches(batch_size=MOST_ROWS), None)
+        file = pq.ParquetFile(path)
+        groups = spread(list(range(file.num_row_groups)))
+        most = max(1, MOST_ROWS // max(1, len(groups)))
+        rows = [row for group in groups for row in file.read_row_group(group).slice(0, most).to_pylist()]
     except (ArrowException, OSError) as error:
         raise DataError("The Parquet file is damaged.", got=str(error)[:120]) from None
-    return TableFile(path, "parquet", batch.to_pylist() if batch is not None else [])
+    return TableFile(path, "parquet", rows)

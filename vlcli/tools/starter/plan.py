@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlcli import registry
+from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.take import select
 from vlcli.errors import DataError, UsageError
 from vlcli.tools.starter.machine import Machine
+from vlcli.tools.starter.seen import Row
 from vlcli.tools.starter.weights import Weights
 
 GOALS = {
@@ -50,11 +51,13 @@ class Part:
         options: what chooses it among all.
         examples: how many it has.
         pictures: how many different pictures.
+        names: their paths.
     """
 
     options: dict[str, Any]
     examples: int
     pictures: int
+    names: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -97,6 +100,8 @@ class Plan:
         classes: different answers or labels.
         candidates: boxes of a picture, on average, where one of them is chosen.
         drop: whether examples without a usable picture are left out.
+        rows: some of the data, as they are understood.
+        aside: files that are not used, each with the reason.
         notes: what a person should know.
     """
 
@@ -118,6 +123,8 @@ class Plan:
     classes: int = 2
     candidates: float = 0.0
     drop: bool = False
+    rows: list[Row] = field(default_factory=list)
+    aside: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -154,7 +161,7 @@ def choose(goals: dict[str, Recognised], wanted: str | None) -> str:
 
 def read(source: Recognised, root: Path) -> tuple[Reader, list[Example]]:
     """All examples of a data set, read by the reader that the recipe names."""
-    reader: Reader = registry.datasets.build(whole(source), root)
+    reader = build_reader(whole(source), root)
     return reader, list(reader.examples())
 
 
@@ -177,18 +184,21 @@ def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[
     found = {}
     for part, chosen in options.items():
         own = bool(source.parts)
-        rows = _rows({**source.entry, **chosen}, root) if own else select(examples, chosen["take"], root)
+        reader, rows = (
+            _rows({**source.entry, **chosen}, root) if own else (None, select(examples, chosen["take"], root))
+        )
         pictures = {name for example in rows for name in example.images}
-        found[part] = Part(chosen, len(rows), len(pictures))
+        paths = frozenset(str(reader.locate(name)) for name in pictures) if reader else frozenset(pictures)
+        found[part] = Part(chosen, len(rows), len(pictures), paths)
     empty = [part for part, one in found.items() if not one.examples]
     if empty:
         raise DataError(f"The part {empty[0]!r} would be empty.", where=source.where, got=f"{number} pictures")
     return found
 
 
-def _rows(entry: dict[str, Any], root: Path) -> list[Example]:
-    reader: Reader = registry.datasets.build(entry, root)
-    return list(reader.examples())
+def _rows(entry: dict[str, Any], root: Path) -> tuple[Reader, list[Example]]:
+    reader = build_reader(entry, root)
+    return reader, list(reader.examples())
 
 
 def _shares(number: int) -> dict[str, dict[str, Any]]:

@@ -23,6 +23,10 @@ _STAGES: dict[str, Callable[[Plan, Writer], dict[str, str]]] = {
 """What writes the stages of a goal and returns the rows of its table."""
 
 
+_MOST_ASIDE = 12
+"""Files left aside that the head of a recipe names."""
+
+
 def recipe_text(plan: Plan, root: str, file: str, times: Times) -> str:
     """The recipe.
 
@@ -53,6 +57,10 @@ def _head(plan: Plan, writer: Writer, file: str, times: Times) -> None:
     writer.comment(f"Time expected on this machine ({plan.machine.text}): {times.text}.")
     for note in plan.notes:
         writer.comment(f"Note: {note}.")
+    for line in plan.aside[:_MOST_ASIDE]:
+        writer.comment(f"Left aside: {line}.")
+    if len(plan.aside) > _MOST_ASIDE:
+        writer.comment(f"Left aside: {len(plan.aside) - _MOST_ASIDE:,} more files.")
     writer.key("about", f"{goal[0].upper()}{goal[1:]}, learnt from {plan.source.where}")
     writer.key("seed", 1, why="another seed draws other initial weights: vlcli run ... --seeds 3 --table")
     if plan.machine.cores > 1:
@@ -82,6 +90,7 @@ def _data(plan: Plan, writer: Writer, root: str) -> None:
         writer.entries("captioned", captioned, 2, "of the same share of pictures: no test picture is among them")
     if plan.labelled is not None and plan.goal != "detection":
         taken = {key: value for key, value in plan.parts["train"].options.items() if key == "take"}
+        taken = plan.labelled.parts.get("train", taken)
         why = "labelled boxes, on which a small network learns to see"
         why += "; of the same share of pictures" if taken else ""
         writer.key("objects", {**plan.labelled.entry, **taken}, 2, why)

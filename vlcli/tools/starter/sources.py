@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from difflib import get_close_matches
+from pathlib import PurePosixPath
+
 from vlcli import registry
 from vlcli.data.files import first_object
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
-from vlcli.errors import ComponentError, DataError
+from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.images.boxes import image_id
+
+_DATA = frozenset(
+    {".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xml", ".xlsx", ".xls", ".ods", ".mat", ".tar"}
+    | {".zip", ".p", ".pkl", ".pickle", ".npy", ".npz", ".h5", ".hdf5", ".token", ".lst", ".yaml", ".yml", ".arrow", ".gz"}
+)
+"""Endings of files that may hold annotations."""
+_ABOUT = re.compile(r"readme|licen[sc]e|requirements|changelog|citation", re.IGNORECASE)
+_MOST_NAMED = 5
 
 
 def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised], list[str]]:
@@ -36,9 +48,26 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
                 elif one.kind:
                     found.append(one)
     aside += [f"{name}: {reason}" for name, reason in folder.unread.items()]
+    aside += _unknown(folder)
     if questions and not found:
         raise _unclear(folder, questions)
     return found, [*questions, *aside]
+
+
+def _unknown(folder: Folder) -> list[str]:
+    """Files of data that no reader recognises; of many with one ending, the number and an example."""
+    by_ending: dict[str, list[str]] = {}
+    for name in folder.files():
+        ending = PurePosixPath(name).suffix.lower()
+        if ending in _DATA and name not in folder.unread and not _ABOUT.match(PurePosixPath(name).name):
+            by_ending.setdefault(ending, []).append(name)
+    found = []
+    for ending, names in by_ending.items():
+        if len(names) > _MOST_NAMED:
+            found.append(f"{len(names):,} files that end in {ending}, such as {names[0]}: no reader recognises them")
+        else:
+            found += [f"{name}: no reader recognises it" for name in names]
+    return found
 
 
 def _readers() -> tuple[list[type[Reader]], list[str]]:
@@ -64,6 +93,21 @@ def box_files(folder: Folder) -> list[str]:
                 found.append(name)
     folder.claim(found)
     return found
+
+
+def check_columns(folder: Folder) -> None:
+    """Check that the columns that the user names are in a table.
+
+    Raises:
+        UsageError: some are in none; the message names the nearest ones.
+    """
+    known = list(dict.fromkeys(column for table in folder.tables() for column in table.columns))
+    absent = [column for column in folder.columns.values() if column not in known]
+    if absent:
+        close = [near[0] for name in absent if (near := get_close_matches(name, known, n=1, cutoff=0.5))]
+        hint = f"did you mean {' and '.join(map(repr, close))}?" if close else ""
+        got, expected = ", ".join(map(repr, absent)), ", ".join(map(repr, known[:40])) or "a table in the folder"
+        raise UsageError("No table has such a column.", got=got, expected=expected, hint=hint)
 
 
 def _unclear(folder: Folder, questions: list[str]) -> DataError:
