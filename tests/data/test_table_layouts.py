@@ -163,11 +163,11 @@ def test_columns_of_flags_are_several_labels(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(FLAGS)
     reader = build(tmp_path, "csv", label=["cat", "dog", "hen"])
     assert reader.label_names() == ["cat", "dog", "hen"]
-    assert [one.targets for one in reader.examples()] == [
-        {"labels": row} for row in ([1, 0, 0], [1, 1, -1], [0, 0, -1])
-    ]
+    unknown = {"unknown_labels": ["hen"]}
+    rows = [{"labels": ["cat"]}, {"labels": ["cat", "dog"], **unknown}, {"labels": [], **unknown}]
+    assert [one.targets for one in reader.examples()] == rows
     (tmp_path / "train.jsonl").write_text('{"image": "a.jpg", "cat": true, "dog": false}\n')
-    assert build(tmp_path, "jsonl", label=["dog", "cat"]).examples()[0].targets == {"labels": [0, 1]}
+    assert build(tmp_path, "jsonl", label=["dog", "cat"]).examples()[0].targets == {"labels": ["cat"]}
 
 
 def test_a_column_of_names_is_several_labels(tmp_path: Path) -> None:
@@ -181,9 +181,12 @@ def test_a_column_of_names_is_several_labels(tmp_path: Path) -> None:
     listed, joined = build(tmp_path, "jsonl", label=["tags"]), build(tmp_path, "csv", label=["tags"], several="|")
     assert facts(listed) == facts(joined)
     assert listed.label_names() == ["cat", "dog", "hen"]
-    assert [one.targets["labels"] for one in listed.examples()] == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+    assert [one.targets["labels"] for one in listed.examples()] == [["cat", "hen"], [], ["dog"]]
     fixed = build(tmp_path, "jsonl", label=["tags"], labels=["hen", "dog", "cat", "cow"])
-    assert fixed.examples()[0].targets["labels"] == [1, 0, 1, 0]
+    assert (fixed.label_names(), fixed.examples()[0].targets["labels"]) == (
+        ["hen", "dog", "cat", "cow"],
+        ["hen", "cat"],
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ _FLAGS = {"1": 1, "1.0": 1, "true": 1, "yes": 1, "0": 0, "0.0": 0, "false": 0, "
 
 
 class SeveralLabels:
-    """Reads which classes a row has.
+    """Reads which classes a row has, by their names.
 
     Args:
         columns: of flags (0 or 1, false or true; empty or -1: unknown), one a class; or a single one of names.
@@ -32,19 +32,21 @@ class SeveralLabels:
         if not self.fixed:
             self.names = sorted({name for _, row in rows for name in self._words(row)})
 
-    def of(self, row: dict[str, Any], where: str) -> list[int]:
-        """For each class 1 (the row has it), 0 or -1 (unknown).
+    def of(self, row: dict[str, Any], where: str) -> dict[str, list[str]]:
+        """The targets of a row: ``labels``, and ``unknown_labels`` where a flag is missing.
 
         Raises:
             DataError: a cell is no flag, or names a class that is not listed.
         """
-        if not self.of_names:
-            return [_flag(row.get(column), where, column) for column in self.columns]
-        words = self._words(row)
-        if unknown := [word for word in words if word not in self.names]:
-            expected = ", ".join(self.names[:20])
-            raise DataError("The label is unknown.", where=where, got=unknown[0], expected=expected)
-        return [int(name in words) for name in self.names]
+        if self.of_names:
+            words = self._words(row)
+            if unknown := [word for word in words if word not in self.names]:
+                expected = ", ".join(self.names[:20])
+                raise DataError("The label is unknown.", where=where, got=unknown[0], expected=expected)
+            return {"labels": [name for name in self.names if name in words]}
+        flags = [_flag(row.get(column), where, column) for column in self.columns]
+        having = {flag: [name for name, f in zip(self.names, flags, strict=True) if f == flag] for flag in (1, UNKNOWN)}
+        return {"labels": having[1], **({"unknown_labels": having[UNKNOWN]} if having[UNKNOWN] else {})}
 
     def _words(self, row: dict[str, Any]) -> set[str]:
         given = row.get(self.columns[0])

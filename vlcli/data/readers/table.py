@@ -246,7 +246,7 @@ class Table(Reader):
         if get("label") is not None:
             targets["label"] = self._label(get("label"), where)
         if self._several is not None and not row.keys().isdisjoint(self.several_columns):
-            targets["labels"] = self._several.of(row, where)
+            targets |= self._several.of(row, where)
         if get("answers") is not None:
             targets |= cells.answers(get("answers"), where, self.language == "english")
         if "choices" in self.columns and get("choices") is not None:
