@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from vlcli.data.heldout import Identity, held_out, is_coco, minival, refuse_held_out
     from vlcli.data.images import fitted, load_image
     from vlcli.data.pipeline import Pipeline
+    from vlcli.data.recognition.folder import Folder
+    from vlcli.data.recognition.recognised import Recognised
     from vlcli.data.sample import copied
     from vlcli.data.truth import Truth
     from vlcli.data.vocabulary import Tokenizer
@@ -50,9 +52,11 @@ _HOMES = {
     "ANSWER_TABLE_SIZE": "answers",
     "AnswerList": "answers",
     "FUNCTION_WORDS": "english",
+    "Folder": "recognition.folder",
     "Identity": "heldout",
     "Item": "collate",
     "Pipeline": "pipeline",
+    "Recognised": "recognition.recognised",
     "Tokenizer": "vocabulary",
     "Truth": "truth",
     "answer_rows": "answers",
@@ -81,6 +85,7 @@ __all__ = [
     "Corruption",
     "Donor",
     "Example",
+    "Folder",
     "Identity",
     "ImageSample",
     "Item",
@@ -88,6 +93,7 @@ __all__ = [
     "Phase",
     "Pipeline",
     "Reader",
+    "Recognised",
     "Sample",
     "TextSample",
     "Tokenizer",
