@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
+
+from pydantic import model_validator
 
 from vlcli.recipe.fields import Beta, Section
-from vlcli.registry.bounds import Between, NotNegative, Share
+from vlcli.registry.bounds import Between, Count, NotNegative, Positive, Share
 
 
 class GroupOptions(Section):
@@ -49,3 +51,21 @@ class EmaOptions(Section):
 
     decay: Share = 0.999
     warmup: bool = True
+
+
+class StopOptions(Section):
+    """When training ends before its last step.
+
+    ``patience``: after so many validations in a row none of which is better than the best before by more than
+    ``min_delta``; ``minutes``: of training, validations and checkpoints included, whichever comes first.
+    """
+
+    patience: Count | None = None
+    min_delta: NotNegative = 0.0
+    minutes: Positive | None = None
+
+    @model_validator(mode="after")
+    def _says_when(self) -> Self:
+        if self.patience is None and self.minutes is None:
+            raise ValueError("`patience` (a number of validations), `minutes`, or both")
+        return self

@@ -42,7 +42,7 @@ def run_training(context: StageContext) -> StageResult:
     context.folder.mkdir(parents=True, exist_ok=True)
     progress = context.progress if processes.rank() == 0 else Silent()
     threads = processes.use_threads(config.threads)
-    processes.be_patient(context.recipe.patience)
+    processes.set_hang_timeout(context.recipe.hang_timeout)
     processes.start(context.device, config.precision)  # joins the other processes before anything takes long
     parts = assemble(context)
     check_task(parts.task, parts.module, context.name)
@@ -60,6 +60,8 @@ def run_training(context: StageContext) -> StageResult:
         resume=context.resume,
     )
     outcome = trainer.run()
+    if outcome.stopped:
+        progress.info(f"stopped: {outcome.stopped}")
     if processes.rank() == 0:
         outcome = _write_model(context, parts, trainer, outcome)
     processes.wait()
@@ -189,8 +191,10 @@ def _result(context: StageContext, parts: Assembly, outcome: TrainingOutcome, fa
     left_out = parts.data.notes()
     for line in left_out:
         context.progress.warn(line)
-    notes += [*left_out, *doubts, f"{MODEL}/ holds {chosen}"]
+    stopped = [f"stopped: {outcome.stopped}"] if outcome.stopped else []
+    notes += [*left_out, *doubts, *stopped, f"{MODEL}/ holds {chosen}"]
     facts |= {"steps": outcome.steps, "examples": outcome.examples, "torch_threads": torch.get_num_threads()}
+    facts |= {"stopped": outcome.stopped} if outcome.stopped else {}
     facts |= {"best_step": outcome.best, "load": parts.report.summary() if parts.report else None}
     dropped = getattr(parts.data, "dropped", 0)
     facts |= {"dropped": dropped if isinstance(dropped, int) else len(dropped)}
