@@ -3,7 +3,7 @@
 A thread of each process holds a connection to rank 0. The operating system closes the connection when a process dies
 for whatever reason, so that the others learn of it at once. Rank 0 prints the message (rank 1 where rank 0 is gone) and
 ends the other processes. A process that has not begun a step which the others have begun, that does not get on with
-its work (:mod:`vlcli.engine.pulse`) or whose thread does not answer, counts as hung after the recipe's ``hang_timeout``.
+its work (:mod:`vlcli.engine.pulse`) or whose thread does not answer, counts as hung after ``hang_timeout`` seconds.
 """
 
 from __future__ import annotations

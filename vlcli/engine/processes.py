@@ -118,7 +118,7 @@ def set_hang_timeout(seconds: float) -> None:
 
 
 def hang_timeout() -> float:
-    """Seconds after which a process that does not get on counts as hung: ``VLCLI_HANG_TIMEOUT``, else the recipe's (600).
+    """Return seconds after which a process counts as hung: ``VLCLI_HANG_TIMEOUT``, else those of the recipe (600).
 
     Raises:
         UsageError: it is no number of seconds.
