@@ -18,6 +18,7 @@ from vlcli.engine.checkpoint import Checkpoints, Position
 from vlcli.engine.chosen import changed_world, chosen
 from vlcli.engine.early_stop import EarlyStop
 from vlcli.engine.ema import Ema
+from vlcli.engine.learning_rate import with_rate
 from vlcli.engine.memory import prepare_modules
 from vlcli.engine.optim import build_optimizer
 from vlcli.engine.outcome import Evaluate, Score, TrainingOutcome
@@ -54,7 +55,6 @@ class Trainer:
         data: a ``vlcli.data.pipeline.Pipeline``.
         device: ``cpu``, ``cuda`` ... or ``auto``.
         evaluate: scores held-out data; None for no evaluation.
-        trackers: get every log line.
         resume: go on from the folder's checkpoints.
     """
 
@@ -72,14 +72,16 @@ class Trainer:
         trackers: list[Tracker] | None = None,
         resume: bool = True,
     ) -> None:
-        self.config, self.data, self.seed, self.evaluate = config, data, seed, evaluate
+        self.data, self.seed, self.evaluate = data, seed, evaluate
         self.progress: Progress = progress or Silent()
         self.accelerator = processes.start(device, config.precision)
         self.module = module.to(self.accelerator.device)
         prepare_modules(module, config, self.progress)
         self.plan = StepPlan.of(len(data), config, processes.world())
+        shape, steps = module.model.network_shape, self.plan.steps
+        self.config, self.rate_line = with_rate(config, shape, len(data), steps)
         self.shards = Shards(module, config.sharding)
-        self.optimizer = self.shards.localise(build_optimizer(module, config.optimizer))
+        self.optimizer = self.shards.localise(build_optimizer(module, self.config.optimizer))
         self.ema = Ema(module, config.ema) if config.ema else None
         self.checkpoints = Checkpoints(folder / "checkpoints", config.keep, self.shards)
         self.trackers = (trackers or []) if processes.rank() == 0 else []

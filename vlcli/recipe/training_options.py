@@ -19,10 +19,13 @@ class GroupOptions(Section):
 
 
 class OptimizerOptions(Section):
-    """The optimizer; ``groups`` are tried in order, the first that matches wins."""
+    """The optimizer; ``groups`` are tried in order, the first that matches wins.
+
+    Without ``lr`` the engine chooses the rate (:mod:`vlcli.engine.learning_rate`).
+    """
 
     name: Literal["adamw", "adam", "sgd", "bert-adam"] = "adamw"
-    lr: NotNegative = 1e-4
+    lr: NotNegative | None = None
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: Share = 1e-8
     weight_decay: NotNegative = 0.01
@@ -30,6 +33,12 @@ class OptimizerOptions(Section):
     no_decay: list[str] = ["bias$", "(^|[._])(norm|layer_norm|LayerNorm)[^.]*\\.weight$"]
     groups: list[GroupOptions] = []
     layer_decay: Annotated[float, Between(0, 10, above=True)] = 1.0
+
+    @model_validator(mode="after")
+    def _has_rate(self) -> Self:
+        if self.name == "sgd" and self.lr is None:
+            raise ValueError("`lr` beside `name: sgd`: the rule that chooses one is for the variants of Adam")
+        return self
 
 
 class ScheduleOptions(Section):

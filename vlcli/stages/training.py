@@ -59,13 +59,17 @@ def run_training(context: StageContext) -> StageResult:
         trackers=_trackers(context, config),
         resume=context.resume,
     )
+    if trainer.rate_line:
+        progress.info(trainer.rate_line)
     outcome = trainer.run()
     if outcome.stopped:
         progress.info(f"stopped: {outcome.stopped}")
     if processes.rank() == 0:
         outcome = _write_model(context, parts, trainer, outcome)
     processes.wait()
-    return _result(context, parts, outcome, {**counts, "threads": threads, "processes": processes.world()})
+    facts: dict[str, object] = {**counts, "threads": threads, "processes": processes.world()}
+    facts |= {"learning_rate": trainer.rate_line} if trainer.rate_line else {}
+    return _result(context, parts, outcome, facts)
 
 
 def _tell_start(parts: Assembly, config: Training, progress: Progress) -> dict[str, int]:
