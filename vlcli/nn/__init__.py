@@ -82,6 +82,7 @@ from vlcli.nn.positions import (
     match_normalised,
     with_grid,
 )
+from vlcli.nn.shape import NetworkShape
 from vlcli.nn.slots import build_model
 from vlcli.nn.vit_names import from_vit, has_vit_names
 from vlcli.nn.weights import WeightsReport, file_sha256, load_tensors, read_weights
@@ -128,6 +129,7 @@ __all__ = [
     "Layout",
     "LearnedPosition",
     "Model",
+    "NetworkShape",
     "NoPosition",
     "Packing",
     "PairwisePosition",

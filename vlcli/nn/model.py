@@ -25,6 +25,7 @@ from vlcli.nn.records import (
     InputSpec,
     Recorder,
 )
+from vlcli.nn.shape import Shaped
 
 __all__ = [
     "IMAGENET_MEAN",
@@ -53,7 +54,7 @@ FORMER_HOOKS = {
 """Hooks of models by the names that earlier plugins know."""
 
 
-class Model(Folders, nn.Module):
+class Model(Folders, Shaped):
     """Base of every model.
 
     A subclass names its capabilities and defines their methods: ``text`` (``encode_text``), ``image``
@@ -377,19 +378,6 @@ class Model(Folders, nn.Module):
             Pairs of a pattern of parameter names and factors ``{"lr": ..., "decay": ...}``.
         """
         return ()
-
-    def layer_of(self, name: str) -> int | None:
-        """Depth of a parameter for layer-wise decay of the learning rate.
-
-        Called once per parameter when training starts.
-
-        Args:
-            name: of the parameter, as in ``named_parameters``.
-
-        Returns:
-            0 for embeddings, n for the n-th layer; None where depth has no meaning.
-        """
-        return None
 
     def _cannot(self, what: str) -> NotImplementedError:
         can = ", ".join(sorted(self.capabilities)) or "none"

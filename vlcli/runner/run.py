@@ -124,7 +124,7 @@ def _run_sequential(planner: Planner, names: list[str], watch: Watch | Unwatched
 
 def _run_first_of_ranks(planner: Planner, names: list[str], watch: Watch | Unwatched) -> list[StageOutcome]:
     """Rank 0's run: the other processes wait for its word before every training stage."""
-    with ranks.joined(planner.options.device, planner.resolved.recipe.patience):
+    with ranks.joined(planner.options.device, planner.resolved.recipe.hang_timeout):
         outcomes = _run_sequential(planner, names, watch)
         ranks.announce(None)
     return outcomes
