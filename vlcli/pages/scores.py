@@ -89,7 +89,7 @@ def _group(members: list[tuple[RunFacts, StageFacts, str]], several: bool) -> Gr
         name = stage.name if label == stage.name else f"{label} ({stage.name})"
         alone = len({stage.name for _, stage, _ in members}) == 1
         shown = (run.label if alone else f"{run.label}: {name}") if several else name
-        found = {row.name: row for row in measured(stage.metrics, stage.predictions)}
+        found = {row.name: row for row in measured(stage.metrics, stage.predictions, stage.clusters)}
         rows = {str(row.get("key")): row for row in stage.predictions}
         brief = label if not several else run.label if alone else f"{run.label}: {label}"
         made.columns.append(Column(shown, brief, run.label, stage, number, found, rows))

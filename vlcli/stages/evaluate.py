@@ -25,6 +25,7 @@ from vlcli.engine.together import Together
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
+from vlcli.metrics.clusters import IMAGES
 from vlcli.nn.model import InputSpec, device_of
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Evaluate, Reading
@@ -32,8 +33,7 @@ from vlcli.registry import as_spec
 from vlcli.tasks.base import Given, Result, Task, is_joint
 from vlcli.tasks.outputs import write_json_lines
 
-PREDICTIONS, IMAGES = "predictions.jsonl", "images.jsonl"
-"""Files of the predictions, and of the images of each example: results on one image depend on one another."""
+PREDICTIONS = "predictions.jsonl"
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
