@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 from statsmodels.regression.linear_model import OLS
+from statsmodels.stats.multitest import multipletests
 from table_rows import plain_row, row_of
 
 from vlcli.metrics.clustered import difference_interval

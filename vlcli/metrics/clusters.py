@@ -22,12 +22,12 @@ def read_clusters(folder: Path) -> Clusters | None:
     None where the stage did not write which images its examples have.
     """
     path = folder / IMAGES
-    return _clusters(path, path.stat().st_mtime_ns) if path.is_file() else None
+    return _clusters(path, path.stat().st_mtime_ns if path.is_file() else -1)
 
 
 @lru_cache(maxsize=64)
 def _clusters(path: Path, changed: int) -> Clusters | None:
-    rows = read_lines(path)[0]
+    rows = [] if changed < 0 else read_lines(path)[0]
     if not rows:
         return None
     images = {str(row.get("key")): [str(image) for image in row.get("images") or []] for row in rows}

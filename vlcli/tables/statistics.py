@@ -164,10 +164,8 @@ def contrast(row: RowResults, reference: RowResults, metric: str, level: float =
     sure = interval(differences, level)
     if sure.low is None and shared is not None:
         return shared
-    ends = {"difference": sure.mean, "low": sure.low, "high": sure.high, "p": sure.p, "count": len(common)}
-    return replace(
-        made, **ends, over="seeds", seeds=seeds_needed(sure.mean, _deviation(differences)), examples=shared
-    )
+    made = replace(made, difference=sure.mean, low=sure.low, high=sure.high, p=sure.p, count=len(common))
+    return replace(made, over="seeds", seeds=seeds_needed(sure.mean, _deviation(differences)), examples=shared)
 
 
 def _by_example(
