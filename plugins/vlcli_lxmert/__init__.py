@@ -1,4 +1,4 @@
-"""LXMERT (Tan and Bansal, EMNLP 2019): the model, masked objects, its pre-training data, and its baseline BUTD.
+"""LXMERT (Tan and Bansal, EMNLP 2019): the model, masked objects, its pre-training data, and two baselines.
 
 The commands and readers of this package import without torch: a name is imported when it is first used.
 """
@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vlcli_lxmert.bag import BagOfWords
     from vlcli_lxmert.butd import BUTD
     from vlcli_lxmert.exporter import TransformersBUTD, TransformersLXMERT
     from vlcli_lxmert.masked_object import MaskedObject
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "BUTD": "butd",
+    "BagOfWords": "bag",
     "LXMERT": "model",
     "LxmertPretrain": "readers",
     "LxmertSources": "readers",
@@ -32,6 +34,7 @@ _MODULES = {
 __all__ = [
     "BUTD",
     "LXMERT",
+    "BagOfWords",
     "LxmertPretrain",
     "LxmertSources",
     "MaskedObject",

@@ -85,6 +85,7 @@ from vlcli.nn.positions import (
 from vlcli.nn.slots import build_model
 from vlcli.nn.vit_names import from_vit, has_vit_names
 from vlcli.nn.weights import WeightsReport, file_sha256, load_tensors, read_weights
+from vlcli.nn.whitening import Whitening
 
 __all__ = [
     "BERT_STYLE",
@@ -150,6 +151,7 @@ __all__ = [
     "TransformerLayer",
     "View",
     "WeightsReport",
+    "Whitening",
     "activation",
     "between",
     "build_head",

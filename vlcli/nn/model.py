@@ -142,6 +142,15 @@ class Model(Folders, nn.Module):
         """
         raise self._cannot("input_spec")
 
+    def fit_regions(self, rows: Tensor) -> None:
+        """Take statistics of region features; called once per training from random weights, before the first step.
+
+        The base takes none. A model that overrides it keeps them in buffers (:class:`vlcli.nn.Whitening`).
+
+        Args:
+            rows: features (N, F) of regions of training images.
+        """
+
     def embed_text(self, text: Text) -> EncoderOutput:
         """Embed texts before any layer; called where ``fuse_takes`` is ``embeddings``, once per view of a batch.
 
