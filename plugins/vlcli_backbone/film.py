@@ -29,10 +29,10 @@ class FiLM(Model):
     """Feature-wise linear modulation: a question scales and shifts the channels of convolutional features.
 
     Strided convolutions read every picture once, however many questions are asked about it. Per question, the cells
-    pass a modulation with ReLU and ``blocks`` residual 3x3 convolutions, each modulated too; the largest and the mean
-    value of every channel over the cells make the pooled vector. A picture alone passes the same layers without
-    modulation. Differences from the paper: group instead of batch normalisation (several processes compute the same
-    gradient as one), a modulation before the first block, and mean beside maximum.
+    pass a modulation with ReLU and ``blocks`` residual 3x3 convolutions, each modulated too; the largest value of every
+    channel over the cells makes the pooled vector. A picture alone passes the same layers without modulation.
+    Differences from the paper: group instead of batch normalisation (several processes compute the same gradient as
+    one), and a modulation before the first block, so that none is needed.
 
     Args:
         data_spec: vocabulary.
@@ -54,13 +54,13 @@ class FiLM(Model):
         *,
         image_size: int | tuple[int, int] = 64,
         convolutions: list[int] = [16, 32, 64],  # noqa: B006 (only read)
-        blocks: int = 1,
+        blocks: int = 0,
         hidden: int = 128,
         words: int = 64,
         dropout: float = 0.0,
     ) -> None:
         super().__init__(data_spec)
-        self.image_size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+        self.image_size = (image_size, image_size) if isinstance(image_size, int) else (image_size[0], image_size[1])
         self.hidden, self.words, self.init_std = hidden, None, hidden**-0.5
         rows, columns = self.image_size
         for _ in convolutions:
@@ -72,7 +72,7 @@ class FiLM(Model):
         self.place = nn.Linear(2, channels, bias=False)
         self.blocks = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in range(blocks))
         self.norm = nn.GroupNorm(gcd(8, channels), channels, affine=False)
-        self.mix, self.out = nn.Linear(channels, 2 * channels), nn.Linear(4 * channels, hidden)
+        self.mix, self.out = nn.Linear(channels, hidden), nn.Linear(hidden, hidden)
         self.drop = nn.Dropout(dropout)
         if words:
             self.words = nn.Embedding(data_spec.vocab_size, words, padding_idx=data_spec.pad_id)
@@ -119,8 +119,7 @@ class FiLM(Model):
             maps = self.norm(block(cells.transpose(1, 2).unflatten(2, grid)))  # (P, C, h, w)
             scale, shift = more[2 * number : 2 * number + 2]
             cells = cells + F.relu(maps.flatten(2).transpose(1, 2) * (1 + scale) + shift)
-        mixed = F.relu(self.mix(cells))  # (P, R, 2C)
-        pooled: Tensor = self.drop(F.relu(self.out(torch.cat([mixed.amax(1), mixed.mean(1)], -1))))
+        pooled: Tensor = self.drop(F.relu(self.out(F.relu(self.mix(cells)).amax(1))))
         return pooled
 
 

@@ -119,7 +119,7 @@ def test_a_data_set_without_easy_examples_leaves_its_share_to_the_others():
 
 @settings(max_examples=60, deadline=None)
 @given(counts, st.integers(1, 3), st.integers(0, 9))
-def test_groups_follow_one_another_and_leave_each_epoch_the_same_examples(rows: list[int], passes: int, seed: int) -> None:
+def test_groups_follow_one_another_and_change_no_epochs_examples(rows: list[int], passes: int, seed: int) -> None:
     groups = np.random.default_rng(seed).integers(0, 1 + sum(rows) // 3, sum(rows))
     weights = [float(passes)] * len(rows)
     grouped, plain = Order(rows, weights, seed, groups=groups), Order(rows, weights, seed)
