@@ -1,4 +1,4 @@
-"""Convolutional networks: region extractors from any torchvision ResNet or timm backbone, and FiLM on small pictures."""
+"""Convolutional networks: region extractors from a torchvision ResNet or timm backbone, and FiLM on pixels."""
 
 from __future__ import annotations
 

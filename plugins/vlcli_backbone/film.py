@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from math import gcd
 from typing import ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -108,8 +107,9 @@ class FiLM(Model):
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         """The question modulates the cells; ``pooled`` (P, D) is what is left of them."""
-        assert text.pooled is not None and image.layout.grid is not None
-        return FusionOutput(text, image, self._pool(image.hidden, image.layout.grid, self.modulate(text.pooled)))
+        grid = image.layout.grid
+        assert grid is not None
+        return FusionOutput(text, image, self._pool(image.hidden, grid, self.modulate(text.pooled)))
 
     def _pool(self, cells: Tensor, grid: tuple[int, int], modulation: Tensor) -> Tensor:
         """Modulate cells (P, R, C), mix neighbours, and reduce them to (P, D): Eq. 2 and section 2.2 of the paper."""

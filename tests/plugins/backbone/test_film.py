@@ -17,9 +17,8 @@ def batch_of(pixels: torch.Tensor, ids: list[list[int]], image_rows: list[int]) 
     count = len(pixels)
     images = Images([str(n) for n in range(count)], pixels=Pixels(pixels, torch.full((count, 2), pixels.shape[-1])))
     padded = torch.tensor([row + [0] * (5 - len(row)) for row in ids])
-    text = Text(
-        padded, padded > 0, torch.zeros_like(padded, dtype=torch.bool), padded - 1, keys=[str(row) for row in ids]
-    )
+    keys = [str(row) for row in ids]
+    text = Text(padded, padded > 0, torch.zeros_like(padded, dtype=torch.bool), padded - 1, keys=keys)
     rows = torch.arange(len(ids))
     view = View(text, images, rows, torch.tensor(image_rows)[:, None])
     return Batch({"clean": view}, {}, keys, rows)
