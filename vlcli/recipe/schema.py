@@ -221,6 +221,7 @@ class Training(Stage):
     transform: OptionalSpec = None
     repeats: BatchSize = 1
     curriculum: list[CurriculumStep] = []
+    group: Literal["image"] | None = None
     epochs: Count | None = None
     steps: CountOrNone | None = None
     stop: StopOptions | None = None
