@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
+from typing import ClassVar
 
 import pytest
 
@@ -19,7 +20,7 @@ SOON = 8.0
 class Numbers(list):
     """A batch."""
 
-    unreadable: dict[str, str] = {}
+    unreadable: ClassVar[dict[str, str]] = {}
 
 
 class Source:

@@ -105,10 +105,17 @@ def _disk_full(fault: Exception, folder: Path) -> Exception:
 
 def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], progress: Progress) -> StageRecord:
     """Run one stage in this process, its ``stage.json`` kept throughout."""
-    with stage_record.locked(step.folder), _made_room(step, planner.options, progress) as (resume, replaces):
-        context = context_of(planner, step.name, states, progress)
+    context = context_of(planner, step.name, states, progress)
+    found = [wiring.find_place(value, context.root) for value in planner.graph[step.name].paths]
+    places = [place for place in found if place is not None]
+    sources = {*context.inputs.values(), *filter(stage_record.has_record, places)}
+    with (
+        stage_record.locked(step.folder),
+        stage_record.read_locked(sorted(sources)),
+        _made_room(step, planner.options, progress) as (resume, replaces),
+    ):
         context.resume = resume
-        record = _begin(planner, step, states, context, replaces)
+        record = _begin(planner, step, states, context, places, replaces)
         started = time.monotonic()
         try:
             if ranks.several() and STAGES[step.kind].joint:
@@ -148,7 +155,12 @@ def _made_room(step: PlannedStage, options: RunOptions, progress: Progress) -> I
 
 
 def _begin(
-    planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], context: StageContext, replaces: str = ""
+    planner: Planner,
+    step: PlannedStage,
+    states: dict[str, PlannedStage],
+    context: StageContext,
+    places: list[Path],
+    replaces: str = "",
 ) -> StageRecord:
     recipe = planner.resolved.recipe
     stage = recipe.stages[step.name]
@@ -158,8 +170,7 @@ def _begin(
         if other.record is not None and other.artifact is not None:
             inputs[name] = {"fingerprint": other.record.fingerprint, "path": str(other.artifact.absolute())}
     made = [Path(row["path"]) for row in inputs.values()]
-    places = [wiring.find_place(value, context.root) for value in planner.graph[step.name].paths]
-    files = keys.data_files(recipe, step.name, context.root) + [place for place in places if place is not None]
+    files = keys.data_files(recipe, step.name, context.root) + places
     outside = [file for file in files if not any(file.absolute().is_relative_to(folder) for folder in made)]
     record = StageRecord(
         step.name, step.kind, "running", step.key, stage.model_dump(by_alias=True, mode="json"), inputs
