@@ -214,6 +214,20 @@ def read_locked(folders: Iterable[Path]) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def writing_alone(folder: Path) -> Iterator[None]:
+    """Hold a folder of data while it is written.
+
+    Raises:
+        VlcliError: another process writes it.
+    """
+    lock = folder / ".lock"
+    with flocked(lock) as file:
+        if file is None:
+            raise taken("Another vlcli is writing this folder.", folder, lock)
+        yield
+
+
 def is_held(folder: Path) -> bool:
     """Whether a process works in the stage folder now (where the system can tell); reading it does not count."""
     with flocked(_lock(folder), shared=True) as file:
@@ -264,7 +278,7 @@ def taken(what: str, where: Path, lock: Path) -> VlcliError:
         what,
         where=str(where),
         got=f"process {who}" if who else "",
-        hint="wait for it, or give this run another folder: --output DIR",
+        hint="wait for it, or name another folder (of a run: --output DIR)",
     )
 
 
