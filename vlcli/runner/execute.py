@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.errors import VlcliError
 from vlcli.progress import Progress
-from vlcli.recipe import artifacts, digests, keys, litter, stage_record, wiring
+from vlcli.recipe import artifacts, digests, keys, litter, pictures, stage_record, wiring
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.schema import STAGES
 from vlcli.recipe.stage_record import StageRecord
@@ -121,13 +122,18 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
             if ranks.several() and STAGES[step.kind].joint:
                 ranks.announce(context)
             module = importlib.import_module(f"vlcli.stages.{step.kind}")
-            result: StageResult = module.run(context)
+            with pictures.noted(step.folder, lambda row: _keep_pictures(step.folder, record, row)):
+                result: StageResult = module.run(context)
         except Exception as fault:
             record.status, record.error = "failed", str(fault) or type(fault).__name__
             record.finished, record.seconds = _now(), time.monotonic() - started
             _write_quietly(step.folder, record)
             raise
         _finish(record, result, time.monotonic() - started)
+        pictures.forget()
+        if changed := digests.changed(step.folder, record):
+            record.notes.append(f"while this stage ran, data changed: {changed}")
+            progress.warn(f"{step.name}: {record.notes[-1]}; the next run makes it again")
         record.sizes = artifacts.sizes(step.folder, record.files)
         stage_record.write(step.folder, record)
         litter.sweep_replaced(step.folder, record)
@@ -142,8 +148,7 @@ def _made_room(step: PlannedStage, options: RunOptions, progress: Progress) -> I
     """
     litter.sweep_stage(step.folder)
     old = stage_record.read(step.folder)
-    same = old is not None and old.key == step.key and options.resume and not options.force
-    if same and old is not None and (old.status != "done" or step.goes_on):
+    if old is not None and old.key == step.key and (step.action == "resume" or step.goes_on):
         yield True, old.replaces
         return
     moved = stage_record.aside(step.folder)
@@ -185,6 +190,11 @@ def _begin(
     record.versions, record.started = _versions(planner, step.name), _now()
     stage_record.write(step.folder, record)
     return record
+
+
+def _keep_pictures(folder: Path, record: StageRecord, row: dict[str, Any]) -> None:
+    record.data = [*(other for other in record.data if "pictures" not in other), row]
+    stage_record.write(folder, record)
 
 
 def _finish(record: StageRecord, result: StageResult, seconds: float) -> None:
