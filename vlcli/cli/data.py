@@ -44,13 +44,16 @@ def make(
     """
     from vlcli.cli import console
     from vlcli.recipe.overrides import parse
+    from vlcli.recipe.stage_record import writing_alone
     from vlcli.stages.make import world_config
 
     spec: dict[str, Any] = {"name": world}
     for override in map(parse, words or []):
         spec[".".join(override.keys)] = override.value
     spec |= {key: value for key, value in (("images", images), ("size", size), ("seed", seed)) if value is not None}
-    counts = world_config(spec, "make").make(folder, console.progress(verbose, quiet), workers)
+    config = world_config(spec, "make")
+    with writing_alone(folder):
+        counts = config.make(folder, console.progress(verbose, quiet), workers)
     if json_:
         console.out_json({"path": str(folder), "counts": counts})
         return
