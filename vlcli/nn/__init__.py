@@ -22,7 +22,6 @@ The public names, by module:
     count           count_model: parameters and multiply-accumulates
 """
 
-from vlcli import former
 from vlcli.nn.attention import NO_CONTEXT, Attention, AttentionContext, Projected, StandardAttention
 from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
 from vlcli.nn.blocks import (
@@ -182,6 +181,3 @@ __all__ = [
     "with_grid",
     "within",
 ]
-
-
-__getattr__ = former.getattr_of(__name__, former.NN)
