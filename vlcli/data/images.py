@@ -38,7 +38,7 @@ def load_image(path: Path, raw: tuple[int, int] | None = None) -> Image.Image:
             "The picture cannot be read.",
             where=str(path),
             got=got,
-            hint="replace the file, or leave it out: take=not-in:FILE lists images to leave out",
+            hint="replace the file, or leave out the examples that need it: missing=drop in every stage that reads it",
         ) from None
 
 

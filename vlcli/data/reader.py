@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from vlcli.data.files import inside
 from vlcli.data.named_pictures import NamedPictures
 from vlcli.data.reader_errors import empty, missing, senseless
+from vlcli.data.recognition.recognised import Recogniser
 from vlcli.data.remote import is_remote, local_copy
 from vlcli.data.sample import Example
 from vlcli.data.take import select
@@ -21,7 +22,7 @@ from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
 
 
-class Reader(NamedPictures):
+class Reader(NamedPictures, Recogniser):
     """Base of every data set: annotation files in, examples out.
 
     A subclass defines :meth:`files` and :meth:`read`. ``read`` calls :meth:`picture` with the file name of each image

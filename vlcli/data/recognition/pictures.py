@@ -13,14 +13,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vlcli.data.files import index_images
-from vlcli.data.picture_index import AmbiguousNameError, PictureIndex, path_id
-from vlcli.data.reader import Reader
-from vlcli.images.boxes import image_id
+from vlcli.data.picture_index import AmbiguousNameError, PictureIndex
 from vlcli.images.files import BadImageError, read_size
 
-MOST_CHECKED = 2000
-"""Pictures whose headers are read."""
 _SAMPLE = 40
+_AMBIGUOUS = 100
+"""How far a name that several files fit differs from them: more than any that one file fits."""
 _CALLED = re.compile(r"(image|img|photo|foto|picture|jpe?g)s?(images)?\Z", re.IGNORECASE)
 _PAIRED = 200
 """Rows in which two columns are tried together."""
@@ -34,11 +32,13 @@ class Naming:
         sources: the column, or templates of file names.
         folder: what the names are relative to, under the root.
         share: which share of the values name a picture that is there.
+        also: other folders in which as many are.
     """
 
     sources: tuple[str, ...]
     folder: str
     share: float
+    also: tuple[str, ...] = ()
 
 
 class Pictures:
@@ -66,23 +66,19 @@ class Pictures:
     def folders(self) -> list[str]:
         """The folders that hold some, those with most first."""
         found = Counter(str(PurePosixPath(path).parent) for path in self.paths)
-        return [folder for folder, _ in found.most_common()]
+        return sorted(found, key=lambda folder: (-found[folder], folder))
 
     @cached_property
     def folder(self) -> str:
         """The innermost folder that holds all of them."""
-        return os.path.commonpath(self.folders) or "." if "." not in self.folders else "."
+        return "." if "." in self.folders or not self.folders else os.path.commonpath(self.folders) or "."
 
-    def unreadable(self) -> dict[Path, str]:
-        """Pictures whose header cannot be read, with the reason; of many, a sample is looked at."""
-        every = [path for found in self.by_id.values() for path in found]
-        found = {}
-        for path in every[:: max(1, len(every) // MOST_CHECKED)]:
-            try:
-                read_size(path)
-            except BadImageError as error:
-                found[path] = str(error)
-        return found
+    def ending(self, name: str) -> str:
+        """The longest end of a path of another machine that is a picture's path; the path itself without any."""
+        parts = PurePosixPath(name).parts
+        ends = ("/".join(parts[start:]) for start in range(len(parts)))
+        return next((end for end in ends if end in self.paths), name)
+
 
     def sizes(self) -> tuple[int, int]:
         """Median width and height of a sample; 0 where none can be read."""
@@ -145,7 +141,8 @@ class Pictures:
         for name in names:
             try:
                 match = index.find(name)
-            except AmbiguousNameError:
+            except AmbiguousNameError:  # the parts may tell which is meant; else readers refuse the name
+                count, differences = count + 1, differences + _AMBIGUOUS
                 continue
             if match is not None:
                 count, differences = count + 1, differences + match.distance
@@ -156,12 +153,24 @@ class Pictures:
             self._indices[folder] = PictureIndex(self.root / folder)
         return self._indices[folder]
 
-    def has(self, image: str) -> bool:
-        """Whether there is a picture for an image id, whether that is a name or a path."""
-        try:
-            return self._index(".").find(image) is not None
-        except AmbiguousNameError:
-            return True
+    def place_of(self, names: Sequence[str], split: str) -> str:
+        """Where pictures of a part lie, as ``{split}/images/*.png``; empty where no folder of the part has most.
+
+        Args:
+            names: of the part's pictures, with endings or without (then the pattern has the usual one).
+            split: word for the part, which the folder's path holds.
+        """
+        for place in (one for one in self.folders if split in one):
+            endings = {PurePosixPath(path).stem: PurePosixPath(path).suffix for path in self._inside(place)}
+            names_there = {f"{stem}{ending}" for stem, ending in endings.items()}
+            if sum(name in names_there for name in names) > len(names) / 2:
+                return f"{place.replace(split, '{split}')}/*"
+            if sum(name in endings for name in names) > len(names) / 2:
+                return f"{place.replace(split, '{split}')}/*{Counter(endings.values()).most_common(1)[0][0]}"
+        return ""
+
+    def _inside(self, place: str) -> list[str]:
+        return [path for path in self.paths if str(PurePosixPath(path).parent) == place]
 
     def by_template(self, column: str, values: Sequence[Any]) -> Naming | None:
         """File names of which a column's values are a part; one template a picture of the row."""
@@ -190,35 +199,31 @@ class Pictures:
             found.add(f"{name[: hit.start()]}{part}{name[hit.end() :]}{paths[0].suffix}")
         return found
 
+    def number_form(self, numbers: Sequence[Any]) -> tuple[str, float]:
+        """The form that makes image ids of whole numbers, such as ``{:012d}``, and the share of them that are there."""
+        forms = {"{}": 0}
+        for name in self.by_id:
+            hit = re.fullmatch(r"(.*?)([0-9]{4,})", name)
+            if hit:
+                forms[f"{hit[1].replace('{', '').replace('}', '')}{{:0{len(hit[2])}d}}"] = 0
+            if len(forms) > 20:
+                break
+        plain = [number for number in numbers if isinstance(number, int)]
+        for form in forms:
+            forms[form] = sum(form.format(number) in self.by_id for number in plain)
+        best = max(forms, key=lambda form: forms[form])
+        return best, forms[best] / max(1, len(numbers))
 
-def ids_of(readers: Sequence[Reader]) -> str:
-    """What image ids must be so that no two pictures of some data sets share one: ``name``, ``path`` or ``file``.
 
-    Raises:
-        DataError: several files fit a name, or two names find one file.
-    """
-    found: dict[str, Path] = {}
-    for reader in readers:
-        for name, path in reader.image_files().items():
-            if reader.ids != "name" or found.setdefault(name, path) != path:
-                return reader.ids if reader.ids != "name" else "path"
-    return "name"
-
-
-def _nearest(sources: tuple[str, ...], folders: list[str], here: str) -> Naming | None:
-    """Of folders that all have every name, the one nearest to the table, or called after pictures; None if unclear."""
+def _nearest(sources: tuple[str, ...], folders: list[str], here: str) -> Naming:
+    """Of folders that all have every name, the one nearest to the table, or called after pictures."""
 
     def nearness(folder: str) -> tuple[int, bool]:
         pairs = zip(folder.split("/"), here.split("/"), strict=False)
         return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)), bool(_CALLED.search(folder))
 
     first, *others = sorted(folders, key=nearness, reverse=True)
-    return None if others and nearness(others[0]) == nearness(first) else Naming(sources, first, 1.0)
-
-
-def ids_of_file(root: Path, path: Path) -> tuple[str, str, str]:
-    """The ids that a picture may have."""
-    return image_id(path), path_id(root, root, str(path)), path_id(root, root, str(path), ending=True)
+    return Naming(sources, first, 1.0, tuple(others))
 
 
 def _is_name(*cells: Any) -> bool:
