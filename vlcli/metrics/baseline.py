@@ -9,11 +9,15 @@ from typing import Any
 
 NAME = "most_frequent"
 """The metric; ``most_frequent/KIND`` stands beside ``accuracy/KIND``."""
+ONE_ANSWER = "one_answer"
+"""The share of examples that are given the most common answer, where that is collapse."""
 CHANCE = "chance"
 """``chance/NAME`` stands beside the metric NAME: what a ranking in random order scores."""
 ACCURACIES = ("accuracy", "top1", "aacc")
 """Metrics that it stands beside."""
 
+MOST = 0.95
+"""The share of one answer from which a model counts as collapsed."""
 Row = Mapping[str, Any]
 
 
@@ -78,6 +82,21 @@ def suspicious(metrics: Mapping[str, float]) -> list[str]:
             who = "chance" if other.startswith(f"{CHANCE}/") else "the most frequent answer"
             found.append(f"{name} is exactly what {who} scores ({value:.3f}): no more was learned")
     return found
+
+
+def one_answer(predictions: Iterable[Row]) -> dict[str, float]:
+    """Return :data:`ONE_ANSWER` if one answer is given to more than 95 % of the examples and none is true of as many.
+
+    Args:
+        predictions: of a task with one answer an example; rows without a truth are left out, and without any there is
+            nothing to judge.
+    """
+    pairs = [(row.get("prediction"), _scores(row)) for row in predictions]
+    rows = [(str(said), max(true, key=lambda answer, true=true: true[answer])) for said, true in pairs if true]
+    if not rows:
+        return {}
+    given, true = (Counter(column).most_common(1)[0][1] / len(rows) for column in zip(*rows, strict=True))
+    return {ONE_ANSWER: given} if given > MOST > true else {}
 
 
 def _scores(row: Row) -> Mapping[str, float] | None:
