@@ -92,7 +92,7 @@ def one_answer(predictions: Iterable[Row]) -> dict[str, float]:
             nothing to judge.
     """
     pairs = [(row.get("prediction"), _scores(row)) for row in predictions]
-    rows = [(str(said), max(true, key=lambda answer, true=true: true[answer])) for said, true in pairs if true]
+    rows = [(str(said), _best(true)) for said, true in pairs if true]
     if not rows:
         return {}
     given, true = (Counter(column).most_common(1)[0][1] / len(rows) for column in zip(*rows, strict=True))
@@ -107,8 +107,12 @@ def _scores(row: Row) -> Mapping[str, float] | None:
     return None if truth is None else {str(truth): 1.0}
 
 
+def _best(scores: Mapping[str, float]) -> str:
+    return max(scores, key=lambda answer: scores[answer])
+
+
 def _share(answers: Sequence[Mapping[str, float]]) -> float:
-    best = Counter(max(scores, key=lambda answer: scores[answer]) for scores in answers if scores)
+    best = Counter(_best(scores) for scores in answers if scores)
     if not best:
         return 0.0
     chosen = min(best, key=lambda answer: (-best[answer], answer))
