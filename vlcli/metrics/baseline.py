@@ -91,12 +91,22 @@ def one_answer(predictions: Iterable[Row]) -> dict[str, float]:
         predictions: of a task with one answer an example; rows without a truth are left out, and without any there is
             nothing to judge.
     """
-    pairs = [(row.get("prediction"), _scores(row)) for row in predictions]
-    rows = [(str(said), _best(true)) for said, true in pairs if true]
+    pairs = [(str(row.get("prediction")), true_answer(row)) for row in predictions]
+    rows = [pair for pair in pairs if pair[1] is not None]
     if not rows:
         return {}
     given, true = (Counter(column).most_common(1)[0][1] / len(rows) for column in zip(*rows, strict=True))
     return {ONE_ANSWER: given} if given > MOST > true else {}
+
+
+def true_answer(row: Row) -> str | None:
+    """The true answer of a row of predictions, of several the one with the highest score; None without any.
+
+    >>> true_answer({"answers": {"red": 0.6, "blue": 1.0}})
+    'blue'
+    """
+    scores = _scores(row)
+    return _best(scores) if scores else None
 
 
 def _scores(row: Row) -> Mapping[str, float] | None:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vlcli import former
 from vlcli.nn.batch import Images, Text
 from vlcli.nn.folders import Folders
 from vlcli.nn.initial import PUBLISHED_STD, BoxProjection, InitStd, init_scale, initialise
@@ -44,14 +43,6 @@ __all__ = [
     "init_scale",
     "initialise",
 ]  # fmt: skip
-
-FORMER_HOOKS = {
-    "needs": "input_spec",
-    "finishes": "supports_partial_output",
-    "takes": "init_from",
-    "keep": "output_hidden_states",
-}
-"""Hooks of models by the names that earlier plugins know."""
 
 
 class Model(Folders, Shaped):
@@ -106,13 +97,6 @@ class Model(Folders, Shaped):
     own_classes: int = 0
     init_std: float = PUBLISHED_STD
 
-    facts = former.Attribute("data_spec")
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        former.take_over(cls, FORMER_HOOKS)
-
-    @former.keywords(facts="data_spec")
     def __init__(self, data_spec: DataSpec) -> None:
         super().__init__()
         self.data_spec = data_spec
@@ -142,6 +126,15 @@ class Model(Folders, Shaped):
             The kinds of input, with the size and normalisation of pixels.
         """
         raise self._cannot("input_spec")
+
+    def fit_regions(self, rows: Tensor) -> None:
+        """Take statistics of region features; called once per training from random weights, before the first step.
+
+        The base takes none. A model that overrides it keeps them in buffers (:class:`vlcli.nn.Whitening`).
+
+        Args:
+            rows: features (N, F) of regions of training images.
+        """
 
     def embed_text(self, text: Text) -> EncoderOutput:
         """Embed texts before any layer; called where ``fuse_takes`` is ``embeddings``, once per view of a batch.
@@ -378,6 +371,3 @@ class Model(Folders, Shaped):
 def device_of(module: nn.Module) -> torch.device:
     """Where a module's first parameter lives (or its first buffer, of a module that learns nothing itself)."""
     return next(chain(module.parameters(), module.buffers())).device
-
-
-__getattr__ = former.getattr_of(__name__, former.NN)

@@ -127,11 +127,12 @@ class CurriculumStep(Section):
 
 
 class ReaderOptions(Section):
-    """How a data set takes part in a mixture: keys that stand beside a reader's own parameters in a recipe."""
+    """Keys that stand beside a reader's own parameters: how it takes part in a mixture, and what image ids are."""
 
     weight: NotNegative = 1.0
     if_missing: Literal["error", "skip"] = "error"
     augments: bool = False
+    ids: Literal["name", "path", "file"] = "name"
 
 
 class Stage(Section):
@@ -220,6 +221,7 @@ class Training(Stage):
     transform: OptionalSpec = None
     repeats: BatchSize = 1
     curriculum: list[CurriculumStep] = []
+    group: Literal["image"] | None = None
     epochs: Count | None = None
     steps: CountOrNone | None = None
     stop: StopOptions | None = None
