@@ -90,7 +90,13 @@ def lxmert_of(plan: Plan, layers: tuple[int, int, int]) -> dict[str, Any]:
     """LXMERT with layers of text, image and both."""
     counts = dict(zip(("text_layers", "image_layers", "cross_layers"), layers, strict=True))
     position = {"name": "box", "numbers": 7}
-    return {"name": "lxmert", "hidden": plan.size.hidden, "heads": plan.size.heads, **counts, "image_position": position}
+    return {
+        "name": "lxmert",
+        "hidden": plan.size.hidden,
+        "heads": plan.size.heads,
+        **counts,
+        "image_position": position,
+    }
 
 
 def answering(plan: Plan, writer: Writer) -> Rows:
@@ -300,10 +306,17 @@ def _tuned_with_control(
 
 def _baselines(plan: Plan, writer: Writer, task: dict[str, Any], kinds: tuple[str, ...]) -> Rows:
     """What is reached in seconds without a trained model, each as an evaluate stage and a row."""
-    writer.comment("Rows beside: what is reached in seconds. A model that is below one of them has learnt too little.", 2)
+    writer.comment(
+        "Rows beside: what is reached in seconds. A model that is below one of them has learnt too little.", 2
+    )
     rows: Rows = {}
     for by in kinds:
-        stage = {"kind": "evaluate", "task": {"name": "baseline", "by": by, "task": task}, "fit": "train", "data": "test"}
+        stage = {
+            "kind": "evaluate",
+            "task": {"name": "baseline", "by": by, "task": task},
+            "fit": "train",
+            "data": "test",
+        }
         name = by.replace("*", "-by-").replace("+", "-and-")
         writer.key(name, stage | _drop(plan), 2)
         rows[_BASELINES[by]] = name
