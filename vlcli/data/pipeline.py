@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
-from vlcli import former
 from vlcli.data.collate import collate
 from vlcli.data.corruption import CorruptionStep
 from vlcli.data.curriculum import Curriculum, CurriculumLimits
@@ -64,7 +63,6 @@ class Pipeline(Dataset[Sample]):
         DataError: an image is missing, the store does not fit, or nothing is left.
     """
 
-    @former.keywords(facts="data_spec")
     def __init__(
         self,
         readers: Sequence[Reader],
