@@ -9,17 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vlcli_lxmert.bag import BagOfWords
     from vlcli_lxmert.butd import BUTD
     from vlcli_lxmert.exporter import TransformersBUTD, TransformersLXMERT
     from vlcli_lxmert.masked_object import MaskedObject
     from vlcli_lxmert.model import LXMERT
     from vlcli_lxmert.names import from_public, to_airsplay, to_transformers
+    from vlcli_lxmert.pooled import Pooled
     from vlcli_lxmert.readers import LxmertPretrain, LxmertSources
 
 _MODULES = {
     "BUTD": "butd",
-    "BagOfWords": "bag",
+    "Pooled": "pooled",
     "LXMERT": "model",
     "LxmertPretrain": "readers",
     "LxmertSources": "readers",
@@ -34,10 +34,10 @@ _MODULES = {
 __all__ = [
     "BUTD",
     "LXMERT",
-    "BagOfWords",
     "LxmertPretrain",
     "LxmertSources",
     "MaskedObject",
+    "Pooled",
     "TransformersBUTD",
     "TransformersLXMERT",
     "from_public",

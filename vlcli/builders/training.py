@@ -128,7 +128,7 @@ def assemble(context: StageContext) -> Assembly:
     transform = transform_of(resolved, needs)
     made = make_transform(transform, needs)
     make = _pipelines(module, Shared(tokenizer, stores, data_spec, plan.config.missing, context.seed, made))
-    order = {"repeats": plan.config.repeats, "curriculum": plan.config.curriculum}
+    order = {"repeats": plan.config.repeats, "curriculum": plan.config.curriculum, "group": plan.config.group}
     return Assembly(
         module=module,
         data=make(readers, training=True, needs=loads[0], **order),

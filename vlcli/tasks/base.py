@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from torch import Tensor
 
-from vlcli import former
 from vlcli.detection.extraction import Share
 from vlcli.features import FeatureStore
 from vlcli.nn.batch import Batch
@@ -144,10 +143,6 @@ class Task:
     usual_answers: int = 0
     corrupted_by: tuple[str, ...] = ()
     images: int = 1
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        former.take_over(cls, {"needs": "input_spec"})
 
     def objectives(self) -> list[Spec]:
         """Objectives that fine-tuning trains where a recipe names none; called when a stage is resolved.

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlcli import registry
+from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.take import select
 from vlcli.errors import DataError, UsageError
 from vlcli.tools.starter.machine import Machine
-from vlcli.tools.starter.sources import Source
+from vlcli.tools.starter.seen import Row
 from vlcli.tools.starter.weights import Weights
 
 GOALS = {
@@ -50,11 +51,13 @@ class Part:
         options: what chooses it among all.
         examples: how many it has.
         pictures: how many different pictures.
+        names: their paths.
     """
 
     options: dict[str, Any]
     examples: int
     pictures: int
+    names: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -97,18 +100,20 @@ class Plan:
         classes: different answers or labels.
         candidates: boxes of a picture, on average, where one of them is chosen.
         drop: whether examples without a usable picture are left out.
+        rows: some of the data, as they are understood.
+        aside: files that are not used, each with the reason.
         notes: what a person should know.
     """
 
     goal: str
-    source: Source
+    source: Recognised
     parts: dict[str, Part]
     machine: Machine
     size: Size
-    more: list[Source] = field(default_factory=list)
-    captions: list[Source] = field(default_factory=list)
+    more: list[Recognised] = field(default_factory=list)
+    captions: list[Recognised] = field(default_factory=list)
     boxes: list[str] = field(default_factory=list)
-    labelled: Source | None = None
+    labelled: Recognised | None = None
     weights: Weights | None = None
     vocabulary: int = 1000
     length: int = 20
@@ -118,6 +123,8 @@ class Plan:
     classes: int = 2
     candidates: float = 0.0
     drop: bool = False
+    rows: list[Row] = field(default_factory=list)
+    aside: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -131,15 +138,15 @@ class Plan:
         return "weights" if self.weights else "boxes" if self.labelled else "pixels"
 
 
-def goals_of(sources: Sequence[Source]) -> dict[str, Source]:
+def goals_of(sources: Sequence[Recognised]) -> dict[str, Recognised]:
     """What can be learnt from these data, best first."""
-    by_kind: dict[str, Source] = {}
+    by_kind: dict[str, Recognised] = {}
     for source in sources:
         by_kind.setdefault(source.kind, source)
     return {goal: by_kind[kind] for goal, (kind, _) in GOALS.items() if kind in by_kind}
 
 
-def choose(goals: dict[str, Source], wanted: str | None) -> str:
+def choose(goals: dict[str, Recognised], wanted: str | None) -> str:
     """The goal that is asked for, else the first.
 
     Raises:
@@ -152,14 +159,18 @@ def choose(goals: dict[str, Source], wanted: str | None) -> str:
     return wanted
 
 
-def read(source: Source, root: Path) -> tuple[Reader, list[Example]]:
+def read(source: Recognised, root: Path) -> tuple[Reader, list[Example]]:
     """All examples of a data set, read by the reader that the recipe names."""
-    files = [options["split"] for options in source.parts.values() if "split" in options]
-    reader: Reader = registry.datasets.build({**source.entry, **({"split": files} if files else {})}, root)
+    reader = build_reader(whole(source), root)
     return reader, list(reader.examples())
 
 
-def divide(source: Source, examples: Sequence[Example], root: Path) -> dict[str, Part]:
+def whole(source: Recognised) -> dict[str, Any]:
+    """The entry that reads every part."""
+    return {**source.entry, **({"split": source.splits} if source.splits else {})}
+
+
+def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[str, Part]:
     """Training, validation and test parts, none of which shares a picture with another.
 
     Raises:
@@ -173,18 +184,21 @@ def divide(source: Source, examples: Sequence[Example], root: Path) -> dict[str,
     found = {}
     for part, chosen in options.items():
         own = bool(source.parts)
-        rows = _rows({**source.entry, **chosen}, root) if own else select(examples, chosen["take"], root)
+        reader, rows = (
+            _rows({**source.entry, **chosen}, root) if own else (None, select(examples, chosen["take"], root))
+        )
         pictures = {name for example in rows for name in example.images}
-        found[part] = Part(chosen, len(rows), len(pictures))
+        paths = frozenset(str(reader.locate(name)) for name in pictures) if reader else frozenset(pictures)
+        found[part] = Part(chosen, len(rows), len(pictures), paths)
     empty = [part for part, one in found.items() if not one.examples]
     if empty:
         raise DataError(f"The part {empty[0]!r} would be empty.", where=source.where, got=f"{number} pictures")
     return found
 
 
-def _rows(entry: dict[str, Any], root: Path) -> list[Example]:
-    reader: Reader = registry.datasets.build(entry, root)
-    return list(reader.examples())
+def _rows(entry: dict[str, Any], root: Path) -> tuple[Reader, list[Example]]:
+    reader = build_reader(entry, root)
+    return reader, list(reader.examples())
 
 
 def _shares(number: int) -> dict[str, dict[str, Any]]:
@@ -197,7 +211,7 @@ def _shares(number: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def _named_parts(source: Source) -> dict[str, dict[str, Any]]:
+def _named_parts(source: Recognised) -> dict[str, dict[str, Any]]:
     """The parts that the data name; where there are two, validation is cut from the training part."""
     named = source.parts
     if "validation" in named and "test" in named:

@@ -1,4 +1,4 @@
-"""Bag of words and pooled image features through one hidden layer: the model for a few thousand questions."""
+"""Pooled image features and a bag of words through one hidden layer: the model for a few thousand examples."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ from vlcli.nn import (
     register_head,
 )
 
-register_head("bag-answer", lambda dim, outputs: nn.Sequential(nn.ReLU(), nn.Dropout(0.5), nn.Linear(dim, outputs)))
+register_head("pooled-answer", lambda dim, outputs: nn.Sequential(nn.ReLU(), nn.Dropout(0.5), nn.Linear(dim, outputs)))
 
 
-class BagOfWords(Model):
-    """Bag of words and mean region feature, each through a linear layer, added or multiplied, then one hidden layer.
+class Pooled(Model):
+    """Mean region feature and bag of words, each through a linear layer, multiplied or added, then one hidden layer.
 
     Region features are whitened by principal components of the training images (:class:`vlcli.nn.Whitening`). With a
-    few thousand examples this model answers better than transformers that start from random weights.
+    few thousand examples this model answers better than transformers that start from random weights. Without words it
+    classifies images by their frozen features.
 
     Args:
         data_spec: vocabulary and feature sizes.
         hidden: width of the hidden layer.
         components: principal components of the region features that are kept.
         combine: ``multiply`` (words gate the image: ``q * (1 + s v)``) or ``add`` (``q + s v``); s is learned.
+        words: read text; without it the model has the capability ``image`` alone.
         attention: words choose among regions before the mean; recorded as ``top_down`` (P, 1, 1, R).
         word_dropout: share of words that are dropped in training.
         dropout: of the whitened features.
@@ -47,15 +49,16 @@ class BagOfWords(Model):
         "Zhou et al. 2015, Simple Baseline for Visual Question Answering, arXiv:1512.02167; product: Antol et al. 2015"
     )
     capabilities = frozenset({"text", "image", "fuse"})
-    heads: ClassVar[Mapping[str, str]] = dict.fromkeys(("answer", "pair", "label"), "bag-answer")
+    heads: ClassVar[Mapping[str, str]] = dict.fromkeys(("answer", "pair", "label"), "pooled-answer")
 
     def __init__(
         self,
         data_spec: DataSpec,
         *,
         hidden: int = 512,
-        components: int = 256,
+        components: int = 512,
         combine: Literal["multiply", "add"] = "multiply",
+        words: bool = True,
         attention: bool = False,
         word_dropout: float = 0.2,
         dropout: float = 0.5,
@@ -63,7 +66,9 @@ class BagOfWords(Model):
         super().__init__(data_spec)
         self.hidden, self.combine = hidden, combine
         self.init_std = 1 / hidden**0.5  # of the head
-        self.words = nn.Linear(data_spec.vocab_size, hidden)
+        self.words = nn.Linear(data_spec.vocab_size, hidden) if words else None
+        if not words:
+            self.capabilities = frozenset({"image"})
         self.whitening = Whitening(data_spec.region_dim, components)
         self.image = nn.Linear(self.whitening.components, hidden)
         self.scale = nn.Parameter(torch.tensor(0.1))
@@ -77,7 +82,7 @@ class BagOfWords(Model):
 
     def input_spec(self) -> InputSpec:
         """Texts and region features."""
-        return InputSpec(text=True, regions=True)
+        return InputSpec(text=self.words is not None, regions=True)
 
     def fit_regions(self, rows: Tensor) -> None:
         """Set the whitening to the principal components of ``rows`` (N, F)."""
@@ -85,6 +90,7 @@ class BagOfWords(Model):
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
         """One row of the words' matrix for each piece (N, T, D), and the bag as one vector, ``pooled`` (N, D)."""
+        assert self.words is not None
         real = text.mask & ~text.special  # (N, T)
         bag = self.words.weight.new_zeros(len(text.ids), self.words.in_features)  # (N, V)
         bag.scatter_(1, text.ids * real, 1.0)
@@ -97,9 +103,7 @@ class BagOfWords(Model):
         """The regions (M, R, F), and their whitened mean through a linear layer, ``pooled`` (M, D)."""
         regions = images.regions
         if regions is None:
-            raise DataError(
-                "bag-of-words reads region features, and the batch has none.", hint="name a store in `features`"
-            )
+            raise DataError("pooled reads region features, and the batch has none.", hint="name a store in `features`")
         features, real = regions.features.to(self.scale.dtype), regions.mask[..., None]  # (M, R, F), (M, R, 1)
         mean = (features * real).sum(1) / real.sum(1).clamp(min=1)  # (M, F)
         return EncoderOutput(features, Layout.for_boxes(regions.boxes, regions.mask), self._project(mean))

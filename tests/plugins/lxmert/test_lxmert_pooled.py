@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_batches import SMALL, make_batch
-from vlcli_lxmert import BagOfWords
+from vlcli_lxmert import Pooled
 
 from vlcli.engine.training_module import build_training_module
 from vlcli.nn import ForwardPasses, Recorder, Whitening
@@ -20,7 +20,7 @@ SIZES = {"hidden": 12, "components": 6}
 @pytest.mark.parametrize("attention", [False, True])
 def test_padding_changes_nothing(attention):
     torch.manual_seed(0)
-    model = BagOfWords(SMALL, attention=attention, **SIZES).eval()
+    model = Pooled(SMALL, attention=attention, **SIZES).eval()
     batch = make_batch(rows=3)
     base = ForwardPasses(model, batch).fused().pooled
     batch.clean.images.regions.features[~batch.clean.images.regions.mask] = 1e4
@@ -33,7 +33,7 @@ def test_padding_changes_nothing(attention):
 @pytest.mark.parametrize("attention", [False, True])
 def test_the_vector_of_a_pair_is_that_of_its_words_and_regions(combine, attention):
     torch.manual_seed(0)
-    model = BagOfWords(SMALL, combine=combine, attention=attention, **SIZES).eval()
+    model = Pooled(SMALL, combine=combine, attention=attention, **SIZES).eval()
     batch, record = make_batch(rows=2), Recorder()
     model.fit_regions(batch.clean.images.regions.features[batch.clean.images.regions.mask])
     fused = ForwardPasses(model, batch, record=record).fused()
@@ -54,7 +54,7 @@ def test_the_vector_of_a_pair_is_that_of_its_words_and_regions(combine, attentio
 
 
 def test_an_order_of_words_or_a_word_said_twice_changes_nothing():
-    model = BagOfWords(SMALL, **SIZES).eval()
+    model = Pooled(SMALL, **SIZES).eval()
     batch = make_batch(rows=2)
     base = ForwardPasses(model, batch).fused().pooled
     text = batch.clean.text
@@ -87,7 +87,7 @@ def test_features_without_variance_become_zero():
 def test_it_learns_to_answer():
     torch.manual_seed(0)
     data_spec = replace(SMALL, answers=("yes", "no", "2"))
-    module = build_training_module({"name": "bag-of-words", **SIZES}, ["answering"], data_spec).train()
+    module = build_training_module({"name": "pooled", **SIZES}, ["answering"], data_spec).train()
     batch = make_batch(data_spec, rows=3)
     batch.targets["answers"] = [{"yes": 1.0}, {"no": 0.9, "2": 0.3}, {"2": 1.0}]
     optimizer = torch.optim.AdamW(module.parameters(), lr=3e-2)
