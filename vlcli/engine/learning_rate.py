@@ -19,14 +19,16 @@ def rule(shape: NetworkShape, batch: int) -> float:
     """Return the highest learning rate for AdamW, to two digits.
 
     It falls with the square root of the width and, in post-norm networks, with the depth to the power 3/4; it rises
-    with the square root of the batch. docs/learning.md has the trials behind it.
+    with the square root of the batch. Without layers that hold a layer norm (convolutions, one hidden layer) the width
+    does not count. docs/learning.md has the trials behind it.
 
     Args:
         shape: of the network.
         batch: examples of an optimizer step, over all processes.
     """
     depth = (BASE_DEPTH / max(1, shape.depth)) ** 0.75 if shape.post_norm else PRE_NORM
-    rate = BASE * (BASE_WIDTH / max(1, shape.width)) ** 0.5 * depth * (batch / BASE_BATCH) ** 0.5
+    width = shape.width if shape.depth else BASE_WIDTH
+    rate = BASE * (BASE_WIDTH / max(1, width)) ** 0.5 * depth * (batch / BASE_BATCH) ** 0.5
     return float(f"{min(HIGHEST, max(LOWEST, rate)):.1e}")
 
 

@@ -17,7 +17,6 @@ from vlcli.tools.starter.notes import add_notes
 from vlcli.tools.starter.plan import Plan
 from vlcli.tools.starter.seen import Seen, ids_of, rows_of
 from vlcli.tools.starter.sources import ask_readers, box_files, check_columns, nothing_found
-from vlcli.tools.starter.stages import BATCH
 from vlcli.tools.starter.weights import find_weights
 
 SHOWN = 12
@@ -85,7 +84,7 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     parts = planning.divide(source, examples, folder.root)
     machine = machine or this_machine()
     made = Plan(goal, source, parts, machine, planning.size_for(1, machine, False), more)
-    made.weights = folder.weights if goal != "image-classification" else None
+    made.weights = folder.weights
     made.boxes = folder.boxes
     labelled = next((one for one in folder.sources if one.kind == "boxes"), None)
     made.labelled = (
@@ -115,8 +114,9 @@ def _sizes(plan: Plan, examples: list[Any], root: Path) -> None:
     plan.size = planning.size_for(number, plan.machine, plan.features == "pixels")
     captions = [example for one in plan.captions for example in planning.read(one, root)[1]]
     plan.vocabulary, plan.length = planning.text_facts([*examples, *captions])
-    batch = 64 if plan.goal in ("retrieval", "captioning") else 4 if plan.goal == "detection" else BATCH
-    plan.epochs = planning.epochs_for(number, batch)
+    fixed = plan.goal in ("retrieval", "captioning", "detection")
+    plan.batch = 4 if plan.goal == "detection" else 32 if plan.goal == "referring" else 64
+    plan.epochs = planning.epochs_for(number, plan.batch, stops=not fixed)
     if plan.goal == "vqa":
         plan.min_count, plan.one_answer, plan.classes = planning.answers_facts(examples)
     else:

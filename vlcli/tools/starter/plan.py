@@ -31,10 +31,14 @@ GOALS = {
 """What can be learnt: the kind of data it needs, and what it is in words; the first that fits is chosen."""
 FEWEST = 10
 """Pictures below this number cannot be divided."""
-STEPS = 800
-"""Steps that a small model is trained for at least, as far as the longest training allows."""
+STEPS, FEWEST_EPOCHS = 2400, 8
+"""The longest training of stages that stop by themselves: so many steps, so many epochs at least."""
+SHORT_STEPS, SHORT_EPOCHS = 800, 3
+"""The same of stages that train to their end: contrast, captions, detectors."""
 MOST_EPOCHS = 100
 """The longest training. After 30 epochs over 115 questions, a model still gave all of them one answer."""
+POOLED_MOST = 20_000
+"""Training examples below which pooled features and one hidden layer learn more than a transformer (docs/init.md)."""
 EYES_STEPS, EYES_BATCH = 600, 16
 """How long a small network learns to see from labelled boxes."""
 CLASSIFIER_LAYERS = 4
@@ -94,7 +98,8 @@ class Plan:
         machine: what it runs on.
         vocabulary: word pieces.
         length: of sentences, in word pieces.
-        epochs: of training.
+        epochs: the longest training.
+        batch: examples of a training step.
         min_count: of answers, where the goal has an answer table.
         one_answer: whether every question has a single answer.
         classes: different answers or labels.
@@ -118,6 +123,7 @@ class Plan:
     vocabulary: int = 1000
     length: int = 20
     epochs: int = 10
+    batch: int = 32
     min_count: int = 1
     one_answer: bool = True
     classes: int = 2
@@ -244,9 +250,15 @@ def size_for(examples: int, machine: Machine, pixels: bool) -> Size:
     return Size(hidden, chosen[2], chosen[3], why)
 
 
-def epochs_for(examples: int, batch: int) -> int:
-    """Passes over the data: enough steps for a small model to learn, few enough to end."""
-    return max(3, min(MOST_EPOCHS, round(STEPS * batch / max(1, examples))))
+def epochs_for(examples: int, batch: int, stops: bool = True) -> int:
+    """The epochs of a training; a generous bound where it stops when validation no longer improves."""
+    steps, fewest = (STEPS, FEWEST_EPOCHS) if stops else (SHORT_STEPS, SHORT_EPOCHS)
+    return max(fewest, min(MOST_EPOCHS, round(steps * batch / max(1, examples))))
+
+
+def patience_for(epochs: int) -> int:
+    """Validations without a better score after which a training stops: more of them where an epoch has few steps."""
+    return max(4, epochs // 5)
 
 
 def text_facts(examples: Sequence[Example]) -> tuple[int, int]:
@@ -269,5 +281,5 @@ def answers_facts(examples: Sequence[Example]) -> tuple[int, bool, int]:
             best = max(scores, key=lambda answer: scores[answer])
             counts[best] = counts.get(best, 0) + 1
     one = all(len(example.targets.get("raw_answers") or [1]) == 1 for example in examples)
-    least = 1 if len(examples) < 5000 else 3 if len(examples) < 50_000 else 9
+    least = 1 if len(examples) < POOLED_MOST else 3 if len(examples) < 50_000 else 9
     return least, one, sum(count >= least for count in counts.values())
