@@ -43,7 +43,9 @@ def test_a_german_table_with_row_numbers_and_windows_paths(tmp_path):
 def test_answers_of_other_languages_lose_no_words(tmp_path):
     names = pictures(tmp_path)
     words = ["an der Wand", "DER Tisch", "six", "die_Tür"]
-    rows_of(tmp_path, "q.csv", ["bild", "frage", "antwort"], [[n, "Wo ist es?", words[i % 4]] for i, n in enumerate(names)])
+    rows_of(
+        tmp_path, "q.csv", ["bild", "frage", "antwort"], [[n, "Wo ist es?", words[i % 4]] for i, n in enumerate(names)]
+    )
     plan = seen(tmp_path)
     assert {row.target for row in plan.rows} == {"an der wand", "der tisch", "six", "die tür"}
 
