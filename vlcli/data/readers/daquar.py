@@ -83,6 +83,7 @@ class DAQUAR(Reader):
         found.unused = [f"{name}: questions of another version of the data set" for name in rest]
         found.unused += [f"{name}: a list of pictures, which the questions name themselves" for name in lists]
         names = [hit[1] for name in found.files for line in folder.lines(name) if (hit := _PICTURE.search(line))]
+        found.title = ", ".join(found.files)
         found.files += rest + lists
         return [folder.with_images(found, names)]
 
