@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from typer.testing import CliRunner
 
 from tests.tools.layouts import LAYOUTS, coco_instances, photos, write
 from tests.tools.more_layouts import MORE
+from vlcli.cli import app
+from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.errors import DataError
 from vlcli.recipe.load import load
 from vlcli.tools.starter.look import look, plan_for
@@ -76,3 +79,43 @@ def test_an_export_of_a_tool_is_told_how_to_come_in(tool, tmp_path):
     seen = look(tmp_path)
     assert [one.entry["name"] for one in seen.sources] == ["coco-instances"]
     assert any(tool in line for line in seen.aside)
+
+
+def cut(root: Path) -> None:
+    """Half of every annotation file; of a layout without any, of every picture."""
+    files = [path for path in sorted(root.rglob("*")) if path.is_file()]
+    notes = [path for path in files if path.suffix.lower() not in (*IMAGE_SUFFIXES, ".safetensors")]
+    for path in notes or files:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def gone(root: Path) -> None:
+    """All pictures but four; shards are empty."""
+    pictures = [path for path in sorted(root.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES]
+    for path in pictures[4:]:
+        path.unlink()
+    for shard in root.rglob("*.tar"):
+        shard.write_bytes(b"")
+
+
+READ_IN_PART = {
+    ("cut", name) for name in ("flickr30k", "flickr8k", "cub", "webdataset", "text_beside_pictures", "daquar", "yolo")
+}
+"""Lists of which the first half is as good a list; what is missing shows in the counts that init prints."""
+
+
+@pytest.mark.parametrize("damage", [cut, gone], ids=["cut", "gone"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_damaged_layout_ends_in_words(name, damage, tmp_path, monkeypatch):
+    layout, root = LAYOUTS[name], tmp_path / "data"
+    layout.make(root)
+    if layout.weights:
+        backbone(root)
+    damage(root)
+    monkeypatch.chdir(tmp_path)
+    ended = CliRunner().invoke(app, ["init", "data"])
+    assert ended.exit_code in (2, 5) or (damage.__name__, name) in READ_IN_PART, ended.stdout
+    assert "Traceback" not in ended.stderr + ended.stdout
+    if ended.exit_code:
+        assert ended.stderr.startswith("error: ")
+        assert not (tmp_path / "recipe.yaml").exists()

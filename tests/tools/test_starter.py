@@ -272,6 +272,11 @@ def test_pictures_of_the_same_names_in_another_folder_are_told(tmp_path):
     assert {path.parent.name for row in plan.rows for path in row.files} == {"images"}
 
 
+def _two_of_one_name(folder):
+    photographs(folder, [*NAMES, "other/p003.jpg"])
+    table(folder / "all.csv", [["image", "caption"], *([n[7:-4], "a dog on a chair"] for n in NAMES)])
+
+
 def _unreadable(folder):
     (folder / "images").mkdir(parents=True)
     for name in NAMES:
@@ -287,6 +292,7 @@ BAD = [
     (_empty, "holds no pictures", 5),
     (_no_table, "Nothing in this folder says", 5),
     (_no_such_column, "the column name names pictures such as 'x0.jpg', and fewer than half of them are in the", 5),
+    (_two_of_one_name, "Several files fit the picture name p003", 5),
     (_unreadable, "No picture of the folder can be read", 5),
     (_few, "too few pictures", 5),
 ]

@@ -72,12 +72,11 @@ def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
     from vlcli.tools.starter.plan import GOALS, goals_of
 
     width, height = found.pictures.sizes()
-    root = found.root
     return {
         "pictures": {
             "count": len(found.pictures),
             "size": [width, height],
-            "unreadable": {str(path.relative_to(root)): why for path, why in found.unreadable.items()},
+            "unreadable": {found.name(path): why for path, why in found.unreadable.items()},
         },
         "data": [
             {"file": one.where, "kind": one.kind, "reader": one.entry, "columns": one.columns, "notes": one.notes}
@@ -94,7 +93,7 @@ def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
             for name, part in plan.parts.items()
         },
         "rows": [
-            {"pictures": [_inside(path, root) for path in row.files], "text": row.text, "target": row.target}
+            {"pictures": [found.name(path) for path in row.files], "text": row.text, "target": row.target}
             for row in plan.rows
         ],
         "features": plan.features,
@@ -103,10 +102,6 @@ def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
         "expected_seconds": round(times.total),
         "expected": times.text,
     }
-
-
-def _inside(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 _ROWS, _MOST = 3, 12

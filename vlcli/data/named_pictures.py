@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from vlcli.data.files import inside
-from vlcli.data.picture_index import PictureFiles, path_id, written_path
+from vlcli.data.files import inside, prefix
+from vlcli.data.picture_index import PictureFiles, path_id, picture_index, visible, written_path
 from vlcli.data.reader_errors import SameIdError, two_files
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
@@ -100,7 +100,28 @@ class NamedPictures:
             return noted
         if self._finder is None:
             self._finder = PictureFiles(self.image_folder, self.label)
-        return self._finder.find(name, noted, self._paths) or noted or self.image_folder / f"{name}.jpg"
+        found = self._finder.find(self._written(name), self._paths, noted is None)
+        return found or noted or self.image_folder / f"{name}.jpg"
+
+    def near(self, name: str) -> str:
+        """Say which pictures have nearly the name of one that is not there; empty without any."""
+        written = self._written(name)
+        found = picture_index(self.image_folder).near(written)
+        shown = ", ".join(visible(file, written) for file in found)
+        return f"close to {visible(written, *found)}: {shown}" if found else ""
+
+    def differs(self, name: str, other: NamedPictures) -> bool:
+        """Whether annotations say that an image id is one file here and another one in another data set."""
+        path, theirs = self._paths.get(name), other._paths.get(name)
+        if path is None or theirs is None or path == theirs:
+            return False
+        path, theirs = self.locate(name), other.locate(name)
+        return path != theirs and is_there(path) and is_there(theirs)
+
+    def _written(self, name: str) -> str:
+        """The name of a picture in the annotations, relative to the image folder."""
+        noted = self._paths.get(name)
+        return name if noted is None else str(noted).removeprefix(prefix(str(self.image_folder)))
 
     def picture(self, file: str) -> str:
         """Note the file of an image; called by :meth:`read` of subclasses for every file name that they meet.

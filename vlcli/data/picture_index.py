@@ -48,6 +48,11 @@ class Match:
     file: str
     way: str
 
+    @property
+    def distance(self) -> int:
+        """How much they differ: 0 not at all, else the number of the way."""
+        return list(WAYS).index(self.way) + 1 if self.way else 0
+
 
 class AmbiguousNameError(Exception):
     """Several files fit a name.
@@ -250,25 +255,24 @@ class PictureFiles:
     _known: dict[str, Path | None] = field(default_factory=dict)
     _names: dict[str, str] = field(default_factory=dict)
 
-    def find(self, name: str, path: Path | None, noted: Mapping[str, Path]) -> Path | None:
-        """Return the file of a picture that is not at its path; None without any.
+    def find(self, name: str, noted: Mapping[str, Path], is_id: bool) -> Path | None:
+        """Return the file of a picture that is not where its name says; None without any.
 
         Args:
-            name: image id, which is its name if annotations have no other.
-            path: where annotations say that it lies.
-            noted: these paths of all pictures, by id.
+            name: relative to the folder.
+            noted: where annotations say that pictures lie, by id.
+            is_id: whether the name is an image id, of which annotations say no file.
 
         Raises:
             DataError: several files fit the name, or two names find one file.
         """
         if name not in self._known:
-            written = name if path is None else str(path).removeprefix(prefix(str(self.folder)))
             try:
-                match = picture_index(self.folder).find(written)
+                match = picture_index(self.folder).find(name)
             except AmbiguousNameError as error:
-                raise several_files(written, error.files, self.label) from None
-            if match is not None and path is not None:
-                self._note(written, match, noted)
+                raise several_files(name, error.files, self.label) from None
+            if match is not None and not is_id:
+                self._note(name, match, noted)
             self._known[name] = None if match is None else self.folder / match.file
         return self._known[name]
 

@@ -12,7 +12,7 @@ from vlcli.data.readers.vqa import soft_scores
 from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import BoxList
-from vlcli.metrics.vqa import table_form
+from vlcli.metrics.vqa import plain_form, table_form
 
 
 def word(given: Any, where: str, column: str) -> str:
@@ -108,19 +108,24 @@ def check_labels(rows: Iterable[tuple[str, Any]], column: str, several: bool = F
                 label(item, where, column)
 
 
-def answers(given: Any, where: str) -> dict[str, Any]:
+PLAIN = {"answer_form": "plain"}
+"""Target of answers in other languages than English: their spelling is not changed any more."""
+
+
+def answers(given: Any, where: str, english: bool = True) -> dict[str, Any]:
     """The targets of an answers cell: one answer, a list of people's, or an object answer -> score.
 
     Raises:
         DataError: anything else.
     """
+    form = table_form if english else plain_form
     if isinstance(given, dict) and all(_is_score(score) for score in given.values()):
-        return {"answers": _rows_of_a_table({str(answer): float(score) for answer, score in given.items()})}
+        return {"answers": _rows_of_a_table({str(answer): float(score) for answer, score in given.items()}, form)}
     if isinstance(given, list):
         words = [str(item["answer"]) if isinstance(item, dict) and "answer" in item else str(item) for item in given]
-        return {"answers": _scores(words), "raw_answers": words}
+        return {"answers": _scores(words, form), **({"raw_answers": words} if english else PLAIN)}
     if isinstance(given, str | int | float):
-        return {"answers": _scores([str(given)]), "raw_answers": [str(given)]}
+        return {"answers": _scores([str(given)], form), **({"raw_answers": [str(given)]} if english else PLAIN)}
     raise DataError(
         "The answers are not understood.",
         where=where,
@@ -153,17 +158,17 @@ def choices(given: list[Any], correct: Any, where: str) -> dict[str, Any]:
     return {"choices": words, "choice": word, "answers": {table_form(word): 1.0}}
 
 
-def _scores(words: list[str]) -> dict[str, float]:
+def _scores(words: list[str], spelt: Callable[[str], str]) -> dict[str, float]:
     """A single answer counts whole, people's by VQA's rule; spelt as answer tables are, so that rows are found."""
-    forms = [table_form(word) for word in words]
+    forms = [spelt(word) for word in words]
     return {forms[0]: 1.0} if len(forms) == 1 else soft_scores(forms)
 
 
-def _rows_of_a_table(scores: dict[str, float]) -> dict[str, float]:
+def _rows_of_a_table(scores: dict[str, float], spelt: Callable[[str], str]) -> dict[str, float]:
     """Answers spelt as answer tables are; of two that are one there, the higher score."""
     found: dict[str, float] = {}
     for answer, score in scores.items():
-        form = table_form(answer)
+        form = spelt(answer)
         found[form] = max(score, found.get(form, 0.0))
     return found
 

@@ -35,7 +35,7 @@ class JsonLines(Table):
         id: column of the example's id; without it the row's number.
         image: column of the picture(s); a template such as ``dev-{identifier}-0.png`` makes a file name of columns, and
             a list names several columns or templates, one picture each.
-        text: column of the sentence.
+        text: column of the sentence; a list of columns gives an example for each.
         label: column of the class: a number, or a word that is numbered (see ``labels``). A list of columns gives a row
             several labels (task ``multi-label``): each column says of one class whether the row has it (0 or 1), or,
             ``[COLUMN]``, one column holds the classes' names, as a list or as words separated by ";".
@@ -55,6 +55,8 @@ class JsonLines(Table):
         encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
         sentences: what stands between several sentences in one cell, such as "|"; each becomes an example of its own.
             A list of sentences needs none.
+        language: of the answers: ``english`` ones are spelt by VQA's rules (digits for number words, no articles),
+            ``other`` ones in lower case.
     """
 
     usual_file: ClassVar[str] = "{split}.jsonl"

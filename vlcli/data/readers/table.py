@@ -6,7 +6,7 @@ import difflib
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class Table(Reader):
         images: str = "images",
         id: str = COLUMNS["id"],
         image: str | list[str] = COLUMNS["image"],
-        text: str = COLUMNS["text"],
+        text: str | list[str] = COLUMNS["text"],
         label: str | list[str] = COLUMNS["label"],
         box: str | None = None,
         boxes: str = COLUMNS["boxes"],
@@ -87,17 +87,20 @@ class Table(Reader):
         limit: int | None = None,
         encoding: str = "utf-8",
         sentences: str | None = None,
+        language: Literal["english", "other"] = "english",
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         self.file, self.encoding = file or self.usual_file, known_encoding(encoding)
         self.sources = [image] if isinstance(image, str) else list(image)
         one = label if isinstance(label, str) else NO_COLUMN
-        self.columns = {"id": id, "text": text, "label": one, "boxes": boxes, "box_labels": box_labels}
+        self.texts = [text] if isinstance(text, str) else list(text)
+        self.columns = {"id": id, "text": self.texts[0], "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers, **({} if box is None else {"box": box})}
         self.columns |= {} if choices is None else {"choices": choices}
         self.correct = correct
         self.several_columns = [] if isinstance(label, str) else list(label)
         self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
+        self.language = language
         self._several: SeveralLabels | None = None
         self._first_number = 0
         self._words: list[str] = []
@@ -139,9 +142,11 @@ class Table(Reader):
                 yield example
 
     def _sentences(self, row: dict[str, Any]) -> list[Any]:
-        """The sentences of a cell that holds several; else None alone: the cell counts as it is."""
+        """The sentences of several columns, or of a cell that holds several; else None alone: it counts as it is."""
         given = row.get(self.columns["text"])
-        if isinstance(given, str) and self.sentences:
+        if len(self.texts) > 1:
+            given = [row.get(column) for column in self.texts]
+        elif isinstance(given, str) and self.sentences:
             given = given.split(self.sentences)
         texts = [text for text in given if text not in ("", None)] if isinstance(given, list) else []
         return [text.strip() if isinstance(text, str) else text for text in texts] or [None]
@@ -216,7 +221,7 @@ class Table(Reader):
 
     def _check_columns(self, where: str, row: dict[str, Any]) -> None:
         named = [name for key, name in self.columns.items() if name not in (COLUMNS.get(key), NO_COLUMN)]
-        named += self.several_columns + self.extra + list(self.only)
+        named += self.texts[1:] + self.several_columns + self.extra + list(self.only)
         pictures = [name for source in self.sources for name in fields_of(source) if name != "split"]
         if self.sources != [COLUMNS["image"]]:
             named += pictures
@@ -243,7 +248,7 @@ class Table(Reader):
         if self._several is not None and not row.keys().isdisjoint(self.several_columns):
             targets |= self._several.of(row, where)
         if get("answers") is not None:
-            targets |= cells.answers(get("answers"), where)
+            targets |= cells.answers(get("answers"), where, self.language == "english")
         if "choices" in self.columns and get("choices") is not None:
             targets = cells.choices(self._items(get("choices")), row.get(self.correct), where) | targets
         if "box" in self.columns and get("box") is not None and images:

@@ -24,6 +24,8 @@ _HINTS = {
     "box_labels": r"(box|region|object).*(label|class|name|categor)|^(labels|classes|categories|objects)$",
     "id": r"(^|[_\W])(id|key|uid|identifier|number|index|nr|no|nummer|num)\W*$",
 }
+_MARKS = ("?", "？", "؟", ";?")
+"""Question marks of several scripts."""
 MOST_LABELS = 200
 FEW = 10
 """Rows below which different values in every row mean nothing."""
@@ -38,6 +40,7 @@ class Meaning:
     Attributes:
         pictures: how the pictures are named; None where no column names any.
         text: column of the sentence or question.
+        more_texts: columns of further sentences, whose names differ by a number.
         separator: between several sentences in one cell; empty where each has one.
         answers: column of answers.
         label: column of the class.
@@ -54,6 +57,7 @@ class Meaning:
 
     pictures: Naming | None = None
     text: str | None = None
+    more_texts: Sequence[str] = ()
     separator: str = ""
     answers: str | None = None
     label: str | None = None
@@ -73,7 +77,7 @@ class Meaning:
         sources = list(self.pictures.sources) if self.pictures else []
         found = {
             "image": sources[0] if len(sources) == 1 else sources,
-            "text": self.text,
+            "text": [self.text, *self.more_texts] if self.text and self.more_texts else self.text,
             "answers": self.answers,
             "label": list(self.labels) or self.label,
             "boxes": self.boxes,
@@ -92,7 +96,7 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
         wanted: columns that the user names, by role; where a sentence, answers or a label are named, the others of
             these are not looked for, except the question to an answer.
     """
-    values = {name: table.values(name) for name in table.columns}
+    values = {name: [one for one in table.values(name) if one not in ([], {})] for name in table.columns}
     left = {name: column for name, column in values.items() if column}
     found = Meaning()
     found.pictures = _pictures(table, pictures, left, wanted.get("image"))
@@ -102,9 +106,7 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
         _choose(found, left, chosen)
     else:
         _guess(found, table, left)
-    empty = [name for name, column in values.items() if not column]
-    if not found.unclear:
-        found.unclear = _empty(found, empty)
+    found.unclear = _empty(found, values) or found.unclear
     found.unused = [name for name in left if not _is_row_number(left[name])]
     return found
 
@@ -132,13 +134,18 @@ def _guess(found: Meaning, table: TableFile, left: dict[str, list[Any]]) -> None
     found.text = _text(left)
     if found.text is not None:
         texts = left.pop(found.text)
-        asked = [str(text).rstrip().endswith(("?", "？", "؟")) or _ASKS.match(str(text)) is not None for text in texts]
+        found.more_texts = [
+            name for name in left if _numbered(name) == _numbered(found.text) and _words(left[name]) >= 2
+        ]
+        for name in found.more_texts:
+            del left[name]
+        asked = [str(text).rstrip().endswith(_MARKS) or _ASKS.match(str(text)) is not None for text in texts]
         found.questions = sum(asked) > len(texts) / 2
         found.separator = "" if found.questions else separator_of(texts)
     if found.questions and found.answers is None:
         found.answers = _only_one(found, left, "answer", _answer_like)
     elif found.answers is None and found.boxes is None:
-        named = [name for name in left if _hinted("label", name) and _label_like(left[name])]
+        named = [name for name in left if is_hinted("label", name) and _label_like(left[name])]
         if found.text is None and _several(found, left, named):
             pass
         elif found.text is None or named:
@@ -153,7 +160,7 @@ def _only_one(
     found: Meaning, left: dict[str, list[Any]], role: str, fits: Callable[[Sequence[Any]], bool]
 ) -> str | None:
     """The column of answers or labels: the one that is named so, else the only one that can be it."""
-    named = [name for name in left if _hinted(role if role == "label" else "answers", name) and fits(left[name])]
+    named = [name for name in left if is_hinted(role if role == "label" else "answers", name) and fits(left[name])]
     exact = [name for name in named if name.lower() in ("label", "class", "answer", "category", "target")]
     able = exact[:1] or named or [name for name in left if fits(left[name])]
     if len(able) > 1:
@@ -198,11 +205,20 @@ def _names_mark(values: Sequence[Any]) -> str | None:
     return None
 
 
-def _empty(found: Meaning, empty: Sequence[str]) -> str:
-    """Why a table whose columns are named like answers or labels, but have no values, is not understood."""
-    lacking = [] if found.answers or found.label or found.labels else ["answers", "label"]
-    named = [name for name in empty if any(_hinted(role, name) for role in lacking)]
-    return f"the column {named[0]} is empty" if named else ""
+def _empty(found: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
+    """Why columns that are named like answers or labels cannot be learnt from: empty, or different in every row."""
+    if found.answers or found.label or found.labels or found.boxes:
+        return ""
+    for name, column in values.items():
+        if name in found.columns.values() or not (is_hinted("answers", name) or is_hinted("label", name)):
+            continue
+        if not column:
+            return f"the column {name} is empty"
+        if _is_short(column) and not _repeats(column):
+            return f"the column {name} has another value in every row, so that nothing can be learnt from it"
+        if len(set(map(str, column))) == 1:
+            return f"the column {name} has the same value in every row"
+    return ""
 
 
 _ASKS = re.compile(
@@ -217,9 +233,15 @@ def _pictures(table: TableFile, pictures: Pictures, left: dict[str, list[Any]], 
     beside = table.path.parent
     able = {wanted: left.get(wanted, [])} if wanted else left
     found = {name: naming for name, values in able.items() if (naming := pictures.named_by(name, values, beside))}
-    ranked = sorted(found, key=lambda name: (-round(found[name].share, 1), not _hinted("picture", name)))
+    if not wanted and all(one.share < 1 or one.also for one in found.values()):  # a folder may have its own column
+        both = pictures.by_two_columns(table.rows, list(left), beside)
+        if both is not None and all(both.share > one.share or (one.also and not both.also) for one in found.values()):
+            for name in re.findall(r"{(.+?)}", both.sources[0]):
+                left.pop(name, None)
+            return both
+    ranked = sorted(found, key=lambda name: (-round(found[name].share, 1), not is_hinted("picture", name)))
     if ranked:
-        pair = [name for name in ranked if _hinted("picture", name) and found[name].share > 0.5][:2]
+        pair = [name for name in ranked if is_hinted("picture", name) and found[name].share > 0.5][:2]
         one = found[ranked[0]]
         if len(pair) == 2 and found[pair[0]].folder == found[pair[1]].folder and _are_a_pair(table, pair):
             ordered = sorted(pair, key=table.columns.index)
@@ -259,9 +281,9 @@ def _take(
         named: take no column whose name does not say so.
         by_name: whether a name that says so is enough of a reason to come first.
     """
-    names = sorted(left, key=lambda name: not (role and _hinted(role, name))) if by_name or role else list(left)
+    names = sorted(left, key=lambda name: not (role and is_hinted(role, name))) if by_name or role else list(left)
     for name in names:
-        if (not named or _hinted(role, name)) and fits(left[name]):
+        if (not named or is_hinted(role, name)) and fits(left[name]):
             del left[name]
             return name
     return None
@@ -270,7 +292,7 @@ def _take(
 def _text(left: dict[str, list[Any]]) -> str | None:
     """The column of sentences: a name that says so, else the one with the most words."""
     texts = {name: values for name, values in left.items() if _words(values) >= 2 and not _is_address(values)}
-    named = [name for name in texts if _hinted("text", name)]
+    named = [name for name in texts if is_hinted("text", name)]
     order = _HINTS["text"].split("|")
     rank = {name: next((i for i, word in enumerate(order) if word in name.lower()), 99) for name in named}
     if named:
@@ -282,7 +304,7 @@ def _text(left: dict[str, list[Any]]) -> str | None:
 def _is_class_name(values: Sequence[Any]) -> bool:
     """Whether a few values make up the column, and none is a question."""
     few = len(values) >= FEW and len(set(map(str, values))) <= min(MOST_LABELS, len(values) // 4)
-    return few and not any(str(value).rstrip().endswith("?") for value in values)
+    return few and not any(str(value).rstrip().endswith(_MARKS) for value in values)
 
 
 def separator_of(texts: Sequence[Any]) -> str:
@@ -295,7 +317,13 @@ def separator_of(texts: Sequence[Any]) -> str:
     return ""
 
 
-def _hinted(role: str, name: str) -> bool:
+def _numbered(name: str) -> str:
+    """A column's name without the number that it ends in."""
+    return re.sub(r"[\s_-]*[0-9]+$", "#", name)
+
+
+def is_hinted(role: str, name: str) -> bool:
+    """Whether the name of a column says that it has a role, such as ``picture`` or ``label``."""
     return bool(role) and re.search(_HINTS[role], name.lower()) is not None
 
 
@@ -345,7 +373,7 @@ def _answer_like(values: Sequence[Any]) -> bool:
 
 def _label_like(values: Sequence[Any]) -> bool:
     distinct = {str(value) for value in values}
-    if _is_row_number(values) or (len(distinct) > 20 and all(_number(value) is not None for value in values)):
+    if _is_row_number(values) or (len(distinct) > 20 and all(as_number(value) is not None for value in values)):
         return False
     return len(distinct) > 1 and _is_label(values) and not _has_fractions(values)
 
@@ -374,12 +402,13 @@ def _repeats(values: Sequence[Any]) -> bool:
 
 def _is_row_number(values: Sequence[Any]) -> bool:
     """Whether values are numbers that grow from row to row."""
-    numbers = [_number(value) for value in values]
+    numbers = [as_number(value) for value in values]
     grow = sum(one is not None and two is not None and one < two for one, two in pairwise(numbers))
     return len(values) >= FEW and grow >= 0.9 * (len(values) - 1)  # in the next part they begin anew
 
 
-def _number(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
+    """A cell as a finite number; None where it is none."""
     if isinstance(value, bool):
         return None
     try:
@@ -389,4 +418,4 @@ def _number(value: Any) -> float | None:
 
 
 def _has_fractions(values: Sequence[Any]) -> bool:
-    return any((number := _number(value)) is not None and number != int(number) for value in values[:1000])
+    return any((number := as_number(value)) is not None and number != int(number) for value in values[:1000])

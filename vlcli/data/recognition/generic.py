@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from vlcli.data.english import is_english
 from vlcli.data.files import IMAGE_SUFFIXES
-from vlcli.data.recognition.columns import Meaning, meaning_of
+from vlcli.data.recognition.columns import Meaning, as_number, is_hinted, meaning_of
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.parts import parts_of, split_names
 from vlcli.data.recognition.recognised import Recognised
@@ -22,10 +24,16 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
     left aside.
     """
     groups: dict[tuple[str, ...], list[TableFile]] = {}
+    aside = []
     for table in folder.tables():
-        if table.reader == reader and table.rows:
+        if table.reader != reader or not table.rows:
+            continue
+        if re.search(r"submission", table.path.name.lower()):
+            name = folder.name(table.path)
+            aside.append(Recognised("", {}, [name], unused=[f"{name}: a submission, whose labels are no truth"]))
+        else:
             groups.setdefault((*sorted(table.columns), table.separator, table.encoding), []).append(table)
-    return [_data_set(folder, group) for group in groups.values()]
+    return aside + [_data_set(folder, group) for group in groups.values()]
 
 
 def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
@@ -47,18 +55,24 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
         found.question = _unnamed(folder, table, found.unused[0])
     elif kind := ("" if meaning.unclear else _kind(meaning)):
         found.kind = kind
-        found.entry |= _entry(found, table, meaning) | _class_names(folder, found, table, meaning)
-        found.entry |= _split_images(folder, found, group)
+        in_parts = _split_images(folder, found, group)
+        found.entry |= _entry(found, table, meaning) | _class_names(folder, found, table, meaning) | in_parts
         if meaning.unused:
             unused = ", ".join(map(str, meaning.unused[:12]))
             found.notes.append(f"columns of {found.where} that are not used: {unused}")
-        if meaning.pictures.also:
+        if meaning.pictures.also and not in_parts:
             place, also = meaning.pictures.folder, ", ".join(meaning.pictures.also)
             found.notes.append(f"pictures of the same names are in {also}: those in {place} are read (images: FOLDER)")
         found.notes += _notes(table, meaning)
     else:
         why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
-        found.question = f"{found.where}: {why} (columns: {shown})"
+        if len(table.columns) == len(meaning.pictures.sources):
+            why = "it lists pictures and says nothing of them; write one table with a column of their classes"
+        line = f"{found.where}: {why} (columns: {shown})"
+        if not meaning.unclear and _is_numbers(table):
+            found.unused = [line]
+        else:
+            found.question = line
     return found
 
 
@@ -84,6 +98,9 @@ def _entry(found: Recognised, table: TableFile, meaning: Meaning) -> dict[str, A
         named = {part: one["split"] for part, one in parts_of(words).items()}
         found.parts = {part: {"only": {meaning.split: word}} for part, word in named.items() if isinstance(word, str)}
         found.reasons["parts"] = f"the column {meaning.split} names the parts"
+    if found.kind == "vqa" and not is_english(str(text) for text in table.values(str(meaning.text))[:2000]):
+        entry["language"] = "other"
+        found.notes.append("the questions are not English: answers are compared in lower case, by no rules of English")
     if found.kind in ("statements", "pairs") and meaning.label is not None:
         entry |= _label_words(table, meaning.label)
     return entry
@@ -189,7 +206,13 @@ def _unnamed(folder: Folder, table: TableFile, why: str) -> str:
             f"them are in the folder, which has {close}"
         )
     only = sum(bool(one.rows) for one in folder.tables()) == 1
-    return why if only else ""
+    return why if only and not _is_numbers(table) else ""
+
+
+def _is_numbers(table: TableFile) -> bool:
+    """Whether a table holds numbers alone, and no column is called like pictures: results, measurements."""
+    named = any(is_hinted("picture", name) for name in table.columns)
+    return not named and all(as_number(value) is not None for name in table.columns for value in table.values(name))
 
 
 def _is_file_name(value: Any) -> bool:

@@ -63,4 +63,4 @@ def _common_start(names: Sequence[str]) -> str:
     """The common beginning of names, without the half word that it ends in."""
     first, last = min(names), max(names)
     same = next((i for i, letter in enumerate(first) if letter != last[i]), len(first))
-    return re.sub(r"[a-zA-Z]+\Z", "", first[:same])
+    return re.sub(r"[^\W_]+\Z", "", first[:same])

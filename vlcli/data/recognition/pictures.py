@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vlcli.data.files import index_images
-from vlcli.data.picture_index import AmbiguousNameError, picture_index
+from vlcli.data.picture_index import AmbiguousNameError, PictureIndex
 from vlcli.images.files import BadImageError, read_size
 
 _SAMPLE = 40
+_AMBIGUOUS = 100
+"""How far a name that several files fit differs from them: more than any that one file fits."""
+_CALLED = re.compile(r"(image|img|photo|foto|picture|jpe?g)s?(images)?\Z", re.IGNORECASE)
+_PAIRED = 200
+"""Rows in which two columns are tried together."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Pictures:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.by_id = index_images(root)
+        self._indices: dict[str, PictureIndex] = {}
 
     def __len__(self) -> int:
         """How many there are."""
@@ -72,10 +79,6 @@ class Pictures:
         ends = ("/".join(parts[start:]) for start in range(len(parts)))
         return next((end for end in ends if end in self.paths), name)
 
-    def twice(self) -> dict[str, list[Path]]:
-        """Names that several pictures have."""
-        return {name: found for name, found in self.by_id.items() if len(found) > 1}
-
     def sizes(self) -> tuple[int, int]:
         """Median width and height of a sample; 0 where none can be read."""
         wide, high = [], []
@@ -97,33 +100,57 @@ class Pictures:
             beside: the folder of the table, which paths may be relative to.
         """
         names = [name for value in values for name in _names(value)]
-        if not names:
-            return None
-        found = [self._by_path(column, names, beside), self._by_rule(column, names)]
-        best = max((one for one in found if one), key=lambda one: one.share, default=None)
-        return best if best is not None and best.share >= 0.5 else None
+        return self._best((column,), names, beside) if names else None
 
-    def _by_path(self, column: str, names: list[str], beside: Path) -> Naming | None:
-        usual = [".", self.folder, os.path.relpath(beside, self.root), *self.folders[:50]]
-        found = None
-        for folder in dict.fromkeys(usual):
-            there = sum(os.path.normpath(PurePosixPath(folder, name)) in self.paths for name in names)
-            if there and (found is None or there / len(names) > found.share):
-                found = Naming((column,), folder, there / len(names))
-            elif found is not None and there / len(names) == found.share:
-                found = replace(found, also=(*found.also, folder))
-        return found
+    def by_two_columns(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], beside: Path) -> Naming | None:
+        """How a column of folders and one of names name pictures together; None where fewer than half do.
 
-    def _by_rule(self, column: str, names: list[str]) -> Naming | None:
-        """By the rule of :mod:`vlcli.data.picture_index`, from the folder of all pictures."""
-        index = picture_index(self.root / self.folder)
-        there = 0
+        Args:
+            rows: of the table.
+            columns: those that may do it.
+            beside: the folder of the table.
+        """
+        rows, found = rows[:_PAIRED], []
+        for folder, name in itertools.permutations(columns, 2):
+            pairs = [f"{row[folder]}/{row[name]}" for row in rows if _is_name(row.get(folder), row.get(name))]
+            naming = self._best((f"{{{folder}}}/{{{name}}}",), pairs, beside) if len(pairs) > len(rows) / 2 else None
+            found += [naming] if naming is not None else []
+        return max(found, key=lambda one: one.share, default=None)
+
+    def _best(self, sources: tuple[str, ...], names: list[str], beside: Path) -> Naming | None:
+        """The folder to which most names are relative, as the readers will find them; of several, the plainest."""
+        here = os.path.relpath(beside, self.root).replace(os.sep, "/")
+        usual = dict.fromkeys((".", self.folder, here))
+        exact = {
+            folder: sum(os.path.normpath(PurePosixPath(folder, name)) in self.paths for name in names)
+            for folder in dict.fromkeys((*usual, *self.folders[:50]))
+        }
+        whole = [folder for folder, count in exact.items() if count == len(names)]
+        if whole:
+            return _nearest(sources, whole, here)
+        best = max(exact, key=lambda folder: exact[folder])
+        found = {folder: self._found(folder, names) for folder in dict.fromkeys((*usual, best))}
+        best = max(found, key=lambda folder: found[folder])
+        share = found[best][0] / len(names)
+        return Naming(sources, best, share) if share >= 0.5 else None
+
+    def _found(self, folder: str, names: list[str]) -> tuple[int, int]:
+        """How many names find a file under a folder, and minus how far these differ from their files' in all."""
+        index, count, differences = self._index(folder), 0, 0
         for name in names:
             try:
-                there += index.find(name) is not None
-            except AmbiguousNameError:  # there are even several
-                there += 1
-        return Naming((column,), self.folder, there / len(names)) if there else None
+                match = index.find(name)
+            except AmbiguousNameError:  # the parts may tell which is meant; else readers refuse the name
+                count, differences = count + 1, differences + _AMBIGUOUS
+                continue
+            if match is not None:
+                count, differences = count + 1, differences + match.distance
+        return count, -differences
+
+    def _index(self, folder: str) -> PictureIndex:
+        if folder not in self._indices:
+            self._indices[folder] = PictureIndex(self.root / folder)
+        return self._indices[folder]
 
     def place_of(self, names: Sequence[str], split: str) -> str:
         """Where pictures of a part lie, as ``{split}/images/*.png``; empty where no folder of the part has most.
@@ -185,6 +212,21 @@ class Pictures:
             forms[form] = sum(form.format(number) in self.by_id for number in plain)
         best = max(forms, key=lambda form: forms[form])
         return best, forms[best] / max(1, len(numbers))
+
+
+def _nearest(sources: tuple[str, ...], folders: list[str], here: str) -> Naming:
+    """Of folders that all have every name, the one nearest to the table, or called after pictures."""
+
+    def nearness(folder: str) -> tuple[int, bool]:
+        pairs = zip(folder.split("/"), here.split("/"), strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)), bool(_CALLED.search(folder))
+
+    first, *others = sorted(folders, key=nearness, reverse=True)
+    return Naming(sources, first, 1.0, tuple(others))
+
+
+def _is_name(*cells: Any) -> bool:
+    return all(isinstance(cell, str | int) and bool(str(cell).strip()) for cell in cells)
 
 
 def _names(value: Any) -> list[str]:

@@ -15,7 +15,7 @@ from vlcli.tools.starter.damage import damaged
 from vlcli.tools.starter.machine import Machine, this_machine
 from vlcli.tools.starter.notes import add_notes
 from vlcli.tools.starter.plan import Plan
-from vlcli.tools.starter.seen import Seen, rows_of
+from vlcli.tools.starter.seen import Seen, ids_of, rows_of
 from vlcli.tools.starter.sources import ask_readers, box_files, check_columns, nothing_found
 from vlcli.tools.starter.stages import BATCH
 from vlcli.tools.starter.weights import find_weights
@@ -77,10 +77,11 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     source = goals[goal]
     more = [] if source.parts else [one for one in folder.sources if _joins(one, source)]
     read = [planning.read(one, folder.root) for one in (source, *more)]
-    examples = [example for _, found in read for example in found]
-    if any(reader.ids != "name" for reader, _ in read):
+    if (ids := ids_of([reader for reader, _ in read])) != "name":
         for one in folder.sources:
-            one.entry["ids"] = "path"
+            one.entry["ids"], one.reasons["ids"] = ids, "pictures in different folders have equal names"
+        read = [planning.read(one, folder.root) for one in (source, *more)]
+    examples = [example for _, found in read for example in found]
     parts = planning.divide(source, examples, folder.root)
     machine = machine or this_machine()
     made = Plan(goal, source, parts, machine, planning.size_for(1, machine, False), more)

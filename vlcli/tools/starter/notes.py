@@ -10,6 +10,7 @@ from typing import Any
 
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
+from vlcli.errors import DataError
 from vlcli.images.shards import is_there
 from vlcli.tools.starter.plan import Part, Plan
 from vlcli.tools.starter.seen import Seen
@@ -23,8 +24,12 @@ _NAMED = 10
 
 
 def add_notes(plan: Plan, seen: Seen, readers: Iterable[Reader], examples: list[Example]) -> None:
-    """Write the notes of a plan, and decide whether examples without a usable picture are left out."""
-    files = {name: path for reader in readers for name, path in reader.image_files().items()}
+    """Write the notes of a plan, and decide whether examples without a usable picture are left out.
+
+    Raises:
+        DataError: fewer than half of the pictures are there.
+    """
+    files = {name: path.absolute() for reader in readers for name, path in reader.image_files().items()}
     plan.notes += plan.source.notes
     _pictures(plan, seen, files)
     if "encoding" in plan.source.entry:
@@ -44,14 +49,29 @@ def _pictures(plan: Plan, seen: Seen, files: Mapping[str, Path]) -> None:
     """Pictures that are missing, damaged, or in no row."""
     used = set(files.values())
     absent = sorted(name for name, path in files.items() if path not in seen.paths and not is_there(path))
+    if len(absent) > len(files) / 2:
+        raise DataError(
+            "Fewer than half of the pictures that the data name are there.",
+            where=plan.source.where,
+            got=f"{len(files) - len(absent):,} of {len(files):,}; not there: {', '.join(absent[:3])}",
+            hint="add the pictures, or call init with the folder that holds them too",
+        )
     if absent:
         plan.notes.append(f"{len(absent):,} pictures that the data name are not there, such as {absent[0]}")
-    bad = sorted(path.relative_to(seen.root).as_posix() for path in seen.unreadable if path in used)
+    bad = sorted(seen.name(path) for path in seen.unreadable if path.absolute() in used)
     if bad:
         more = f" and {len(bad) - _NAMED:,} more (--json lists them)" if len(bad) > _NAMED else ""
         plan.notes.append(f"pictures that cannot be read: {len(bad):,}: {', '.join(bad[:_NAMED])}{more}")
     plan.drop = bool(absent or bad)
-    idle = len(seen.paths - used - set(seen.unreadable))
+    names = defaultdict(list)
+    for name, path in files.items():
+        names[path].append(name)
+    if twice := [" and ".join(found[:2]) for found in names.values() if len(found) > 1]:
+        plan.notes.append(
+            f"{len(twice):,} pictures have two names in the data, such as {twice[0]}: they count as two pictures, of "
+            "which one may be in the training part and the other in the test part; write them alike"
+        )
+    idle = len(seen.paths - used - {path.absolute() for path in seen.unreadable})
     if idle:
         plan.notes.append(f"{idle:,} pictures of the folder are in none of these rows: nothing is learnt from them")
     plan.notes += [seen.checked] if seen.checked else []

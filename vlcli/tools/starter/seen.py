@@ -41,8 +41,13 @@ class Seen:
 
     @cached_property
     def paths(self) -> set[Path]:
-        """The pictures' paths."""
-        return {path for found in self.pictures.by_id.values() for path in found}
+        """The pictures' absolute paths."""
+        return {path.absolute() for found in self.pictures.by_id.values() for path in found}
+
+    def name(self, path: Path) -> str:
+        """A path as people know it: relative to the folder if it lies there."""
+        path, root = path.absolute(), self.root.absolute()
+        return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 @dataclass
@@ -58,6 +63,20 @@ class Row:
     files: list[Path]
     text: str
     target: str
+
+
+def ids_of(readers: Sequence[Reader]) -> str:
+    """What image ids must be so that no two pictures of some data sets share one: ``name``, ``path`` or ``file``.
+
+    Raises:
+        DataError: several files fit a name, or two names find one file.
+    """
+    found: dict[str, Path] = {}
+    for reader in readers:
+        for name, path in reader.image_files().items():
+            if reader.ids != "name" or found.setdefault(name, path) != path:
+                return reader.ids if reader.ids != "name" else "path"
+    return "name"
 
 
 def rows_of(reader: Reader, examples: Sequence[Example], count: int) -> list[Row]:

@@ -150,7 +150,8 @@ def _unclear(folder: Folder, questions: list[str]) -> DataError:
         "It is not clear what the pictures' table says.",
         where=str(folder.root),
         got="; ".join(questions[:4]),
-        hint="name the columns: --image COLUMN --text COLUMN --answer COLUMN --label COLUMN",
+        hint="name the columns: --image COLUMN --text COLUMN --answer COLUMN --label COLUMN; or leave the table aside "
+        "and take folders of pictures as classes: --task image-classification",
     )
 
 
