@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vlcli import former
 from vlcli.data.reader import Reader
 from vlcli.data.sample import (
     PHASES,
@@ -118,4 +117,4 @@ __all__ = [
     "refuse_held_out",
 ]
 
-__getattr__ = former.getattr_of(__name__, former.DATA, lazily(__name__, _HOMES))
+__getattr__ = lazily(__name__, _HOMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from PIL import Image
 
 from vlcli.data.columns.table import ColumnExamples
 from vlcli.data.decoded import DecodedImages
+from vlcli.data.files import index_images
 from vlcli.data.images import load_image, load_labels, to_array
 from vlcli.data.reader import Reader
 from vlcli.data.reader_errors import share_id
@@ -20,6 +22,7 @@ from vlcli.data.sample import ImageSample
 from vlcli.data.transforms import Transform, TransformInput, resize
 from vlcli.images.boxes import BoxList
 from vlcli.nn.model import InputSpec
+from vlcli.recipe.pictures import note_pictures
 
 
 @dataclass
@@ -58,6 +61,8 @@ class Pictures:
         for reader in readers:
             self._boxes.update(reader.boxes() if boxes else {})
             self._maps.update(reader.label_maps() if needs.pixels and needs.label_maps else {})
+        note_pictures(_paths(readers) if isinstance(self.files, _Located) else self.files.values())
+        note_pictures(self._maps.values())
 
     def fill(self, image: ImageSample, draw: Draw | None, picture: Image.Image | None = None) -> None:
         """Read the picture of ``image``; with ``draw`` as a training picture, else as one to be scored.
@@ -159,3 +164,9 @@ def _image_files(readers: Sequence[Reader]) -> Mapping[str, Path]:
             if found.setdefault(name, path) != path:
                 raise share_id(name, found[name], path, reader.ids, reader.label)
     return found
+
+
+def _paths(readers: Sequence[Reader]) -> Iterator[Path]:
+    """The files that the annotations name, or else those of the image folder: no example is made for it."""
+    for reader in readers:
+        yield from reader._paths.values() or itertools.chain(*index_images(reader.image_folder).values())

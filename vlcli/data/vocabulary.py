@@ -11,7 +11,6 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from vlcli import former
 from vlcli.data.files import parse_json
 from vlcli.data.preparation import PREPARATIONS, preparation
 from vlcli.data.sample import TextSample
@@ -143,8 +142,6 @@ class Tokenizer:
         write_text(folder / "vocab.txt", "\n".join(words) + "\n")
         write_text(folder / "tokenizer_config.json", json.dumps(config, indent=1) + "\n")
         write_text(folder / "tokenizer.json", self.engine.to_str(pretty=False))
-
-    facts = former.Attribute("data_spec_fields")
 
     def data_spec_fields(self) -> dict[str, int]:
         """Size of the vocabulary and ids of special pieces, as fields of ``vlcli.nn.model.DataSpec``."""

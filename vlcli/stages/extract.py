@@ -29,6 +29,7 @@ from vlcli.files import is_remote
 from vlcli.images.boxes import BoxFile, BoxList, image_id, read_boxes
 from vlcli.images.labels import Labels, class_table, ids_used, numbered, together
 from vlcli.images.remote import files_below
+from vlcli.recipe.pictures import note_pictures
 from vlcli.recipe.schema import Extract
 
 STORE = "features.h5"
@@ -51,8 +52,11 @@ def run(context: StageContext) -> StageResult:
     extractor.attach(labels)
     for note in extractor.notes():
         context.progress.info(note)
+    chosen = list(images.items())[: config.limit]
+    if extractor.reads != "regions":
+        note_pictures(path for _, path in chosen)
     report = extract_images(
-        list(images.items())[: config.limit],
+        chosen,
         extractor,
         context.folder / STORE,
         boxes=boxes or None,

@@ -33,6 +33,7 @@ class VQA(Answering):
         head: a head of ``vlcli.nn.heads``; None takes the model's own for answers.
         source_answers: where training starts from weights that are not vlcli's: the file of the answers that the rows
             of their answer head stand for, a path from the current folder.
+        smoothing: label smoothing of the loss ``ce``.
     """
 
     paper = "Goyal et al. 2017, Making the V in VQA Matter; Teney et al. 2018 (answer table, soft scores)"
@@ -51,8 +52,9 @@ class VQA(Answering):
         only: Only = "both",
         head: str | None = None,
         source_answers: str | None = None,
+        smoothing: float = 0.0,
     ) -> None:
-        self.min_count = min_count
+        self.min_count, self.smoothing = min_count, smoothing
         self.set_up(answers, loss, only, head, source_answers)
 
     def dataset(self) -> Spec:

@@ -86,7 +86,7 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     parts = planning.divide(source, examples, folder.root)
     machine = machine or this_machine()
     made = Plan(goal, source, parts, machine, planning.size_for(1, machine, False), more)
-    made.weights = folder.weights if goal != "image-classification" else None
+    made.weights = folder.weights if goal not in planning.ON_PIXELS else None
     made.boxes = folder.boxes
     labelled = next((one for one in folder.sources if one.kind == "boxes"), None)
     made.labelled = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vlcli.tools.starter.emit import Writer, flow
-from vlcli.tools.starter.plan import CLASSIFIER_LAYERS, EYES_BATCH, EYES_STEPS, Plan
+from vlcli.tools.starter.plan import CLASSIFIER_LAYERS, EYES_BATCH, EYES_STEPS, ON_PIXELS, Plan
 
 Rows = dict[str, str]
 BATCH = 32
@@ -17,6 +17,7 @@ METRICS: dict[str, tuple[list[str], str]] = {
     "referring": (["accuracy"], "in brackets: a box chosen at random"),
     "retrieval": (["image/*", "text/*", "r_mean"], "recall at 1, 5, 10 both ways; in brackets: a random order"),
     "captioning": (["cider_d", "baseline/cider_d", "bleu_4", "distinct"], "baseline: one caption said of all pictures"),
+    "multi-label": (["map", "ap/*"], "mean average precision; in brackets: the same score for every picture"),
     "image-classification": (["top1", "top5", "top1/*"], "in brackets: always the most frequent class"),
     "detection": (["AP", "AP50", "AP75"], "COCO's average precision"),
 }
@@ -39,7 +40,7 @@ def model_of(plan: Plan) -> tuple[dict[str, Any] | None, str]:
     why = f"Size: width {size.hidden} for {size.why}."
     if plan.goal == "detection":
         return None, ""
-    if plan.goal == "image-classification":
+    if plan.goal in ON_PIXELS:
         shape = {"hidden": size.hidden, "layers": CLASSIFIER_LAYERS, "heads": size.heads, "classes": None}
         side = 224 if plan.machine.gpu else 96
         return {"name": "deit", **shape, "image_size": side, "patch": 16 if side > 96 else 12, "drop_path": 0.0}, why
@@ -165,7 +166,7 @@ def image_classification(plan: Plan, writer: Writer) -> Rows:
     """A small vision transformer on pixels."""
     writer.open("classify", 2)
     writer.key("kind", "finetune", 4)
-    writer.key("task", "image-classification", 4)
+    writer.key("task", plan.goal, 4)
     writer.key("data", "train", 4)
     writer.key("validation", "validation", 4, "the epoch with the best score here is kept")
     writer.key("transform", {"name": "resize", "flip": 0.5}, 4)
