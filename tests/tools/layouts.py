@@ -413,3 +413,10 @@ def sets_of_questions(root: Path) -> None:
             for i in range(2)
         ]
         write(root, f"{part}set.json", rows)
+
+
+@layout("retrieval", "csv", total=60, columns={"image": "image", "text": "caption"})
+def captions_txt(root: Path) -> None:
+    """Flickr8k as Kaggle has it: ``captions.txt`` with a header and commas."""
+    names = [Path(name).name for name in photos(root, [f"Images/{n}_f.jpg" for n in range(30)])]
+    rows_of(root, "captions.txt", ["image", "caption"], [[n, f"{sentence(i)}, again"] for i, n in enumerate(names * 2)])

@@ -70,12 +70,20 @@ def is_table(name: str) -> bool:
 
 
 def is_list(path: Path) -> bool:
-    """Whether a text file begins with the file name of a picture and something else, as lists without a header do."""
+    """Whether a text file is a list: of file names of pictures and something else, or a table with a header."""
     if path.suffix.lower() not in (".txt", ".lst", ".list"):
         return False
     with suppress(OSError), path.open("rb") as file:
-        return len(_list_cells(file.readline(4096).decode("utf-8", "replace"))) == 2
+        first, second = (file.readline(4096).decode("utf-8", "replace") for _ in range(2))
+        return bool(_list_cells(first)) or _is_below(first, second)
     return False
+
+
+def _is_below(head: str, line: str) -> bool:
+    """Whether a line names a picture in one of as many cells as a header has."""
+    mark = max(_SEPARATORS, key=head.count)
+    names, cells = (next(csv.reader([text.strip()], delimiter=mark), []) for text in (head, line))
+    return len(names) == len(cells) > 1 and any(Path(cell).suffix.lower() in IMAGE_SUFFIXES for cell in cells)
 
 
 def _list_cells(line: str) -> list[str]:
@@ -103,9 +111,9 @@ def read_table(path: Path) -> TableFile | None:
     if reader == "xlsx":
         return _sheet(path)
     text, encoding = readable_text(path)
-    if not reader:
+    if not reader and _list_cells(text.split("\n", 1)[0]):
         return _list(path, text, encoding)
-    if reader == "csv":
+    if reader in ("", "csv"):
         return _csv(path, text, encoding)
     if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
         lines = [line for line in text.splitlines() if line.strip()]
