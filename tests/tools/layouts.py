@@ -391,32 +391,3 @@ def csv_table(root: Path) -> None:
     photos(root, [f"images/image{n}.png" for n in range(30)])
     rows = [[f"image{n}", ASKED[i], answer(n)] for n in range(30) for i in range(2)]
     rows_of(root, "questions.csv", ["image_id", "question", "answer"], rows)
-
-
-@layout("image-classification", "csv", counts={"train": 20, "test": 10}, columns={"label": "species"})
-def tsv_tables(root: Path) -> None:
-    """Tab-separated tables of two parts with numbers of rows."""
-    for part, numbers in (("train", range(20)), ("test", range(20, 30))):
-        photos(root, [f"photos/p{n}.jpg" for n in numbers])
-        rows = [[i, f"p{n}.jpg", answer(n)] for i, n in enumerate(numbers)]
-        rows_of(root, f"{part}.tsv", ["", "file", "species"], rows, "\t")
-
-
-@layout("vqa", "json", counts={"train": 40, "test": 20}, columns={"answers": "answer"})
-def sets_of_questions(root: Path) -> None:
-    """``trainset.json`` and ``testset.json`` with the same fields."""
-    photos(root, [f"images/{n}.jpg" for n in range(30)])
-    for part, numbers in (("train", range(20)), ("test", range(20, 30))):
-        rows = [
-            {"qid": f"{part}{n}{i}", "image_name": f"{n}.jpg", "question": ASKED[i], "answer": answer(n)}
-            for n in numbers
-            for i in range(2)
-        ]
-        write(root, f"{part}set.json", rows)
-
-
-@layout("retrieval", "csv", total=60, columns={"image": "image", "text": "caption"})
-def captions_txt(root: Path) -> None:
-    """Flickr8k as Kaggle has it: ``captions.txt`` with a header and commas."""
-    names = [Path(name).name for name in photos(root, [f"Images/{n}_f.jpg" for n in range(30)])]
-    rows_of(root, "captions.txt", ["image", "caption"], [[n, f"{sentence(i)}, again"] for i, n in enumerate(names * 2)])

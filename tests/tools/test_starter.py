@@ -378,11 +378,10 @@ def test_the_sheet_shows_twelve_examples_and_escapes_their_text(tmp_path):
     assert "images/p000.jpg: <script>a</script> thing number images/p000.jpg | cold" in ended.stdout
     page = (tmp_path / "sheet.html").read_text()
     assert page.count("<article") == page.count("data:image/jpeg") == 12
-    assert "&lt;script&gt;a&lt;/script&gt; thing number images/p000.jpg" in page
-    assert "<script>a" not in page
+    assert ("&lt;script&gt;a&lt;/script&gt; thing" in page, "<script>a" in page) == (True, False)
     (tmp_path / "mine.html").write_text("mine")
-    ended = init("data", "-o", "second.yaml", "--sheet", "mine.html", cwd=tmp_path)
-    assert (ended.exit_code, (tmp_path / "second.yaml").exists()) == (2, False)
+    assert init("data", "-o", "second.yaml", "--sheet", "mine.html", cwd=tmp_path).exit_code == 2
+    assert not (tmp_path / "second.yaml").exists()
 
 
 def test_columns_that_the_user_names_decide_and_unknown_ones_are_told_with_near_ones(tmp_path):
@@ -395,10 +394,7 @@ def test_columns_that_the_user_names_decide_and_unknown_ones_are_told_with_near_
     assert "did you mean 'sentence' and 'state'?" in ended.stderr
     assert not (tmp_path / "recipe.yaml").exists()
     document = json.loads(init("data", "--label", "state", "--json", cwd=tmp_path).stdout)
-    assert document["chosen"] == "image-classification"
-    assert document["data"][0]["columns"] == {"image": "image", "label": "state"}
-    document = json.loads(
-        init("data", "--label", "letter", "--text", "sentence", "--json", "--force", cwd=tmp_path).stdout
-    )
-    assert document["chosen"] == "classification"
-    assert document["rows"][0]["target"] == "r"
+    assert (document["chosen"], document["data"][0]["columns"]["label"]) == ("image-classification", "state")
+    both = ("--label", "letter", "--text", "sentence", "--json", "--force")
+    document = json.loads(init("data", *both, cwd=tmp_path).stdout)
+    assert (document["chosen"], document["rows"][0]["target"]) == ("classification", "r")

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-from vlcli.data.recognition.parts import part_of
 from vlcli.data.recognition.pictures import Naming, Pictures
 from vlcli.data.recognition.tables import TableFile
+from vlcli.data.recognition.values import (
+    FEW,
+    MOST_LABELS,
+    are_answers,
+    are_boxes,
+    are_word_lists,
+    count_words,
+    has_repeats,
+    is_address,
+    is_answer_like,
+    is_box,
+    is_label_like,
+    is_row_number,
+    is_short,
+    is_split,
+    is_verdict,
+)
 
 _HINTS = {
     "picture": r"image|img|picture|photo|pic|file|path|bild|foto|imagen|immagine|datei|archivo|fichier",
@@ -26,9 +40,6 @@ _HINTS = {
 }
 _MARKS = ("?", "？", "؟", ";?")
 """Question marks of several scripts."""
-MOST_LABELS = 200
-FEW = 10
-"""Rows below which different values in every row mean nothing."""
 CAPTION_SEPARATORS = ("\n", "|", ";")
 """What may stand between several sentences in one cell."""
 
@@ -100,14 +111,14 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
     left = {name: column for name, column in values.items() if column}
     found = Meaning()
     found.pictures = _pictures(table, pictures, left, wanted.get("image"))
-    found.split = _take(left, "split", _is_split, by_name=False)
+    found.split = _take(left, "split", is_split, by_name=False)
     chosen = {role: wanted[role] for role in ("text", "answers", "label") if role in wanted}
     if chosen:
         _choose(found, left, chosen)
     else:
         _guess(found, table, left)
     found.unclear = _empty(found, values) or found.unclear
-    found.unused = [name for name in left if not _is_row_number(left[name])]
+    found.unused = [name for name in left if not is_row_number(left[name])]
     return found
 
 
@@ -127,15 +138,15 @@ def _choose(found: Meaning, left: dict[str, list[Any]], chosen: Mapping[str, str
 
 def _guess(found: Meaning, table: TableFile, left: dict[str, list[Any]]) -> None:
     """Boxes, answers, sentences and labels, in this order."""
-    found.boxes = _take(left, "boxes", _is_boxes, by_name=False)
-    found.one_box = found.boxes is not None and all(map(_is_box, table.values(found.boxes)))
-    found.box_labels = _take(left, "box_labels", _is_words_list) if found.boxes else None
-    found.answers = _take(left, "answers", _is_answers, named=True)
+    found.boxes = _take(left, "boxes", are_boxes, by_name=False)
+    found.one_box = found.boxes is not None and all(map(is_box, table.values(found.boxes)))
+    found.box_labels = _take(left, "box_labels", are_word_lists) if found.boxes else None
+    found.answers = _take(left, "answers", are_answers, named=True)
     found.text = _text(left)
     if found.text is not None:
         texts = left.pop(found.text)
         found.more_texts = [
-            name for name in left if _numbered(name) == _numbered(found.text) and _words(left[name]) >= 2
+            name for name in left if _numbered(name) == _numbered(found.text) and count_words(left[name]) >= 2
         ]
         for name in found.more_texts:
             del left[name]
@@ -143,15 +154,15 @@ def _guess(found: Meaning, table: TableFile, left: dict[str, list[Any]]) -> None
         found.questions = sum(asked) > len(texts) / 2
         found.separator = "" if found.questions else separator_of(texts)
     if found.questions and found.answers is None:
-        found.answers = _only_one(found, left, "answer", _answer_like)
+        found.answers = _only_one(found, left, "answer", is_answer_like)
     elif found.answers is None and found.boxes is None:
-        named = [name for name in left if is_hinted("label", name) and _label_like(left[name])]
+        named = [name for name in left if is_hinted("label", name) and is_label_like(left[name])]
         if found.text is None and _several(found, left, named):
             pass
         elif found.text is None or named:
-            found.label = _only_one(found, left, "label", _label_like)
+            found.label = _only_one(found, left, "label", is_label_like)
         else:
-            found.label = _take(left, "", _is_verdict)
+            found.label = _take(left, "", is_verdict)
     if found.questions and found.answers is None and not found.unclear:
         found.unclear = f"{found.text} holds questions, and no column their answers"
 
@@ -178,7 +189,7 @@ def _several(found: Meaning, left: dict[str, list[Any]], named: Sequence[str]) -
         if _TAGS.search(name.lower()) and (mark := _names_mark(values)) is not None:
             found.labels, found.several = [name], mark
     flags = [name for name in left if {str(value).lower() for value in left[name]} <= _FLAGS]
-    able = {name for name in left if _label_like(left[name])}
+    able = {name for name in left if is_label_like(left[name])}
     if not found.labels and not named and len(flags) > 1 and able and able <= set(flags):
         found.labels = flags
     for name in found.labels:
@@ -192,7 +203,7 @@ _FLAGS = {"0", "1", "0.0", "1.0", "-1", "-1.0", "true", "false", "yes", "no"}
 
 def _names_mark(values: Sequence[Any]) -> str | None:
     """What separates the names of several classes in cells; empty where cells are lists, None where they hold one."""
-    if values and _is_words_list(values):
+    if values and are_word_lists(values):
         return ""
     texts = [value for value in values if isinstance(value, str)]
     for mark in ("|", ";", ",", " ") if len(texts) == len(values) else ():
@@ -214,7 +225,7 @@ def _empty(found: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
             continue
         if not column:
             return f"the column {name} is empty"
-        if _is_short(column) and not _repeats(column):
+        if is_short(column) and not has_repeats(column):
             return f"the column {name} has another value in every row, so that nothing can be learnt from it"
         if len(set(map(str, column))) == 1:
             return f"the column {name} has the same value in every row"
@@ -250,7 +261,7 @@ def _pictures(table: TableFile, pictures: Pictures, left: dict[str, list[Any]], 
             left.pop(name, None)
         return one
     for name, values in able.items():
-        naming = pictures.by_template(name, values) if not _is_split(values) else None
+        naming = pictures.by_template(name, values) if not is_split(values) else None
         if naming is not None:
             left.pop(name, None)
             return naming
@@ -291,14 +302,14 @@ def _take(
 
 def _text(left: dict[str, list[Any]]) -> str | None:
     """The column of sentences: a name that says so, else the one with the most words."""
-    texts = {name: values for name, values in left.items() if _words(values) >= 2 and not _is_address(values)}
+    texts = {name: values for name, values in left.items() if count_words(values) >= 2 and not is_address(values)}
     named = [name for name in texts if is_hinted("text", name)]
     order = _HINTS["text"].split("|")
     rank = {name: next((i for i, word in enumerate(order) if word in name.lower()), 99) for name in named}
     if named:
         return min(named, key=lambda name: rank[name])
-    long = {name: values for name, values in texts.items() if _words(values) >= 3 and not _is_class_name(values)}
-    return max(long, key=lambda name: _words(long[name]), default=None)
+    long = {name: values for name, values in texts.items() if count_words(values) >= 3 and not _is_class_name(values)}
+    return max(long, key=lambda name: count_words(long[name]), default=None)
 
 
 def _is_class_name(values: Sequence[Any]) -> bool:
@@ -325,97 +336,3 @@ def _numbered(name: str) -> str:
 def is_hinted(role: str, name: str) -> bool:
     """Whether the name of a column says that it has a role, such as ``picture`` or ``label``."""
     return bool(role) and re.search(_HINTS[role], name.lower()) is not None
-
-
-_NO_SPACES = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
-"""Letters of languages that write no spaces: Thai, Lao, Japanese, Chinese."""
-
-
-def _words(values: Sequence[Any]) -> float:
-    """Words of a cell, on average; 0 where most cells are not text. Of a list, the words of its first text."""
-    first = [value[0] if isinstance(value, list) and value else value for value in values]
-    texts = [value for value in first if isinstance(value, str)]
-    words = sum(len(text.split()) + len(_NO_SPACES.findall(text)) / 2 for text in texts)
-    return words / len(values) if len(texts) > 0.9 * len(values) else 0.0
-
-
-def _is_address(values: Sequence[Any]) -> bool:
-    return sum(str(value).startswith(("http://", "https://")) for value in values) > len(values) / 2
-
-
-def _is_split(values: Sequence[Any]) -> bool:
-    distinct = {str(value).lower() for value in values}
-    return 1 < len(distinct) <= 8 and sum(map(bool, map(part_of, distinct))) >= 2
-
-
-def _is_boxes(values: Sequence[Any]) -> bool:
-    return all(_is_box(value) or (isinstance(value, list) and all(map(_is_box, value))) for value in values)
-
-
-def _is_box(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 4 and all(type(number) in (int, float) for number in value)
-
-
-def _is_words_list(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, list) and all(isinstance(word, str | int) for word in value) for value in values)
-
-
-def _is_answers(values: Sequence[Any]) -> bool:
-    """Answers, lists of people's answers, or objects of scores; no numbers of rows."""
-    plain = [value for value in values if isinstance(value, str | int | float)]
-    known = all(isinstance(value, str | int | float | list | dict) for value in values)
-    return known and not _is_row_number(values) and (len(plain) < len(values) or _repeats(plain))
-
-
-def _answer_like(values: Sequence[Any]) -> bool:
-    return _is_short(values) and _repeats(values) and not _is_row_number(values)
-
-
-def _label_like(values: Sequence[Any]) -> bool:
-    distinct = {str(value) for value in values}
-    if _is_row_number(values) or (len(distinct) > 20 and all(as_number(value) is not None for value in values)):
-        return False
-    return len(distinct) > 1 and _is_label(values) and not _has_fractions(values)
-
-
-def _is_short(values: Sequence[Any]) -> bool:
-    plain = all(isinstance(value, str | int | float | bool) for value in values)
-    return plain and sum(len(str(value).split()) for value in values) <= 3 * len(values) and not _is_address(values)
-
-
-def _is_label(values: Sequence[Any]) -> bool:
-    distinct = {str(value) for value in values}
-    return _is_short(values) and len(distinct) <= max(2, min(MOST_LABELS, len(values) // 2))
-
-
-def _is_verdict(values: Sequence[Any]) -> bool:
-    """Two or three words for right and wrong, whatever the column is called."""
-    known = {"true", "false", "yes", "no", "0", "1", "entailment", "neutral", "contradiction", "right", "wrong"}
-    distinct = {str(value).lower() for value in values}
-    return 2 <= len(distinct) <= 3 and distinct <= known
-
-
-def _repeats(values: Sequence[Any]) -> bool:
-    """Whether values occur more than once: ids and numbers of rows do not, and nothing can be learnt from them."""
-    return len(values) < FEW or len(set(map(str, values))) < len(values)
-
-
-def _is_row_number(values: Sequence[Any]) -> bool:
-    """Whether values are numbers that grow from row to row."""
-    numbers = [as_number(value) for value in values]
-    grow = sum(one is not None and two is not None and one < two for one, two in pairwise(numbers))
-    return len(values) >= FEW and grow >= 0.9 * (len(values) - 1)  # in the next part they begin anew
-
-
-def as_number(value: Any) -> float | None:
-    """A cell as a finite number; None where it is none."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return number if math.isfinite(number := float(value)) else None
-    except (TypeError, ValueError):
-        return None
-
-
-def _has_fractions(values: Sequence[Any]) -> bool:
-    return any((number := as_number(value)) is not None and number != int(number) for value in values[:1000])
