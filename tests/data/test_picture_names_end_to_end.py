@@ -59,7 +59,7 @@ def recipe(folder: Path, model: str, stages: str, ids: str) -> Path:
 model: {model}
 text: {{vocabulary: {{train: {train}, size: 40}}, length: 8}}
 stages:{stages.replace("DATA", f"{train}, {test}")}
-  tune: {{kind: finetune, task: vqa, data: {train}, steps: 2, batch_size: 4, threads: 1}}
+  tune: {{kind: finetune, task: {{name: vqa, min_count: 1}}, data: {train}, steps: 2, batch_size: 4, threads: 1}}
   test: {{kind: evaluate, from: tune, data: {test}, threads: 1}}
 """
     path = folder / "r.yaml"
