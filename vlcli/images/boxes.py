@@ -118,7 +118,8 @@ def boxes_for(boxes: Mapping[str, BoxList], image: str) -> BoxList | None:
         if (found := boxes.get(name)) is not None and _same_folders(found.name, image):
             return found
     number = _NUMBER.search(image)
-    return boxes.get(str(int(number.group(1)))) if number else None
+    found = boxes.get(str(int(number.group(1)))) if number else None
+    return found if found is None or _same_folders(found.name, image) else None
 
 
 def path_ids(picture: str | Path) -> list[str]:
