@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from vlcli import registry
 from vlcli.data.files import first_object
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.exports import HOW, exports
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.errors import ComponentError, DataError, UsageError
@@ -51,6 +52,8 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     found: list[Recognised] = []
     questions: list[str] = []
     readers, aside = _readers()
+    foreign = exports(folder)
+    aside += [f"{tool}: {_shown(names)} not read; its COCO export is: {HOW[tool]}" for tool, names in foreign.items()]
     for rank in sorted({reader.recognise_order for reader in readers}):
         if rank > 1 and (found or ((questions or folder.unread) and not fallback)):
             break
@@ -64,6 +67,8 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
                     found.append(one)
     aside += [f"{name}: {reason}" for name, reason in folder.unread.items()]
     aside += _unknown(folder)
+    if foreign and not found:
+        raise _export(folder, foreign)
     if questions and not found:
         raise _unclear(folder, questions)
     return found, [*questions, *aside]
@@ -123,6 +128,21 @@ def check_columns(folder: Folder) -> None:
         hint = f"did you mean {' and '.join(map(repr, close))}?" if close else ""
         got, expected = ", ".join(map(repr, absent)), ", ".join(map(repr, known[:40])) or "a table in the folder"
         raise UsageError("No table has such a column.", got=got, expected=expected, hint=hint)
+
+
+def _export(folder: Folder, foreign: dict[str, list[str]]) -> DataError:
+    tool, names = next(iter(foreign.items()))
+    return DataError(
+        f"The annotations are an export of {tool}, which no reader reads.",
+        where=str(folder.root),
+        got=_shown(names),
+        expected="labelled boxes in COCO's format, or in that of Pascal VOC or YOLO",
+        hint=f"export them as COCO ({HOW[tool]}), put the file beside the pictures, and call init again",
+    )
+
+
+def _shown(names: list[str]) -> str:
+    return names[0] + (f" and {len(names) - 1:,} more" if len(names) > 1 else "")
 
 
 def _unclear(folder: Folder, questions: list[str]) -> DataError:
