@@ -8,6 +8,7 @@ import pytest
 from vlcli.errors import ComponentError, RecipeError, UsageError
 from vlcli.recipe.keys import data_files
 from vlcli.recipe.load import from_mapping, load, locate
+from vlcli.recipe.overrides import uneven
 from vlcli.recipe.validate import shallow
 from vlcli.recipe.wiring import find_place
 
@@ -261,8 +262,8 @@ def test_an_override_that_leaves_the_control_alone_says_so(tmp_path):
     stages = [f"  answer: {stage % ''}", f"  answer-blind: {stage % ', only: text'}", f"  other: {stage % ', a: 9'}"]
     (tmp_path / "r.yaml").write_text("\n".join(["model: lxmert", "stages:", *stages, ""]))
     both = ["stages.answer.epochs=12", "stages.answer-blind.epochs=12"]
-    assert load(str(tmp_path / "r.yaml"), both).notes == []
-    (line,) = load(str(tmp_path / "r.yaml"), both[:1]).notes
+    assert uneven(load(str(tmp_path / "r.yaml"), both).recipe, both) == []
+    (line,) = uneven(load(str(tmp_path / "r.yaml"), both[:1]).recipe, both[:1])
     assert line.startswith("stages.answer.epochs is set here and not in answer-blind, its control")
 
 

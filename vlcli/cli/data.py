@@ -79,7 +79,7 @@ def stats(
     """
     from vlcli import registry
     from vlcli.cli import console
-    from vlcli.cli.recipes import load_recipe
+    from vlcli.recipe.load import load
     from vlcli.tools.statistics import statistics
 
     names, overrides = o.split_words(words)
@@ -88,7 +88,7 @@ def stats(
         return
     o.load_plugins(plugin)
     name, overrides = o.one_recipe(words)
-    rows = statistics(load_recipe(name, overrides, only=stage, trust=trust), stage, output)
+    rows = statistics(load(name, overrides, only=stage, trust=trust), stage, output)
     errors = [row["error"] for row in rows if "error" in row]
     if json_:
         told = [{**row, "error": row["error"].as_dict()} if "error" in row else row for row in rows]

@@ -19,6 +19,7 @@ from vlcli.nn.model import DataSpec, Model
 from vlcli.objectives.answers import KEY, AnswerTable, encode
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only, seen
+from vlcli.objectives.labels import entropy
 
 
 class Answering(Objective):
@@ -39,6 +40,7 @@ class Answering(Objective):
         view: the view that is answered.
         source_answers: where the weights it starts from are not vlcli's: the file of the answers that their rows stand
             for (``all_ans.json`` of LXMERT's release), a path from the current folder. Rows are taken over by string.
+        smoothing: label smoothing of ``ce``: share of the target that is spread over all answers.
     """
 
     paper = "LXMERT, Tan and Bansal 2019, sections 3.1.3 and 4.2; Teney et al. 2018 (soft targets)"
@@ -56,6 +58,7 @@ class Answering(Objective):
         only: Only = "both",
         view: str = "clean",
         source_answers: str | None = None,
+        smoothing: float = 0.0,
     ) -> None:
         super().__init__(model, data_spec)
         if not data_spec.answers:
@@ -66,6 +69,7 @@ class Answering(Objective):
                 hint="check `min_count` of the task against the size of the data",
             )
         self.loss, self.sample, self.only, self.view = loss, sample, only, view
+        self.smoothing = smoothing
         self.head = build_head(model, "answer", model.pooled_dim, len(data_spec.answers), head)
         self.table = AnswerTable(data_spec.answers)
         self.source_answers = source_answers
@@ -85,6 +89,18 @@ class Answering(Objective):
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, A)."""
         return {"logits": self.head(step.fused(self.seen(step)).by_example())}
+
+    def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
+        """The entropy of the answers: of each by itself with ``bce``."""
+        given = [one["answers"] for one in targets if isinstance(one.get("answers"), Mapping)]
+        if not given:
+            return None
+        table = self.targets(given)  # (Q, A)
+        if self.loss == "ce":
+            known = table[table.sum(1) > 0]
+            return entropy(torch.bincount(known.argmax(1), minlength=table.shape[1])) if len(known) else None
+        shares = table.mean(0).clamp(0, 1)
+        return float(torch.special.entr(shares).sum() + torch.special.entr(1 - shares).sum())
 
     def seen(self, step: ForwardPasses) -> str:
         """The name of the view it answers from."""
@@ -137,7 +153,9 @@ class Answering(Objective):
     def _ce(self, logits: Tensor, target: Tensor, seeds: Tensor) -> Mean:
         known = target.sum(1) > 0
         chosen = self._draw(target, seeds) if self.sample else target.argmax(1)
-        return Mean.of(functional.cross_entropy(logits, chosen, reduction="none"), known)
+        return Mean.of(
+            functional.cross_entropy(logits, chosen, reduction="none", label_smoothing=self.smoothing), known
+        )
 
     @staticmethod
     def _draw(target: Tensor, seeds: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,10 +14,10 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import View
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.model import DataSpec, EncoderOutput, Model
 from vlcli.objectives.answers import AnswerTable
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
-from vlcli.objectives.labels import class_ids
+from vlcli.objectives.labels import class_ids, label_entropy
 from vlcli.objectives.mixing import Mixing, batch_seed, soft_targets
 
 MIXED = "mixed"
@@ -69,16 +70,23 @@ class ImageClassification(Objective):
     def logits(self, step: ForwardPasses, view: str) -> Tensor:
         """(B, C)."""
         states = step.image(view)
-        rows = step.view(view).image_rows[:, 0]
-        if self.head is not None and states.pooled is None:
+        scores = states.extra["logits"] if self.head is None else self.head(self.summary(step, states))
+        return scores[step.view(view).image_rows[:, 0]]
+
+    def summary(self, step: ForwardPasses, states: EncoderOutput) -> Tensor:
+        """One vector for each picture (M, D).
+
+        Raises:
+            ComponentError: the model gives none.
+        """
+        if states.pooled is None:
             raise ComponentError(
                 "The model gives no vector for a whole picture, and has no classifier of pictures.",
                 where="objective image-classification",
                 got=type(step.model).__name__,
                 expected="a model whose encode_image gives `pooled` or scores: deit, swin, albef, vlmo",
             )
-        scores = states.extra["logits"] if self.head is None else self.head(states.pooled)
-        return scores[rows]
+        return states.pooled
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy over the pictures that have a label, and accuracy where nothing was mixed."""
@@ -99,6 +107,10 @@ class ImageClassification(Objective):
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, C)."""
         return {"logits": self.logits(step, self.view)}
+
+    def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
+        """The entropy of the labels; unknown where pictures are mixed."""
+        return None if self.mixing.active else label_entropy(targets, self.table.index, self.count, self.smoothing)
 
     def targets(self, step: ForwardPasses) -> Tensor:
         """(B, C): what each example's label says of every class; zeros where it has none.

@@ -21,7 +21,7 @@ from vlcli.recipe.components import with_present_names
 from vlcli.recipe.locate import locate, registered_file, slug
 from vlcli.recipe.resolved import RecipeFile, Resolved, Row
 from vlcli.recipe.rows import Rows, has_rows, read_rows, without_tables_keys
-from vlcli.recipe.schema import Recipe, Stage, kind_of
+from vlcli.recipe.schema import Recipe, kind_of
 from vlcli.recipe.validate import of_document
 from vlcli.recipe.yaml import Document
 from vlcli.registry import load_file
@@ -245,17 +245,7 @@ def resolve(
     if problems or recipe is None:
         raise RecipeError(_with_components(problems, document) if loading.deep else problems, source.name)
     name = _folder(source, recipe)
-    return Resolved(
-        name,
-        source.name,
-        recipe,
-        document,
-        chain,
-        changed,
-        ran,
-        row,
-        [*notes(source, chain), *_uneven(recipe, changed)],
-    )
+    return Resolved(name, source.name, recipe, document, chain, changed, ran, row)
 
 
 def _folder(source: RecipeFile, recipe: Recipe) -> str:
@@ -264,44 +254,6 @@ def _folder(source: RecipeFile, recipe: Recipe) -> str:
         return slug(source.name)
     name = recipe.name or Path(source.table).stem
     return slug(f"{name}-{source.row}" if source.row else name)
-
-
-def notes(source: RecipeFile, chain: list[RecipeFile]) -> list[str]:
-    """A line for each recipe that was named by a name that it had once."""
-    if source.former:
-        return [f"{source.former} is now {source.name}"]
-    return [f"{one.former}, which {source.name} extends, is now {one.name}" for one in chain if one.former]
-
-
-def _uneven(recipe: Recipe, changed: list[str]) -> list[str]:
-    """A line for each override of a stage that has a control, the same stage but for ``only``, and leaves it alone."""
-    paths = [text.removeprefix("~").partition("=")[0].split(".") for text in changed]
-    found = []
-    for root, stage, *rest in (path for path in paths if len(path) > 2):
-        if root != "stages" or stage not in recipe.stages:
-            continue
-        for other in recipe.stages:
-            alone = other != stage and ["stages", other, *rest] not in paths
-            if alone and _controls(recipe.stages[stage], recipe.stages[other], rest[0]):
-                key = ".".join(rest)
-                found.append(
-                    f"stages.{stage}.{key} is set here and not in {other}, its control: the two are unequal now"
-                )
-    return found
-
-
-def _controls(stage: Stage, other: Stage, key: str) -> bool:
-    """Whether two stages are the same but for ``key``, and for ``only`` somewhere in them."""
-    one, two = (
-        {k: v for k, v in each.model_dump(by_alias=True, mode="json").items() if k != key} for each in (stage, other)
-    )
-    return one != two and _without_only(one) == _without_only(two)
-
-
-def _without_only(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_only(inner) for key, inner in value.items() if key not in ("only", "about")}
-    return [_without_only(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _is_table(source: RecipeFile, written: Rows) -> Exception:

@@ -275,13 +275,13 @@ def make(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[Planned
     return planner, steps
 
 
-HOW = {"jobs", "patience"}
+HOW = {"jobs", "hang_timeout"}
 """Overrides that say how a run goes on and nothing of what it computes: they lead to no folder of their own."""
 
 
 def _folder_names(resolved: Resolved) -> list[str]:
     """Folder names to try, in order."""
-    said = {"about", "paper", "jobs", "patience", "stages", "report", "defaults", *OF_TABLES}
+    said = {"about", "paper", "jobs", "hang_timeout", "stages", "report", "defaults", *OF_TABLES}
     dump = resolved.recipe.model_dump(by_alias=True, mode="json", exclude=said)
     if not dump["datasets"]:
         del dump["datasets"]  # a later key: without it, folders keep the names that they had

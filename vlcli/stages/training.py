@@ -14,6 +14,7 @@ from vlcli.builders.training import Assembly, assemble, check_task
 from vlcli.detection.extraction import Share
 from vlcli.engine import processes
 from vlcli.engine.bundle import save_bundle
+from vlcli.engine.collapse import CollapseWatch
 from vlcli.engine.evaluation import Autocast, TaskRunner, mean_losses, score_task
 from vlcli.engine.optim import freeze
 from vlcli.engine.together import Together
@@ -42,7 +43,7 @@ def run_training(context: StageContext) -> StageResult:
     context.folder.mkdir(parents=True, exist_ok=True)
     progress = context.progress if processes.rank() == 0 else Silent()
     threads = processes.use_threads(config.threads)
-    processes.be_patient(context.recipe.patience)
+    processes.set_hang_timeout(context.recipe.hang_timeout)
     processes.start(context.device, config.precision)  # joins the other processes before anything takes long
     parts = assemble(context)
     check_task(parts.task, parts.module, context.name)
@@ -59,11 +60,20 @@ def run_training(context: StageContext) -> StageResult:
         trackers=_trackers(context, config),
         resume=context.resume,
     )
+    if trainer.rate_line:
+        progress.info(trainer.rate_line)
+    watch = CollapseWatch(parts.module, parts.data, trainer.config, progress)
+    trainer.trackers += [watch] if processes.rank() == 0 else []
     outcome = trainer.run()
+    if outcome.stopped:
+        progress.info(f"stopped: {outcome.stopped}")
     if processes.rank() == 0:
         outcome = _write_model(context, parts, trainer, outcome)
     processes.wait()
-    return _result(context, parts, outcome, {**counts, "threads": threads, "processes": processes.world()})
+    facts: dict[str, object] = {**counts, "threads": threads, "processes": processes.world()}
+    facts |= {"learning_rate": trainer.rate_line} if trainer.rate_line else {}
+    facts |= {"collapsed": collapsed} if processes.rank() == 0 and (collapsed := watch.verdict(outcome)) else {}
+    return _result(context, parts, outcome, facts)
 
 
 def _tell_start(parts: Assembly, config: Training, progress: Progress) -> dict[str, int]:
@@ -189,7 +199,11 @@ def _result(context: StageContext, parts: Assembly, outcome: TrainingOutcome, fa
     left_out = parts.data.notes()
     for line in left_out:
         context.progress.warn(line)
-    notes += [*left_out, *doubts, f"{MODEL}/ holds {chosen}"]
+    facts |= {"stopped": outcome.stopped} if outcome.stopped else {}
+    told = [f"{name}: {facts[name]}" for name in ("learning_rate", "stopped", "collapsed") if name in facts]
+    if "collapsed" in facts:
+        context.progress.warn(f"collapsed: {facts['collapsed']}")
+    notes += [*left_out, *doubts, *told, f"{MODEL}/ holds {chosen}"]
     facts |= {"steps": outcome.steps, "examples": outcome.examples, "torch_threads": torch.get_num_threads()}
     facts |= {"best_step": outcome.best, "load": parts.report.summary() if parts.report else None}
     dropped = getattr(parts.data, "dropped", 0)
