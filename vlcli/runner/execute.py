@@ -131,7 +131,7 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
             raise
         _finish(record, result, time.monotonic() - started)
         pictures.forget()
-        if changed := digests.changed(step.folder, record):
+        if changed := digests.changed(record.data, step.folder):
             record.notes.append(f"while this stage ran, data changed: {changed}")
             progress.warn(f"{step.name}: {record.notes[-1]}; the next run makes it again")
         record.sizes = artifacts.sizes(step.folder, record.files)
