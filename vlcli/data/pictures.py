@@ -72,7 +72,8 @@ class Pictures:
             path, raw = self.files[image.key], None if given is None else given.size
             picture = self._decoded.get(image.key, lambda: load_image(path, raw))
         image.size = (picture.height, picture.width)
-        boxes = None if given is None else given.clipped(image.size).boxes
+        given = None if given is None else given.clipped(image.size).with_area()
+        boxes = None if given is None else given.boxes
         labels = load_labels(self._maps[image.key], image.size) if image.key in self._maps else None
         scene = self._transformed(TransformInput(picture, boxes, labels=labels), draw)
         image.size = image.size if draw is None else scene.size

@@ -16,6 +16,7 @@ from vlcli.data.sample import Example
 from vlcli.data.take import select
 from vlcli.data.texts import check_texts
 from vlcli.data.truth import Truth, truth_of
+from vlcli.data.unique import check_keys
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList, image_id
 
@@ -172,6 +173,7 @@ class Reader:
         if not chosen:
             raise self._empty(len(found))
         check_texts(chosen, self._where())
+        check_keys(self, [hash(one.key) for one in found], found.__getitem__)
         return chosen
 
     @contextmanager
@@ -265,7 +267,7 @@ class Reader:
     def _noted(self, name: str) -> Path | None:
         """The file of an image that the annotations name with its extension; None of others."""
         path = self._paths.get(name)
-        return path if path is not None and (path.suffix.lower() in IMAGE_SUFFIXES or path.is_file()) else None
+        return path if path and (path.suffix.lower() in IMAGE_SUFFIXES or path.is_file()) else None
 
     def picture(self, file: str, folder: Path | None = None) -> str:
         """Note the file of an image; called by :meth:`read` of subclasses for every file name that they meet.
@@ -386,9 +388,9 @@ class Reader:
         Returns:
             One path per split; the first candidate where none exists, so that the message names the usual place.
         """
-        found = []
+        found, texts = [], [named] if named else candidates
         for split in self.split_names:
-            options = [self._place(text.replace("{split}", split)) for text in ([named] if named else candidates)]
+            options = [self._place(text.replace("{split}", split)) for text in texts]
             found.append(next((path for path in options if path.is_file()), options[0]))
         return found
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from vlcli.errors import DataError
 
+NO_AREA = "boxes of no area (width or height not above 0)"
 FORMATS = ("coco-instances", "coco-results", "per-image", "mattnet", "npz")
 Index = Callable[[Any], int]
 _NUMBER = re.compile(r"(\d+)$")
@@ -86,6 +87,11 @@ class BoxList:
         order = np.arange(len(self)) if self.scores is None else np.argsort(-self.scores, kind="stable")
         return self.rows(order[:limit] if limit else order)
 
+    def with_area(self) -> BoxList:
+        """The boxes whose corners are in order: no network can learn from a region of no width or height."""
+        good = (self.boxes[:, 2:] > self.boxes[:, :2]).all(axis=1)
+        return self if good.all() else self.rows(np.flatnonzero(good))
+
     def clipped(self, size: tuple[int, int]) -> BoxList:
         """The boxes cut to an image of ``size`` (height, width)."""
         height, width = size
@@ -99,10 +105,13 @@ class BoxFile(dict[str, BoxList]):
     Attributes:
         categories: name by class id, in the file's order; empty where it lists none.
         attributes: names that ``attributes`` of the boxes number; empty where it lists none.
+        without_area: how many boxes were left out because their width or height is not above 0.
     """
 
     def __init__(self, boxes: Mapping[str, BoxList], categories: dict[int, str], attributes: tuple[str, ...]) -> None:
-        super().__init__(boxes)
+        kept = {name: found.with_area() for name, found in boxes.items()}
+        super().__init__({name: found for name, found in kept.items() if len(found) or not len(boxes[name])})
+        self.without_area = sum(map(len, boxes.values())) - sum(map(len, kept.values()))
         self.categories, self.attributes = categories, attributes
 
 

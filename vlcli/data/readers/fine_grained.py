@@ -13,6 +13,7 @@ import numpy as np
 from vlcli.data.files import inside, read_text
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
+from vlcli.data.unique import twice
 from vlcli.errors import ComponentError, DataError
 
 
@@ -193,6 +194,6 @@ def _table(file: Path) -> dict[str, str]:
         key, _, value = line.strip().partition(" ")
         if line.strip() and not value:
             raise DataError("The line is malformed.", where=f"{file}:{number}", got=line[:80], expected="NUMBER VALUE")
-        if value:
-            rows[key] = value.strip()
+        if value and rows.setdefault(key, value.strip()) != value.strip():
+            raise twice("number", key, str(file), f"{rows[key]} and {value.strip()} (line {number})")
     return rows

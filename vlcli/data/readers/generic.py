@@ -29,7 +29,7 @@ class JsonLines(Table):
         split: fills ``{split}`` in the file's name.
         file: the file under the root; None: ``{split}.jsonl``.
         images: folder that image paths are relative to; "." for the root itself.
-        id: column of the example's id; without it the row's number.
+        id: column of the example's id, which no other row may have; without it, or with "", the row's number.
         image: column of the picture(s); a template such as ``dev-{identifier}-0.png`` makes a file name of columns, and
             a list names several columns or templates, one picture each.
         text: column of the sentence.
@@ -119,7 +119,7 @@ class Csv(Table):
         images: folder that image paths are relative to; "." for the root itself.
         separator: between columns; "tab" for a tabulator.
         several: between the files of several pictures in one cell.
-        id: column of the example's id; without it the row's number.
+        id: column of the example's id, which no other row may have; without it, or with "", the row's number.
         image: column of the picture(s); a template such as ``dev-{identifier}-0.png`` makes a file name of columns, and
             a list names several columns or templates, one picture each.
         text: column of the sentence.

@@ -17,7 +17,7 @@ from vlcli.data.readers.templates import fields_of, filled, is_template
 from vlcli.data.sample import Example
 from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
-from vlcli.images.boxes import BoxList
+from vlcli.images.boxes import NO_AREA, BoxList
 
 COLUMNS = {
     "image": "image",
@@ -42,6 +42,7 @@ class Table(Reader):
     """The file where a recipe names none; ``{split}`` is filled in."""
 
     pictures_help: ClassVar[str] = "name the column that holds them (image=COLUMN), or their folder (images=FOLDER)"
+    keys_help: ClassVar[str] = "name a column whose values differ (id=COLUMN), or number the rows (id='')"
 
     def set_up(
         self,
@@ -122,6 +123,10 @@ class Table(Reader):
                 found.append(self._example({**dict.fromkeys(self.extra), **unlabelled}, where, len(found)))
         return found
 
+    def place_of(self, number: int) -> str:
+        """File and line of a row."""
+        return next(where for where, _ in itertools.islice(self._admitted(), number, None))
+
     def boxes(self) -> dict[str, BoxList]:
         """The boxes column, by image id; without one, the boxes that sentences about a picture speak of, each once."""
         used = dict.fromkeys(name for example in self.examples() for name in example.images)
@@ -140,7 +145,7 @@ class Table(Reader):
         return self._box_words
 
     def _check_columns(self, where: str, row: dict[str, Any]) -> None:
-        named = [name for key, name in self.columns.items() if name != COLUMNS.get(key)] + self.extra + list(self.only)
+        named = [name for key, name in self.columns.items() if name and name != COLUMNS.get(key)] + self.extra + list(self.only)
         pictures = [name for source in self.sources for name in fields_of(source) if name != "split"]
         if self.sources != [COLUMNS["image"]]:
             named += pictures
@@ -201,7 +206,11 @@ class Table(Reader):
         return self._words.index(word)
 
     def _box_list(self, boxes: Any, labels: Any, where: str) -> BoxList:
-        return cells.box_list(boxes, listed(labels), where, self._box_words)
+        found = cells.box_list(boxes, listed(labels), where, self._box_words)
+        sound = found.with_area()
+        if len(sound) < len(found):
+            self.left_out[NO_AREA] += len(found) - len(sound)
+        return sound
 
 
 def listed(given: Any) -> list[Any]:

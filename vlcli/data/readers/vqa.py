@@ -13,6 +13,7 @@ from vlcli.data.files import inside, read_json, value
 from vlcli.data.heldout import Identity, minival
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
+from vlcli.data.unique import by_id
 from vlcli.errors import DataError
 
 SCORES = (0.0, 0.3, 0.6, 0.9, 1.0)
@@ -169,9 +170,7 @@ class VQA(Reader):
 
 def _by_question(file: Path) -> dict[Any, dict[str, Any]]:
     rows = value(read_json(file), "annotations", list, str(file))
-    return {
-        value(row, "question_id", (int, str), f"{file}: annotations[{place}]"): row for place, row in enumerate(rows)
-    }
+    return by_id(rows, "question_id", f"{file}: annotations")
 
 
 def _targets(notes: dict[Any, dict[str, Any]], number: Any, file: Path) -> dict[str, Any]:
