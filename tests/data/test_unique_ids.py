@@ -40,7 +40,9 @@ def instances(root: Path, images: list[Any], notes: list[Any], kinds: list[Any] 
 
 
 def vqa(root: Path, asked: list[int], answered: list[tuple[int, str]]) -> None:
-    questions = [{"question_id": key, "image_id": place, "question": f"what {place}?"} for place, key in enumerate(asked)]
+    questions = [
+        {"question_id": key, "image_id": place, "question": f"what {place}?"} for place, key in enumerate(asked)
+    ]
     notes = [{"question_id": key, "answers": [{"answer": word}] * 10} for key, word in answered]
     dump(root / "v2_OpenEnded_mscoco_train2014_questions.json", {"questions": questions})
     dump(root / "v2_mscoco_train2014_annotations.json", {"annotations": notes})
@@ -140,7 +142,10 @@ CASES: dict[str, tuple[str, Callable[[Path], None], dict[str, Any], tuple[str, .
         "vg-regions",
         lambda root: dump(
             root / "region_descriptions.json",
-            [{"id": 1, "regions": [{"region_id": 5, "phrase": "a"}]}, {"id": 2, "regions": [{"region_id": 5, "phrase": "b"}]}],
+            [
+                {"id": 1, "regions": [{"region_id": 5, "phrase": "a"}]},
+                {"id": 2, "regions": [{"region_id": 5, "phrase": "b"}]},
+            ],
         ),
         {},
         ("'5'", "example 0", "example 1"),
@@ -173,7 +178,9 @@ CASES: dict[str, tuple[str, Callable[[Path], None], dict[str, Any], tuple[str, .
     ),
     "refcoco: picture": (
         "refcoco",
-        lambda root: refer(root, images=[{**IMAGES[0], "height": 9, "width": 9}, {**IMAGES[0], "height": 8, "width": 9}]),
+        lambda root: refer(
+            root, images=[{**IMAGES[0], "height": 9, "width": 9}, {**IMAGES[0], "height": 8, "width": 9}]
+        ),
         {"refs": "refs.json"},
         ("id 7", "[0] and [1]"),
     ),
@@ -186,7 +193,9 @@ CASES: dict[str, tuple[str, Callable[[Path], None], dict[str, Any], tuple[str, .
     "refcoco: sentence": ("refcoco", lambda root: refer(root, said=[4, 4]), {"refs": "refs.json"}, ("'4'",)),
     "jsonl": (
         "jsonl",
-        lambda root: lines(root / "train.jsonl", {"id": "x", "text": "a"}, {"id": "y", "text": "b"}, {"id": "x", "text": "c"}),
+        lambda root: lines(
+            root / "train.jsonl", {"id": "x", "text": "a"}, {"id": "y", "text": "b"}, {"id": "x", "text": "c"}
+        ),
         {},
         ("'x'", "train.jsonl:1", "train.jsonl:3", "id=''"),
     ),
@@ -208,7 +217,12 @@ CASES: dict[str, tuple[str, Callable[[Path], None], dict[str, Any], tuple[str, .
         {"shards": "a.tar"},
         ("'1'", "'words 1'", "'words 5'"),
     ),
-    "cub": ("cub-200", lambda root: cub(root, {"images": "1 a/1.jpg\n1 a/2.jpg\n"}), {}, ("number '1'", "a/1.jpg", "line 2")),
+    "cub": (
+        "cub-200",
+        lambda root: cub(root, {"images": "1 a/1.jpg\n1 a/2.jpg\n"}),
+        {},
+        ("number '1'", "a/1.jpg", "line 2"),
+    ),
     "winoground": (
         "winoground",
         lambda root: lines(

@@ -109,10 +109,17 @@ class BoxFile(dict[str, BoxList]):
     """
 
     def __init__(self, boxes: Mapping[str, BoxList], categories: dict[int, str], attributes: tuple[str, ...]) -> None:
-        kept = {name: found.with_area() for name, found in boxes.items()}
-        super().__init__({name: found for name, found in kept.items() if len(found) or not len(boxes[name])})
-        self.without_area = sum(map(len, boxes.values())) - sum(map(len, kept.values()))
-        self.categories, self.attributes = categories, attributes
+        super().__init__(boxes)
+        self.categories, self.attributes, self.without_area = categories, attributes, 0
+
+    def with_area(self) -> BoxFile:
+        """Leave out the boxes of no area and the images that have no other; counts them."""
+        for name, boxes in list(self.items()):
+            self[name] = boxes.with_area()
+            self.without_area += len(boxes) - len(self[name])
+            if len(boxes) and not len(self[name]):
+                del self[name]
+        return self
 
 
 def boxes_for(boxes: Mapping[str, BoxList], image: str) -> BoxList | None:
@@ -147,13 +154,14 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
         raise DataError("unknown format of boxes", where=str(path), got=format, expected=", ".join(FORMATS))
     try:
         if format == "npz" or (format is None and path.suffix == ".npz"):
-            return BoxFile(_from_npz(path), {}, ())
+            return BoxFile(_from_npz(path), {}, ()).with_area()
         content = json.loads(path.read_text(encoding="utf-8"))
         kind = format or _recognise(content)
         if kind == "coco-instances":
-            return _from_instances(content, crowds)
-        make = {"coco-results": _from_results, "mattnet": _from_mattnet}.get(kind, _from_images)
-        return BoxFile(make(content), {}, ())
+            return _from_instances(content, crowds).with_area()
+        if kind == "mattnet":  # whose boxes of one pixel have a width of 0
+            return BoxFile(_from_mattnet(content), {}, ())
+        return BoxFile((_from_results if kind == "coco-results" else _from_images)(content), {}, ()).with_area()
     except DataError as error:  # of a box; this is the file that it is in
         raise DataError(error.what, where=str(path), got=error.got, expected=error.expected) from None
     except FileNotFoundError:

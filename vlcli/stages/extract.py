@@ -157,9 +157,7 @@ def collect_images(readers: list[Reader]) -> dict[str, Path]:
     return found
 
 
-def collect_boxes(
-    context: StageContext, readers: list[Reader], notes: list[str]
-) -> tuple[dict[str, BoxList], Labels]:
+def collect_boxes(context: StageContext, readers: list[Reader], notes: list[str]) -> tuple[dict[str, BoxList], Labels]:
     """Given boxes by image, and what their numbers stand for: of the files (or stores) named, else of the data sets.
 
     ``notes`` gets a line for every file of which boxes are left out.
@@ -173,7 +171,9 @@ def collect_boxes(
     stored = [(stored_boxes(file), stored_labels(file)) for file in files if file.suffix in STORES]
     paths = [file for file in files if file.suffix not in STORES]
     read = [read_boxes(path) for path in paths]
-    notes += [f"{p}: left out {one.without_area} {NO_AREA}" for p, one in zip(paths, read, strict=True) if one.without_area]
+    notes += [
+        f"{p}: left out {one.without_area} {NO_AREA}" for p, one in zip(paths, read, strict=True) if one.without_area
+    ]
     return together([*stored, *number_files(read, [labels for _, labels in own])])
 
 

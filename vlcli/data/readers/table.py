@@ -145,7 +145,11 @@ class Table(Reader):
         return self._box_words
 
     def _check_columns(self, where: str, row: dict[str, Any]) -> None:
-        named = [name for key, name in self.columns.items() if name and name != COLUMNS.get(key)] + self.extra + list(self.only)
+        named = (
+            [name for key, name in self.columns.items() if name and name != COLUMNS.get(key)]
+            + self.extra
+            + list(self.only)
+        )
         pictures = [name for source in self.sources for name in fields_of(source) if name != "split"]
         if self.sources != [COLUMNS["image"]]:
             named += pictures
