@@ -47,6 +47,8 @@ def run(context: StageContext) -> StageResult:
     boxes, labels = collect_boxes(context, readers, left_out)
     extractor = build_extractor(context)
     extractor.attach(labels)
+    for line in left_out if processes.rank() == 0 else ():
+        context.progress.warn(line)
     for note in extractor.notes():
         context.progress.info(note)
     report = extract_images(

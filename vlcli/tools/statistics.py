@@ -50,6 +50,7 @@ def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
     pictures = {image for example in examples for image in example.images}
     words = sum(len(text.split()) for text in texts)
     left_out = {"left out": dict(reader.left_out)} if reader.left_out else {}
+    notes = {"notes": found} if (found := reader.notes()) else {}
     rows = reader.composition()
     grouped = {"composition": rows} if rows else {}
     return {
@@ -60,4 +61,5 @@ def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
         "texts": len(texts),
         "words": words,
         **left_out,
+        **notes,
     }

@@ -16,7 +16,8 @@ class Karpathy(Reader):
 
     Args:
         root: data root.
-        split: train, restval, val or test, or several: ``[train, restval]`` is the usual training set of COCO.
+        split: train, restval, val or test, or several: ``[train, restval]`` is the usual training set of COCO; with
+            ``train`` alone, the pictures of restval are counted as left out.
         file: the split file under the root; None: the only ``dataset_*.json`` in ``karpathy/`` or the root.
         images: folder of the pictures; ``filepath`` (COCO's val2014/) is looked for in it, then plain names.
         captions: ``all`` (one example a caption), ``first``, or ``sample`` (one an image, drawn anew each epoch).
@@ -66,6 +67,9 @@ class Karpathy(Reader):
             raise DataError(
                 "There is no such split.", where=str(file), got=", ".join(unknown), expected=", ".join(sorted(known))
             )
+        if "train" in self.split_names and (spare := sum(row["split"] == "restval" for row in rows)):
+            if "restval" not in self.split_names:
+                self.left_out["pictures of restval, which COCO's usual training set has: split=[train,restval]"] = spare
         chosen = [(place, row) for split in self.split_names for place, row in enumerate(rows) if row["split"] == split]
         return [example for place, row in chosen for example in self._of_image(row, f"{file}: images[{place}]")]
 
