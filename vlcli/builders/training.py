@@ -28,7 +28,6 @@ from vlcli.features import FeatureStore
 from vlcli.nn.model import DataSpec, InputSpec, Model
 from vlcli.nn.slots import build_model
 from vlcli.nn.undrawn import without_memory
-from vlcli.nn.weights import read_weights as read_foreign
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training
 from vlcli.registry import Spec
@@ -121,7 +120,7 @@ def assemble(context: StageContext) -> Assembly:
     require_stores(stores, needs, context.name)
     for objective in module.objectives.values():
         objective.setup(readers, tokenizer, context.folder if processes.rank() == 0 else None)
-    report = load_sources(module, plan.sources, plan.config.allow_unmatched)
+    report = load_sources(module, plan.sources, plan.config)
     loads = _loads(plan.task, needs, module)
     transform = transform_of(resolved, needs)
     made = make_transform(transform, needs)
@@ -288,7 +287,7 @@ def _labels(store: FeatureStore, what: str) -> int:
     return max(int(max(tops, default=-1)) + 1, len(told))
 
 
-def load_sources(module: TrainingModule, sources: list[Path], allow_unmatched: list[str]) -> LoadReport | None:
+def load_sources(module: TrainingModule, sources: list[Path], config: Training) -> LoadReport | None:
     """Fill the module from bundles, checkpoints of other tools, or folders that hold one; None where none is named.
 
     Raises:
@@ -296,13 +295,13 @@ def load_sources(module: TrainingModule, sources: list[Path], allow_unmatched: l
     """
     if not sources:
         return None
-    loader = WeightLoader(module, allow_unmatched)
+    loader = WeightLoader(module, config.allow_unmatched)
     for path in sources:
         folder = find_bundle(path)
         if folder is not None:
             loader.add(read_weights(folder), str(path), ours=True)
         else:
-            loader.add(read_foreign(verified(_weight_file(path))), str(path), ours=False)
+            loader.add_file(verified(_weight_file(path)), config.state_dict, config.rename)
     return loader.finish()
 
 

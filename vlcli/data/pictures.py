@@ -19,6 +19,7 @@ from vlcli.data.sample import ImageSample
 from vlcli.data.transforms import Transform, TransformInput, resize
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
+from vlcli.images.shards import is_there
 from vlcli.nn.model import InputSpec
 
 
@@ -144,7 +145,7 @@ class _Located(Mapping[str, Path]):
     def _found(self, name: str) -> Path:
         """The file of an image that no annotation names: the first that is there."""
         paths = [reader.locate(name) for reader in self.readers]
-        return next((path for path in paths if path.is_file()), paths[0])
+        return next((path for path in paths if is_there(path)), paths[0])
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name for reader in self.readers for name in reader.image_files()))

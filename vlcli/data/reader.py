@@ -19,6 +19,7 @@ from vlcli.data.truth import Truth, truth_of
 from vlcli.data.unique import check_keys
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList, image_id
+from vlcli.images.shards import is_there
 
 if TYPE_CHECKING:
     from vlcli.data.columns.places import PlacesWriter
@@ -267,7 +268,7 @@ class Reader:
     def _noted(self, name: str) -> Path | None:
         """The file of an image that the annotations name with its extension; None of others."""
         path = self._paths.get(name)
-        return path if path and (path.suffix.lower() in IMAGE_SUFFIXES or path.is_file()) else None
+        return path if path and (path.suffix.lower() in IMAGE_SUFFIXES or is_there(path)) else None
 
     def picture(self, file: str, folder: Path | None = None) -> str:
         """Note the file of an image; called by :meth:`read` of subclasses for every file name that they meet.

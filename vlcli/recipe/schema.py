@@ -242,6 +242,8 @@ class Training(Stage):
     trackers: SpecList = [{"name": "jsonl"}]
     missing: Literal["error", "drop"] = "error"
     allow_unmatched: list[str] = []
+    state_dict: str | None = None
+    rename: dict[str, str] = {}
 
     @field_validator("sharding")
     @classmethod

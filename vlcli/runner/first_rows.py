@@ -16,6 +16,7 @@ from vlcli import registry
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, Problem, VlcliError
+from vlcli.images.shards import is_there
 from vlcli.recipe import stage_record, wiring
 from vlcli.recipe.components import dotted, split_options
 from vlcli.recipe.plan import Planner
@@ -189,7 +190,7 @@ def pictures_missing(reader: Reader, names: list[str]) -> DataError | None:
         paths = [reader.locate(name) for name in names[:ROWS]]
     except DataError as error:
         return error
-    if any(path.exists() for path in paths):
+    if any(is_there(path) for path in paths):
         return None
     what = "The only picture is not there." if len(paths) == 1 else f"None of the first {len(paths)} pictures is there."
     return DataError(

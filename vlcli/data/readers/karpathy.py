@@ -67,9 +67,9 @@ class Karpathy(Reader):
             raise DataError(
                 "There is no such split.", where=str(file), got=", ".join(unknown), expected=", ".join(sorted(known))
             )
-        if "train" in self.split_names and (spare := sum(row["split"] == "restval" for row in rows)):
-            if "restval" not in self.split_names:
-                self.left_out["pictures of restval, which COCO's usual training set has: split=[train,restval]"] = spare
+        spare = sum(row["split"] == "restval" for row in rows)
+        if spare and "train" in self.split_names and "restval" not in self.split_names:
+            self.left_out["pictures of restval, which COCO's usual training set has: split=[train,restval]"] = spare
         chosen = [(place, row) for split in self.split_names for place, row in enumerate(rows) if row["split"] == split]
         return [example for place, row in chosen for example in self._of_image(row, f"{file}: images[{place}]")]
 
