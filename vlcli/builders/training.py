@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -120,7 +121,8 @@ def assemble(context: StageContext) -> Assembly:
     require_stores(stores, needs, context.name)
     for objective in module.objectives.values():
         objective.setup(readers, tokenizer, context.folder if processes.rank() == 0 else None)
-    report = load_sources(module, plan.sources, plan.config)
+    config = plan.config
+    report = load_sources(module, plan.sources, config.allow_unmatched, config.state_dict, config.rename)
     loads = _loads(plan.task, needs, module)
     transform = transform_of(resolved, needs)
     made = make_transform(transform, needs)
@@ -287,21 +289,29 @@ def _labels(store: FeatureStore, what: str) -> int:
     return max(int(max(tops, default=-1)) + 1, len(told))
 
 
-def load_sources(module: TrainingModule, sources: list[Path], config: Training) -> LoadReport | None:
+def load_sources(
+    module: TrainingModule,
+    sources: list[Path],
+    allow_unmatched: list[str],
+    state_dict: str | None = None,
+    rename: Mapping[str, str] = MappingProxyType({}),
+) -> LoadReport | None:
     """Fill the module from bundles, checkpoints of other tools, or folders that hold one; None where none is named.
+
+    The last two arguments are those of :meth:`WeightLoader.add_file`.
 
     Raises:
         DataError: there are no weights, or the backbone is not complete.
     """
     if not sources:
         return None
-    loader = WeightLoader(module, config.allow_unmatched)
+    loader = WeightLoader(module, allow_unmatched)
     for path in sources:
         folder = find_bundle(path)
         if folder is not None:
             loader.add(read_weights(folder), str(path), ours=True)
         else:
-            loader.add_file(verified(_weight_file(path)), config.state_dict, config.rename)
+            loader.add_file(verified(_weight_file(path)), state_dict, rename)
     return loader.finish()
 
 

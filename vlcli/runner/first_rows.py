@@ -14,6 +14,7 @@ from typing import Any
 
 from vlcli import registry
 from vlcli.data.reader import Reader
+from vlcli.data.readers.column_types import decisions
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, Problem, VlcliError
 from vlcli.images.shards import is_there
@@ -70,6 +71,11 @@ class Preview:
                 if fault is not None:
                     found.append(self._problem(path, fault))
         return found
+
+    def notes(self) -> list[str]:
+        """Lines of the data sets that were read whole: types of columns, and what is left out."""
+        readers = [one.reader for one in self.peeks.values() if isinstance(one, Peek) and one.whole]
+        return list(dict.fromkeys(line for reader in readers for line in [*decisions(reader), *reader.notes()]))
 
     def _fault(self, name: str, stage: Stage, spec: Spec) -> DataError | None:
         peek = self._peek(name, spec)

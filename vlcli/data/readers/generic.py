@@ -42,6 +42,8 @@ class JsonLines(Table):
         extra: further columns to keep as targets.
         labels: the words of the label column in the order of their numbers; None: all that occur, sorted.
         only: column -> value: only these rows are read, e.g. ``{split: train}``.
+        types: of ``label``, ``answers`` and ``box_labels``: ``number`` (1, 1.0 and "1" are one class), ``text`` (each
+            cell is what it is) or ``list``; by default numbers or lists where all cells of all splits are, else text.
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
         encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
@@ -67,6 +69,7 @@ class JsonLines(Table):
         extra: list[str] = [],  # noqa: B006
         labels: list[str] | None = None,
         only: dict[str, str] = {},  # noqa: B006
+        types: dict[str, str] = {},  # noqa: B006
         take: str | None = None,
         limit: int | None = None,
         encoding: str = "utf-8",
@@ -81,7 +84,7 @@ class JsonLines(Table):
             "answers": answers,
             **({} if box is None else {"box": box}),
         }
-        self.set_up(file, image, columns, extra, labels, only, encoding)
+        self.set_up(file, image, columns, extra, labels, only, types, encoding)
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """The lines."""
@@ -109,8 +112,8 @@ class Json(JsonLines):
 class Csv(Table):
     """One's own data: a CSV table with a header, columns named by parameters.
 
-    Numbers are recognised in the label column; ``box``, ``boxes``, ``box_labels`` and ``answers`` are JSON or
-    plain words.
+    ``box`` and ``boxes`` are JSON; ``box_labels`` and ``answers`` are JSON lists or objects where all cells of the
+    column are, else plain words.
 
     Args:
         root: data root.
@@ -132,12 +135,15 @@ class Csv(Table):
         extra: further columns to keep as targets.
         labels: the words of the label column in the order of their numbers; None: all that occur, sorted.
         only: column -> value: only these rows are read, e.g. ``{split: train}``.
+        types: of ``label``, ``answers`` and ``box_labels``: ``number`` (1, 1.0 and "1" are one class), ``text`` (each
+            cell is what it is) or ``list``; by default numbers or lists where all cells of all splits are, else text.
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
         encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
     """
 
     usual_file: ClassVar[str] = "{split}.csv"
+    cells_are_text: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -159,6 +165,7 @@ class Csv(Table):
         extra: list[str] = [],  # noqa: B006
         labels: list[str] | None = None,
         only: dict[str, str] = {},  # noqa: B006
+        types: dict[str, str] = {},  # noqa: B006
         take: str | None = None,
         limit: int | None = None,
         encoding: str = "utf-8",
@@ -173,7 +180,7 @@ class Csv(Table):
             "answers": answers,
             **({} if box is None else {"box": box}),
         }
-        self.set_up(file, image, columns, extra, labels, only, encoding)
+        self.set_up(file, image, columns, extra, labels, only, types, encoding)
         self.separator, self.several = "\t" if separator == "tab" else separator, several
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -194,12 +201,9 @@ class Csv(Table):
 
     def _cells(self, row: dict[str, str]) -> dict[str, Any]:
         found: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
-        for name in ("box", "boxes", "box_labels", "answers"):
+        for name in ("box", "boxes"):
             if name in self.columns and isinstance(cell := found.get(self.columns[name]), str):
                 found[self.columns[name]] = cells.parsed(cell)
-        label = found.get(self.columns["label"])
-        if isinstance(label, str) and label.lstrip("-").isdigit() and len(label) < 20:
-            found[self.columns["label"]] = int(label)
         return found
 
     def _image_names(self, given: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ import numpy as np
 from vlcli.data.files import known_encoding
 from vlcli.data.reader import Reader
 from vlcli.data.readers import cells
+from vlcli.data.readers.column_types import ROLES, ColumnType, check_types, decide, other_splits
 from vlcli.data.readers.templates import fields_of, filled, is_template
 from vlcli.data.sample import Example
 from vlcli.data.texts import sentence
@@ -41,6 +43,9 @@ class Table(Reader):
     usual_file: ClassVar[str] = ""
     """The file where a recipe names none; ``{split}`` is filled in."""
 
+    cells_are_text: ClassVar[bool] = False
+    """Whether files write every cell as text."""
+
     pictures_help: ClassVar[str] = "name the column that holds them (image=COLUMN), or their folder (images=FOLDER)"
     keys_help: ClassVar[str] = "name a column whose values differ (id=COLUMN), or number the rows (id='')"
 
@@ -52,16 +57,20 @@ class Table(Reader):
         extra: list[str],
         labels: list[str] | None,
         only: dict[str, str],
+        types: dict[str, str],
         encoding: str = "utf-8",
     ) -> None:
         """Keep the options; called by the constructors of subclasses.
 
         Raises:
-            DataError: Python knows no such encoding.
+            DataError: Python knows no such encoding, or there is no such type.
         """
+        check_types(types)
         self.file, self.encoding = file or self.usual_file, known_encoding(encoding)
         self.sources = [image] if isinstance(image, str) else list(image)
         self.columns, self.extra, self.labels, self.only = columns, extra, labels, only
+        self.types = types
+        self._decided: dict[str, ColumnType | None] = {}
         self._words: list[str] = []
         self._box_words: list[str] = []
         self._boxes: dict[str, BoxList] = {}
@@ -82,12 +91,16 @@ class Table(Reader):
     def stream(self) -> Iterator[Example]:
         """The examples; the words of labels, which are numbered in order, are gathered where the first is met."""
         self._words, self._box_words, self._spoken = list(self.labels or ()), [], {}
-        gathered = False
+        gathered, lacking, place = False, Counter[str](), -1
         for place, (where, row) in enumerate(self._admitted()):
-            if not gathered and (row.get(self.columns["label"]), row.get(self.columns["box_labels"])) != (None, None):
+            if not gathered and any(row.get(self.columns[role]) is not None for role in ROLES):
                 gathered = True
                 self._gather()
+            lacking.update(role for role in ("label", "answers") if row.get(self.columns[role]) is None)
             yield self._example(row, where, place)
+        for role, count in lacking.items():
+            if count <= place:
+                self.left_out[f"cells of {self.columns[role]!r} that are empty: their rows have no {role}"] = count
 
     def _admitted(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The rows that ``only`` admits, the first of all checked for its columns."""
@@ -99,12 +112,51 @@ class Table(Reader):
                 yield where, row
 
     def _gather(self) -> None:
-        """Check all labels, and number those that are words."""
-        label, box_label = (_Words(self.columns[name], name == "box_labels") for name in ("label", "box_labels"))
+        """Decide the types of labels and answers, check all labels, and number those that are words."""
+        self._decided = {role: self._type_of(role) for role in ROLES}
+        words: dict[str, set[str]] = {"label": set(), "box_labels": set()}
         for where, row in self._admitted():
-            label.add(where, row)
-            box_label.add(where, row)
-        self._words, self._box_words = self.labels or label.words(), box_label.words()
+            for role, found in words.items():
+                items = listed(self._cell(row, role, where)) if row.get(self.columns[role]) is not None else []
+                found.update(str(cells.label(item, where, self.columns[role])) for item in items if item is not None)
+        for role, found in words.items():
+            if (decided := self._decided[role]) is None or decided.number:
+                found.clear()
+        self._words, self._box_words = self.labels or sorted(words["label"]), sorted(words["box_labels"])
+
+    def _type_of(self, role: str) -> ColumnType | None:
+        """The type of a column: the recipe's, else that of all its cells in the files of all splits."""
+        if self.types.get(role) in ("number", "text"):
+            return ColumnType(self.types[role] == "number")
+        found = decide(self._column(role), self.cells_are_text)
+        return found if role not in self.types else ColumnType(found is not None and found.number, listed=True)
+
+    def _column(self, role: str) -> Iterator[Any]:
+        """The cells of a column that hold anything, those of other splits after the reader's own."""
+        own = self.files()
+        others = [other for file in own for other in other_splits(file, self.root) if other not in own]
+        for file in dict.fromkeys([*own, *others]):
+            for _, row in self.rows(file):
+                if (cell := row.get(self.columns[role])) is not None:
+                    yield int(cell) if role == "label" and isinstance(cell, bool) else cell
+
+    def _cell(self, row: dict[str, Any], role: str, where: str) -> Any:
+        """A label or an answer in the one form that it has in its column."""
+        cell = row.get(self.columns[role])
+        if role == "label" and isinstance(cell, bool):
+            cell = int(cell)
+        kind = self._decided[role] if role in self._decided else decide([cell], self.cells_are_text)
+        try:
+            return cell if cell is None or kind is None else kind.value(cell)
+        except ValueError:
+            hint = f"as text, each value is its own: types: {{{role}: text}}"
+            what = f"A cell of {self.columns[role]!r} is not of its column's type."
+            raise DataError(what, where=where, got=shown(cell), expected=str(kind), hint=hint) from None
+
+    def decisions(self) -> list[str]:
+        """Say as what the columns of labels and answers are read; called after :meth:`examples`."""
+        found = ((role, kind) for role, kind in self._decided.items() if kind is not None)
+        return [f"{self.label}: {self.columns[role]!r} ({role}) is read as {kind}" for role, kind in found]
 
     def first_examples(self, count: int) -> list[Example]:
         """Of the first rows that ``only`` admits, without their labels, whose words stand in all rows."""
@@ -172,15 +224,15 @@ class Table(Reader):
             raise DataError("The row has neither image nor text.", where=where, got=shown(row))
         targets: dict[str, Any] = {name: row[name] for name in self.extra}
         if get("label") is not None:
-            targets["label"] = self._label(get("label"), where)
+            targets["label"] = self._label(self._cell(row, "label", where), where)
         if get("answers") is not None:
-            targets |= cells.answers(get("answers"), where)
+            targets |= cells.answers(self._cell(row, "answers", where), where)
         if "box" in self.columns and get("box") is not None and images:
             targets["pixel_box"] = cells.box(get("box"), where)
             known = self._spoken.setdefault(images[0], [])
             known += [] if targets["pixel_box"] in known else [targets["pixel_box"]]
         if get("boxes") is not None and images:
-            self._boxes[images[0]] = self._box_list(get("boxes"), get("box_labels"), where)
+            self._boxes[images[0]] = self._box_list(get("boxes"), self._cell(row, "box_labels", where), where)
         key = get("id")
         name = str(place) if key is None else cells.word(key, where, self.columns["id"])
         return Example(name, text, images, targets=targets)
@@ -203,7 +255,7 @@ class Table(Reader):
 
     def _label(self, given: Any, where: str) -> int | float:
         if not self._words:
-            return int(given) if isinstance(given, bool) else given
+            return given  # type: ignore[no-any-return]  # a number
         word = str(given)
         if word not in self._words:
             raise DataError("The label is unknown.", where=where, got=word, expected=", ".join(self._words[:20]))
@@ -220,35 +272,6 @@ class Table(Reader):
 def listed(given: Any) -> list[Any]:
     """A cell as a list: itself, nothing where it is empty, else a list of one."""
     return given if isinstance(given, list) else [] if given is None else [given]
-
-
-class _Words:
-    """The different values of a label column.
-
-    Args:
-        column: its name.
-        several: whether a row may hold a list of them.
-    """
-
-    def __init__(self, column: str, several: bool) -> None:
-        self.column, self.several = column, several
-        self._found: set[str] = set()
-        self._named = False
-
-    def add(self, where: str, row: dict[str, Any]) -> None:
-        """Check and note those of a row."""
-        given = row.get(self.column)
-        if given is None:
-            return
-        cells.check_labels([(where, given)], self.column, several=self.several)
-        for item in listed(given) if self.several else [given]:
-            if item is not None:
-                self._named |= isinstance(item, str)
-                self._found.add(str(item))
-
-    def words(self) -> list[str]:
-        """The words that must be numbered, sorted: none where every value is a number."""
-        return sorted(self._found) if self._named else []
 
 
 def _close(absent: list[str], known: list[str]) -> str:
