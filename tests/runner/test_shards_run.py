@@ -12,15 +12,18 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from vlcli import registry
 from vlcli.cli import app
 from vlcli.demo.samples import _examples
 from vlcli.prediction.pictures import is_file, open_picture
-from vlcli import registry
 
 RECIPE = """
 root: .
 stages:
-  regions: {{kind: extract, extractor: {{name: backbone, arch: tiny-conv, boxes: grid, grid: [2, 2], short: 32, long: 64}}, data: {{name: webdataset, shards: "{shards}"}}}}
+  regions:
+    kind: extract
+    extractor: {{name: backbone, arch: tiny-conv, boxes: grid, grid: [2, 2], short: 32, long: 64}}
+    data: {{name: webdataset, shards: "{shards}"}}
 """
 
 
@@ -72,7 +75,11 @@ def test_extraction_from_shards_equals_that_from_their_folder(files, tmp_path: P
     stores = []
     for name, shards in (("tar", "s/{00000..00000}.tar"), ("folder", "u/00000"), ("link", "linked/*.tar")):
         Path(f"{name}.yaml").write_text(RECIPE.format(shards=shards))
-        for words in (["validate", f"{name}.yaml", "--deep"], ["data", "stats", f"{name}.yaml"], ["run", f"{name}.yaml"]):
+        for words in (
+            ["validate", f"{name}.yaml", "--deep"],
+            ["data", "stats", f"{name}.yaml"],
+            ["run", f"{name}.yaml"],
+        ):
             ended = CliRunner().invoke(app, words)
             assert ended.exit_code == 0, ended.output
         assert "left out" in ended.output

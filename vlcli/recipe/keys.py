@@ -67,6 +67,8 @@ def stage_key(
     features = getattr(stage, "features", []) or list(implied)
     content["features"] = [_reference(value, prints, earlier) for value in features]
     if stage.reads_root:
+        if recipe.images.range is not None:
+            content["images"] = recipe.images.model_dump(mode="json")
         content["root"] = _reference(stage.root or recipe.root, prints, earlier)
     if isinstance(stage, Training):
         content["model"] = renames.former("models", model)

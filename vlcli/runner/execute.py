@@ -16,6 +16,7 @@ from pathlib import Path
 
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.errors import VlcliError
+from vlcli.images.files import pixel_range
 from vlcli.progress import Progress
 from vlcli.recipe import artifacts, digests, keys, litter, stage_record, wiring
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
@@ -114,7 +115,8 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
             if ranks.several() and STAGES[step.kind].joint:
                 ranks.announce(context)
             module = importlib.import_module(f"vlcli.stages.{step.kind}")
-            result: StageResult = module.run(context)
+            with pixel_range(planner.resolved.recipe.images.range):
+                result: StageResult = module.run(context)
         except Exception as fault:
             record.status, record.error = "failed", str(fault) or type(fault).__name__
             record.finished, record.seconds = _now(), time.monotonic() - started

@@ -17,6 +17,8 @@ from vlcli.data.reader import Reader
 from vlcli.data.readers.column_types import decisions
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, Problem, VlcliError
+from vlcli.images.conversions import conversion_notes, spread
+from vlcli.images.files import pixel_range
 from vlcli.images.shards import is_there
 from vlcli.recipe import stage_record, wiring
 from vlcli.recipe.components import dotted, split_options
@@ -73,9 +75,14 @@ class Preview:
         return found
 
     def notes(self) -> list[str]:
-        """Lines of the data sets that were read whole: types of columns, and what is left out."""
-        readers = [one.reader for one in self.peeks.values() if isinstance(one, Peek) and one.whole]
-        return list(dict.fromkeys(line for reader in readers for line in [*decisions(reader), *reader.notes()]))
+        """Lines of the data sets: types of columns, what is left out, how pictures are converted."""
+        peeks = [one for one in self.peeks.values() if isinstance(one, Peek)]
+        found = [line for one in peeks if one.whole for line in [*decisions(one.reader), *one.reader.notes()]]
+        with pixel_range(self.planner.resolved.recipe.images.range):
+            for one in peeks:
+                names = one.images()
+                found += conversion_notes([one.reader.locate(names[row]) for row in spread(len(names))])
+        return list(dict.fromkeys(found))
 
     def _fault(self, name: str, stage: Stage, spec: Spec) -> DataError | None:
         peek = self._peek(name, spec)

@@ -25,6 +25,7 @@ from vlcli.features import FeatureStore
 from vlcli.features.concepts import sort_files
 from vlcli.files import is_remote
 from vlcli.images.boxes import NO_AREA, BoxFile, BoxList, image_id, read_boxes
+from vlcli.images.conversions import conversion_notes
 from vlcli.images.labels import Labels, class_table, ids_used, numbered, together
 from vlcli.images.remote import files_below
 from vlcli.recipe.schema import Extract
@@ -47,6 +48,7 @@ def run(context: StageContext) -> StageResult:
     boxes, labels = collect_boxes(context, readers, left_out)
     extractor = build_extractor(context)
     extractor.attach(labels)
+    left_out += conversion_notes(list(images.values()))
     for line in left_out if processes.rank() == 0 else ():
         context.progress.warn(line)
     for note in extractor.notes():

@@ -70,7 +70,7 @@ class Table(Reader):
         self.sources = [image] if isinstance(image, str) else list(image)
         self.columns, self.extra, self.labels, self.only = columns, extra, labels, only
         self.types = types
-        self._decided: dict[str, ColumnType | None] = {}
+        self._decided: dict[str, list[bool]] = {}  # by role the fields of its ColumnType
         self._words: list[str] = []
         self._box_words: list[str] = []
         self._boxes: dict[str, BoxList] = {}
@@ -113,14 +113,15 @@ class Table(Reader):
 
     def _gather(self) -> None:
         """Decide the types of labels and answers, check all labels, and number those that are words."""
-        self._decided = {role: self._type_of(role) for role in ROLES}
+        kinds = {role: self._type_of(role) for role in ROLES}
+        self._decided = {role: [kind.number, kind.listed] for role, kind in kinds.items() if kind is not None}
         words: dict[str, set[str]] = {"label": set(), "box_labels": set()}
         for where, row in self._admitted():
             for role, found in words.items():
                 items = listed(self._cell(row, role, where)) if row.get(self.columns[role]) is not None else []
                 found.update(str(cells.label(item, where, self.columns[role])) for item in items if item is not None)
         for role, found in words.items():
-            if (decided := self._decided[role]) is None or decided.number:
+            if (kind := kinds[role]) is None or kind.number:
                 found.clear()
         self._words, self._box_words = self.labels or sorted(words["label"]), sorted(words["box_labels"])
 
@@ -145,7 +146,7 @@ class Table(Reader):
         cell = row.get(self.columns[role])
         if role == "label" and isinstance(cell, bool):
             cell = int(cell)
-        kind = self._decided[role] if role in self._decided else decide([cell], self.cells_are_text)
+        kind = ColumnType(*self._decided[role]) if role in self._decided else decide([cell], self.cells_are_text)
         try:
             return cell if cell is None or kind is None else kind.value(cell)
         except ValueError:
@@ -155,7 +156,7 @@ class Table(Reader):
 
     def decisions(self) -> list[str]:
         """Say as what the columns of labels and answers are read; called after :meth:`examples`."""
-        found = ((role, kind) for role, kind in self._decided.items() if kind is not None)
+        found = ((role, ColumnType(*kind)) for role, kind in self._decided.items())
         return [f"{self.label}: {self.columns[role]!r} ({role}) is read as {kind}" for role, kind in found]
 
     def first_examples(self, count: int) -> list[Example]:
