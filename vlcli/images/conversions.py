@@ -14,7 +14,7 @@ from vlcli.images.files import BadImageError, deep_range, is_deep, open_image, o
 
 LOOKED_AT, DECODED = 1000, 24
 """Pictures of which the header is read, and of which the pixels are."""
-DARK, LIGHT = 4, 251
+DARK, LIGHT = 20, 235
 """Below and above which nearly every value of a picture is that is called black, or white."""
 _SAID = {
     "CMYK": "CMYK: converted as Pillow does, without a colour profile",
