@@ -128,3 +128,23 @@ def test_the_log_says_which_of_two_state_dicts_was_read(released: dict[str, Tens
     loader = WeightLoader(module())
     loader.add_file(tmp_path / "w.pth")
     assert "state_dict_ema is read, not state_dict (state_dict=KEY chooses)" in loader.finish().lines()[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"state_dict": {}},
+        {"state_dict": [1], "model": 3},
+        {"model": {"model": {"model": {"model": {"model": {"w": torch.ones(1)}}}}}},
+        {"optimizer": {"state": {"w": torch.ones(1)}}},
+        {"model": {1: torch.ones(1)}},
+        {1: {"w": torch.ones(1)}},
+        {"_orig_mod.": torch.ones(1), "module.": torch.ones(1)},
+    ],
+    ids=str,
+)
+def test_checkpoints_of_odd_forms_end_in_a_message(content: Any, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "w.pth")
+    with pytest.raises(DataError):
+        load_tensors(network(), read_weights(tmp_path / "w.pth"), tmp_path / "w.pth")
