@@ -6,18 +6,14 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
-from vlcli.former import FormerModules
 from vlcli.version import __version__
 
 if TYPE_CHECKING:
     from vlcli.api import Loaded, load, model
 
 __all__ = ["Loaded", "__version__", "load", "model"]
-
-sys.meta_path.append(FormerModules())
 
 
 def __getattr__(name: str) -> Any:

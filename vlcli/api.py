@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vlcli import former, registry
+from vlcli import registry
 from vlcli.builders.stores import open_stores
 from vlcli.data.collate import Item, collate
 from vlcli.data.sample import ImageSample, Sample, TextSample
@@ -58,9 +58,6 @@ class Loaded:
         concepts: visual concepts, for models that read them.
         sources: where the regions of pictures in no store come from; None: nowhere.
     """
-
-    facts = former.Attribute("data_spec")
-    learner = former.Attribute("module")
 
     def __init__(
         self,
@@ -369,7 +366,6 @@ def load(
     return Loaded(bundle, stores.regions, stores.concepts, sources)
 
 
-@former.keywords(facts="data_spec")
 def model(name: str, *, data_spec: DataSpec | None = None, **parameters: Any) -> Model:
     """A fresh model by its registered name, e.g. ``vlcli.model("lxmert", hidden=96, heads=4)``, in evaluation mode.
 
@@ -383,6 +379,3 @@ def model(name: str, *, data_spec: DataSpec | None = None, **parameters: Any) ->
 
 def _listed(image: Picture | Sequence[Picture]) -> list[Picture]:
     return [image] if isinstance(image, Picture) else list(image)
-
-
-__getattr__ = former.getattr_of(__name__, {"Regions": "RegionFeatures"})

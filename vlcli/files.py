@@ -119,8 +119,8 @@ def write_bytes(path: Path, content: bytes) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """``text`` as UTF-8 at ``path``, line ends as they are, replaced in one go."""
-    return write_bytes(path, text.encode())
+    """``text`` as UTF-8 at ``path``, line ends as they are, replaced in one go; what is no UTF-8 of paths, escaped."""
+    return write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def _beside(path: Path) -> Path:

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from vlcli import former
-
 __all__ = ["Progress", "ProgressTask", "Silent"]
 
 
@@ -60,6 +58,3 @@ class Silent:
     def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
         """A step that says nothing."""
         yield _SilentTask()
-
-
-__getattr__ = former.getattr_of(__name__, {"Task": "ProgressTask"})

@@ -244,8 +244,6 @@ def conclude(stop: Stopped) -> None:
 
 def end_children() -> None:
     """Kill the data loader processes: they have no state to save, and some take long to notice the end."""
-    if hasattr(signal, "SIGCHLD"):
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch would raise here about the deaths
     for child in multiprocessing.active_children():
         child.kill()
 

@@ -1,9 +1,10 @@
-"""Image classifiers as region extractors: any torchvision ResNet or timm backbone with RoIAlign."""
+"""Convolutional networks: region extractors from a torchvision ResNet or timm backbone, and FiLM on pixels."""
 
 from __future__ import annotations
 
 from vlcli.detection import RegionBackbone
 from vlcli_backbone.classifier import RegionClassifier
 from vlcli_backbone.extractor import BackboneExtractor
+from vlcli_backbone.film import FiLM
 
-__all__ = ["BackboneExtractor", "RegionBackbone", "RegionClassifier"]
+__all__ = ["BackboneExtractor", "FiLM", "RegionBackbone", "RegionClassifier"]

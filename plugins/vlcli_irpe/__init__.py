@@ -1,8 +1,5 @@
 """iRPE (Wu et al., ICCV 2021): image relative position encodings, and those they are compared with."""
 
-import warnings
-from typing import Any
-
 from vlcli_irpe.baselines import SASA, Huang, Shaw, TransformerXL
 from vlcli_irpe.buckets import BucketRule, clip, piecewise, ratio_for
 from vlcli_irpe.equip import equip
@@ -11,8 +8,6 @@ from vlcli_irpe.lookup import BucketPlan, BucketPosition
 from vlcli_irpe.modern import ConvolutionalGenerator, LogCPB, RoPE2D, SwinBias
 from vlcli_irpe.ops import bucket_sums, by_key, by_query
 from vlcli_irpe.relative_index import CACHE, RelativeIndex, TokenGrid, bucket_ids, grid_ids
-
-_FORMER = {"GridPlace": "TokenGrid", "Ids": "RelativeIndex"}
 
 __all__ = [
     "CACHE",
@@ -40,11 +35,3 @@ __all__ = [
     "piecewise",
     "ratio_for",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Former names of classes, each with a warning that says the present one."""
-    if name not in _FORMER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f"{__name__}.{name} is called {__name__}.{_FORMER[name]} now", FutureWarning, stacklevel=2)
-    return globals()[_FORMER[name]]

@@ -1,4 +1,4 @@
-"""LXMERT (Tan and Bansal, EMNLP 2019): the model, masked objects, its pre-training data, and its baseline BUTD.
+"""LXMERT (Tan and Bansal, EMNLP 2019): the model, masked objects, its pre-training data, and two baselines.
 
 The commands and readers of this package import without torch: a name is imported when it is first used.
 """
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from vlcli_lxmert.masked_object import MaskedObject
     from vlcli_lxmert.model import LXMERT
     from vlcli_lxmert.names import from_public, to_airsplay, to_transformers
+    from vlcli_lxmert.pooled import Pooled
     from vlcli_lxmert.readers import LxmertPretrain, LxmertSources
 
 _MODULES = {
     "BUTD": "butd",
+    "Pooled": "pooled",
     "LXMERT": "model",
     "LxmertPretrain": "readers",
     "LxmertSources": "readers",
@@ -35,6 +37,7 @@ __all__ = [
     "LxmertPretrain",
     "LxmertSources",
     "MaskedObject",
+    "Pooled",
     "TransformersBUTD",
     "TransformersLXMERT",
     "from_public",

@@ -24,6 +24,7 @@ from vlcli.nn import (
     Layout,
     LearnedPosition,
     Model,
+    NetworkShape,
     Recorder,
     Slot,
     Text,
@@ -215,6 +216,11 @@ class BEiT3(Model):
     def depth(self) -> int:
         """Layers."""
         return len(self.stack.layers)
+
+    @property
+    def network_shape(self) -> NetworkShape:
+        """Pre-norm layers; the norms inside them have the width of the feed-forward."""
+        return NetworkShape(self.dim, self.depth, post_norm=False)
 
     def input_spec(self) -> InputSpec:
         """Texts, and pixels in [-1, 1]."""

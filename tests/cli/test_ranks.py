@@ -81,7 +81,7 @@ def test_a_killed_process_is_named_by_one_message(folder, rank):
 
 @pytest.mark.slow
 def test_a_process_that_hangs_is_named_by_one_message(folder):
-    both = Ranks(folder, "hung", *LONG, VLCLI_PATIENCE="3")
+    both = Ranks(folder, "hung", *LONG, VLCLI_HANG_TIMEOUT="3")
     both.until(TRAINING)
     both.ranks[1].send_signal(signal.SIGSTOP)
     begun = time.monotonic()

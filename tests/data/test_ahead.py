@@ -8,7 +8,7 @@ import time
 import pytest
 from test_golden_batches import build, store  # noqa: F401 (a fixture)
 
-from vlcli.data.ahead import Ahead
+from vlcli.ahead import Ahead
 
 
 def threads():

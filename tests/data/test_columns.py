@@ -186,16 +186,21 @@ def test_shards_are_read_in_place_and_one_cut_between_members_is_told(tmp_path: 
     assert columns.locate("001") == tmp_path / "a.tar" / "001.jpg"
 
 
-def test_one_id_of_two_files_is_refused(tmp_path: Path) -> None:
+def test_one_id_of_two_files_makes_paths_of_ids_and_columns_remember_it(tmp_path: Path) -> None:
     rows = [{"text": "a", "image": f"{n % 50}/{n}.jpg"} for n in range(5000)] + [{"text": "a", "image": "x/3.jpg"}]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    reader = JsonLines(tmp_path)
-    reader.cache = tmp_path / "cache"
-    with pytest.raises(DataError, match=r"image id '3'") as caught:
-        reader.examples()
-    assert "3/3.jpg" in str(caught.value)
-    assert "x/3.jpg" in str(caught.value)
-    assert not list((tmp_path / "cache").glob("[!.]*-*"))
+    memory, columns = both(tmp_path, JsonLines)
+    assert columns.examples() == memory.examples()
+    assert [columns.examples()[row].images for row in (3, 53, 5000)] == [
+        ["images/3/3"],
+        ["images/3/53"],
+        ["images/x/3"],
+    ]
+    assert columns.locate("images/x/3") == tmp_path / "images/x/3.jpg"
+    again = JsonLines(tmp_path)
+    again.cache = columns.cache
+    assert (again.examples(), again.ids) == (memory.examples(), "path")
+    assert len(list(columns.cache.glob("[!.]*-*"))) == 1
 
 
 def test_columns_are_written_anew_when_the_source_changes(tmp_path: Path) -> None:

@@ -274,6 +274,16 @@ def test_weights_mix_data_sets(store: FeatureStore, tmp_path: Path) -> None:
     assert sum(len(batch) for batch in data.loader(5)) == 22
 
 
+def test_a_batch_grouped_by_picture_loads_each_picture_once(store: FeatureStore, tmp_path: Path) -> None:
+    data = Pipeline([Made(tmp_path, 36)], needs=REGIONS, tokenizer=TOKENIZER, store=store, group="image")
+    whole = list(data.loader(6, shuffle=True, epoch=1))
+    assert [len(batch.clean.images) for batch in whole] == [1] * 6
+    assert sorted(key for batch in whole for key in batch.keys) == sorted(f"e{number}" for number in range(36))
+    assert all_same(list(data.loader(6, shuffle=True, epoch=1, start_batch=4)), whole[4:])
+    halves = [list(data.loader(6, shuffle=True, epoch=1, rank=rank, world=2)) for rank in (0, 1)]
+    assert [batch.keys for batch in halves[1]] == [batch.keys[1::2] for batch in whole]
+
+
 def pictures(folder: Path, count: int = 6) -> None:
     folder.mkdir()
     for number in range(count):

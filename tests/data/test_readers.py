@@ -239,13 +239,17 @@ def test_folder_of_classes(tmp_path: Path) -> None:
         ImageFolder(tmp_path, images="nowhere").examples()
 
 
-def test_two_files_of_one_name_are_refused_by_name(tmp_path: Path) -> None:
-    picture(tmp_path / "images/a/1.png")
-    picture(tmp_path / "images/b/1.png")
-    with pytest.raises(DataError, match="Two files answer to the image id '1'") as caught:
-        ImageFolder(tmp_path).examples()
-    assert "a/1.png" in caught.value.got
-    assert "b/1.png" in caught.value.got
+def test_two_files_of_one_name_have_their_paths_for_ids_where_paths_are_known(tmp_path: Path) -> None:
+    for name in ("images/a/1.png", "images/b/1.png", "images/b/2.png"):
+        picture(tmp_path / name)
+    reader = ImageFolder(tmp_path)
+    assert {name: path.relative_to(tmp_path).as_posix() for name, path in reader.image_files().items()} == {
+        "images/a/1": "images/a/1.png",
+        "images/b/1": "images/b/1.png",
+        "images/b/2": "images/b/2.png",
+    }
+    picture(tmp_path / "images/b/2.jpg")
+    assert list(ImageFolder(tmp_path).image_files())[-2:] == ["images/b/2.jpg", "images/b/2.png"]
     write(tmp_path / "nlvr2/train.json", lines({"identifier": "train-1-0-0", "sentence": "s", "label": "True"}))
     picture(tmp_path / "nlvr2/images/train/1/train-1-0-img0.png")
     picture(tmp_path / "nlvr2/images/train/2/train-1-0-img0.png")

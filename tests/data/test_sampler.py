@@ -115,3 +115,23 @@ def test_a_data_set_without_easy_examples_leaves_its_share_to_the_others():
 
     codes = Order([6, 4], [1, 1], 5, curriculum=First()).shuffled(0)
     assert sorted(codes.tolist()) == [3 + 10 * turn for turn in range(10)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(counts, st.integers(1, 3), st.integers(0, 9))
+def test_groups_follow_one_another_and_change_no_epochs_examples(rows: list[int], passes: int, seed: int) -> None:
+    groups = np.random.default_rng(seed).integers(0, 1 + sum(rows) // 3, sum(rows))
+    weights = [float(passes)] * len(rows)
+    grouped, plain = Order(rows, weights, seed, groups=groups), Order(rows, weights, seed)
+    codes = grouped.shuffled(3)
+    assert sorted(codes.tolist()) == sorted(plain.shuffled(3).tolist())
+    order = groups[codes % sum(rows)]
+    assert len(np.flatnonzero(np.diff(order))) + 1 == len(set(order.tolist()))
+    assert np.array_equal(codes, Order(rows, weights, seed, groups=groups).shuffled(3))
+
+
+def test_groups_and_their_examples_come_in_another_order_in_each_epoch() -> None:
+    order = Order([60], [1.0], 0, groups=np.arange(60) // 6)
+    first, second = order.shuffled(0).tolist(), order.shuffled(1).tolist()
+    assert [code // 6 for code in first] != [code // 6 for code in second]
+    assert [code for code in first if code < 6] != [code for code in second if code < 6]

@@ -168,14 +168,6 @@ CASES: dict[str, tuple[str, Callable[[Path], None], dict[str, Any], tuple[str, .
         {},
         ("'1'", "'a'", "'b'"),
     ),
-    "captions list": (
-        "captions",
-        lambda root: dump(
-            root / "captions_train.json", [{"image": "a.jpg", "captions": ["x"]}, {"image": "a.jpg", "captions": ["y"]}]
-        ),
-        {},
-        ("'a#0'", "'x'", "'y'"),
-    ),
     "refcoco: picture": (
         "refcoco",
         lambda root: refer(

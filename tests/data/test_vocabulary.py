@@ -59,8 +59,6 @@ def test_data_spec_fields_of_bert(bert: Tokenizer) -> None:
     from vlcli.nn.model import DataSpec
 
     names = ("vocab_size", "pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
-    with pytest.warns(FutureWarning, match="data_spec_fields"):
-        assert bert.facts() == bert.data_spec_fields()
     assert bert.data_spec_fields() == {name: getattr(DataSpec(), name) for name in names}
 
 

@@ -86,13 +86,13 @@ def test_a_device_that_is_not_there_is_told():
 
 
 @pytest.mark.parametrize("said", ["long", "nan", "0", "-5", "inf", ""])
-def test_a_patience_that_is_no_number_of_seconds_is_told(monkeypatch, said):
-    assert processes.patience() == 600
-    monkeypatch.setenv("VLCLI_PATIENCE", "90.5")
-    assert processes.patience() == 90.5
-    monkeypatch.setenv("VLCLI_PATIENCE", said)
+def test_a_hang_timeout_that_is_no_number_of_seconds_is_told(monkeypatch, said):
+    assert processes.hang_timeout() == 600
+    monkeypatch.setenv("VLCLI_HANG_TIMEOUT", "90.5")
+    assert processes.hang_timeout() == 90.5
+    monkeypatch.setenv("VLCLI_HANG_TIMEOUT", said)
     with pytest.raises(UsageError, match="no number of seconds"):
-        processes.patience()
+        processes.hang_timeout()
 
 
 def test_threads_are_those_asked_for_and_at_least_one(monkeypatch):

@@ -50,7 +50,7 @@ def test_time_before_the_training_is_not_taken_for_a_standstill(monkeypatch):
 
 def test_the_environment_goes_before_the_recipe_and_a_quiet_training_is_left_alone(tmp_path, ended, monkeypatch):
     monkeypatch.setattr(processes, "_seconds", 1.0)
-    monkeypatch.setenv("VLCLI_PATIENCE", "30")
+    monkeypatch.setenv("VLCLI_HANG_TIMEOUT", "30")
     make(tmp_path, Stuck(), steps=2).run()
     assert ended == []
 

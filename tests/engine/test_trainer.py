@@ -144,7 +144,7 @@ def test_only_so_many_checkpoints_are_kept_and_the_best(tmp_path):
 @pytest.mark.parametrize(("objective", "where"), [({"name": "engine-words", "bad_at": 3}, "step 4, epoch 2")])
 def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint_kept(tmp_path, objective, where):
     with pytest.raises(VlcliError) as caught:
-        make(tmp_path, objectives=[objective], save_every=1).run()
+        make(tmp_path, objectives=[objective], save_every=1, optimizer={"lr": 1e-4}).run()
     assert caught.value.exit_code == 1
     assert caught.value.where == where
     assert "engine-words = nan at learning rate 0.0001" in caught.value.got

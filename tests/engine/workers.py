@@ -40,6 +40,28 @@ class Killing(FakeData):
             yield batch
 
 
+def patient(folder: Path, kill: int = -1) -> None:
+    """Train until three validations in a row have brought nothing; scores depend on the weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    module = build_training_module({"name": "engine-tiny", "dropout": 0.2}, OBJECTIVES["all"], DATA_SPEC, seed=1)
+    stop = {"patience": 3, "min_delta": 0.002}
+    made = config(steps=400, save_every=5, evaluate_every=2, validation="coco-captions", stop=stop)
+
+    def evaluate(*_: object) -> Score:
+        total = -float(module.objectives["engine-contrast"].left.weight.detach().double().square().sum())
+        return Score({"m": total}, total)
+
+    data = Killing(kill) if kill >= 0 else FakeData()
+    trackers = [JsonLines(folder)]
+    trainer = Trainer(module, data, made, folder, seed=3, device="cpu", trackers=trackers, evaluate=evaluate)
+    outcome = trainer.run()
+    chosen = trainer.chosen(outcome)[1] if processes.rank() == 0 else {}
+    (folder / f"outcome-{processes.rank()}").write_text(f"{outcome.steps}; {outcome.stopped}")
+    if processes.rank() == 0:
+        save_tensors(folder / "final.safetensors", module.state_dict())
+        save_tensors(folder / "chosen.safetensors", chosen)
+
+
 def train(folder: Path, objectives: str = "all", kill: int = -1, dropout: float = 0.0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     module = build_training_module(
@@ -77,6 +99,8 @@ if __name__ == "__main__":
     kind, where, *rest = sys.argv[1:]
     if kind == "gather":
         gather(Path(where))
+    elif kind == "patient":
+        patient(Path(where), *map(int, rest))
     elif kind == "kill":
         train(Path(where), "all", int(rest[0]), dropout=0.2)
     else:

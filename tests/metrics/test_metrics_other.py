@@ -93,7 +93,7 @@ def test_ranking_refuses_what_cannot_be_ranked():
     ("freedom", "t"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (9, 2.26216), (30, 2.04227)]
 )
 def test_t_quantiles_are_those_of_the_tables(freedom, t):
-    assert interval.t_quantile(0.95, freedom) == pytest.approx(t, abs=1e-4)
+    assert interval.quantile(0.95, freedom) == pytest.approx(t, abs=1e-4)
 
 
 def test_interval_of_three_seeds():

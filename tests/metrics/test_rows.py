@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from run_folders import accuracies, answers
 
-from vlcli.metrics.rows import column, mean_interval, measured, paired
+from vlcli.metrics.rows import column, measured, paired
 
 
 def test_wilson_known_value() -> None:
     """8 of 10: the interval of Wilson (1927), as in Brown, Cai and DasGupta (2001)."""
-    low, high = mean_interval([1.0] * 8 + [0.0] * 2)
-    assert (low, high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
+    rows = answers(10, 8)
+    (row,) = (one for one in measured(accuracies(rows), rows) if one.name == "accuracy")
+    assert (row.low, row.high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.sampled_from([0.0, 0.3, 0.6, 1.0]), min_size=2, max_size=60))
-def test_interval_holds_mean(values: list[float]) -> None:
-    """The mean lies in its interval, which lies among the values."""
-    low, high = mean_interval(values)
-    mean = math.fsum(values) / len(values)
-    assert low - 1e-9 <= mean <= high + 1e-9
-    assert low >= -1e-9
-    assert high <= 1 + 1e-9
-
-
-def test_bootstrap_agrees_with_theory() -> None:
-    """Of 4,000 and of 20,000 fractions the interval is 1.96 standard errors either way."""
-    for count in (4000, 20000):
-        values = [(n % 10) / 10 for n in range(count)]
-        low, high = mean_interval(values)
-        error = math.sqrt(8.25 / 100 / count)
-        assert high - low == pytest.approx(2 * 1.96 * error, rel=0.08)
+def test_rows_that_share_an_image_are_counted_by_image() -> None:
+    rows = answers(40, 31)
+    clusters = {str(row["key"]): f"picture {n // 4}" for n, row in enumerate(rows)}
+    alone, together = measured(accuracies(rows), rows)[0], measured(accuracies(rows), rows, clusters)[0]
+    assert (alone.count, alone.images, together.count, together.images) == (40, 0, 40, 10)
+    assert together.low is not None
+    assert alone.low is not None
+    assert together.low < alone.low
 
 
 def test_measured_kinds() -> None:

@@ -8,6 +8,7 @@ from vlcli.recipe import keys
 from vlcli.recipe.load import from_mapping
 from vlcli.recipe.schema import Recipe
 
+RATE = {"lr": 1e-4}
 RECIPE = {
     "root": "/data",
     "model": {"name": "lxmert", "hidden": 32},
@@ -15,8 +16,20 @@ RECIPE = {
     "stages": {
         "world": {"kind": "make", "world": {"name": "shapes", "images": 9}},
         "regions": {"kind": "extract", "extractor": "backbone", "data": "coco-instances"},
-        "pretrain": {"data": {"name": "coco-captions", "split": "train"}, "objectives": ["mlm"], "epochs": 2},
-        "vqa": {"kind": "finetune", "from": "pretrain", "task": "vqa", "text": {"length": 4}, "steps": 3},
+        "pretrain": {
+            "data": {"name": "coco-captions", "split": "train"},
+            "objectives": ["mlm"],
+            "epochs": 2,
+            "optimizer": RATE,
+        },
+        "vqa": {
+            "kind": "finetune",
+            "from": "pretrain",
+            "task": "vqa",
+            "text": {"length": 4},
+            "steps": 3,
+            "optimizer": RATE,
+        },
         "mean": {"kind": "average", "from": "vqa"},
         "test": {"kind": "evaluate", "from": "vqa", "split": "val"},
         "out": {"kind": "export", "from": "vqa"},

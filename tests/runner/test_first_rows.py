@@ -308,5 +308,5 @@ def test_two_files_of_one_name_are_told_where_a_model_reads_pictures(folder):
         f"stages:\n  tune: {{kind: finetune, task: classification, data: {data}, steps: 2}}\n"
     )
     ended = CliRunner().invoke(app, ["validate", "r.yaml", "--deep"])
-    assert "Two files answer to the image id 'p3'" in ended.stderr
+    assert "Several files fit the picture name p3" in ended.stderr
     assert ended.exit_code == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,10 +14,10 @@ import pytest
 from tests.runner.fakes import Told, _importer, actions, go, planned
 from vlcli.errors import RecipeError, UsageError, VlcliError
 from vlcli.recipe import plan as planning
-from vlcli.recipe import stage_record
+from vlcli.recipe import run_state, stage_record
 from vlcli.recipe.load import load
 from vlcli.recipe.plan import RunOptions
-from vlcli.runner.run import keep_recipe, run_recipe
+from vlcli.runner.run import keep_recipe, prepare, run_prepared, run_recipe
 
 
 def test_everything_runs_then_everything_is_skipped(world):
@@ -209,6 +210,41 @@ def test_two_runs_do_not_share_a_stage(world):
         outcome = go(until="regions")["regions"]
     assert outcome.status == "failed"
     assert "Another vlcli" in str(outcome.error)
+
+
+def test_a_second_run_of_a_folder_is_refused_and_changes_nothing(world, monkeypatch):
+    monkeypatch.setattr(stage_record, "LOCK_PATIENCE", 0.1)
+    go(until="regions")
+    before = {path: path.stat().st_mtime_ns for path in (world / "runs").rglob("*") if path.is_file()}
+    with stage_record.flocked(world / "runs/mine" / run_state.LOCK), pytest.raises(VlcliError) as caught:
+        go(force=True)
+    assert "Another vlcli is running in this folder" in str(caught.value)
+    assert str(os.getpid()) in caught.value.got
+    after = {path: path.stat().st_mtime_ns for path in (world / "runs").rglob("*") if path.is_file()}
+    assert {path.name for path in after if after[path] != before.get(path)} == {run_state.LOCK}
+    with stage_record.flocked(world / "runs/mine" / run_state.LOCK):
+        assert go(only="regions")["regions"].action == "skip"  # nothing to do: nobody is disturbed
+
+
+def test_what_another_run_made_since_the_plan_is_not_made_again(world):
+    late = prepare(load("mine.yaml"), RunOptions(output=Path("runs")), Told())
+    assert "regions" in late.working
+    go(until="pretrain")
+    made = (world / "runs/mine/regions").stat().st_ino
+    outcomes = {outcome.name: outcome.action for outcome in run_prepared(late, Told())}
+    assert [outcomes[name] for name in ("regions", "pretrain", "tune")] == ["skip", "skip", "run"]
+    assert (world / "runs/mine/regions").stat().st_ino == made
+
+
+def test_a_stage_that_another_run_reads_is_not_made_anew(world, monkeypatch):
+    monkeypatch.setattr(stage_record, "LOCK_PATIENCE", 0.1)
+    go(until="pretrain")
+    with stage_record.read_locked([world / "runs/mine/regions"]):
+        assert not stage_record.is_held(world / "runs/mine/regions")
+        outcome = go(only="regions", force=True)["regions"]
+        assert outcome.status == "failed"
+        assert "Another vlcli is working on this stage" in str(outcome.error)
+    assert go(only="regions")["regions"].action == "skip"
 
 
 def test_a_full_disk_is_one_message(world, monkeypatch):

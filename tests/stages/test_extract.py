@@ -62,7 +62,6 @@ def test_a_folder_and_a_list_of_pictures(tmp_path, pictures, stage):
     ("lines", "words"),
     [
         (["../outside.png"], "stay inside"),
-        (["images/im001.png", "other/im001.png"], "have the id 'im001'"),
         (["", " "], "names no picture"),
     ],
 )
@@ -71,6 +70,14 @@ def test_a_list_that_cannot_be_used(tmp_path, pictures, stage, lines, words):
     with pytest.raises(Exception, match=words) as caught:
         stage("list.txt")
     assert "list.txt" in str(caught.value)
+
+
+def test_listed_pictures_of_one_name_have_their_paths_for_ids(tmp_path, pictures, stage):
+    copied = tmp_path / "other/im001.png"
+    copied.parent.mkdir()
+    copied.write_bytes((tmp_path / "images/im001.png").read_bytes())
+    (tmp_path / "list.txt").write_text("images/im001.png\nother/im001.png\nimages/im002.png\n")
+    assert FeatureStore(stage("list.txt")).ids == ["images/im001", "other/im001", "images/im002"]
 
 
 def test_a_listed_picture_that_is_not_there_is_counted(tmp_path, pictures, stage):

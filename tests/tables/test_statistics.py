@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.multitest import multipletests
 from table_rows import plain_row, row_of
 
+from vlcli.metrics.clustered import difference_interval
 from vlcli.tables.results import RowResults, RunResults
 from vlcli.tables.statistics import (
     Contrast,
-    _clustered,
     adjusted,
     contrast,
     estimate,
@@ -111,23 +112,24 @@ def test_one_seed_is_paired_by_example_and_several_by_both(tmp_path: Path) -> No
     assert (single.over, single.count, single.examples) == ("images", 100, None)
 
 
-def test_the_clustered_interval_is_that_of_a_bootstrap_over_images() -> None:
-    (column,), clusters = draw(np.random.default_rng(3), 80, 5)
-    _, low, high, _, count, over = _clustered([column], clusters, 0.95)
-    sums = np.array(list(column.values())).reshape(80, 5).sum(1)
-    peer = stats.bootstrap((sums / 5,), np.mean, n_resamples=4000, rng=np.random.default_rng(0)).confidence_interval
-    assert (low, high) == pytest.approx((peer.low, peer.high), abs=0.03)
-    assert (count, over) == (80, "images")
-
-
 @pytest.mark.parametrize(("seeds", "least", "most"), [(1, 0.90, 0.99), (5, 0.90, 1.0)])
-def test_intervals_cover_the_truth_in_simulations(seeds: int, least: float, most: float) -> None:
+def test_intervals_of_differences_cover_the_truth_in_simulations(seeds: int, least: float, most: float) -> None:
     generator, covered = np.random.default_rng(4), 0
     for _ in range(200):
         columns, clusters = draw(generator, 30, 3, seeds)
-        _, low, high, *_ = _clustered(columns, clusters, 0.95)
-        covered += low is None or high is None or low <= 0 <= high
+        found = difference_interval(columns, clusters)
+        covered += found.low is None or found.high is None or found.low <= 0 <= found.high
     assert least <= covered / 200 <= most
+
+
+def test_variances_of_seeds_and_images_add_as_statsmodels_adds_them() -> None:
+    columns, clusters = draw(np.random.default_rng(8), 25, 3, 4)
+    found = difference_interval(columns, clusters)
+    values = np.array([list(column.values()) for column in columns])
+    images = np.tile([int(clusters[key].removeprefix("image")) for key in columns[0]], 4)
+    groups = np.stack([images, np.repeat(np.arange(4), values.shape[1])], 1)
+    peer = OLS(values.ravel(), np.ones(values.size)).fit(cov_type="cluster", cov_kwds={"groups": groups}, use_t=True)
+    assert (found.low, found.high) == pytest.approx(tuple(peer.conf_int()[0]), rel=0.02)
 
 
 def test_holm_is_the_step_down_of_bonferroni() -> None:

@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 from tests.fixtures.rooms import write_rooms
 from tests.fixtures.scenes import write_scenes
 from vlcli.cli import app
+from vlcli.data.recognition.tables import encoding_of
 from vlcli.errors import DataError
 from vlcli.recipe.load import load
 from vlcli.tools.starter.look import look, plan_for
 from vlcli.tools.starter.machine import Machine, this_machine
 from vlcli.tools.starter.recipe import recipe_text
-from vlcli.tools.starter.tables import encoding_of
 from vlcli.tools.starter.times import times_of
 
 HERE = Machine(2, "", 2e10)
@@ -264,9 +264,17 @@ def _no_such_column(folder):
     table(folder / "all.csv", [["name", "caption"], *([f"x{i}.jpg", "a dog on a chair"] for i in range(20))])
 
 
+def test_pictures_of_the_same_names_in_another_folder_are_told(tmp_path):
+    photographs(tmp_path, [*NAMES, *(n.replace("images", "thumbs") for n in NAMES)])
+    table(tmp_path / "all.csv", [["image", "caption"], *([n[7:], "a dog on a chair"] for n in NAMES)])
+    plan, _ = said(tmp_path)
+    assert any("pictures of the same names are in thumbs: those in images are read" in note for note in plan.notes)
+    assert {path.parent.name for row in plan.rows for path in row.files} == {"images"}
+
+
 def _two_of_one_name(folder):
     photographs(folder, [*NAMES, "other/p003.jpg"])
-    table(folder / "all.csv", [["image", "caption"], *([n[7:], "a dog on a chair"] for n in NAMES)])
+    table(folder / "all.csv", [["image", "caption"], *([n[7:-4], "a dog on a chair"] for n in NAMES)])
 
 
 def _unreadable(folder):
@@ -283,8 +291,8 @@ def _few(folder):
 BAD = [
     (_empty, "holds no pictures", 5),
     (_no_table, "Nothing in this folder says", 5),
-    (_no_such_column, "no column names pictures of the folder (columns: name, caption)", 5),
-    (_two_of_one_name, "Two pictures have the name 'p003'", 5),
+    (_no_such_column, "the column name names pictures such as 'x0.jpg', and fewer than half of them are in the", 5),
+    (_two_of_one_name, "Several files fit the picture name p003", 5),
     (_unreadable, "No picture of the folder can be read", 5),
     (_few, "too few pictures", 5),
 ]
@@ -359,3 +367,38 @@ def test_pictures_without_a_row_and_few_test_pictures_are_told(tmp_path):
     notes = said(tmp_path)[0].notes
     assert any("10 pictures of the folder are in none of these rows" in note for note in notes)
     assert any("test pictures are few" in note for note in notes)
+
+
+def test_the_sheet_shows_twelve_examples_and_escapes_their_text(tmp_path):
+    photographs(tmp_path / "data", NAMES)
+    rows = [[n[7:], f"<script>a</script> thing number {n}", "warm" if i % 2 else "cold"] for i, n in enumerate(NAMES)]
+    table(tmp_path / "data/all.csv", [["image", "sentence", "label"], *rows])
+    ended = init("data", "--sheet", "sheet.html", cwd=tmp_path)
+    assert ended.exit_code == 0, ended.stderr
+    assert "images/p000.jpg: <script>a</script> thing number images/p000.jpg | cold" in ended.stdout
+    page = (tmp_path / "sheet.html").read_text()
+    assert page.count("<article") == page.count("data:image/jpeg") == 12
+    assert "&lt;script&gt;a&lt;/script&gt; thing number images/p000.jpg" in page
+    assert "<script>a" not in page
+    (tmp_path / "mine.html").write_text("mine")
+    ended = init("data", "-o", "second.yaml", "--sheet", "mine.html", cwd=tmp_path)
+    assert (ended.exit_code, (tmp_path / "second.yaml").exists()) == (2, False)
+
+
+def test_columns_that_the_user_names_decide_and_unknown_ones_are_told_with_near_ones(tmp_path):
+    photographs(tmp_path / "data", NAMES)
+    rows = [[n[7:], f"a thing of number {n}", "warm" if i % 2 else "cold", "red"[i % 3]] for i, n in enumerate(NAMES)]
+    table(tmp_path / "data/all.csv", [["image", "sentence", "state", "letter"], *rows])
+    ended = init("data", "--text", "sentense", "--label", "stat", cwd=tmp_path)
+    assert ended.exit_code == 2
+    assert "'sentense', 'stat'" in ended.stderr
+    assert "did you mean 'sentence' and 'state'?" in ended.stderr
+    assert not (tmp_path / "recipe.yaml").exists()
+    document = json.loads(init("data", "--label", "state", "--json", cwd=tmp_path).stdout)
+    assert document["chosen"] == "image-classification"
+    assert document["data"][0]["columns"] == {"image": "image", "label": "state"}
+    document = json.loads(
+        init("data", "--label", "letter", "--text", "sentence", "--json", "--force", cwd=tmp_path).stdout
+    )
+    assert document["chosen"] == "classification"
+    assert document["rows"][0]["target"] == "r"

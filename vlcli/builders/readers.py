@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from vlcli import registry
 from vlcli.builders.context import StageContext
@@ -38,12 +37,11 @@ def open_readers(
     readers, absent = [], []
     for entry in specs:
         spec, options = split_options("datasets", as_spec(entry))
-        reader: Reader = registry.datasets.build(spec, root)
+        reader = build_reader(entry, root)
         if options.get("if_missing") == "skip" and (lacking := missing(reader)):
             (progress or Silent()).warn(f"{spec['name']} is left out: {lacking} is not there")
             absent.append(lacking)
             continue
-        reader.weight, reader.augments = float(options.get("weight", 1.0)), bool(options.get("augments", False))
         reader.cache = cache
         reader.require()
         readers.append(reader)
@@ -52,6 +50,15 @@ def open_readers(
             "None of the stage's data is there.", where=str(absent[0]), hint="point `root` at the data: root=DATA"
         )
     return readers
+
+
+def build_reader(entry: Spec | str, root: Path) -> Reader:
+    """Build a data set with the options that every reader has; its files need not be there."""
+    spec, options = split_options("datasets", as_spec(entry))
+    reader: Reader = registry.datasets.build(spec, root)
+    reader.weight, reader.augments = float(options.get("weight", 1.0)), bool(options.get("augments", False))
+    reader.ids = options.get("ids", "name")
+    return reader
 
 
 def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
@@ -74,11 +81,6 @@ def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
 def missing(reader: Reader) -> Path | None:
     """The first of a data set's files that is not there."""
     return next((file for file in reader.files() if not file.exists()), None)
-
-
-def plain(spec: Any) -> Spec:
-    """A data entry without the mixture's own keys: what the reader itself takes."""
-    return split_options("datasets", as_spec(spec))[0]
 
 
 def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:

@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from vlcli.data.reader import Reader
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore
 from vlcli.features.concepts import ConceptStore, sort_files
@@ -59,3 +64,11 @@ def require_stores(stores: Stores, needs: InputSpec, stage: str, who: str = "mod
                 expected=f"`features: STAGE` or a file that holds {held}, or an extract stage before this one",
                 hint="make one: vlcli extract",
             )
+
+
+def region_sample(store: FeatureStore, readers: Sequence[Reader], most: int = 20_000) -> Tensor:
+    """Read the region features (N, F) of training images, chosen evenly by name: about ``most`` rows at most."""
+    images = sorted({name for reader in readers for example in reader.examples() for name in example.images})
+    known = [name for name in images if name in store]
+    batch = store.read_batch(known[:: max(1, len(known) * store.max_regions // most)], ("features",))
+    return torch.from_numpy(batch["features"][batch["mask"]].astype(np.float32))

@@ -14,7 +14,7 @@ from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import keep_answered, open_readers, refuse_held_out
 from vlcli.builders.resolve import resolve_stage
-from vlcli.builders.stores import Stores, open_stores, require_stores
+from vlcli.builders.stores import Stores, open_stores, region_sample, require_stores
 from vlcli.builders.tokenizers import make_tokenizer, refuse_endless
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
@@ -123,11 +123,13 @@ def assemble(context: StageContext) -> Assembly:
         objective.setup(readers, tokenizer, context.folder if processes.rank() == 0 else None)
     config = plan.config
     report = load_sources(module, plan.sources, config.allow_unmatched, config.state_dict, config.rename)
+    if report is None and stores.regions is not None and type(module.model).fit_regions is not Model.fit_regions:
+        module.model.fit_regions(region_sample(stores.regions, readers))
     loads = _loads(plan.task, needs, module)
     transform = transform_of(resolved, needs)
     made = make_transform(transform, needs)
     make = _pipelines(module, Shared(tokenizer, stores, data_spec, plan.config.missing, context.seed, made))
-    order = {"repeats": plan.config.repeats, "curriculum": plan.config.curriculum}
+    order = {"repeats": plan.config.repeats, "curriculum": plan.config.curriculum, "group": plan.config.group}
     return Assembly(
         module=module,
         data=make(readers, training=True, needs=loads[0], **order),

@@ -67,10 +67,10 @@ def _expanded(name: str, several: bool) -> list[str]:
 
 
 def _count(name: str, choice: _Choice) -> dict[str, Any]:
-    from vlcli.cli.recipes import load_recipe
+    from vlcli.recipe.load import load
     from vlcli.tools.counting import count as count_recipe
 
-    resolved = load_recipe(name, choice.overrides, only=choice.stage, trust=choice.trust)
+    resolved = load(name, choice.overrides, only=choice.stage, trust=choice.trust)
     counted = count_recipe(resolved, choice.stage, answers=choice.answers, output=choice.output, heads=choice.heads)
     return {"recipe": resolved.name, **counted}
 

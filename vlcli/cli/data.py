@@ -44,13 +44,16 @@ def make(
     """
     from vlcli.cli import console
     from vlcli.recipe.overrides import parse
+    from vlcli.recipe.stage_record import writing_alone
     from vlcli.stages.make import world_config
 
     spec: dict[str, Any] = {"name": world}
     for override in map(parse, words or []):
         spec[".".join(override.keys)] = override.value
     spec |= {key: value for key, value in (("images", images), ("size", size), ("seed", seed)) if value is not None}
-    counts = world_config(spec, "make").make(folder, console.progress(verbose, quiet), workers)
+    config = world_config(spec, "make")
+    with writing_alone(folder):
+        counts = config.make(folder, console.progress(verbose, quiet), workers)
     if json_:
         console.out_json({"path": str(folder), "counts": counts})
         return
@@ -76,7 +79,7 @@ def stats(
     """
     from vlcli import registry
     from vlcli.cli import console
-    from vlcli.cli.recipes import load_recipe
+    from vlcli.recipe.load import load
     from vlcli.tools.statistics import statistics
 
     names, overrides = o.split_words(words)
@@ -85,7 +88,7 @@ def stats(
         return
     o.load_plugins(plugin)
     name, overrides = o.one_recipe(words)
-    rows = statistics(load_recipe(name, overrides, only=stage, trust=trust), stage, output)
+    rows = statistics(load(name, overrides, only=stage, trust=trust), stage, output)
     errors = [row["error"] for row in rows if "error" in row]
     if json_:
         told = [{**row, "error": row["error"].as_dict()} if "error" in row else row for row in rows]

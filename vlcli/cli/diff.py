@@ -74,13 +74,13 @@ def _run(name: str, output: Path) -> RunFacts | None:
 
 
 def _recipe(name: str) -> dict[str, Any]:
-    from vlcli.cli.recipes import load_recipe, load_rows
-    from vlcli.recipe.table import is_table
+    from vlcli.recipe.load import load
+    from vlcli.recipe.table import is_table, load_table
 
     if is_table(name):
-        table = load_rows(name, plugins=False)
+        table = load_table(name, [], plugins=False)
         return {**table.document.value, "rows": {label: _settings(table, label) for label in table.chosen}}
-    found: dict[str, Any] = load_recipe(name, plugins=False).document.value
+    found: dict[str, Any] = load(name, plugins=False).document.value
     return found
 
 

@@ -20,6 +20,13 @@ def init(
         str | None,
         typer.Option("--task", help="What to learn, where several things can be: vqa, retrieval, captioning ..."),
     ] = None,
+    image: Annotated[str | None, typer.Option("--image", help="The column that names the pictures.")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="The column of sentences or questions.")] = None,
+    answer: Annotated[str | None, typer.Option("--answer", help="The column of answers.")] = None,
+    label: Annotated[str | None, typer.Option("--label", help="The column of classes.")] = None,
+    sheet: Annotated[
+        Path | None, typer.Option("--sheet", help="A page to write with twelve examples and their pictures.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a recipe that is there.")] = False,
     json_: o.Json = False,
     verbose: o.Verbose = 0,
@@ -40,11 +47,17 @@ def init(
         raise UsageError("The recipe is there already.", where=str(output), hint=hint)
     if task is not None and task not in GOALS:
         raise UsageError("No recipe is written for this task.", got=task, expected=", ".join(GOALS))
-    found = look(folder)
+    named = {"image": image, "text": text, "answers": answer, "label": label}
+    columns = {role: column for role, column in named.items() if column is not None}
+    found = look(folder, columns, fallback=task is not None)
     plan = plan_for(found, task)
     times = times_of(plan)
-    write_text(output, recipe_text(plan, str(folder), output.name, times))
     facts = _facts(found, plan, times)
+    if sheet is not None:
+        from vlcli.pages.sheet import write_sheet
+
+        write_sheet(sheet, facts, folder)
+    write_text(output, recipe_text(plan, str(folder), output.name, times))
     if json_:
         console.out_json({"recipe": str(output), **facts})
         return
@@ -56,25 +69,33 @@ def init(
 
 def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
     """What was seen and chosen, as plain data."""
-    from vlcli.tools.starter.plan import GOALS
+    from vlcli.tools.starter.plan import GOALS, goals_of
 
     width, height = found.pictures.sizes()
-    root = found.root
     return {
         "pictures": {
             "count": len(found.pictures),
             "size": [width, height],
-            "unreadable": {str(path.relative_to(root)): why for path, why in found.unreadable.items()},
+            "unreadable": {found.name(path): why for path, why in found.unreadable.items()},
         },
         "data": [
-            {"file": one.where, "kind": one.kind, "reader": one.entry, "notes": one.notes} for one in found.sources
+            {"file": one.where, "kind": one.kind, "reader": one.entry, "columns": one.columns, "notes": one.notes}
+            for one in found.sources
         ],
-        "passed_over": [*found.passed, *found.tables.unread],
+        "learnt_from": plan.source.where,
+        "left_aside": found.aside,
         "boxes": found.boxes,
         "weights": None if found.weights is None else vars(found.weights),
-        "can_learn": {goal: GOALS[goal][1] for goal in found.goals},
+        "can_learn": {goal: GOALS[goal][1] for goal in goals_of(found.sources)},
         "chosen": plan.goal,
-        "parts": {name: vars(part) for name, part in plan.parts.items()},
+        "parts": {
+            name: {"options": part.options, "examples": part.examples, "pictures": part.pictures}
+            for name, part in plan.parts.items()
+        },
+        "rows": [
+            {"pictures": [found.name(path) for path in row.files], "text": row.text, "target": row.target}
+            for row in plan.rows
+        ],
         "features": plan.features,
         "machine": plan.machine.text,
         "notes": plan.notes,
@@ -83,18 +104,18 @@ def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
     }
 
 
-_MOST = 5
+_ROWS, _MOST = 3, 12
 _FEATURES = {
     "weights": "of the backbone whose weights lie in the folder",
     "boxes": "of a small network that learns from the labelled boxes first",
-    "pixels": "none: the model reads pixels, since the folder has no weights of a backbone",
+    "pixels": "none: the model reads pixels",
 }
 
 
 def _tell(facts: dict[str, Any]) -> None:
     """What was seen, what can be learnt and what was chosen, for people."""
     from vlcli.cli import console
-    from vlcli.tools.starter.sources import KINDS
+    from vlcli.data.recognition.recognised import KINDS
 
     pictures = facts["pictures"]
     console.out(f"{pictures['count']:,} pictures, mostly about {pictures['size'][0]} x {pictures['size'][1]} pixels")
@@ -104,10 +125,14 @@ def _tell(facts: dict[str, Any]) -> None:
         console.out(f"{one['file']}: {KINDS[one['kind']]}")
         columns = ", ".join(f"{key}={value}" for key, value in one["reader"].items() if key not in ("name", "file"))
         console.out(f"  reader {one['reader']['name']}" + (f" with {columns}" if columns else ""))
-    for line in facts["passed_over"][:_MOST]:
-        console.out(f"passed over {line}")
-    if len(facts["passed_over"]) > _MOST:
-        console.out(f"passed over {len(facts['passed_over']) - _MOST} more files (--json lists them)")
+    console.out("as understood:")
+    for row in facts["rows"][:_ROWS]:
+        said = " | ".join(part for part in (row["text"], row["target"]) if part)
+        console.out(f"  {', '.join(row['pictures'])}: {said}")
+    for line in facts["left_aside"][:_MOST]:
+        console.out(f"left aside: {line}")
+    if (more := len(facts["left_aside"]) - _MOST) > 0:
+        console.out(f"left aside: {more} more (--json lists them)")
     for line in (*(f"boxes: {name}" for name in facts["boxes"]), *_weights(facts)):
         console.out(line)
     console.out("")

@@ -208,12 +208,12 @@ def _unknown(name: str, kind: str | None) -> Exception:
 
 
 def _recipe(name: str, overrides: list[str]) -> dict[str, Any]:
-    from vlcli.cli.recipes import load_recipe, load_rows
-    from vlcli.recipe.table import is_table
+    from vlcli.recipe.load import load
+    from vlcli.recipe.table import is_table, load_table
 
     if is_table(name):
-        return _table(load_rows(name, overrides, plugins=False))
-    resolved = load_recipe(name, overrides, plugins=False)
+        return _table(load_table(name, overrides or [], plugins=False))
+    resolved = load(name, overrides, plugins=False)
     stages = {n: {"kind": s.kind} for n, s in resolved.stages.items()}
     files = [{"name": source.name, "file": str(source.file)} for source in resolved.sources]
     return {
@@ -278,12 +278,10 @@ def cp(
 ) -> None:
     """Copy a recipe, comments kept, to start one's own from."""
     from vlcli.cli import console
-    from vlcli.cli.recipes import tell
     from vlcli.errors import UsageError
-    from vlcli.recipe.load import locate, notes, slug
+    from vlcli.recipe.load import locate, slug
 
     source = locate(recipe)
-    tell(notes(source, []))
     text = _portable(recipe, source)
     if dest is not None and str(dest) == "-":
         console.out(text.rstrip())

@@ -35,14 +35,14 @@ def plan(
 ) -> None:
     """Say what a training stage takes on several GPUs: memory by part, steps and reads a second, checkpoints."""
     from vlcli.cli import console
-    from vlcli.cli.recipes import load_recipe
+    from vlcli.recipe.load import load
     from vlcli.tools.cluster import Wanted, plan_cluster
 
     o.load_plugins(plugin)
     names, overrides = o.some_recipes(words)
     if len(names) != 1:
         raise UsageError("A plan is of one recipe.", got=", ".join(names), expected="vlcli plan RECIPE --gpus 8")
-    resolved = load_recipe(names[0], overrides, only=stage, trust=trust)
+    resolved = load(names[0], overrides, only=stage, trust=trust)
     rate = None if disk is None else _bytes(disk, "--disk")
     wanted = Wanted(gpus, _bytes(memory, "--memory"), machine, examples, tflops, link, rate, output, rehearse)
     found = plan_cluster(resolved, wanted, stage)

@@ -1,55 +1,29 @@
-"""The recipes that a command line names: one, or the rows of a table; with a word on names that went."""
+"""The recipes that a command line names: one, or the rows of a table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vlcli.recipe.resolved import Resolved
-    from vlcli.recipe.table import RowTable
-
-
-def load_recipe(reference: str, words: list[str] | None = None, **options: Any) -> Resolved:
-    """:func:`vlcli.recipe.load.load`; what a recipe that went is called now is told on stderr."""
-    from vlcli.recipe.load import load
-
-    resolved = load(reference, words, **options)
-    tell(resolved.notes)
-    return resolved
-
-
-def load_rows(reference: str, words: list[str] | None = None, **options: Any) -> RowTable:
-    """:func:`vlcli.recipe.table.load_table`, likewise."""
-    from vlcli.recipe.table import load_table
-
-    table = load_table(reference, words or [], **options)
-    tell(table.notes)
-    return table
+    pass
 
 
 def each(reference: str) -> list[str]:
     """The recipes that a name means: itself, or the rows of a table as ``TABLE:ROW``."""
-    from vlcli.recipe.table import is_table
+    from vlcli.recipe.table import is_table, load_table
 
     if not is_table(reference):
         return [reference]
-    table = load_rows(reference)
+    table = load_table(reference, [])
     return [f"{table.reference}:{label}" for label in table.chosen]
-
-
-def tell(notes: list[str]) -> None:
-    """Each line on stderr."""
-    from vlcli.cli import console
-
-    for line in notes:
-        console.err(line)
 
 
 def list_rows(name: str, as_json: bool) -> None:
     """The rows of a table: what each is, and what the paper measured."""
     from vlcli.cli import console
+    from vlcli.recipe.table import load_table
 
-    table = load_rows(name, plugins=False)
+    table = load_table(name, [], plugins=False)
     rows: list[dict[str, Any]] = []
     for label, row in table.rows.items():
         published = {metric: mean for metric, (mean, _) in row.published.items()}

@@ -70,9 +70,9 @@ def _parameters() -> list[inspect.Parameter]:
 
 def resolve(reference: str, overrides: list[str], request: RunRequest, verb: str | None = None) -> Resolved:
     """The recipe that a request means."""
-    from vlcli.cli.recipes import load_recipe
+    from vlcli.recipe.load import load
 
-    return load_recipe(reference, words_of(overrides, request), verb=verb, only=request.only, **how(request))
+    return load(reference, words_of(overrides, request), verb=verb, only=request.only, **how(request))
 
 
 def words_of(overrides: list[str], request: RunRequest) -> list[str]:

@@ -11,7 +11,6 @@ import typer
 
 from vlcli.cli import console, render
 from vlcli.cli.guard import as_vlcli, report
-from vlcli.cli.recipes import load_rows
 from vlcli.cli.request import RunRequest, how, plan_options, words_of
 from vlcli.cli.scores import main_metrics
 from vlcli.cli.tables import tell
@@ -36,12 +35,14 @@ def run_tables(
         seeds: ``--seeds``; None: what the table says.
         yes: whether a grid may have more than 1,000 cells.
     """
+    from vlcli.recipe.table import load_table
+
     if request.folder is not None:
         raise UsageError("A table has a folder for each row.", got=str(request.folder), hint="--output DIR")
     wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
     codes, documents = [], []
     for name in names:
-        table = load_rows(name, words_of(overrides, request), rows=wanted, many=yes, only=request.only, **how(request))
+        table = load_table(name, words_of(overrides, request), rows=wanted, many=yes, only=request.only, **how(request))
         runs = row_runs(table, seeds or table.written.seeds)
         code, document = _plan(table, runs, request) if request.dry_run else _run(table, runs, request)
         codes.append(code)

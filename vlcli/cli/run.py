@@ -137,8 +137,11 @@ def carry_out(resolved: Any, request: RunRequest, render: Any, console: Any, who
         if whole and resolved.recipe.table is not None:
             _tables(resolved, request, outcomes, shown)
         page = _report(resolved, request, outcomes, shown) if whole and resolved.recipe.report else None
-        more = {} if page is None else {"report": str(page)}
+        said = _conclusions(resolved, request, outcomes) if whole else []
+        more = {**({} if page is None else {"report": str(page)}), **({"conclusions": said} if said else {})}
         code = render.render_outcomes(resolved, outcomes, request, **more)
+        for line in [] if request.json_ else said:
+            console.out(line)
         if page is not None and not request.json_:
             console.out(f"report: {page}")
         if whole and not code and not (request.json_ or request.quiet or request.worker):
@@ -174,6 +177,18 @@ def _tables(resolved: Any, request: RunRequest, outcomes: list[Any], progress: A
         write_tables(folder)
     except (VlcliError, OSError) as error:
         progress.warn(f"the table could not be written: {' '.join(str(error).split())}")
+
+
+def _conclusions(resolved: Any, request: RunRequest, outcomes: list[Any]) -> list[str]:
+    """The result in words, after a run whose stages are all done."""
+    from vlcli.recipe import plan
+    from vlcli.tools.conclusions import conclusions
+    from vlcli.tools.run_folder import is_run, read_run
+
+    if request.worker or request.only or not all(outcome.status == "done" for outcome in outcomes):
+        return []
+    folder = plan.make(resolved, plan_options(request))[0].folder
+    return conclusions([read_run(folder)]) if is_run(folder) else []
 
 
 def _report(resolved: Any, request: RunRequest, outcomes: list[Any], progress: Any) -> Path | None:

@@ -38,7 +38,7 @@ def runs(
         raise DataError("There is no such folder of runs.", where=str(output), hint="make a run: vlcli run quickstart")
     found = litter.look(output)
     rubbish = [item for run in found for item in run.litter]
-    gone = _clean(rubbish, yes or json_) if clean else []
+    gone = _clean(found, rubbish, yes or json_) if clean else []
     if json_:
         removed = {str(item.path) for item in gone}
         console.out_json({"output": str(output), "runs": [_row(run, removed) for run in found]})
@@ -50,10 +50,10 @@ def runs(
         console.err("remove what can go: vlcli runs --clean")
 
 
-def _clean(rubbish: list[Litter], sure: bool) -> list[Litter]:
-    """Remove it; returns what was removed."""
+def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
+    """Remove it, where no run has begun in the folder meanwhile; returns what was removed."""
     from vlcli.cli import console
-    from vlcli.recipe import litter
+    from vlcli.recipe import litter, run_state
 
     if not rubbish:
         console.err("nothing to remove")
@@ -63,10 +63,11 @@ def _clean(rubbish: list[Litter], sure: bool) -> list[Litter]:
     total = size(sum(item.size for item in rubbish))
     if not sure and not typer.confirm(f"Remove these {len(rubbish)}, {total}?", err=True):
         return []
-    for item in rubbish:
+    gone = [item for run in found if not run_state.is_alive(run.folder) for item in run.litter]
+    for item in gone:
         litter.remove(item.path)
-    console.err(f"removed {len(rubbish)}, {total}")
-    return rubbish
+    console.err(f"removed {len(gone)}, {size(sum(item.size for item in gone))}")
+    return gone
 
 
 def _row(run: Run, removed: set[str]) -> dict[str, Any]:

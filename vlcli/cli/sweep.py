@@ -127,5 +127,6 @@ def _results(folders: dict[str, list[Path]], title: str) -> TableResults | None:
         except UsageError:
             continue
         whole.metrics = whole.metrics or found.metrics
+        whole.conclusions += [f"{name}: {line}" if len(folders) > 1 else line for line in found.conclusions]
         whole.rows += [replace(row, label=f"{name}: {row.label}") if len(folders) > 1 else row for row in found.rows]
     return whole if any(row.done for row in whole.rows) else None

@@ -87,10 +87,12 @@ def document(found: TableResults, made: Summary) -> dict[str, Any]:
 
 
 def tell(made: Summary) -> None:
-    """A table on stdout, with what a reader must know below it."""
+    """A table on stdout: the result in words first, what a reader must know below."""
     from vlcli.cli import console
     from vlcli.tables.text import blocks
 
+    for line in [*made.conclusions, *[""][: len(made.conclusions)]]:
+        console.out(line)
     for number, block in enumerate(blocks(made)):
         if number:
             console.out("")

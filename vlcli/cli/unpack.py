@@ -27,9 +27,11 @@ def unpack(
     vlcli data unpack photos.parquet --into photos
     """
     from vlcli.cli import console
+    from vlcli.recipe.stage_record import writing_alone
     from vlcli.tools.unpacking import unpack as write_out
 
-    found = write_out(source, into, max_pixels * 1_000_000, console.progress(verbose, quiet))
+    with writing_alone(into):
+        found = write_out(source, into, max_pixels * 1_000_000, console.progress(verbose, quiet))
     if json_:
         console.out_json({"path": str(into), **vars(found)})
         return

@@ -32,19 +32,19 @@ def validate(
 ) -> None:
     """Check a recipe: structure, names, wiring, files; with --deep everything that can be known beforehand."""
     from vlcli.cli import console
-    from vlcli.cli.recipes import load_recipe, load_rows
-    from vlcli.recipe.table import is_table
+    from vlcli.recipe.load import load
+    from vlcli.recipe.table import is_table, load_table
 
     o.load_plugins(plugin)
     name, overrides = o.one_recipe(words)
     how = _How(deep, output, verbose)
     if is_table(name):
-        table = load_rows(name, overrides, trust=trust, deep=deep, many=yes)
+        table = load_table(name, overrides or [], trust=trust, deep=deep, many=yes)
         stages = _validate_rows(table, how)
         facts: dict[str, Any] = {"recipe": table.name, "rows": list(stages)}
         count = f"{len(stages)} row" + ("" if len(stages) == 1 else "s")
     else:
-        resolved = load_recipe(name, overrides, trust=trust, deep=deep)
+        resolved = load(name, overrides, trust=trust, deep=deep)
         _check(resolved, how)
         facts, count = {"recipe": resolved.name, "stages": list(resolved.stages)}, _count(len(resolved.stages))
     if json_:

@@ -23,7 +23,7 @@ def where(
     Nothing is downloaded: the commands are for you to run. Without a recipe: every data set that vlcli knows.
     """
     from vlcli.cli import console
-    from vlcli.cli.recipes import load_recipe
+    from vlcli.recipe.load import load
     from vlcli.tools.published import SOURCES
     from vlcli.tools.whereabouts import wanted_by
 
@@ -36,7 +36,7 @@ def where(
         console.out(_UNSURE)
         return
     name, overrides = o.one_recipe(words)
-    found = wanted_by(load_recipe(name, overrides, trust=trust))
+    found = wanted_by(load(name, overrides, trust=trust))
     if json_:
         console.out_json({"recipe": name, "wanted": [one.as_dict() for one in found]})
         return

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vlcli import former
 from vlcli.data.reader import Reader
 from vlcli.data.sample import (
     PHASES,
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from vlcli.data.heldout import Identity, held_out, is_coco, minival, refuse_held_out
     from vlcli.data.images import fitted, load_image
     from vlcli.data.pipeline import Pipeline
+    from vlcli.data.recognition.folder import Folder
+    from vlcli.data.recognition.recognised import Recognised
     from vlcli.data.sample import copied
     from vlcli.data.truth import Truth
     from vlcli.data.vocabulary import Tokenizer
@@ -50,9 +51,11 @@ _HOMES = {
     "ANSWER_TABLE_SIZE": "answers",
     "AnswerList": "answers",
     "FUNCTION_WORDS": "english",
+    "Folder": "recognition.folder",
     "Identity": "heldout",
     "Item": "collate",
     "Pipeline": "pipeline",
+    "Recognised": "recognition.recognised",
     "Tokenizer": "vocabulary",
     "Truth": "truth",
     "answer_rows": "answers",
@@ -81,6 +84,7 @@ __all__ = [
     "Corruption",
     "Donor",
     "Example",
+    "Folder",
     "Identity",
     "ImageSample",
     "Item",
@@ -88,6 +92,7 @@ __all__ = [
     "Phase",
     "Pipeline",
     "Reader",
+    "Recognised",
     "Sample",
     "TextSample",
     "Tokenizer",
@@ -112,4 +117,4 @@ __all__ = [
     "refuse_held_out",
 ]
 
-__getattr__ = former.getattr_of(__name__, former.DATA, lazily(__name__, _HOMES))
+__getattr__ = lazily(__name__, _HOMES)

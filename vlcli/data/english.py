@@ -6,6 +6,7 @@ those of the published concept vocabulary: NN, VB, JJ, IN, DT, PRP and other.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 GROUPS = ("NN", "VB", "JJ", "IN", "DT", "PRP", "other")
@@ -143,3 +144,16 @@ def part_of_speech(word: str) -> str:
     if len(word) > 4 and word.endswith("ly"):
         return "other"
     return "JJ" if word.endswith(_ADJECTIVE_ENDINGS) and len(word) > 5 else "NN"
+
+
+_OF_SENTENCES = frozenset(
+    "the of and are what which who whose where when why how many there this that these does did with from on "
+    "color colour".split()
+)
+"""Words that most English sentences have one of, and other languages rarely."""
+
+
+def is_english(sentences: Iterable[str]) -> bool:
+    """Whether at least half of some sentences hold one of twenty-five frequent English words."""
+    found = [not _OF_SENTENCES.isdisjoint(sentence.lower().replace("?", " ").split()) for sentence in sentences]
+    return 2 * sum(found) >= len(found)

@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import os
-import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,20 +39,6 @@ def inside(root: Path, path: str | Path) -> Path:
             hint="give an absolute path if it is meant",
         )
     return joined
-
-
-_ODD = re.compile(r"^[/~.]|//|/\.|/$|\0")
-
-
-def joined(folder: Path, file: str) -> str:
-    """The path of ``file`` in ``folder`` as :func:`inside` gives it, in a tenth of its time for names without dots.
-
-    Raises:
-        DataError: it climbs out.
-    """
-    if not file or os.name == "nt" or _ODD.search(file):
-        return str(inside(folder, file))
-    return prefix(str(folder)) + file
 
 
 @lru_cache(256)
@@ -284,6 +269,11 @@ def _malformed(where: str, error: json.JSONDecodeError) -> DataError:
     )
 
 
+def first_object(rows: Any) -> dict[str, Any]:
+    """The first of a list of objects; an empty one where it is no such list."""
+    return rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
+
+
 def value(row: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
     """``row[key]``, which must be of ``kind``.
 
@@ -306,6 +296,43 @@ def _names(kind: type | tuple[type, ...]) -> str:
 
 def _name(kind: type) -> str:
     return {dict: "an object", list: "a list", str: "text", int: "a number", float: "a number"}.get(kind, kind.__name__)
+
+
+def parsed(cell: str) -> Any:
+    """A cell's JSON value; the cell itself where it is none."""
+    try:
+        return json.loads(cell)
+    except (ValueError, RecursionError):
+        return cell
+
+
+def records_of(content: Any, where: str) -> list[Any]:
+    """The rows of a JSON document: a list, the first list of objects in an object, or an object's values.
+
+    Raises:
+        DataError: there are none.
+    """
+    if isinstance(content, list):
+        return content
+    if isinstance(content, dict):
+        for value in content.values():
+            if isinstance(value, list) and value and isinstance(value[0], dict):
+                return value
+        if content and all(isinstance(value, dict) for value in content.values()):
+            return list(content.values())
+    raise DataError(
+        "The JSON document holds no table.", where=where, got=type(content).__name__, expected="a list of objects"
+    )
+
+
+def listed(given: Any) -> list[Any]:
+    """A cell as a list: itself, nothing where it is empty, else a list of one."""
+    return given if isinstance(given, list) else [] if given is None else [given]
+
+
+def as_object(row: Any) -> Any:
+    """A row of a JSON table: a list as an object with the fields ``column1``, ``column2`` ..., anything else itself."""
+    return {f"column{place}": cell for place, cell in enumerate(row, 1)} if isinstance(row, list) else row
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:

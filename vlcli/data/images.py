@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from vlcli.data.picture_index import near_misses
 from vlcli.errors import DataError
 from vlcli.images.files import BadImageError, open_image
+from vlcli.images.shards import is_there
 
 
 class PictureError(DataError):
@@ -28,15 +30,15 @@ def load_image(path: Path, raw: tuple[int, int] | None = None) -> Image.Image:
     """
     try:
         return open_image(path, raw=raw)
-    except FileNotFoundError:
-        raise PictureError("The picture does not exist.", where=str(path), hint="check `root` and `images`") from None
     except (BadImageError, OSError) as error:
         got = str(error) or type(error).__name__
+        if not is_there(path):
+            got = "; ".join(filter(None, (got, near_misses(path))))
         raise PictureError(
             "The picture cannot be read.",
             where=str(path),
             got=got,
-            hint="replace the file, or leave it out: take=not-in:FILE lists images to leave out",
+            hint="replace the file, or leave out the examples that need it: missing=drop in every stage that reads it",
         ) from None
 
 

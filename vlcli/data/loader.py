@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from vlcli.data.ahead import Ahead
+from vlcli.ahead import Ahead, from_workers
 from vlcli.data.parcel import Parcel
 from vlcli.data.sampler import Batches, Pick
 from vlcli.errors import DataError, VlcliError
@@ -63,6 +65,7 @@ class BatchLoader:
 
     def __init__(self, data: BatchSource, unreadable: dict[str, str], workers: int, context: str | None) -> None:
         self._epoch, self._unreadable, self.busy = _Epoch(), unreadable, False
+        self._workers: Sequence[BaseProcess] = ()
         self._source: Any = DataLoader(
             data,  # type: ignore[arg-type]
             batch_sampler=self._epoch,
@@ -91,7 +94,11 @@ class BatchLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         self.busy = True
-        source = Ahead(iter(self._source)) if self._source.num_workers == 0 else iter(self._source)
+        if self._source.num_workers == 0:
+            source = Ahead(iter(self._source), multiprocessing.active_children())
+        else:
+            source = from_workers(self._source, self._workers)
+            self._workers = source.workers
         try:
             while (batch := next(source, None)) is not None:
                 batch = batch.opened() if isinstance(batch, Parcel) else batch
@@ -104,10 +111,9 @@ class BatchLoader:
                 self._unreadable.update(batch.unreadable)
                 yield batch
         finally:
-            if isinstance(source, Ahead):
-                source.close()
+            source.close()
+            self.busy = self._source is None or source.works
             del source  # a traceback would keep it, and with it the workers, alive
-            self.busy = self._source is None
 
 
 def _begin(worker: int) -> None:

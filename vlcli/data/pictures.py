@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,14 +14,16 @@ from PIL import Image
 
 from vlcli.data.columns.table import ColumnExamples
 from vlcli.data.decoded import DecodedImages
+from vlcli.data.files import index_images
 from vlcli.data.images import load_image, load_labels, to_array
 from vlcli.data.reader import Reader
+from vlcli.data.reader_errors import share_id
 from vlcli.data.sample import ImageSample
 from vlcli.data.transforms import Transform, TransformInput, resize
-from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
 from vlcli.images.shards import is_there
 from vlcli.nn.model import InputSpec
+from vlcli.recipe.pictures import note_pictures
 
 
 @dataclass
@@ -59,6 +62,8 @@ class Pictures:
         for reader in readers:
             self._boxes.update(reader.boxes() if boxes else {})
             self._maps.update(reader.label_maps() if needs.pixels and needs.label_maps else {})
+        note_pictures(_paths(readers) if isinstance(self.files, _Located) else self.files.values())
+        note_pictures(self._maps.values())
 
     def fill(self, image: ImageSample, draw: Draw | None, picture: Image.Image | None = None) -> None:
         """Read the picture of ``image``; with ``draw`` as a training picture, else as one to be scored.
@@ -136,16 +141,14 @@ class _Located(Mapping[str, Path]):
         self.readers = readers
 
     def __getitem__(self, name: str) -> Path:
-        noted = [(reader, path) for reader in self.readers if (path := reader._noted(name)) is not None]
-        for reader, path in noted[1:]:
-            if path != noted[0][1]:
-                raise _twice(name, reader, noted[0][1], path)
-        return noted[0][1] if noted else self._found(name)
-
-    def _found(self, name: str) -> Path:
-        """The file of an image that no annotation names: the first that is there."""
-        paths = [reader.locate(name) for reader in self.readers]
-        return next((path for path in paths if is_there(path)), paths[0])
+        readers = [reader for reader in self.readers if name in reader._paths]
+        paths = [reader.locate(name) for reader in readers or self.readers]
+        if not readers:  # no annotation names its file
+            return next((path for path in paths if is_there(path)), paths[0])
+        other = next((path for path in paths if path != paths[0]), None)
+        if other is not None:
+            raise share_id(name, paths[0], other, readers[0].ids, readers[0].label)
+        return paths[0]
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name for reader in self.readers for name in reader.image_files()))
@@ -161,9 +164,11 @@ def _image_files(readers: Sequence[Reader]) -> Mapping[str, Path]:
     for reader in readers:
         for name, path in reader.image_files().items():
             if found.setdefault(name, path) != path:
-                raise _twice(name, reader, found[name], path)
+                raise share_id(name, found[name], path, reader.ids, reader.label)
     return found
 
 
-def _twice(name: str, reader: Reader, first: Path, second: Path) -> DataError:
-    return DataError(f"Two pictures have the id {name!r}.", where=reader.label, got=f"{first} and {second}")
+def _paths(readers: Sequence[Reader]) -> Iterator[Path]:
+    """The files that the annotations name, or else those of the image folder: no example is made for it."""
+    for reader in readers:
+        yield from reader._paths.values() or itertools.chain(*index_images(reader.image_folder).values())

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
-from vlcli import former
 from vlcli.data.collate import collate
 from vlcli.data.corruption import CorruptionStep
 from vlcli.data.curriculum import Curriculum, CurriculumLimits
@@ -58,12 +57,13 @@ class Pipeline(Dataset[Sample]):
         repeats: how many differently drawn copies of an example follow one another (repeated augmentation).
         multiple: text and region lengths are padded to a multiple of it.
         curriculum: which examples the first epochs draw from.
+        group: ``image``: an epoch has the examples of a picture one after another, so that a batch loads and encodes
+            the picture once.
 
     Raises:
         DataError: an image is missing, the store does not fit, or nothing is left.
     """
 
-    @former.keywords(facts="data_spec")
     def __init__(
         self,
         readers: Sequence[Reader],
@@ -82,6 +82,7 @@ class Pipeline(Dataset[Sample]):
         repeats: int = 1,
         multiple: int = 1,
         curriculum: Sequence[CurriculumLimits] = (),
+        group: Literal["image"] | None = None,
     ) -> None:
         self.needs, self.seed, self.multiple, self.missing = needs, seed, multiple, missing
         self.unreadable: dict[str, str] = {}
@@ -95,7 +96,10 @@ class Pipeline(Dataset[Sample]):
         self.dataset = Examples(readers, sentences, images, seed=seed, missing=missing, augments=augments)
         check_shapes(self.examples, needs, self.dataset.names, self.dropped)
         easy = Curriculum(curriculum, self.examples, images.regions_of) if curriculum else None
-        self.order = Order(self.dataset.counts, [reader.weight for reader in self.readers], seed, repeats, easy)
+        known: dict[tuple[str, ...], int] = {}
+        numbers = [known.setdefault(tuple(example.images), len(known)) for example in self.examples] if group else None
+        groups = None if numbers is None else np.array(numbers, np.int64)
+        self.order = Order(self.dataset.counts, [reader.weight for reader in self.readers], seed, repeats, easy, groups)
         if not len(self.order):
             what = "The data are empty: no example is left."
             raise DataError(what, where=self.dataset.names, got="0 examples an epoch")

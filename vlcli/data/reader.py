@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from vlcli.data.files import IMAGE_SUFFIXES, index_images, inside, joined
-from vlcli.data.reader_errors import empty, missing, senseless, two_files
+from vlcli.data.files import inside
+from vlcli.data.named_pictures import NamedPictures
+from vlcli.data.reader_errors import empty, missing, senseless
+from vlcli.data.recognition.recognised import Recogniser
 from vlcli.data.remote import is_remote, local_copy
 from vlcli.data.sample import Example
 from vlcli.data.take import select
@@ -18,19 +20,15 @@ from vlcli.data.texts import check_texts
 from vlcli.data.truth import Truth, truth_of
 from vlcli.data.unique import check_keys
 from vlcli.errors import DataError
-from vlcli.images.boxes import BoxList, image_id
-from vlcli.images.shards import is_there
-
-if TYPE_CHECKING:
-    from vlcli.data.columns.places import PlacesWriter
+from vlcli.images.boxes import BoxList
 
 
-class Reader:
+class Reader(NamedPictures, Recogniser):
     """Base of every data set: annotation files in, examples out.
 
     A subclass defines :meth:`files` and :meth:`read`. ``read`` calls :meth:`picture` with the file name of each image
     that the annotations name; other images are looked up by id in the image folder. Files are opened by
-    :meth:`examples`, not before.
+    :meth:`examples`, not before. :mod:`vlcli.data.picture_index` says how a name finds a file.
 
     Args:
         root: the recipe's data root; relative paths in a recipe are under it.
@@ -72,15 +70,12 @@ class Reader:
         take: str | None = None,
         limit: int | None = None,
     ) -> None:
-        self.root, self.take, self.limit = Path(root), take, limit
+        super().__init__(Path(root), images)
+        self.take, self.limit = take, limit
         self.split_names = [split] if isinstance(split, str) else list(split)
         self.split = "+".join(self.split_names)
-        self.image_folder = inside(self.root, images)
         self.left_out: Counter[str] = Counter()
-        self._paths: MutableMapping[str, Path] = {}
         self._examples: Sequence[Example] | None = None
-        self._places: PlacesWriter | None = None
-        self._index: dict[str, list[Path]] | None = None
 
     @property
     def label(self) -> str:
@@ -162,13 +157,13 @@ class Reader:
 
             self.require()
             self.left_out.clear()
-            self._examples = opened(self) or self._in_memory()
+            self._examples = self._with_ids(lambda: opened(self) or self._in_memory())
         return self._examples
 
     def _in_memory(self) -> list[Example]:
         self.left_out.clear()
         with self._making_sense():
-            found = self.read()
+            found = list(map(self.with_ids, self.read()))
         chosen = found if self.take is None else select(found, self.take, self.root)
         chosen = chosen[: self.limit]
         if not chosen:
@@ -197,14 +192,15 @@ class Reader:
         """
 
     def notes(self) -> list[str]:
-        """Lines about examples that were left out.
+        """Lines about examples that were left out, and pictures whose names differ from their files'.
 
         Called after :meth:`examples` and shown beside the result of a stage.
 
         Returns:
             One line per reason.
         """
-        return [f"{self.label}: left out {count} {reason}" for reason, count in self.left_out.items()]
+        found = [f"{self.label}: left out {count} {reason}" for reason, count in self.left_out.items()]
+        return found + self.name_notes()
 
     def composition(self) -> list[dict[str, Any]]:
         """Counts by split and part; called by ``vlcli data stats`` after :meth:`examples`. No rows by default.
@@ -230,85 +226,6 @@ class Reader:
         if not examples:
             raise self._empty(len(self.examples()))
         self._examples = examples
-
-    def image_files(self) -> dict[str, Path]:
-        """Path of every image that the examples use; called by extraction and by checks before a run.
-
-        Returns:
-            By image id, in the order of first use; the files need not exist.
-
-        Raises:
-            DataError: two files have one id.
-        """
-        names = dict.fromkeys(name for example in self.examples() for name in example.images)
-        return {name: self.locate(name) for name in names}
-
-    def locate(self, name: str) -> Path:
-        """Path of an image; called by extraction and by loader workers that read pixels.
-
-        Args:
-            name: image id.
-
-        Returns:
-            The file, or where it was expected if there is none.
-
-        Raises:
-            DataError: two files have this id.
-        """
-        noted = self._noted(name)
-        if noted is not None:
-            return noted
-        if self._index is None:
-            self._index = index_images(self.image_folder)
-        found = self._index.get(name, [])
-        if len(found) > 1:
-            raise self._two_files(name, found[0], found[1])
-        return found[0] if found else self.image_folder / f"{name}.jpg"
-
-    def _noted(self, name: str) -> Path | None:
-        """The file of an image that the annotations name with its extension; None of others."""
-        path = self._paths.get(name)
-        return path if path and (path.suffix.lower() in IMAGE_SUFFIXES or is_there(path)) else None
-
-    def picture(self, file: str, folder: Path | None = None) -> str:
-        """Note the file of an image; called by :meth:`read` of subclasses for every file name that they meet.
-
-        Args:
-            file: relative to the image folder, or absolute.
-            folder: instead of the image folder.
-
-        Returns:
-            The image id.
-
-        Raises:
-            DataError: another file has the same id, or the path leaves its folder.
-        """
-        return self.note(image_id(file), joined(folder or self.image_folder, file))
-
-    def note(self, name: str, path: str) -> str:
-        """Note the file of an image whose id is not its name; called by :meth:`read` of subclasses.
-
-        Args:
-            name: image id.
-            path: where it lies.
-
-        Returns:
-            The image id.
-
-        Raises:
-            DataError: another file has the same id.
-        """
-        if self._places is not None:
-            self._places.note(name, path)
-            return name
-        known = self._paths.setdefault(name, Path(path))
-        if str(known) != path and known != Path(path):
-            raise self._two_files(name, known, Path(path))
-        return name
-
-    def _two_files(self, name: str, first: Path, second: Path) -> DataError:
-        """The error, not raised, for an image id that two files answer to; subclasses may say what to do about it."""
-        return two_files(name, first, second, self.label)
 
     def boxes(self) -> dict[str, BoxList]:
         """Annotated boxes; called by extraction of given boxes and by detection. None by default.
@@ -389,9 +306,9 @@ class Reader:
         Returns:
             One path per split; the first candidate where none exists, so that the message names the usual place.
         """
-        found, texts = [], [named] if named else candidates
+        found = []
         for split in self.split_names:
-            options = [self._place(text.replace("{split}", split)) for text in texts]
+            options = [self._place(text.replace("{split}", split)) for text in ([named] if named else candidates)]
             found.append(next((path for path in options if path.is_file()), options[0]))
         return found
 

@@ -42,12 +42,21 @@ def empty(reader: Any, total: int) -> DataError:
     )
 
 
-def two_files(name: str, first: Path, second: Path, label: str) -> DataError:
+class SameIdError(DataError):
+    """Two pictures of a data set have one id."""
+
+
+def two_files(name: str, first: Path, second: Path, label: str) -> SameIdError:
     """Two files of the data set ``label`` that answer to one image id."""
+    return SameIdError(f"Two pictures have the id {name!r}.", where=label, got=f"{first} and {second}")
+
+
+def share_id(name: str, first: Path, second: Path, ids: str, label: str = "") -> DataError:
+    """Two data sets that give two pictures one id."""
     return DataError(
-        f"Two files answer to the image id {name!r}.",
+        f"Two pictures have the id {name!r}.",
         where=label,
         got=f"{first} and {second}",
-        expected="file names that differ by more than folder and extension",
-        hint="rename one of them, or point `images` at one of the folders",
+        expected="different names, or the option `ids: path` beside each of these data sets: their paths are ids then",
+        hint="ids: path" if ids == "name" else "",
     )

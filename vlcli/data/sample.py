@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vlcli import former
 from vlcli.data.streams import seed_states
 
 Phase = Literal["sentence", "tokens", "regions", "pixels"]
@@ -201,6 +200,3 @@ def generators(seed: int, epoch: int | Sequence[int], keys: Sequence[str], names
     words[..., 3] = np.array([len(key) for key in keys], np.uint32)[:, None]
     words[..., 4] = [zlib.crc32(name.encode()) for name in names]
     return seed_states(words.reshape(-1, 5)).reshape(len(keys), len(names), 4)
-
-
-__getattr__ = former.getattr_of(__name__, former.DATA)

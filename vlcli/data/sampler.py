@@ -33,6 +33,7 @@ class Order:
         repeats: copies of an example that follow one another: an epoch keeps its length and has so many times fewer
             examples (repeated augmentation, Hoffer et al. 2020; processes share the copies out).
         curriculum: leaves some examples out of the first epochs, which keep their length.
+        groups: a number for each example; an epoch has the examples of a number one after another.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class Order:
         seed: int,
         repeats: int = 1,
         curriculum: Curriculum | None = None,
+        groups: NDArray[np.int64] | None = None,
     ) -> None:
         self.counts, self.seed, self.repeats, self.curriculum = list(counts), seed, repeats, curriculum
+        self.groups = groups
         self.total = sum(counts)
         self.shares = [round(count * weight) for count, weight in zip(counts, weights, strict=True)]
 
@@ -60,7 +63,11 @@ class Order:
         every = range(len(self.counts))
         parts = [self._part(number, epoch) for number in every] if allowed is None else self._easy(allowed, epoch)
         codes = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-        codes = self._rng(epoch, len(self.counts)).permutation(codes)
+        rng = self._rng(epoch, len(self.counts))
+        codes = rng.permutation(codes)
+        if self.groups is not None:
+            group = self.groups[codes % self.total]
+            codes = codes[rng.permutation(self.total)[group].argsort(kind="stable")]
         return codes if self.repeats == 1 else self._repeated(codes)
 
     def _easy(self, allowed: NDArray[np.bool_], epoch: int) -> list[NDArray[np.int64]]:

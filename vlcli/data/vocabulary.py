@@ -11,7 +11,6 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from vlcli import former
 from vlcli.data.files import parse_json
 from vlcli.data.preparation import PREPARATIONS, preparation
 from vlcli.data.sample import TextSample
@@ -38,6 +37,8 @@ STAND_INS = {"cls": "sep", "mask": "unk", "pad": "sep"}
 begin without a class token, and nothing can be masked (``Tokenizer.maskable``)."""
 FILES = ("tokenizer.json", "vocab.txt")
 _WORD = re.compile(r"\S+")
+ACCENTS = 0.01
+"""Share of words with accents above which a vocabulary keeps them."""
 
 
 class Tokenizer:
@@ -99,19 +100,32 @@ class Tokenizer:
     ) -> Tokenizer:
         """A WordPiece vocabulary of at most ``size`` entries made from ``texts``; the same texts give the same one.
 
+        Where case is folded, accents go too, as in BERT's English vocabularies, unless one word in a hundred has some:
+        in such a language they tell words apart (and are part of letters, as in Japanese and Korean).
+
         Raises:
             DataError: the texts hold no word, or ``size`` has no room for their letters.
         """
         from vlcli.data.wordpiece import learn
 
-        normaliser, splitter = _normaliser(lowercase), pre_tokenizers.BertPreTokenizer()
+        normaliser, splitter = _normaliser(lowercase, accents=True), pre_tokenizers.BertPreTokenizer()
         counts: dict[str, int] = {}
         for text in texts:
             for word, _ in splitter.pre_tokenize_str(normaliser.normalize_str(text)):
                 counts[word] = counts.get(word, 0) + 1
+        plain = {word: word if word.isascii() else _normaliser(lowercase).normalize_str(word) for word in counts}
+        changed = sum(count for word, count in counts.items() if plain[word] != word)
+        accents = changed > ACCENTS * sum(counts.values())
+        if not accents:
+            merged: dict[str, int] = {}
+            for word, count in counts.items():
+                if plain[word]:
+                    merged[plain[word]] = merged.get(plain[word], 0) + count
+            counts = merged
         specials = [names[0] for names in SPECIALS.values()]
         pieces = [*specials, *learn(counts, size - len(specials), min_frequency)]
-        return cls(_wordpiece({piece: number for number, piece in enumerate(pieces)}, lowercase), lowercase=lowercase)
+        vocabulary = {piece: number for number, piece in enumerate(pieces)}
+        return cls(_wordpiece(vocabulary, lowercase, accents=accents), lowercase=lowercase)
 
     def save(self, folder: Path) -> None:
         """Write ``tokenizer.json``, ``vocab.txt`` and ``tokenizer_config.json``, which transformers loads too."""
@@ -121,14 +135,13 @@ class Tokenizer:
         config = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.lowercase,
+            **({"strip_accents": False} if self.lowercase and _keeps_accents(self.engine) else {}),
             "model_max_length": 512,
             **{f"{name}_token": self.engine.id_to_token(number) for name, number in self.ids.items()},
         }
         write_text(folder / "vocab.txt", "\n".join(words) + "\n")
         write_text(folder / "tokenizer_config.json", json.dumps(config, indent=1) + "\n")
         write_text(folder / "tokenizer.json", self.engine.to_str(pretty=False))
-
-    facts = former.Attribute("data_spec_fields")
 
     def data_spec_fields(self) -> dict[str, int]:
         """Size of the vocabulary and ids of special pieces, as fields of ``vlcli.nn.model.DataSpec``."""
@@ -211,17 +224,23 @@ class Tokenizer:
         return cls(_wordpiece(vocabulary, lowercase, str(file)), lowercase=lowercase, source=str(file))
 
 
-def _normaliser(lowercase: bool) -> Any:
-    return normalizers.BertNormalizer(lowercase=lowercase)
+def _normaliser(lowercase: bool, accents: bool = False) -> Any:
+    return normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False if accents else None)
 
 
-def _wordpiece(vocabulary: dict[str, int], lowercase: bool, source: str = "") -> tokenizers.Tokenizer:
+def _keeps_accents(engine: tokenizers.Tokenizer) -> bool:
+    return getattr(engine.normalizer, "strip_accents", None) is False
+
+
+def _wordpiece(
+    vocabulary: dict[str, int], lowercase: bool, source: str = "", accents: bool = False
+) -> tokenizers.Tokenizer:
     if SPECIALS["unk"][0] not in vocabulary:
         raise _lacks("unk", source)
     engine = tokenizers.Tokenizer(
         models.WordPiece(vocabulary, unk_token=SPECIALS["unk"][0], max_input_chars_per_word=100)
     )
-    engine.normalizer = _normaliser(lowercase)
+    engine.normalizer = _normaliser(lowercase, accents)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece()
     engine.add_special_tokens([names[0] for names in SPECIALS.values() if names[0] in vocabulary])

@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from vlcli import stopping
+from vlcli.ahead import Ahead, from_workers
 from vlcli.detection.cluster import RayCluster
 from vlcli.detection.extraction_report import (
     ExtractionReport,
@@ -28,7 +29,7 @@ from vlcli.detection.extraction_report import (
     write_totals,
 )
 from vlcli.detection.extractor import Extractor
-from vlcli.detection.jobs import Decoder, Items, Job, Made, ahead, check_ids, input_sizes, jobs_of, make_records
+from vlcli.detection.jobs import Decoder, Items, Job, Made, check_ids, input_sizes, jobs_of, make_records, pinned
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
@@ -209,25 +210,22 @@ class _Run:
 
     def _load(self, batches: Iterator[list[Job]], workers: int) -> Generator[Items, None, None]:
         decoder = Decoder(self.extractor.preparation, self.source)
-        if not workers:
-            yield from ahead(decoder, batches, self.extractor.device.type == "cuda")
+        pins = self.extractor.device.type == "cuda"
+        if not workers:  # neither decoders nor the kernels of a network hold Python's lock
+            decoded = map(decoder.__getitem__, batches)
+            with closing(Ahead(map(pinned, decoded) if pins else decoded)) as items:
+                yield from items
             return
         loader: DataLoader[Items] = DataLoader(
             decoder,
             batch_size=None,
             sampler=batches,
             num_workers=workers,
-            pin_memory=self.extractor.device.type == "cuda",
+            pin_memory=pins,
             worker_init_fn=stopping.shelter,
         )
-        try:
-            yield from loader
-        except RuntimeError as error:
-            if "worker" not in str(error).lower():
-                raise
-            hint = "run again with fewer workers: what is done is kept"
-            got = str(error).splitlines()[0]
-            raise VlcliError("a process that decodes images died, perhaps of memory", got=got, hint=hint) from None
+        with closing(from_workers(loader)) as items:
+            yield from items
 
     def _keep(self, records: list[Record], writer: FeatureWriter, task: ProgressTask) -> None:
         with stopping.held():  # a signal must not meet a record half taken

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,19 +152,9 @@ def make_records(extractor: Extractor, items: Items) -> Made:
     return made
 
 
-def ahead(decoder: Decoder, batches: Iterator[list[Job]], pinned: bool) -> Generator[Items, None, None]:
-    """Decode in a thread, one batch ahead: neither decoders nor the kernels of a network hold Python's lock."""
-
-    def following() -> Items | None:
-        batch = next(batches, None)
-        items = None if batch is None else decoder[batch]
-        return items and [item.pin_memory() if pinned and isinstance(item, Prepared) else item for item in items]
-
-    with ThreadPoolExecutor(1, thread_name_prefix="decode") as pool:
-        coming = pool.submit(following)
-        while (items := coming.result()) is not None:
-            coming = pool.submit(following)
-            yield items
+def pinned(items: Items) -> Items:
+    """The items with their pixels in pinned memory, as DataLoader pins those of its workers."""
+    return [item.pin_memory() if isinstance(item, Prepared) else item for item in items]
 
 
 def check_ids(images: Sequence[tuple[str, Path | str]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vlcli import former
 from vlcli.drawings.base import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture
 from vlcli.lazy import lazily
 
@@ -43,4 +42,4 @@ __all__ = [
     "with_truth",
 ]
 
-__getattr__ = former.getattr_of(__name__, {"Scene": "DrawingContext"}, lazily(__name__, _HOMES))
+__getattr__ = lazily(__name__, _HOMES)

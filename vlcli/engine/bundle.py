@@ -19,7 +19,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from vlcli import former
 from vlcli.engine.checkpoint import Checkpoints, read_state
 from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.engine.weights import LoadReport, load_exactly, read_tensors, refuse_not_finite, save_tensors
@@ -68,9 +67,6 @@ class Bundle:
     transform_spec: Spec | None = None
     extraction: list[dict[str, Any]] = field(default_factory=list)
 
-    facts = former.Attribute("data_spec")
-    learner = former.Attribute("module")
-
     @property
     def model(self) -> Model:
         """The model alone."""
@@ -78,7 +74,6 @@ class Bundle:
         return self.module.model
 
 
-@former.keywords(facts="data_spec")
 def save_bundle(
     folder: Path,
     module: TrainingModule,

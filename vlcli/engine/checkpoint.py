@@ -57,7 +57,7 @@ class Position:
         best_score: what it scored, higher is better.
         best_metrics: all metrics of that evaluation.
         window: sums of the log line under way, by name: (total, count).
-        extra: numbers of the engine: EMA updates, loss scaler, threads.
+        extra: numbers of the engine: EMA updates, loss scaler, threads, counts of the early stop.
     """
 
     step: int = 0

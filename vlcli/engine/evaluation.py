@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from vlcli import former
 from vlcli.detection.extraction import Share
 from vlcli.engine import pulse
 from vlcli.engine.processes import seed_step
@@ -61,9 +60,6 @@ class TaskRunner:
         self.batch_size, self.workers = batch_size, workers
         self.progress: Progress = progress or Silent()
         self.autocast, self.label = autocast, label
-
-    facts = former.Attribute("data_spec")
-    learner = former.Attribute("module")
 
     @property
     def model(self) -> Model:

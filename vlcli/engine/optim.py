@@ -76,6 +76,7 @@ def build_optimizer(module: TrainingModule, options: OptimizerOptions) -> torch.
     Every group holds ``names`` (its parameters' names) and ``peak`` (its highest learning rate).
     """
     groups = parameter_groups(module, options)
+    assert options.lr is not None, "with_rate chooses one before"
     if options.name == "bert-adam":
         eps = options.eps if "eps" in options.model_fields_set else 1e-6
         return BertAdam(groups, lr=options.lr, betas=options.betas, eps=eps)
@@ -103,7 +104,7 @@ def parameter_groups(module: TrainingModule, options: OptimizerOptions) -> list[
             continue
         number, rate, decay = _choice(name, options, wanted, plain, proposals)
         matched.add(number)
-        peak = options.lr * rate * layers(name)
+        peak = (options.lr or 0.0) * rate * layers(name)
         group = found.setdefault((peak, decay), {"lr": peak, "peak": peak, "weight_decay": decay})
         group.setdefault("params", []).append(parameter)
         group.setdefault("names", []).append(name)

@@ -39,6 +39,7 @@ class TrainingOutcome:
         metrics: the best evaluation, or none.
         best: the step of it, -1 where there was no evaluation.
         examples: examples seen, all processes.
+        stopped: why it ended before its last step; empty where it did not.
     """
 
     steps: int
@@ -47,3 +48,4 @@ class TrainingOutcome:
     metrics: dict[str, float] = field(default_factory=dict)
     best: int = -1
     examples: int = 0
+    stopped: str = ""

@@ -3,7 +3,7 @@
 A thread of each process holds a connection to rank 0. The operating system closes the connection when a process dies
 for whatever reason, so that the others learn of it at once. Rank 0 prints the message (rank 1 where rank 0 is gone) and
 ends the other processes. A process that has not begun a step which the others have begun, that does not get on with
-its work (:mod:`vlcli.engine.pulse`) or whose thread does not answer, counts as hung after the recipe's ``patience``.
+its work (:mod:`vlcli.engine.pulse`) or whose thread does not answer, counts as hung after ``hang_timeout`` seconds.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Watch:
     Args:
         rank: the rank of this process.
         world: the number of processes.
-        patience: seconds until a process counts as hung.
+        hang_timeout: seconds until a process counts as hung.
     """
 
-    def __init__(self, rank: int, world: int, patience: float) -> None:
-        self.rank, self.world, self.patience = rank, world, patience
+    def __init__(self, rank: int, world: int, hang_timeout: float) -> None:
+        self.rank, self.world, self.hang_timeout = rank, world, hang_timeout
         self.told = threading.Lock()  # taken by the thread that tells how the run ended
         self.steps: dict[int, int] = {}
         self.heard: dict[int, float] = {}
@@ -192,12 +192,12 @@ class Watch:
         now = time.monotonic()
         for rank in range(self.world):
             step = self.steps.get(rank, -1)
-            if step < self.newest and rank in self.steps and now - self.since > self.patience:
+            if step < self.newest and rank in self.steps and now - self.since > self.hang_timeout:
                 got = f"it has not begun step {self.newest + 1}, which others began {now - self.since:.0f} s ago"
                 doing, where = self.works.get(rank, (0, "", ""))[1:]
                 got += f"; it {doing}" if doing and doing != pulse.COMPUTES else ""
                 got += f" at {where}" if where else ""
-            elif now - self.heard.get(rank, now) > self.patience and rank not in self.left:
+            elif now - self.heard.get(rank, now) > self.hang_timeout and rank not in self.left:
                 got = f"nothing was heard of it for {now - self.heard[rank]:.0f} s"
             else:
                 continue
@@ -210,10 +210,12 @@ class Watch:
         A process that computes may wait inside a collective operation for another one: it is named only where none
         does anything else.
         """
-        late = {rank: work for rank, work in self.works.items() if work[0] > self.patience and rank not in self.left}
+        late = {
+            rank: work for rank, work in self.works.items() if work[0] > self.hang_timeout and rank not in self.left
+        }
         if all(work[1] == pulse.WAITS for work in late.values()) and len(late) < self.world:
             return
-        near = {rank: work for rank, work in self.works.items() if work[0] > 0.8 * self.patience}
+        near = {rank: work for rank, work in self.works.items() if work[0] > 0.8 * self.hang_timeout}
         causes = [rank for rank, work in near.items() if work[1] not in (pulse.COMPUTES, pulse.WAITS)]
         if causes:
             rank = causes[0]
@@ -305,7 +307,7 @@ def watched() -> Iterator[None]:
     if processes.world() == 1:
         yield
         return
-    watch = Watch(processes.rank(), processes.world(), processes.patience())
+    watch = Watch(processes.rank(), processes.world(), processes.hang_timeout())
     watch.open()
     _current.append(watch)
     try:
@@ -330,6 +332,6 @@ def _in_vain(watch: Watch, error: Exception) -> VlcliError:
         "The processes of this run lost one another.",
         where=f"rank {watch.rank} of {watch.world}, {began}",
         got=str(error).strip().split("\n")[0],
-        expected=f"an answer within {watch.patience:.0f} s (`patience` of the recipe)",
+        expected=f"an answer within {watch.hang_timeout:.0f} s (`hang_timeout` of the recipe)",
         hint=HINT,
     )

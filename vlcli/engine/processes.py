@@ -62,7 +62,7 @@ def start(device: str, precision: str = "float32") -> Accelerator:
     if chosen.startswith("cuda:") and alone:
         torch.cuda.set_device(int(chosen.split(":")[1]))
     # A step that one process does not join must not hold the others for hours; see vlcli.engine.peers.
-    limit = InitProcessGroupKwargs(timeout=timedelta(seconds=patience() + _MARGIN))
+    limit = InitProcessGroupKwargs(timeout=timedelta(seconds=hang_timeout() + _MARGIN))
     with _joining():
         _rejoin("nccl" if chosen.startswith("cuda") else "gloo", limit.timeout)
         made = Accelerator(
@@ -111,26 +111,28 @@ def _reaches_out() -> bool:
     return os.environ.get("LOCAL_WORLD_SIZE", "1") != os.environ.get("WORLD_SIZE", "1")
 
 
-def be_patient(seconds: float) -> None:
-    """Set what :func:`patience` says where the environment says nothing (the recipe's ``patience``)."""
+def set_hang_timeout(seconds: float) -> None:
+    """Set the hang timeout of a recipe, which the environment variable overrides."""
     global _seconds
     _seconds = seconds
 
 
-def patience() -> float:
-    """Seconds after which a process that does not get on counts as hung: ``VLCLI_PATIENCE``, else the recipe's (600).
+def hang_timeout() -> float:
+    """Return seconds after which a process counts as hung: ``VLCLI_HANG_TIMEOUT``, else those of the recipe (600).
 
     Raises:
         UsageError: it is no number of seconds.
     """
-    said = os.environ.get("VLCLI_PATIENCE", str(_seconds))
+    said = os.environ.get("VLCLI_HANG_TIMEOUT", str(_seconds))
     try:
         seconds = float(said)
     except ValueError:
         seconds = math.nan
     if not 1 <= seconds <= 86400 * 30:
         expected = "seconds, from 1 to 2592000"
-        raise UsageError("VLCLI_PATIENCE is no number of seconds.", where="environment", got=said, expected=expected)
+        raise UsageError(
+            "VLCLI_HANG_TIMEOUT is no number of seconds.", where="environment", got=said, expected=expected
+        )
     return seconds
 
 

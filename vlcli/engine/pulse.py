@@ -24,7 +24,7 @@ COMPUTES, LOADS, WAITS = "computes", "loads data", "waits for the others"
 EVALUATES, WRITES = "evaluates", "writes a checkpoint"
 HINT = (
     "run the same command again: it goes on from the last checkpoint; "
-    "if this work may take longer, set `patience: SECONDS` in the recipe, or VLCLI_PATIENCE"
+    "if this work may take longer, set `hang_timeout: SECONDS` in the recipe, or VLCLI_HANG_TIMEOUT"
 )
 
 

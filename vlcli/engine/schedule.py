@@ -49,9 +49,10 @@ def set_rate(optimizer: torch.optim.Optimizer, config: Training, step: int, step
         RecipeError: it is no number.
     """
     share = factor(step, steps, config.schedule, count_after=config.optimizer.name == "bert-adam")
-    if not math.isfinite(share * config.optimizer.lr):
+    rate = share * (config.optimizer.lr or 0.0)
+    if not math.isfinite(rate):
         text = f"the learning rate of step {step + 1} is no number"
-        raise RecipeError([Problem("schedule", text, got=str(share * config.optimizer.lr))])
+        raise RecipeError([Problem("schedule", text, got=str(rate))])
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * share
-    return config.optimizer.lr * share
+    return rate

@@ -16,7 +16,9 @@ from vlcli import stopping
 from vlcli.engine import peers, processes, pulse
 from vlcli.engine.checkpoint import Checkpoints, Position
 from vlcli.engine.chosen import changed_world, chosen
+from vlcli.engine.early_stop import EarlyStop
 from vlcli.engine.ema import Ema
+from vlcli.engine.learning_rate import with_rate
 from vlcli.engine.memory import prepare_modules
 from vlcli.engine.optim import build_optimizer
 from vlcli.engine.outcome import Evaluate, Score, TrainingOutcome
@@ -50,15 +52,9 @@ class Trainer:
     on the step and write its checkpoint; the resumed run repeats an evaluation that was interrupted.
 
     Args:
-        module: what is trained.
         data: a ``vlcli.data.pipeline.Pipeline``.
-        config: the stage's section of the recipe.
-        folder: the stage's folder.
-        seed: the run's seed.
         device: ``cpu``, ``cuda`` ... or ``auto``.
-        progress: where to report.
         evaluate: scores held-out data; None for no evaluation.
-        trackers: get every log line.
         resume: go on from the folder's checkpoints.
     """
 
@@ -76,22 +72,26 @@ class Trainer:
         trackers: list[Tracker] | None = None,
         resume: bool = True,
     ) -> None:
-        self.config, self.data, self.seed, self.evaluate = config, data, seed, evaluate
+        self.data, self.seed, self.evaluate = data, seed, evaluate
         self.progress: Progress = progress or Silent()
         self.accelerator = processes.start(device, config.precision)
         self.module = module.to(self.accelerator.device)
         prepare_modules(module, config, self.progress)
         self.plan = StepPlan.of(len(data), config, processes.world())
+        shape, steps = module.model.network_shape, self.plan.steps
+        self.config, self.rate_line = with_rate(config, shape, len(data), steps)
         self.shards = Shards(module, config.sharding)
-        self.optimizer = self.shards.localise(build_optimizer(module, config.optimizer))
+        self.optimizer = self.shards.localise(build_optimizer(module, self.config.optimizer))
         self.ema = Ema(module, config.ema) if config.ema else None
         self.checkpoints = Checkpoints(folder / "checkpoints", config.keep, self.shards)
         self.trackers = (trackers or []) if processes.rank() == 0 else []
         self.at = self._resume(resume) or Position()
         idle = self.at.extra.get("idle")
         self._wrapped, self._stepper = self.shards.prepare(self.accelerator, self.optimizer, idle)
-        self._restore_scaler()
+        if (saved := self.at.extra.get("scaler")) and self.accelerator.scaler is not None:
+            self.accelerator.scaler.load_state_dict(saved)
         self.window = Window(self.at.window)
+        self.stop = EarlyStop(config.stop, self.at.extra.get("stop", {}))
         self._saved_at = time.monotonic()
         self.last: dict[str, float] = self.at.extra.get("last", {})
         self._clock_due = False
@@ -105,7 +105,7 @@ class Trainer:
             Stopped: a signal came; a checkpoint is written.
         """
         alone = processes.world() == 1
-        with stopping.held(), pulse.watched_alone(processes.patience()) if alone else pulse.beating():
+        with stopping.held(), pulse.watched_alone(processes.hang_timeout()) if alone else pulse.beating():
             try:
                 return self._run()
             except stopping.Stopped as stop:
@@ -122,7 +122,7 @@ class Trainer:
         with self.progress.task("train", self.plan.steps, unit="step", done=self.at.step) as self._bar:
             if self._pending:
                 self._close_step(self.at.batch == 0, again=True)
-            while self.at.step < self.plan.steps:
+            while not self._done:
                 self._epoch()
         for tracker in self.trackers:
             tracker.close()
@@ -130,12 +130,17 @@ class Trainer:
         self._agree(stopping.asked())
         processes.wait()
         self.shards.dissolve(self.ema.shadow if self.ema else {})
-        best, number = processes.share((self.at.best_metrics, self.at.best))
-        return TrainingOutcome(self.at.step, self.at.epoch, self.last, best, number, self.at.examples)
+        reason = self.stop.reason(self.at.step, self.plan.steps)
+        best, number, reason = processes.share((self.at.best_metrics, self.at.best, reason))
+        return TrainingOutcome(self.at.step, self.at.epoch, self.last, best, number, self.at.examples, reason)
+
+    @property
+    def _done(self) -> bool:
+        return self.at.step >= self.plan.steps or self.stop.ended
 
     def _epoch(self) -> None:
         batches = self._batches()
-        while self.at.step < self.plan.steps and self.at.batch < self.plan.batches:
+        while not self._done and self.at.batch < self.plan.batches:
             count = min(self.config.accumulate, self.plan.batches - self.at.batch)
             self._step(batches, count)
             self.at.batch += count
@@ -192,13 +197,15 @@ class Trainer:
     def _agree(self, asked: int) -> None:
         """Stop on all processes if one of them was asked to (the number of the signal; 0: it was not).
 
-        They agree as well on whether a checkpoint is due by the clock.
+        They agree as well on whether a checkpoint is due by the clock, and on whether this step is the last.
         """
         late = time.monotonic() - self._saved_at > SAVE_SECONDS
-        number, due = divmod(processes.highest(2 * asked + late, self.accelerator.device), 2)
-        self._clock_due = bool(due)
+        ends = processes.rank() == 0 and self.stop.due()
+        number, due = divmod(processes.highest(4 * asked + 2 * ends + late, self.accelerator.device), 4)
+        self._clock_due = bool(due % 2)
         if number:
             raise stopping.Stopped(number)
+        self.stop.ended = self.stop.ended or due >= 2
 
     def _step(self, batches: Iterator[Batch], count: int) -> None:
         """One optimizer step over ``count`` batches."""
@@ -254,8 +261,7 @@ class Trainer:
 
     def _after(self, epoch_ended: bool) -> None:
         """What follows an optimizer step: log, evaluate, save."""
-        done = self.at.step >= self.plan.steps
-        if self.at.step % self.config.log_every == 0 or done:
+        if self.at.step % self.config.log_every == 0 or self._done:
             self._log(epoch_ended)
         learnt = [name for name in self.last if name.rpartition("/")[2] in SHOWN]
         shown = {name: self.last[name] for name in ("loss", *learnt, "lr") if name in self.last}
@@ -264,15 +270,16 @@ class Trainer:
 
     def _close_step(self, epoch_ended: bool, *, again: bool = False) -> None:
         """Evaluate and save; ``again``: a signal broke it off, and the checkpoint of this step says so."""
-        done = self.at.step >= self.plan.steps
-        every = self.config.evaluate_every
+        every, done = self.config.evaluate_every, self._done
         due = self.at.step % every == 0 if every else epoch_ended
         if self.evaluate is not None and (due or done):
             self._pending = True
             self._evaluate()
         self._pending = False
-        due = epoch_ended or done or bool(self.config.save_every)
-        self._save_if(self._save_due(epoch_ended) or done or again, passing=not due, again=again)
+        if self._done and not done and self.at.step % self.config.log_every:
+            self._log(epoch_ended)
+        due = epoch_ended or self._done or bool(self.config.save_every)
+        self._save_if(self._save_due(epoch_ended) or self._done or again, passing=not due, again=again)
 
     def _log(self, epoch_ended: bool) -> None:
         epoch = self.at.epoch - 1 if epoch_ended else self.at.epoch  # the last window's, for weights
@@ -300,6 +307,7 @@ class Trainer:
             processes.wait()
         score = processes.share(score) if self.shards.active else score
         if score is not None and (first or self.shards.active):
+            self.stop.note(self.at.step, score.value)
             self._keep_best(score)
             self._track({f"eval/{name}": value for name, value in score.metrics.items()})
         processes.wait()
@@ -357,6 +365,7 @@ class Trainer:
         self.at.window = self.window.sums()
         self.at.extra = {"last": self.last, "threads": torch.get_num_threads(), **self._engine_numbers()}
         self.at.extra |= {"world": processes.world()} if processes.world() > 1 else {}
+        self.at.extra |= {"stop": stop} if (stop := self.stop.state()) else {}
         self.at.extra |= {"passing": True} if passing else {}
         self.at.extra |= {"pending": True} if self._pending else {}
         pulse.note(pulse.WRITES)
@@ -390,8 +399,3 @@ class Trainer:
             if self.config.threads is None and "threads" in at.extra:
                 torch.set_num_threads(at.extra["threads"])  # sums differ in their last bits with the threads
         return at
-
-    def _restore_scaler(self) -> None:
-        saved = self.at.extra.get("scaler")
-        if saved and self.accelerator.scaler is not None:
-            self.accelerator.scaler.load_state_dict(saved)

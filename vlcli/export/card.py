@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vlcli.export.base import Trained
-from vlcli.metrics.rows import Measured, measured
+from vlcli.metrics.clusters import read_clusters
+from vlcli.metrics.rows import Measured, measured, read_lines
 from vlcli.recipe import stage_record
 from vlcli.recipe.dump import to_yaml
 from vlcli.recipe.stage_record import StageRecord
@@ -94,7 +94,7 @@ def evaluations(stage: Path) -> list[tuple[StageRecord, list[Measured]]]:
     """The evaluations of a stage's model in the same run, with intervals where the predictions allow them."""
     records = [(folder, stage_record.read(folder)) for folder in sorted(stage.parent.glob("*")) if folder.is_dir()]
     return [
-        (record, measured(record.metrics, _rows(folder)))
+        (record, measured(record.metrics, read_lines(folder / PREDICTIONS)[0], read_clusters(folder)))
         for folder, record in records
         if record is not None
         and record.kind == "evaluate"
@@ -102,13 +102,6 @@ def evaluations(stage: Path) -> list[tuple[StageRecord, list[Measured]]]:
         and record.metrics
         and stage.name in _sources(record)
     ]
-
-
-def _rows(folder: Path) -> list[dict[str, Any]]:
-    file = folder / PREDICTIONS
-    if not file.is_file():
-        return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def _data(record: StageRecord) -> str:

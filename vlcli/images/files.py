@@ -79,6 +79,22 @@ def open_image(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int
         return _decoded(image, raw)
 
 
+def check_image(source: Source, max_pixels: int = MAX_PIXELS) -> None:
+    """Decode an image to find out whether that is possible; a JPEG at an eighth of its size, which reads all of it.
+
+    Args:
+        source: the file.
+        max_pixels: refuse larger ones.
+
+    Raises:
+        BadImageError: missing, empty, truncated, no image, or too large.
+        DataError: a remote file cannot be fetched.
+    """
+    with opened(source, max_pixels) as image:
+        image.draft(None, (image.width // 8, image.height // 8))
+        _loaded(image)
+
+
 def read_content(path: Path) -> bytes:
     """The bytes of an image file, in a folder or in a shard.
 
@@ -127,12 +143,19 @@ def read_format(data: bytes, max_pixels: int = MAX_PIXELS) -> str:
     return ".jpg" if kind in ("jpeg", "mpo") else f".{kind}"
 
 
-def _decoded(image: Image.Image, raw: tuple[int, int] | None) -> Image.Image:
+def _loaded(image: Image.Image) -> None:
     try:
         image.load()
+    except Exception as error:  # decoders of damaged files raise whatever they meet
+        raise BadImageError(f"cannot be decoded: {error}") from None
+
+
+def _decoded(image: Image.Image, raw: tuple[int, int] | None) -> Image.Image:
+    _loaded(image)
+    try:
         turned = _orientation(image) != 1 and not _keeps(image, raw)
         return to_rgb(ImageOps.exif_transpose(image) if turned else image)
-    except Exception as error:  # decoders of damaged files raise whatever they meet
+    except Exception as error:  # as above
         raise BadImageError(f"cannot be decoded: {error}") from None
 
 

@@ -6,6 +6,7 @@ its members are kept.
 
 from __future__ import annotations
 
+import os
 import tarfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -105,7 +106,7 @@ def split_path(path: Path) -> tuple[Path, str] | None:
 
 def is_there(path: Path) -> bool:
     """Whether a file exists, in a folder or in a shard."""
-    if path.is_file():
+    if os.path.isfile(path):  # noqa: PTH113  # in half the time of Path.is_file
         return True
     inner = split_path(path)
     return inner is not None and places(inner[0]).find(inner[1]) is not None

@@ -80,6 +80,16 @@ def suspicious(metrics: Mapping[str, float]) -> list[str]:
     return found
 
 
+def true_answer(row: Row) -> str | None:
+    """The true answer of a row of predictions, of several the one with the highest score; None without any.
+
+    >>> true_answer({"answers": {"red": 0.6, "blue": 1.0}})
+    'blue'
+    """
+    scores = _scores(row)
+    return max(scores, key=lambda answer: scores[answer]) if scores else None
+
+
 def _scores(row: Row) -> Mapping[str, float] | None:
     if isinstance(row.get("answers"), Mapping):
         given: Mapping[str, float] = row["answers"]

@@ -6,20 +6,31 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+LEVEL = 0.95
+
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over runs and the half width of its confidence interval.
+    """A mean with its interval.
 
     Attributes:
         mean: arithmetic mean.
-        half: half width; None where one run says nothing about the spread.
-        count: how many runs.
+        low: lower end; None where nothing says how sure the mean is.
+        high: upper end.
+        count: seeds, or clusters of examples.
+        p: two-sided p value of a mean of 0; None where it is not tested.
     """
 
     mean: float
-    half: float | None
-    count: int
+    low: float | None = None
+    high: float | None = None
+    count: int = 1
+    p: float | None = None
+
+    @property
+    def half(self) -> float | None:
+        """Half of the interval's width."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
     def text(self, digits: int = 3) -> str:
         """``0.812 ± 0.015``, or the mean alone."""
@@ -27,8 +38,8 @@ class Interval:
         return f"{self.mean:.{digits}f}{spread}"
 
 
-def interval(values: Sequence[float], level: float = 0.95) -> Interval:
-    """Student's t interval of the mean of ``values``.
+def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+    """Student's t interval of the mean of ``values``, one per seed; none where all values are the same.
 
     Raises:
         ValueError: no value was given.
@@ -37,34 +48,23 @@ def interval(values: Sequence[float], level: float = 0.95) -> Interval:
     if not count:
         raise ValueError("an interval needs at least one value")
     mean = math.fsum(values) / count
-    if count == 1:
-        return Interval(mean, None, 1)
+    if count == 1 or max(values) - min(values) <= 1e-12 * max(1.0, *map(abs, values)):
+        return Interval(mean, count=count)
     variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-    return Interval(mean, t_quantile(level, count - 1) * math.sqrt(variance / count), count)
+    return student(mean, variance / count, count - 1, level, count)
 
 
-def t_quantile(level: float, freedom: int) -> float:
-    """The t with P(-t < T < t) = ``level`` for ``freedom`` degrees of freedom, by bisection."""
-    if not 0 < level < 1 or freedom < 1:
-        raise ValueError(f"no t quantile for level {level} and {freedom} degrees of freedom")
-    low, high = 0.0, 1.0
-    while t_within(high, freedom) < level:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_within(middle, freedom) < level else (low, middle)
-    return (low + high) / 2
+def student(mean: float, variance: float, freedom: float, level: float, count: int) -> Interval:
+    """Student's interval and the p value of 0, of a mean with this variance."""
+    from scipy.special import stdtr
+
+    error = math.sqrt(variance)
+    half = quantile(level, freedom) * error
+    return Interval(mean, mean - half, mean + half, count, 2 * float(stdtr(freedom, -abs(mean) / error)))
 
 
-def t_within(t: float, freedom: int) -> float:
-    """P(-t < T < t), the finite series of Abramowitz and Stegun 26.7.3 (odd) and 26.7.4 (even)."""
-    angle = math.atan2(t, math.sqrt(freedom))
-    sine, square = math.sin(angle), math.cos(angle) ** 2
-    odd = freedom % 2
-    term, total = (math.cos(angle) if odd else 1.0), 0.0
-    for step in range(1 + odd, freedom, 2):  # factors (step)/(step + 1) build 2/3, 4/5 ... or 1/2, 3/4 ...
-        total += term
-        term *= square * step / (step + 1)
-    if odd:
-        return 2 / math.pi * (angle + sine * total)
-    return sine * total
+def quantile(level: float, freedom: float) -> float:
+    """The t with P(-t < T < t) = ``level`` for ``freedom`` degrees of freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(max(freedom, 1.0), (1 + level) / 2))

@@ -1,7 +1,7 @@
 """From the rows of ``predictions.jsonl`` to intervals: which field a metric is the mean of, and how sure that mean is.
 
 A metric gets an interval only where its value is, to six digits, the mean of a field over rows: then the interval is
-of just this number. Rows count as independent of one another.
+of just this number.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.metrics.baseline import beside, without_baselines
+from vlcli.metrics.clustered import Clusters, difference_interval, score_interval
+from vlcli.metrics.interval import Interval
 
 Row = Mapping[str, Any]
-LEVEL = 0.95
 MOST_ROWS = 500_000
 """Rows of one ``predictions.jsonl`` that are read."""
 _LONGEST_LINE = 1_000_000
@@ -26,7 +27,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "top5": ("in_top",),
 }
 """Which fields of a row a metric may be the mean of, beside the field of its own name."""
-_RESAMPLES, _MOST_RESAMPLED, _AT_ONCE, _CLOSE = 2000, 10_000, 4_000_000, 1e-6
+_CLOSE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Measured:
         low: lower end of the 95 % interval; None where the rows do not say.
         high: upper end.
         count: rows that the metric is the mean of; 0 where the rows do not say.
+        images: clusters of rows that share an image; 0 where the images are not known.
         baseline: what the most frequent answer or chance scores; None where neither is known.
         by: ``most frequent`` or ``chance``.
     """
@@ -48,6 +50,7 @@ class Measured:
     low: float | None = None
     high: float | None = None
     count: int = 0
+    images: int = 0
     baseline: float | None = None
     by: str = ""
 
@@ -63,6 +66,7 @@ class Paired:
         low: lower end of the 95 % interval of ``second - first``; None where the rows do not pair.
         high: upper end.
         count: keys that both have; 0 where the rows do not pair.
+        images: clusters of keys that share an image; 0 where the images are not known.
     """
 
     name: str
@@ -71,56 +75,12 @@ class Paired:
     low: float | None = None
     high: float | None = None
     count: int = 0
+    images: int = 0
 
     @property
     def difference(self) -> float | None:
         """``second - first``; None where one of them is not known."""
         return None if self.first is None or self.second is None else self.second - self.first
-
-
-def mean_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """The interval of a mean.
-
-    Zeros and ones get Wilson's interval. Other numbers get the percentiles of 2,000 bootstrap samples, and Student's
-    interval where there are more than 10,000.
-
-    Args:
-        values: at least one.
-        level: how much of the distribution lies inside.
-
-    Raises:
-        ValueError: there is no value.
-    """
-    if not values:
-        raise ValueError("an interval needs at least one value")
-    if all(value in (0, 1) for value in values):
-        from scipy.stats import binomtest
-
-        found = binomtest(int(sum(values)), len(values)).proportion_ci(level, "wilson")
-        return float(found.low), float(found.high)
-    return _resampled(values, level)
-
-
-def _resampled(values: Sequence[float], level: float) -> tuple[float, float]:
-    import numpy as np
-    from scipy import stats
-
-    numbers = np.asarray(values, np.float64)
-    if len(numbers) == 1 or not np.ptp(numbers):
-        return float(numbers[0]), float(numbers[0])
-    if len(numbers) > _MOST_RESAMPLED:
-        ends = stats.t.interval(level, len(numbers) - 1, numbers.mean(), stats.sem(numbers))
-        return float(ends[0]), float(ends[1])
-    made = stats.bootstrap(
-        (numbers,),
-        np.mean,
-        n_resamples=_RESAMPLES,
-        confidence_level=level,
-        method="percentile",
-        batch=max(1, _AT_ONCE // len(numbers)),
-        rng=np.random.default_rng(0),  # the same rows give the same interval
-    ).confidence_interval
-    return float(made.low), float(made.high)
 
 
 def column(name: str, value: float, rows: Sequence[Row]) -> dict[str, float] | None:
@@ -162,21 +122,23 @@ def kind_fields(rows: Sequence[Row]) -> list[str]:
     return [name for name in names if name == "kind" or name.endswith(("type", "_kind", "types"))]
 
 
-def measured(metrics: Mapping[str, float], rows: Sequence[Row]) -> list[Measured]:
+def measured(metrics: Mapping[str, float], rows: Sequence[Row], clusters: Clusters | None = None) -> list[Measured]:
     """Every metric of a stage with its interval and what stands beside it.
 
     Args:
         metrics: as the stage recorded them.
         rows: its predictions; none where they are lost.
+        clusters: of the rows that share an image; None where the images are not known.
     """
     found = []
     for name in without_baselines(metrics):
         values = column(name, metrics[name], rows)
-        low, high = mean_interval(list(values.values())) if values else (None, None)
+        sure = score_interval(values, clusters) if values else Interval(metrics[name], count=0)
+        counts = (len(values or ()), sure.count if clusters is not None else 0)
         other = beside(name, metrics)
         by = "" if other is None else "chance" if other.startswith("chance") else "most frequent"
         baseline = None if other is None else metrics[other]
-        found.append(Measured(name, metrics[name], low, high, len(values or ()), baseline, by))
+        found.append(Measured(name, metrics[name], sure.low, sure.high, *counts, baseline, by))
     return found
 
 
@@ -185,6 +147,7 @@ def paired(
     second: Mapping[str, float],
     first_rows: Sequence[Row] = (),
     second_rows: Sequence[Row] = (),
+    clusters: Clusters | None = None,
 ) -> list[Paired]:
     """Every metric of two stages, and how much they differ.
 
@@ -193,13 +156,19 @@ def paired(
         second: of the second.
         first_rows: predictions of the first.
         second_rows: of the second; where both sets of rows have the same keys, differences get an interval.
+        clusters: of the rows that share an image; None where the images are not known.
     """
     names = dict.fromkeys([*without_baselines(first), *without_baselines(second)])
-    return [_pair(name, first, second, first_rows, second_rows) for name in names]
+    return [_pair(name, first, second, first_rows, second_rows, clusters) for name in names]
 
 
 def _pair(
-    name: str, first: Mapping[str, float], second: Mapping[str, float], one: Sequence[Row], other: Sequence[Row]
+    name: str,
+    first: Mapping[str, float],
+    second: Mapping[str, float],
+    one: Sequence[Row],
+    other: Sequence[Row],
+    clusters: Clusters | None,
 ) -> Paired:
     made = Paired(name, first.get(name), second.get(name))
     if made.first is None or made.second is None or not one or not other:
@@ -207,8 +176,9 @@ def _pair(
     a, b = column(name, made.first, one), column(name, made.second, other)
     if a is None or b is None or a.keys() != b.keys():
         return made
-    low, high = _resampled([b[key] - a[key] for key in a], LEVEL)
-    return Paired(name, made.first, made.second, low, high, len(a))
+    sure = difference_interval([{key: b[key] - a[key] for key in a}], clusters)
+    images = sure.count if clusters is not None else 0
+    return Paired(name, made.first, made.second, sure.low, sure.high, len(a), images)
 
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:

@@ -68,6 +68,16 @@ def table_form(answer: str) -> str:
     return strip_words(strip_punctuation(answer)).replace(",", "") or trim(answer).lower()
 
 
+def plain_form(answer: str) -> str:
+    """An answer of any language: lower case, single spaces in place of spaces and underscores."""
+    return " ".join(answer.replace("_", " ").split()).lower()
+
+
+def set_form(answers: str) -> str:
+    """A set of answers separated by commas as tables hold it: each once, in alphabetical order."""
+    return table_form(", ".join(sorted({item.strip() for item in answers.split(",")})))
+
+
 @lru_cache(maxsize=1 << 16)
 def normalise(answer: str) -> str:
     """An answer as the official evaluation compares it."""

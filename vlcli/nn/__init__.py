@@ -22,7 +22,6 @@ The public names, by module:
     count           count_model: parameters and multiply-accumulates
 """
 
-from vlcli import former
 from vlcli.nn.attention import NO_CONTEXT, Attention, AttentionContext, Projected, StandardAttention
 from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
 from vlcli.nn.blocks import (
@@ -82,9 +81,11 @@ from vlcli.nn.positions import (
     match_normalised,
     with_grid,
 )
+from vlcli.nn.shape import NetworkShape
 from vlcli.nn.slots import build_model
 from vlcli.nn.vit_names import from_vit, has_vit_names
 from vlcli.nn.weights import WeightsReport, file_sha256, load_tensors, read_weights
+from vlcli.nn.whitening import Whitening
 
 __all__ = [
     "BERT_STYLE",
@@ -127,6 +128,7 @@ __all__ = [
     "Layout",
     "LearnedPosition",
     "Model",
+    "NetworkShape",
     "NoPosition",
     "Packing",
     "PairwisePosition",
@@ -150,6 +152,7 @@ __all__ = [
     "TransformerLayer",
     "View",
     "WeightsReport",
+    "Whitening",
     "activation",
     "between",
     "build_head",
@@ -178,6 +181,3 @@ __all__ = [
     "with_grid",
     "within",
 ]
-
-
-__getattr__ = former.getattr_of(__name__, former.NN)

@@ -17,12 +17,10 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vlcli import former
 from vlcli.nn.fake import fake_images, fake_text
 from vlcli.nn.model import DataSpec, InputSpec, Model
 
 
-@former.keywords(facts="data_spec")
 def count_model(
     model: Model,
     needs: InputSpec | None = None,
@@ -56,7 +54,6 @@ def count_model(
     return {"parts": parts, "encoder": encoder, "backbone": backbone, "total": sum(parts.values()), "macs": macs}
 
 
-@former.keywords(facts="data_spec")
 def model_macs(model: Model, needs: InputSpec, data_spec: DataSpec, images: int = 1) -> dict[str, int]:
     """Multiply-accumulates of one example's way through the model: a sentence of full length and its pictures.
 

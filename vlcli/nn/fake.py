@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from vlcli import former
 from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
 from vlcli.nn.model import DataSpec, InputSpec
 
@@ -51,7 +50,6 @@ def fake_regions(
     )
 
 
-@former.keywords(facts="data_spec")
 def fake_batch(
     needs: InputSpec, data_spec: DataSpec, rows: int = 2, images: int = 1, device: torch.device | str = "cpu"
 ) -> Batch:

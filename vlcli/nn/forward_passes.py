@@ -8,7 +8,6 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from vlcli import former
 from vlcli.errors import DataError
 from vlcli.nn.batch import Batch, Images, Text, View
 from vlcli.nn.generation import Generated, Generation, generate
@@ -207,6 +206,3 @@ class ForwardPasses:
             self._done[key] = make()
         found: T = self._done[key]
         return found
-
-
-__getattr__ = former.getattr_of(__name__, former.NN)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vlcli import former
 from vlcli.nn.batch import Images, Text
 from vlcli.nn.folders import Folders
 from vlcli.nn.initial import PUBLISHED_STD, BoxProjection, InitStd, init_scale, initialise
@@ -25,6 +24,7 @@ from vlcli.nn.records import (
     InputSpec,
     Recorder,
 )
+from vlcli.nn.shape import Shaped
 
 __all__ = [
     "IMAGENET_MEAN",
@@ -44,16 +44,8 @@ __all__ = [
     "initialise",
 ]  # fmt: skip
 
-FORMER_HOOKS = {
-    "needs": "input_spec",
-    "finishes": "supports_partial_output",
-    "takes": "init_from",
-    "keep": "output_hidden_states",
-}
-"""Hooks of models by the names that earlier plugins know."""
 
-
-class Model(Folders, nn.Module):
+class Model(Folders, Shaped):
     """Base of every model.
 
     A subclass names its capabilities and defines their methods: ``text`` (``encode_text``), ``image``
@@ -105,13 +97,6 @@ class Model(Folders, nn.Module):
     own_classes: int = 0
     init_std: float = PUBLISHED_STD
 
-    facts = former.Attribute("data_spec")
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        former.take_over(cls, FORMER_HOOKS)
-
-    @former.keywords(facts="data_spec")
     def __init__(self, data_spec: DataSpec) -> None:
         super().__init__()
         self.data_spec = data_spec
@@ -141,6 +126,15 @@ class Model(Folders, nn.Module):
             The kinds of input, with the size and normalisation of pixels.
         """
         raise self._cannot("input_spec")
+
+    def fit_regions(self, rows: Tensor) -> None:
+        """Take statistics of region features; called once per training from random weights, before the first step.
+
+        The base takes none. A model that overrides it keeps them in buffers (:class:`vlcli.nn.Whitening`).
+
+        Args:
+            rows: features (N, F) of regions of training images.
+        """
 
     def embed_text(self, text: Text) -> EncoderOutput:
         """Embed texts before any layer; called where ``fuse_takes`` is ``embeddings``, once per view of a batch.
@@ -369,19 +363,6 @@ class Model(Folders, nn.Module):
         """
         return ()
 
-    def layer_of(self, name: str) -> int | None:
-        """Depth of a parameter for layer-wise decay of the learning rate.
-
-        Called once per parameter when training starts.
-
-        Args:
-            name: of the parameter, as in ``named_parameters``.
-
-        Returns:
-            0 for embeddings, n for the n-th layer; None where depth has no meaning.
-        """
-        return None
-
     def _cannot(self, what: str) -> NotImplementedError:
         can = ", ".join(sorted(self.capabilities)) or "none"
         return NotImplementedError(f"{type(self).__name__} has no {what}; its capabilities: {can}")
@@ -390,6 +371,3 @@ class Model(Folders, nn.Module):
 def device_of(module: nn.Module) -> torch.device:
     """Where a module's first parameter lives (or its first buffer, of a module that learns nothing itself)."""
     return next(chain(module.parameters(), module.buffers())).device
-
-
-__getattr__ = former.getattr_of(__name__, former.NN)

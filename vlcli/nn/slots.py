@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from vlcli import former, registry
+from vlcli import registry
 from vlcli.errors import ComponentError
 from vlcli.nn.position import PairwisePosition, PositionKind, Slot, TokenPosition
 from vlcli.registry import Spec, as_spec
@@ -45,7 +45,6 @@ class _Built:
 _building: ContextVar[_Built | None] = ContextVar("_building", default=None)
 
 
-@former.keywords(facts="data_spec")
 def build_model(spec: Spec | str, data_spec: DataSpec) -> Model:
     """The model a recipe names, checked to hold every position encoding that it was given.
 

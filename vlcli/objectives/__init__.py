@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vlcli import former
 from vlcli.lazy import lazily
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
@@ -61,4 +60,4 @@ __all__ = [
     "softened",
 ]
 
-__getattr__ = former.getattr_of(__name__, former.OBJECTIVES, lazily(__name__, _HOMES))
+__getattr__ = lazily(__name__, _HOMES)

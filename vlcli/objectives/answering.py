@@ -39,6 +39,7 @@ class Answering(Objective):
         view: the view that is answered.
         source_answers: where the weights it starts from are not vlcli's: the file of the answers that their rows stand
             for (``all_ans.json`` of LXMERT's release), a path from the current folder. Rows are taken over by string.
+        smoothing: label smoothing of ``ce``: share of the target that is spread over all answers.
     """
 
     paper = "LXMERT, Tan and Bansal 2019, sections 3.1.3 and 4.2; Teney et al. 2018 (soft targets)"
@@ -56,6 +57,7 @@ class Answering(Objective):
         only: Only = "both",
         view: str = "clean",
         source_answers: str | None = None,
+        smoothing: float = 0.0,
     ) -> None:
         super().__init__(model, data_spec)
         if not data_spec.answers:
@@ -66,6 +68,7 @@ class Answering(Objective):
                 hint="check `min_count` of the task against the size of the data",
             )
         self.loss, self.sample, self.only, self.view = loss, sample, only, view
+        self.smoothing = smoothing
         self.head = build_head(model, "answer", model.pooled_dim, len(data_spec.answers), head)
         self.table = AnswerTable(data_spec.answers)
         self.source_answers = source_answers
@@ -137,7 +140,9 @@ class Answering(Objective):
     def _ce(self, logits: Tensor, target: Tensor, seeds: Tensor) -> Mean:
         known = target.sum(1) > 0
         chosen = self._draw(target, seeds) if self.sample else target.argmax(1)
-        return Mean.of(functional.cross_entropy(logits, chosen, reduction="none"), known)
+        return Mean.of(
+            functional.cross_entropy(logits, chosen, reduction="none", label_smoothing=self.smoothing), known
+        )
 
     @staticmethod
     def _draw(target: Tensor, seeds: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vlcli import former
 from vlcli.data.sample import Corruption
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, Model
@@ -100,11 +99,6 @@ class Objective(nn.Module):
     text_alone: bool = False
     teacher_momentum: float | None = None
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        former.take_over(cls, {"study": "setup", "inherits": "init_from"})
-
-    @former.keywords(facts="data_spec")
     def __init__(self, model: Model, data_spec: DataSpec) -> None:
         super().__init__()
         self.dim = model.dim
@@ -215,6 +209,3 @@ class Objective(nn.Module):
             Tensors that fit this objective.
         """
         return state
-
-
-__getattr__ = former.getattr_of(__name__, former.OBJECTIVES)

@@ -13,7 +13,7 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import View
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.model import DataSpec, EncoderOutput, Model
 from vlcli.objectives.answers import AnswerTable
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.labels import class_ids
@@ -69,16 +69,23 @@ class ImageClassification(Objective):
     def logits(self, step: ForwardPasses, view: str) -> Tensor:
         """(B, C)."""
         states = step.image(view)
-        rows = step.view(view).image_rows[:, 0]
-        if self.head is not None and states.pooled is None:
+        scores = states.extra["logits"] if self.head is None else self.head(self.summary(step, states))
+        return scores[step.view(view).image_rows[:, 0]]
+
+    def summary(self, step: ForwardPasses, states: EncoderOutput) -> Tensor:
+        """One vector for each picture (M, D).
+
+        Raises:
+            ComponentError: the model gives none.
+        """
+        if states.pooled is None:
             raise ComponentError(
                 "The model gives no vector for a whole picture, and has no classifier of pictures.",
                 where="objective image-classification",
                 got=type(step.model).__name__,
                 expected="a model whose encode_image gives `pooled` or scores: deit, swin, albef, vlmo",
             )
-        scores = states.extra["logits"] if self.head is None else self.head(states.pooled)
-        return scores[rows]
+        return states.pooled
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         """Cross-entropy over the pictures that have a label, and accuracy where nothing was mixed."""

@@ -13,7 +13,7 @@ from vlcli.pages.charts import COLOURS
 from vlcli.pages.curves import curves_of
 from vlcli.pages.page import filled, refuse_other
 from vlcli.pages.samples import Samples, samples_of
-from vlcli.pages.scores import Column, Group, groups_of, headline
+from vlcli.pages.scores import Column, Group, groups_of
 from vlcli.pages.summary import between, comparison_of, duration, fraction, summary_of
 from vlcli.pages.tables import table_on_page
 from vlcli.progress import Progress, Silent
@@ -172,7 +172,7 @@ def _score_row(group: Group, name: str) -> dict[str, Any]:
     )
     words = "; ".join(f"{c.label} {cell['value']}" for c, cell in zip(group.columns, cells, strict=True) if cell)
     shown = {"name": name, "cells": cells, "lanes": lanes, "words": words, "baseline": ", ".join(baselines)}
-    return {**shown, "main": name == headline(group)}
+    return {**shown, "main": name == group.headline}
 
 
 def _cell(column: Column, name: str, best: float | None) -> dict[str, Any] | None:

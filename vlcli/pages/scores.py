@@ -9,9 +9,8 @@ from typing import Any
 from vlcli.metrics.rows import Measured, measured
 from vlcli.pages.charts import Axis, axis_of
 from vlcli.tools.run_folder import RunFacts, StageFacts
+from vlcli.tools.run_rows import layout_of, main_metric
 
-HEADLINES = ("accuracy", "AP", "r_mean", "top1", "cider", "map", "mean_iou")
-"""Metrics that come first in the summary, where a stage has them."""
 MOST_METRICS = 60
 
 
@@ -46,11 +45,13 @@ class Group:
         title: the stages' names.
         columns: one for each stage and run.
         metrics: names, in order; all columns' together.
+        headline: the metric that stands for the group in the summary: the first of the recipe's table.
     """
 
     title: str
     columns: list[Column] = field(default_factory=list)
     metrics: list[str] = field(default_factory=list)
+    headline: str | None = None
 
     def axis(self, metric: str) -> Axis:
         """The line on which the values of one metric lie."""
@@ -89,15 +90,11 @@ def _group(members: list[tuple[RunFacts, StageFacts, str]], several: bool) -> Gr
         name = stage.name if label == stage.name else f"{label} ({stage.name})"
         alone = len({stage.name for _, stage, _ in members}) == 1
         shown = (run.label if alone else f"{run.label}: {name}") if several else name
-        found = {row.name: row for row in measured(stage.metrics, stage.predictions)}
+        found = {row.name: row for row in measured(stage.metrics, stage.predictions, stage.clusters)}
         rows = {str(row.get("key")): row for row in stage.predictions}
         brief = label if not several else run.label if alone else f"{run.label}: {label}"
         made.columns.append(Column(shown, brief, run.label, stage, number, found, rows))
     made.metrics = list(dict.fromkeys(name for column in made.columns for name in column.measured))[:MOST_METRICS]
+    run, stage, _ = members[0]
+    made.headline = main_metric(layout_of(run), stage.metrics)
     return made
-
-
-def headline(group: Group) -> str | None:
-    """The metric that stands for a group in the summary."""
-    names = [name for name in group.metrics if "/" not in name] or group.metrics
-    return next((name for name in HEADLINES if name in names), names[0] if names else None)

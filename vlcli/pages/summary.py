@@ -12,9 +12,10 @@ from vlcli.errors import VlcliError
 from vlcli.metrics.baseline import without_baselines
 from vlcli.metrics.rows import Measured, Paired
 from vlcli.pages.charts import Bar, short
-from vlcli.pages.scores import Column, Group, headline
+from vlcli.pages.scores import Column, Group
 from vlcli.recipe.dump import to_yaml
 from vlcli.recipe.load import load
+from vlcli.tools.conclusions import conclusions
 from vlcli.tools.differences import WORDS, Comparison, Difference, flat
 from vlcli.tools.run_folder import RECIPE, RunFacts, StageFacts
 
@@ -32,7 +33,7 @@ class Headline:
     metric: str
     value: str
     between: str = ""
-    count: int = 0
+    count: str = ""
     baseline: str = ""
 
 
@@ -53,6 +54,7 @@ class RunSummary:
     """All that the page says of one run beside its scores and curves."""
 
     facts: RunFacts
+    words: list[str]
     headlines: list[Headline]
     stages: list[StageRow]
     timeline: str
@@ -67,17 +69,29 @@ def summary_of(run: RunFacts, groups: Sequence[Group]) -> RunSummary:
     lines = [made for group, column in columns if (made := _headline(group, column)) is not None]
     bars, timeline = _bars(run)
     stages = [_row(stage, bars.get(stage.name)) for stage in run.stages.values()]
-    return RunSummary(run, lines, stages, timeline, replay(run), _setup(run), to_yaml(run.recipe) if run.recipe else "")
+    return RunSummary(
+        run,
+        conclusions([run]),
+        lines,
+        stages,
+        timeline,
+        replay(run),
+        _setup(run),
+        to_yaml(run.recipe) if run.recipe else "",
+    )
 
 
 def _headline(group: Group, column: Column) -> Headline | None:
-    name = headline(group)
-    row = column.measured.get(name) if name is not None else None
+    row = None if group.headline is None else column.measured.get(group.headline)
     if row is None:
         return None
     label = column.stage.name if column.label == column.run else column.label.removeprefix(f"{column.run}: ")
     baseline = "" if row.baseline is None else f"{row.by}: {fraction(row.baseline)}"
-    return Headline(label, row.name, fraction(row.value), between(row), row.count, baseline)
+    return Headline(label, row.name, fraction(row.value), between(row), _counted(row), baseline)
+
+
+def _counted(row: Measured) -> str:
+    return f"{row.count:,} examples" + (f" of {row.images:,} images" if 0 < row.images < row.count else "")
 
 
 def fraction(value: float) -> str:

@@ -11,7 +11,8 @@ from vlcli.tables.cells import number, show_contrast, show_estimate
 from vlcli.tables.results import TableResults
 from vlcli.tables.summary import Line, Summary, summarise
 from vlcli.tools.run_folder import RunFacts
-from vlcli.tools.run_tables import layout_of, table_of
+from vlcli.tools.run_rows import layout_of
+from vlcli.tools.run_tables import table_of
 
 MOST_METRICS = 3
 """Metrics of a table that are shown, each with its own plot."""

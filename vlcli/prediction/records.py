@@ -147,7 +147,7 @@ class Prediction(Mapping[str, Any]):
             return f"{len(self.boxes)} {'box' if len(self.boxes) == 1 else 'boxes'}"
         if kind == "match":
             return f"{float(said):.3f}"
-        return str(said)
+        return (", ".join(map(str, said)) or "none") if isinstance(said, list) else str(said)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as ``vlcli predict --json`` prints it."""

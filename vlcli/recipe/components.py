@@ -10,8 +10,8 @@ from vlcli.recipe.schema import ObjectiveOptions, Recipe, Stage, TextOptions, Tr
 from vlcli.registry.renames import present, with_model_name
 from vlcli.registry.schema import Spec, as_spec
 
-READER_OPTIONS = ("weight", "if_missing", "augments")
-"""Keys of a ``data`` entry that belong to the mixture, not to the reader."""
+READER_OPTIONS = ("weight", "if_missing", "augments", "ids")
+"""Keys of a ``data`` entry that every reader has, beside its own."""
 OBJECTIVE_OPTIONS = ("as", *ObjectiveOptions.model_fields)
 """Keys of an ``objectives`` entry that belong to the training, not to the objective."""
 CHANGED = "changed"

@@ -2,7 +2,8 @@
 
 A row of ``Record.data`` has a file's path, size, modification time, inode and digest. A file whose size, time and inode
 are unchanged is not read again; otherwise its whole content is hashed. Rows of earlier versions have no inode, and
-for files over 16 MiB their digest covers only the size and the first and last 4 MiB.
+for files over 16 MiB their digest covers only the size and the first and last 4 MiB. One row stands for all pictures:
+see :mod:`vlcli.recipe.pictures`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.errors import DataError
-from vlcli.recipe.stage_record import digest, finished
+from vlcli.recipe import pictures
+from vlcli.recipe.stage_record import StageRecord, digest, finished
 
 _BLOCK = 4 * 2**20
 _ENDS_ONLY_OVER = 16 * 2**20
@@ -38,12 +40,14 @@ def data_digests(paths: Sequence[Path], known: Iterable[dict[str, Any]] = ()) ->
     return [_row(path, digests) for path in dict.fromkeys(p.absolute() for p in paths)]
 
 
-def changed(rows: Sequence[dict[str, Any]]) -> str:
-    """How the first file that has changed differs from its recorded row; empty where none has changed."""
-    return next((why for row in rows if (why := _why(row))), "")
+def changed(folder: Path, record: StageRecord) -> str:
+    """How the first file that the stage in ``folder`` read differs from its recorded row; empty where none does."""
+    return next((why for row in record.data if (why := _why(folder, row))), "")
 
 
-def _why(row: dict[str, Any]) -> str:
+def _why(folder: Path, row: dict[str, Any]) -> str:
+    if "pictures" in row:
+        return pictures.changed(folder, row)
     path = Path(row["path"])
     try:
         stat = path.stat()

@@ -38,7 +38,7 @@ _SILENT = {
 _FORMER_BATCH = 16
 _LATER = ("prepare", "words", "end")
 """Text options that came later: at their defaults they leave a key as it was."""
-_LATER_OF_STAGES = ("curriculum", "fit", "state_dict", "rename")
+_LATER_OF_STAGES = ("curriculum", "fit", "stop", "group", "state_dict", "rename")
 """Keys of stages that came later: the same."""
 
 

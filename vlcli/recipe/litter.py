@@ -125,11 +125,12 @@ def look_at(folder: Path) -> Run:
     """One run's folder."""
     run = Run(folder)
     run.size, run.changed = _measure(folder)
+    alive = run_state.is_alive(folder)
     held = {path.name[1:-5] for path in folder.glob(".*.lock") if stage_record.is_held(folder / path.name[1:-5])}
     for path in sorted(folder.iterdir()):
         aside = ASIDE.match(path.name)
         stage = aside[1] if aside else path.name
-        if stage not in held:
+        if stage not in held and not alive:
             run.litter += _litter(path)
         if path.is_dir() and not aside and (stage_record.has_record(path) or stage in held):
             run.stages[stage] = "running" if stage in held else _status(path)

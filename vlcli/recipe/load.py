@@ -245,7 +245,7 @@ def resolve(
     if problems or recipe is None:
         raise RecipeError(_with_components(problems, document) if loading.deep else problems, source.name)
     name = _folder(source, recipe)
-    return Resolved(name, source.name, recipe, document, chain, changed, ran, row, notes(source, chain))
+    return Resolved(name, source.name, recipe, document, chain, changed, ran, row)
 
 
 def _folder(source: RecipeFile, recipe: Recipe) -> str:
@@ -254,13 +254,6 @@ def _folder(source: RecipeFile, recipe: Recipe) -> str:
         return slug(source.name)
     name = recipe.name or Path(source.table).stem
     return slug(f"{name}-{source.row}" if source.row else name)
-
-
-def notes(source: RecipeFile, chain: list[RecipeFile]) -> list[str]:
-    """A line for each recipe that was named by a name that it had once."""
-    if source.former:
-        return [f"{source.former} is now {source.name}"]
-    return [f"{one.former}, which {source.name} extends, is now {one.name}" for one in chain if one.former]
 
 
 def _is_table(source: RecipeFile, written: Rows) -> Exception:

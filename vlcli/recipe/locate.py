@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 from vlcli.errors import UsageError, VlcliError
-from vlcli.recipe import yaml
 from vlcli.recipe.resolved import RecipeFile
 from vlcli.registry import Entry, entries, find, names
 from vlcli.registry.packages import package_folder
-
-FORMER = "_former.yaml"
-"""File of a package of recipes: what recipes that went are called now (``irpe/table4-7: irpe/table4:7``)."""
 
 
 def slug(name: str) -> str:
@@ -35,7 +30,7 @@ def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
         UsageError: the path names no file, or leaves its package.
     """
     if beside is not None and reference.startswith(":"):
-        return replace(beside, name=f"{beside.table}{reference}", row=reference[1:], former="")
+        return replace(beside, name=f"{beside.table}{reference}", row=reference[1:])
     whole = _whole(reference, beside)
     if whole is not None:
         return whole
@@ -43,8 +38,6 @@ def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
     found = _whole(table, beside) if table and row else None
     if found is not None:
         return replace(found, name=reference, row=row)
-    if (present := former_names().get(reference)) is not None:
-        return replace(locate(present), former=reference)
     if reference.endswith((".yaml", ".yml")):
         folder = beside.file.parent if beside else Path()
         where = str(folder / Path(reference).expanduser())
@@ -97,19 +90,6 @@ def registered_file(kind: str, reference: str) -> RecipeFile:
         hint = f"reinstall {entry.distribution}: its data files are missing"
         raise UsageError("A registered recipe's file is missing.", where=str(file), got=entry.value, hint=hint)
     return RecipeFile(reference, file, tree)
-
-
-@lru_cache(maxsize=1)
-def former_names() -> dict[str, str]:
-    """Present names of recipes by former ones, from the file ``_former.yaml`` of every package of recipes."""
-    packages = dict.fromkeys(entry.value.partition(":")[0] for entry in _packaged())
-    found: dict[str, str] = {}
-    for package in packages:
-        tree, folder = package_folder(package)
-        for file in dict.fromkeys((tree / FORMER, folder / FORMER)):
-            value = yaml.read(file).value if file.is_file() else None
-            found |= {str(old): str(new) for old, new in (value if isinstance(value, dict) else {}).items()}
-    return found
 
 
 def _packaged() -> list[Entry]:

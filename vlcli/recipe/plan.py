@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from vlcli.errors import UsageError, VlcliError
-from vlcli.recipe import artifacts, digests, keys, stage_record, wiring
+from vlcli.recipe import artifacts, digests, keys, pictures, stage_record, wiring
 from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.rows import OF_TABLES
 from vlcli.recipe.schema import STAGES
@@ -137,6 +137,7 @@ class Planner:
 
     def plan(self) -> list[PlannedStage]:
         """Every stage that concerns this run, in order."""
+        pictures.forget()
         steps: dict[str, PlannedStage] = {}
         for name in self.graph:
             steps[name] = self.decide(name, steps)
@@ -168,7 +169,7 @@ class Planner:
         own = stage_record.finished(step.folder)
         if own is not None and not self._forced(step.name):
             same = own[1].key == step.key
-            changed = digests.changed(own[1].data) if same else ""
+            changed = digests.changed(*own) if same else ""
             step.lost = artifacts.lost(*own) if same and not changed else ""
             if same and not changed and not step.lost:
                 step.artifact, step.record = own
@@ -179,7 +180,7 @@ class Planner:
         if not self._forced(step.name):
             for folder, record in self.elsewhere.get(step.key, []):
                 other = folder.absolute() != step.folder.absolute()
-                if other and not digests.changed(record.data) and not artifacts.lost(folder, record):
+                if other and not digests.changed(folder, record) and not artifacts.lost(folder, record):
                     step.artifact, step.record = folder, record
                     return _with(step, "reuse", f"made in {folder}")
         if not chosen:
@@ -197,8 +198,10 @@ class Planner:
         if step.lost:
             return _with(step, "resume" if step.goes_on else "run", f"made again: {step.lost}")
         if record is not None and record.status in ("running", "failed"):
-            same = record.key == step.key and self.options.resume
-            return _with(step, "resume" if same else "run", f"{record.status} before" if same else "starts anew")
+            changed = digests.changed(step.folder, record) if record.key == step.key else ""
+            if record.key == step.key and self.options.resume and not changed:
+                return _with(step, "resume", f"{record.status} before")
+            return _with(step, "run", f"starts anew: {changed}" if changed else "starts anew")
         return _with(step, "run", self._why(step, record))
 
     def _why(self, step: PlannedStage, record: StageRecord | None) -> str:
@@ -272,13 +275,13 @@ def make(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[Planned
     return planner, steps
 
 
-HOW = {"jobs", "patience"}
+HOW = {"jobs", "hang_timeout"}
 """Overrides that say how a run goes on and nothing of what it computes: they lead to no folder of their own."""
 
 
 def _folder_names(resolved: Resolved) -> list[str]:
     """Folder names to try, in order."""
-    said = {"about", "paper", "jobs", "patience", "stages", "report", "defaults", *OF_TABLES}
+    said = {"about", "paper", "jobs", "hang_timeout", "stages", "report", "defaults", *OF_TABLES}
     dump = resolved.recipe.model_dump(by_alias=True, mode="json", exclude=said)
     if not dump["datasets"]:
         del dump["datasets"]  # a later key: without it, folders keep the names that they had

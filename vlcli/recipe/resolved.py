@@ -44,14 +44,12 @@ class RecipeFile:
         file: where it lies.
         tree: the folder that relative ``extends`` must not leave (a package's data); None: any.
         row: the row of the table that is meant; empty: the recipe itself.
-        former: the name by which it was called, where it has another now.
     """
 
     name: str
     file: Path
     tree: Path | None = None
     row: str = ""
-    former: str = ""
 
     @property
     def table(self) -> str:
@@ -72,7 +70,6 @@ class Resolved:
         words: the overrides, as typed.
         plugins: the Python files of its ``plugins:`` that were run.
         row: the row of a table that this is; None: a recipe of its own.
-        notes: lines for whoever named it, such as what a recipe that went is called now.
     """
 
     name: str
@@ -83,7 +80,6 @@ class Resolved:
     words: list[str] = field(default_factory=list)
     plugins: list[Path] = field(default_factory=list)
     row: Row | None = None
-    notes: list[str] = field(default_factory=list)
 
     @property
     def stages(self) -> dict[str, Stage]:

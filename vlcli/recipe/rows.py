@@ -27,7 +27,7 @@ OF_TABLES = ("rows", "reference", "skip", "published", "seeds")
 MOST_CELLS = 1000
 """Rows of a grid beyond which ``--yes`` must be given."""
 _OF_ROWS = ("published", "unchanged")
-NOT_IN_ROWS = ("rows", "reference", "skip", "seeds", "schema", "name", "jobs", "patience")
+NOT_IN_ROWS = ("rows", "reference", "skip", "seeds", "schema", "name", "jobs", "hang_timeout")
 """Keys of a table that its rows cannot have."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+()-]*\Z")
 _EXPECTED = "a letter or digit, then letters, digits, spaces and . _ + ( ) -"

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from vlcli.recipe import stage_record
+
 FILE = "progress.json"
 LOCK = f".{FILE}.lock"
 SCHEMA_VERSION = 1
@@ -168,41 +170,38 @@ def remove(folder: Path) -> None:
         (folder / FILE).unlink(missing_ok=True)
 
 
+_held: set[Path] = set()
+
+
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[bool]:
-    """Hold the run's progress file while the run lasts; yields False where another process holds it."""
-    try:
-        import fcntl
-    except ImportError:  # no such lock on this system
+def held(folder: Path, patience: float = _PATIENCE) -> Iterator[bool]:
+    """Hold the folder of a run while the run lasts; yields False where another process holds it for longer.
+
+    Args:
+        folder: of the run; it is made.
+        patience: seconds to wait for the other process; whoever looks holds the lock for a moment.
+    """
+    place = folder.absolute()
+    if place in _held:  # by this process: rows that are the same run
         yield True
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a+", encoding="utf-8") as file:
-        until = time.monotonic() + _PATIENCE  # whoever looks holds the lock for a moment
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                if time.monotonic() > until:
-                    yield False
-                    return
-                time.sleep(0.02)
-            else:
-                break
-        yield True
+    with stage_record.flocked(folder / LOCK, patience) as file:
+        if file is None:
+            yield False
+            return
+        _held.add(place)
+        try:
+            yield True
+        finally:
+            _held.discard(place)
 
 
 def is_alive(folder: Path) -> bool:
-    """Whether the process that runs in ``folder`` is alive (where the system can tell)."""
-    try:
-        import fcntl
-
-        with (folder / LOCK).open(encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (ImportError, OSError):
+    """Whether a process runs in ``folder`` (where the system can tell)."""
+    if not (folder / LOCK).is_file():
         return False
+    with contextlib.suppress(OSError), stage_record.flocked(folder / LOCK, shared=True) as file:
+        return file is None
     return False
 
 

@@ -20,7 +20,7 @@ from vlcli.recipe.fields import (
     SpecField,
     SpecList,
 )
-from vlcli.recipe.training_options import EmaOptions, OptimizerOptions, ScheduleOptions
+from vlcli.recipe.training_options import EmaOptions, OptimizerOptions, ScheduleOptions, StopOptions
 from vlcli.registry.bounds import (
     BatchSize,
     Between,
@@ -127,11 +127,12 @@ class CurriculumStep(Section):
 
 
 class ReaderOptions(Section):
-    """How a data set takes part in a mixture: keys that stand beside a reader's own parameters in a recipe."""
+    """Keys that stand beside a reader's own parameters: how it takes part in a mixture, and what image ids are."""
 
     weight: NotNegative = 1.0
     if_missing: Literal["error", "skip"] = "error"
     augments: bool = False
+    ids: Literal["name", "path", "file"] = "name"
 
 
 class Stage(Section):
@@ -220,8 +221,10 @@ class Training(Stage):
     transform: OptionalSpec = None
     repeats: BatchSize = 1
     curriculum: list[CurriculumStep] = []
+    group: Literal["image"] | None = None
     epochs: Count | None = None
     steps: CountOrNone | None = None
+    stop: StopOptions | None = None
     batch_size: BatchSize = 32
     accumulate: BatchSize = 1
     optimizer: OptimizerOptions = OptimizerOptions()
@@ -244,6 +247,13 @@ class Training(Stage):
     allow_unmatched: list[str] = []
     state_dict: str | None = None
     rename: dict[str, str] = {}
+
+    @field_validator("stop")
+    @classmethod
+    def _has_validation(cls, stop: StopOptions | None, given: ValidationInfo) -> StopOptions | None:
+        if stop is not None and stop.patience is not None and not given.data.get("validation"):
+            raise ValueError("`validation` beside `patience`, which counts validations; or `stop: {minutes: N}` alone")
+        return stop
 
     @field_validator("sharding")
     @classmethod
@@ -362,7 +372,7 @@ class Recipe(Section):
 
     ``rows``, ``reference``, ``skip``, ``published`` and ``seeds`` make it a table (``vlcli.recipe.rows``); ``defaults``
     says what the stages of a kind share (``vlcli.recipe.defaults``). A resolved recipe has none of them. A training
-    that does not get on for ``patience`` seconds counts as hung.
+    that does not get on for ``hang_timeout`` seconds counts as hung.
     """
 
     schema_version: Annotated[int, Between(1, 1), Field(alias="schema")] = 1
@@ -374,7 +384,7 @@ class Recipe(Section):
     plugins: list[str] = []
     root: str = "."
     jobs: Threads = 1
-    patience: Annotated[float, Between(1, 86_400 * 30)] = 600.0
+    hang_timeout: Annotated[float, Between(1, 86_400 * 30)] = 600.0
     model: OptionalSpec = None
     text: TextOptions = TextOptions()
     images: ImageOptions = ImageOptions()

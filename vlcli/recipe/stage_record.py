@@ -15,7 +15,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -30,7 +30,8 @@ FILE = "stage.json"
 SCHEMA_VERSION = 2
 """Since 2, ``config`` has the names of options that docs/glossary.md lists; earlier ones are converted on reading."""
 COPY = ".stage.json.copy"
-_LOCK_PATIENCE = 3.0
+LOCK_PATIENCE = 3.0
+"""Seconds that a process waits for another one that holds a lock."""
 
 
 @dataclass
@@ -187,53 +188,97 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the stage folder alone; the operating system lets go when the process ends, however it ends.
 
     Raises:
-        VlcliError: another process works in it.
+        VlcliError: another process works in it, or on a stage that reads it.
     """
-    try:
-        import fcntl
-    except ImportError:  # no such lock on this system: go on without
+    # A run that was killed leaves worker processes that take a moment to notice: wait for those.
+    with flocked(_lock(folder), LOCK_PATIENCE) as file:
+        if file is None:
+            raise taken("Another vlcli is working on this stage.", folder, _lock(folder))
         yield
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f".{folder.name}.lock").open("a+", encoding="utf-8") as file:
-        # A run that was killed leaves worker processes that take a moment to notice: wait for those.
-        until = time.monotonic() + _LOCK_PATIENCE
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if time.monotonic() > until:
-                    raise _taken(folder, file) from error
-                time.sleep(0.1)
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+
+
+@contextlib.contextmanager
+def read_locked(folders: Iterable[Path]) -> Iterator[None]:
+    """Keep other processes from making these stages anew while this one reads them.
+
+    Raises:
+        VlcliError: another process works in one.
+    """
+    with contextlib.ExitStack() as stack:
+        for folder in folders:
+            if (
+                os.access(folder.parent, os.W_OK)
+                and stack.enter_context(flocked(_lock(folder), LOCK_PATIENCE, shared=True)) is None
+            ):
+                raise taken("Another vlcli is working on a stage that this one reads.", folder, _lock(folder))
+        yield
+
+
+@contextlib.contextmanager
+def writing_alone(folder: Path) -> Iterator[None]:
+    """Hold a folder of data while it is written.
+
+    Raises:
+        VlcliError: another process writes it.
+    """
+    lock = folder / ".lock"
+    with flocked(lock) as file:
+        if file is None:
+            raise taken("Another vlcli is writing this folder.", folder, lock)
         yield
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process works in the stage folder now (where the system can tell)."""
-    try:
-        import fcntl
-
-        with (folder.parent / f".{folder.name}.lock").open("a+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:
-        return False
-    except OSError:
-        return True
-    return False
+    """Whether a process works in the stage folder now (where the system can tell); reading it does not count."""
+    with flocked(_lock(folder), shared=True) as file:
+        return file is None
 
 
-def _taken(folder: Path, file: TextIO) -> VlcliError:
-    file.seek(0)
-    who = file.read().strip()
+def _lock(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.lock"
+
+
+@contextlib.contextmanager
+def flocked(path: Path, patience: float = 0.0, *, shared: bool = False) -> Iterator[TextIO | None]:
+    """Hold a lock file, which gets this process's id; yields None where another process holds it for longer.
+
+    Args:
+        path: the file; it and its folder are made.
+        patience: seconds to wait for the other process.
+        shared: let others hold it too that ask for no more.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            import fcntl
+        except ImportError:  # no such lock on this system: go on without
+            yield file
+            return
+        until = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    yield None
+                    return
+                time.sleep(0.02)
+        if not shared:
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+        yield file
+
+
+def taken(what: str, where: Path, lock: Path) -> VlcliError:
+    """The error, not raised, for a lock that another process holds."""
+    who = lock.read_text(encoding="utf-8").strip()
     return VlcliError(
-        "Another vlcli is working on this stage.",
-        where=str(folder),
+        what,
+        where=str(where),
         got=f"process {who}" if who else "",
-        hint="wait for it, or give this run another folder: --output DIR",
+        hint="wait for it, or name another folder (of a run: --output DIR)",
     )
 
 

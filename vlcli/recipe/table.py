@@ -16,7 +16,7 @@ from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.recipe import overrides
 from vlcli.recipe.check import by_place
 from vlcli.recipe.components import dotted
-from vlcli.recipe.load import Loading, merged, no_such_row, notes, resolve, with_row
+from vlcli.recipe.load import Loading, merged, no_such_row, resolve, with_row
 from vlcli.recipe.locate import locate, slug
 from vlcli.recipe.resolved import RecipeFile, Resolved, Row
 from vlcli.recipe.rows import MOST_CELLS, OF_TABLES, Rows, has_rows, read_rows, select, too_many, without_tables_keys
@@ -39,7 +39,6 @@ class RowTable:
         written: its rows.
         chosen: labels of the rows that are meant, in order.
         loading: how rows are loaded.
-        notes: lines for whoever named it.
     """
 
     name: str
@@ -49,7 +48,6 @@ class RowTable:
     written: Rows
     chosen: list[str]
     loading: Loading
-    notes: list[str] = field(default_factory=list)
     members: dict[str, Resolved] = field(default_factory=dict)
 
     @property
@@ -122,7 +120,7 @@ def load_table(
         raise RecipeError(sorted(written.problems, key=by_place), table.name)
     loading = Loading(tuple(words), **options)
     name = slug(table.name if table.tree is not None else document.value.get("name") or table.file.stem)
-    return RowTable(name, table.name, document, chain, written, chosen, loading, notes(table, chain))
+    return RowTable(name, table.name, document, chain, written, chosen, loading)
 
 
 _INSTEAD = {"seeds": "--seeds N", "rows": "--rows A,B", "reference": "vlcli table NAME --reference ROW"}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
+
+from pydantic import model_validator
 
 from vlcli.recipe.fields import Beta, Section
-from vlcli.registry.bounds import Between, NotNegative, Share
+from vlcli.registry.bounds import Between, Count, NotNegative, Positive, Share
 
 
 class GroupOptions(Section):
@@ -17,10 +19,13 @@ class GroupOptions(Section):
 
 
 class OptimizerOptions(Section):
-    """The optimizer; ``groups`` are tried in order, the first that matches wins."""
+    """The optimizer; ``groups`` are tried in order, the first that matches wins.
+
+    Without ``lr`` the engine chooses the rate (:mod:`vlcli.engine.learning_rate`).
+    """
 
     name: Literal["adamw", "adam", "sgd", "bert-adam"] = "adamw"
-    lr: NotNegative = 1e-4
+    lr: NotNegative | None = None
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: Share = 1e-8
     weight_decay: NotNegative = 0.01
@@ -28,6 +33,12 @@ class OptimizerOptions(Section):
     no_decay: list[str] = ["bias$", "(^|[._])(norm|layer_norm|LayerNorm)[^.]*\\.weight$"]
     groups: list[GroupOptions] = []
     layer_decay: Annotated[float, Between(0, 10, above=True)] = 1.0
+
+    @model_validator(mode="after")
+    def _has_rate(self) -> Self:
+        if self.name == "sgd" and self.lr is None:
+            raise ValueError("`lr` beside `name: sgd`: the rule that chooses one is for the variants of Adam")
+        return self
 
 
 class ScheduleOptions(Section):
@@ -49,3 +60,21 @@ class EmaOptions(Section):
 
     decay: Share = 0.999
     warmup: bool = True
+
+
+class StopOptions(Section):
+    """When training ends before its last step.
+
+    ``patience``: after so many validations in a row none of which is better than the best before by more than
+    ``min_delta``; ``minutes``: of training, validations and checkpoints included, whichever comes first.
+    """
+
+    patience: Count | None = None
+    min_delta: NotNegative = 0.0
+    minutes: Positive | None = None
+
+    @model_validator(mode="after")
+    def _says_when(self) -> Self:
+        if self.patience is None and self.minutes is None:
+            raise ValueError("`patience` (a number of validations), `minutes`, or both")
+        return self

@@ -19,7 +19,7 @@ class Contract:
     Attributes:
         bases: base classes as ``module:name``, one of which a component must have.
         methods: methods that a component must define.
-        unless: methods of which one, if defined, replaces all of ``methods`` (a task that overrides ``evaluate``).
+        unless: methods of which one, if defined, replaces all of ``methods`` (a task's ``evaluate`` or ``solve``).
         passes: the positional parameters that vlcli passes to ``__init__``.
     """
 
@@ -37,7 +37,7 @@ CONTRACTS = {
     "equippers": Contract(("vlcli.foreign.equipper:AttentionEquipper",), ("takes", "heads", "install")),
     "extractors": Contract(("vlcli.detection.extractor:Extractor",)),
     "datasets": Contract(("vlcli.data.reader:Reader",), ("files", "read"), passes=("root",)),
-    "tasks": Contract(("vlcli.tasks.base:Task",), ("decode", "score"), ("evaluate", "predictions")),
+    "tasks": Contract(("vlcli.tasks.base:Task",), ("decode", "score"), ("evaluate", "predictions", "solve")),
     "transforms": Contract(("vlcli.data.transforms.base:Transform",), passes=("needs",)),
     "roles": Contract(("vlcli.data.language.roles:Role",), ("spans",)),
     "rewrites": Contract(("vlcli.data.language.rewrites:Rewrite",), ("changes",)),

@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from vlcli import former
-
 PUBLIC = (
     "vlcli",
     "vlcli.commands",
@@ -90,13 +88,7 @@ def private_imports(file: Path) -> list[PrivateImport]:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return []
-    return [PrivateImport(str(file), line, name, _homes().get(_present(name), "")) for line, name in _private(tree)]
-
-
-def _present(name: str) -> str:
-    """A dotted name in a module that was renamed, under the module's present name."""
-    module, _, last = name.rpartition(".")
-    return f"{former.MODULES.get(module, module)}.{last}"
+    return [PrivateImport(str(file), line, name, _homes().get(name, "")) for line, name in _private(tree)]
 
 
 def warn_of_private_imports(module: str) -> None:

@@ -1,11 +1,14 @@
-"""A component's signature is its schema: keyword-only parameters are what a recipe may set."""
+"""A component's signature is its schema: keyword-only parameters are what a recipe may set.
+
+Where ``__init__`` takes ``**options``, the parameters of the base class are the component's too.
+"""
 
 from __future__ import annotations
 
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any
@@ -99,14 +102,26 @@ def parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
 
 @lru_cache(maxsize=1024)
 def _parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
-    target = component.__init__ if inspect.isclass(component) else component
-    hints = _hints(target)
-    found = {}
-    for name, parameter in inspect.signature(target).parameters.items():
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-            annotation = hints.get(name, Any)
-            found[name] = Parameter(name, annotation, parameter.default, _kind_of(annotation))
+    found: dict[str, Parameter] = {}
+    for target in _constructors(component):
+        hints = _hints(target)
+        taken = inspect.signature(target).parameters.values()
+        for parameter in taken:
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                annotation = hints.get(parameter.name, Any)
+                made = Parameter(parameter.name, annotation, parameter.default, _kind_of(annotation))
+                found.setdefault(parameter.name, made)
+        if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in taken):
+            break
     return found
+
+
+def _constructors(component: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """A function itself; of a class its ``__init__``, then those of its bases, to which ``**options`` are passed."""
+    if not inspect.isclass(component):
+        yield component
+        return
+    yield from (vars(one)["__init__"] for one in component.__mro__ if "__init__" in vars(one))
 
 
 @lru_cache(maxsize=1024)

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.errors import VlcliError
 from vlcli.images.files import pixel_range
 from vlcli.progress import Progress
-from vlcli.recipe import artifacts, digests, keys, litter, stage_record, wiring
+from vlcli.recipe import artifacts, digests, keys, litter, pictures, stage_record, wiring
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.schema import STAGES
 from vlcli.recipe.stage_record import StageRecord
@@ -106,16 +107,24 @@ def _disk_full(fault: Exception, folder: Path) -> Exception:
 
 def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], progress: Progress) -> StageRecord:
     """Run one stage in this process, its ``stage.json`` kept throughout."""
-    with stage_record.locked(step.folder), _made_room(step, planner.options, progress) as (resume, replaces):
-        context = context_of(planner, step.name, states, progress)
+    context = context_of(planner, step.name, states, progress)
+    found = [wiring.find_place(value, context.root) for value in planner.graph[step.name].paths]
+    places = [place for place in found if place is not None]
+    sources = {*context.inputs.values(), *filter(stage_record.has_record, places)}
+    with (
+        stage_record.locked(step.folder),
+        stage_record.read_locked(sorted(sources)),
+        _made_room(step, planner.options, progress) as (resume, replaces),
+    ):
         context.resume = resume
-        record = _begin(planner, step, states, context, replaces)
+        record = _begin(planner, step, states, context, places, replaces)
         started = time.monotonic()
         try:
             if ranks.several() and STAGES[step.kind].joint:
                 ranks.announce(context)
             module = importlib.import_module(f"vlcli.stages.{step.kind}")
-            with pixel_range(planner.resolved.recipe.images.range):
+            noted = pictures.noted(step.folder, lambda row: _keep_pictures(step.folder, record, row))
+            with noted, pixel_range(planner.resolved.recipe.images.range):
                 result: StageResult = module.run(context)
         except Exception as fault:
             record.status, record.error = "failed", str(fault) or type(fault).__name__
@@ -123,6 +132,10 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
             _write_quietly(step.folder, record)
             raise
         _finish(record, result, time.monotonic() - started)
+        pictures.forget()
+        if changed := digests.changed(step.folder, record):
+            record.notes.append(f"while this stage ran, data changed: {changed}")
+            progress.warn(f"{step.name}: {record.notes[-1]}; the next run makes it again")
         record.sizes = artifacts.sizes(step.folder, record.files)
         stage_record.write(step.folder, record)
         litter.sweep_replaced(step.folder, record)
@@ -137,8 +150,7 @@ def _made_room(step: PlannedStage, options: RunOptions, progress: Progress) -> I
     """
     litter.sweep_stage(step.folder)
     old = stage_record.read(step.folder)
-    same = old is not None and old.key == step.key and options.resume and not options.force
-    if same and old is not None and (old.status != "done" or step.goes_on):
+    if old is not None and old.key == step.key and (step.action == "resume" or step.goes_on):
         yield True, old.replaces
         return
     moved = stage_record.aside(step.folder)
@@ -150,7 +162,12 @@ def _made_room(step: PlannedStage, options: RunOptions, progress: Progress) -> I
 
 
 def _begin(
-    planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], context: StageContext, replaces: str = ""
+    planner: Planner,
+    step: PlannedStage,
+    states: dict[str, PlannedStage],
+    context: StageContext,
+    places: list[Path],
+    replaces: str = "",
 ) -> StageRecord:
     recipe = planner.resolved.recipe
     stage = recipe.stages[step.name]
@@ -160,8 +177,7 @@ def _begin(
         if other.record is not None and other.artifact is not None:
             inputs[name] = {"fingerprint": other.record.fingerprint, "path": str(other.artifact.absolute())}
     made = [Path(row["path"]) for row in inputs.values()]
-    places = [wiring.find_place(value, context.root) for value in planner.graph[step.name].paths]
-    files = keys.data_files(recipe, step.name, context.root) + [place for place in places if place is not None]
+    files = keys.data_files(recipe, step.name, context.root) + places
     outside = [file for file in files if not any(file.absolute().is_relative_to(folder) for folder in made)]
     record = StageRecord(
         step.name, step.kind, "running", step.key, stage.model_dump(by_alias=True, mode="json"), inputs
@@ -176,6 +192,11 @@ def _begin(
     record.versions, record.started = _versions(planner, step.name), _now()
     stage_record.write(step.folder, record)
     return record
+
+
+def _keep_pictures(folder: Path, record: StageRecord, row: dict[str, Any]) -> None:
+    record.data = [*(other for other in record.data if "pictures" not in other), row]
+    stage_record.write(folder, record)
 
 
 def _finish(record: StageRecord, result: StageResult, seconds: float) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlcli import registry
+from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
+from vlcli.data.reader_errors import share_id
 from vlcli.data.readers.column_types import decisions
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, Problem, VlcliError
@@ -97,7 +98,7 @@ class Preview:
     def _peek(self, name: str, spec: Spec) -> Peek | DataError | None:
         """What is read of a data set; None where it is still to be made, may be absent, or is too large."""
         recipe, stage = self.planner.resolved.recipe, self.planner.resolved.stages[name]
-        own, options = split_options("datasets", as_spec(spec))
+        options = split_options("datasets", as_spec(spec))[1]
         if options.get("if_missing") == "skip" or stage.if_missing == "skip":
             return None
         earlier = list(itertools.takewhile(lambda other: other != name, self.planner.graph))
@@ -105,14 +106,16 @@ class Preview:
         if made and made not in self.artifacts:
             return None
         root = wiring.root_folder(recipe, stage, self.artifacts)
-        key = stage_record.digest([own, str(root)])
+        key = stage_record.digest([as_spec(spec), str(root)])
         if key not in self.peeks:
-            self.peeks[key] = peek(own, root)
+            self.peeks[key] = peek(spec, root)
         return self.peeks[key]
 
     def _not_extracted(self, name: str, peek: Peek) -> DataError | None:
         """Pictures of a training's data that no extraction of this recipe holds."""
         stage, held = self.planner.resolved.stages[name], self._extracted(name)
+        if held and (fault := _other_picture(peek, held)) is not None:
+            return fault
         absent = [image for image in peek.images() if image not in held] if held else []
         drops = getattr(stage, "missing", "error") == "drop"
         if not held or not absent or (drops and len(absent) < len(peek.images())):
@@ -122,20 +125,25 @@ class Preview:
             f"{len(absent)} of {len(peek.images())} pictures of {peek.reader.label} are not among those extracted.",
             got=", ".join(absent[:3]),
             expected=f"pictures of the stage {stages}, such as {', '.join(list(held)[:2])}",
-            hint=f"give {stages} the same data, or say `missing: drop`",
+            hint="ids: path"
+            if any(other.ids != peek.reader.ids for other in held.values())
+            else f"give {stages} the same data, or say `missing: drop`",
         )
 
     def _stores(self, name: str) -> list[str]:
         inputs, stages = self.planner.graph[name], self.planner.resolved.stages
         return [other for other in inputs.stages if isinstance(stages[other], Extract)]
 
-    def _extracted(self, name: str) -> dict[str, None] | None:
-        """The ids that the stage's stores hold or will hold; None where that cannot be known yet, or it has none."""
+    def _extracted(self, name: str) -> dict[str, Reader] | None:
+        """The ids that the stage's stores hold or will hold, each with the data set that the stage read it of.
+
+        None where that cannot be known yet, or it has none.
+        """
         stage, stores = self.planner.resolved.stages[name], self._stores(name)
         outside = [word for word in getattr(stage, "features", []) if word not in self.planner.graph]
         if not stores or outside or any(word.endswith(".h5") for word in stage.source):
             return None
-        held: dict[str, None] = {}
+        held: dict[str, Reader] = {}
         for other in stores:
             extract = self.planner.resolved.stages[other]
             assert isinstance(extract, Extract)
@@ -145,7 +153,7 @@ class Preview:
             for peek in peeks:
                 if not isinstance(peek, Peek) or not peek.whole:
                     return None
-                held |= dict.fromkeys(peek.images())
+                held = dict.fromkeys(peek.images(), peek.reader) | held
         return held
 
     def _problem(self, path: tuple[str | int, ...], fault: DataError) -> Problem:
@@ -162,7 +170,7 @@ def peek(spec: Spec, root: Path) -> Peek | DataError | None:
         root: its data root.
     """
     try:
-        reader: Reader = registry.datasets.build(spec, root)
+        reader = build_reader(spec, root)
         reader.require()
         files = reader.files()
         if not files or not isinstance(reader, Reader):  # a stranger's may do without the base class
@@ -175,6 +183,16 @@ def peek(spec: Spec, root: Path) -> Peek | DataError | None:
         return error
     except (VlcliError, OSError):  # no matter of the data: told elsewhere
         return None
+
+
+def _other_picture(peek: Peek, held: Mapping[str, Reader]) -> DataError | None:
+    """What is wrong where an id means one picture to a training and another to the extraction before it."""
+    for name in peek.images():
+        other = held.get(name)
+        if other is None or not peek.reader.differs(name, other):
+            continue
+        return share_id(name, other.locate(name), peek.reader.locate(name), peek.reader.ids, peek.reader.label)
+    return None
 
 
 def _unclear(reader: Reader, names: list[str]) -> DataError | None:
@@ -209,7 +227,7 @@ def pictures_missing(reader: Reader, names: list[str]) -> DataError | None:
     return DataError(
         what,
         where=reader.label,
-        got=str(paths[0]),
+        got="; ".join(filter(None, (str(paths[0]), reader.near(names[0])))),
         expected=f"picture files under {reader.image_folder}",
         hint=reader.pictures_help,
     )

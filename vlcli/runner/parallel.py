@@ -12,6 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from typing import Any
 
+from vlcli.ahead import how_it_ended
 from vlcli.errors import ComponentError, DataError, RecipeError, UsageError, VlcliError
 from vlcli.progress import Progress
 from vlcli.recipe import stage_record
@@ -180,10 +181,14 @@ def _failure(step: PlannedStage, code: int, record: StageRecord | None, told: st
     what = "\n".join(lines[begun:]).removeprefix("error: ") if begun is not None else ""
     if not what:
         said = record.error if record is not None and record.error else ""
-        what = said or f"The stage's process ended with exit code {code}."
-        error = VlcliError(
-            what, where=str(step.folder), got=lines[-1] if lines else "", hint="run it alone: --only " + step.name
+        killed = code < 0 and not said
+        what = said or f"The process of this stage ended: {how_it_ended(code)}."
+        hint = (
+            "run the same command again: it goes on from what is kept"
+            if killed
+            else f"run it alone: --only {step.name}"
         )
+        error = VlcliError(what, where=str(step.folder), got=lines[-1] if lines and not killed else "", hint=hint)
     else:
         error = _KINDS.get(code, VlcliError)(what)
     if code == RecipeError.exit_code:

@@ -31,11 +31,11 @@ def is_first() -> bool:
 
 
 @contextmanager
-def joined(device: str | None, patience: float) -> Iterator[None]:
+def joined(device: str | None, hang_timeout: float) -> Iterator[None]:
     """Form the process group; while this lasts, the processes notice when one of them is gone or hangs."""
     from vlcli.engine import peers, processes
 
-    processes.be_patient(patience)
+    processes.set_hang_timeout(hang_timeout)
     processes.start(device or "auto")
     with peers.watched():
         yield
@@ -58,7 +58,7 @@ def follow(resolved: Resolved, options: RunOptions) -> None:
     """Other ranks: run what rank 0 announces until it announces the end."""
     from vlcli.engine import processes
 
-    with joined(options.device, resolved.recipe.patience):
+    with joined(options.device, resolved.recipe.hang_timeout):
         while (ticket := processes.share(None)) is not None:
             stage = resolved.stages[ticket["name"]]
             context = StageContext(

@@ -19,7 +19,7 @@ from vlcli.recipe.table import RowTable, metrics_of
 from vlcli.runner import ranks
 from vlcli.runner.execute import StageOutcome, settle
 from vlcli.runner.parallel import Children, first_the_longest, startable
-from vlcli.runner.run import Prepared, keep_recipe, prepare, run_prepared, run_recipe
+from vlcli.runner.run import Prepared, held, prepare, run_prepared, run_recipe
 from vlcli.runner.watch import Unwatched, Watch, watched
 from vlcli.tables.results import (
     DONE,
@@ -198,12 +198,12 @@ def _side_by_side(
         for run in runs:
             prepared = prepare(_resolved(run), replace(options, check=False), plain)
             prepared.planner.options = options
+            prepared = open_ones.enter_context(held(prepared, plain))
             run.folder = prepared.planner.folder
             shared = prepared.planner.elsewhere if shared is None else shared
             prepared.planner.elsewhere = shared
             lanes.append(_Lane(run, prepared, Unwatched(plain)))
             if prepared.working:
-                keep_recipe(prepared.planner)
                 watch = watched(prepared.planner, prepared.steps, jobs, plain)
                 lanes[-1].watch = open_ones.enter_context(watch)
         try:

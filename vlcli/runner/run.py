@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from vlcli.files import write_text
@@ -33,6 +35,11 @@ class Prepared:
         """The stages that take computing."""
         return [step.name for step in self.steps if step.works]
 
+    @property
+    def writes(self) -> bool:
+        """Whether anything is written into the run's folder."""
+        return any(step.works or step.action == "reuse" for step in self.steps)
+
 
 def prepare(resolved: Resolved, options: RunOptions, progress: Progress) -> Prepared:
     """Plan a run and check what will run; nothing is run.
@@ -41,8 +48,6 @@ def prepare(resolved: Resolved, options: RunOptions, progress: Progress) -> Prep
         RecipeError: deep validation found faults.
     """
     planner, steps = planning.make(resolved, options)
-    if _tidy(planner, progress):
-        planner, steps = planning.make(resolved, options)
     found = Prepared(planner, steps)
     held_up = [step.name for step in steps if step.action == "blocked"]
     if options.check and (found.working or held_up):
@@ -62,6 +67,7 @@ def run_recipe(resolved: Resolved, options: RunOptions, progress: Progress | Non
 
     Raises:
         RecipeError: deep validation found faults; nothing was run.
+        VlcliError: another process runs in the folder of this run.
     """
     progress = progress or Silent()
     if ranks.several() and not ranks.is_first():
@@ -71,22 +77,55 @@ def run_recipe(resolved: Resolved, options: RunOptions, progress: Progress | Non
 
 
 def run_prepared(prepared: Prepared, progress: Progress) -> list[StageOutcome]:
-    """Run what :func:`prepare` planned."""
-    planner, steps, working = prepared.planner, prepared.steps, prepared.working
-    options = planner.options
-    if working or any(step.action == "reuse" for step in steps):
-        keep_recipe(planner)
-    jobs = 1 if ranks.several() or len(working) <= 1 else options.jobs or planner.resolved.recipe.jobs
-    names = [step.name for step in steps]
-    if options.check and working:
-        with watched(planner, steps, jobs, progress) as watch:
-            return _run(planner, names, jobs, watch)
-    if options.check and not run_state.is_alive(planner.folder):
-        run_state.remove(planner.folder)  # of a run that was killed when all its stages had ended
-    return _run(planner, names, jobs, Unwatched(progress))  # nothing to do, or a process whose parent keeps the state
+    """Run what :func:`prepare` planned.
+
+    Raises:
+        VlcliError: another process runs in the folder of this run.
+    """
+    if not prepared.planner.options.check:  # a process whose parent holds the folder and keeps the state
+        return _run(prepared, 1, Unwatched(progress))
+    with held(prepared, progress) as now:
+        planner, several_stages = now.planner, len(now.working) > 1 and not ranks.several()
+        jobs = planner.options.jobs or planner.resolved.recipe.jobs if several_stages else 1
+        if not now.working:
+            return _run(now, 1, Unwatched(progress))
+        with watched(planner, now.steps, jobs, progress) as watch:
+            return _run(now, jobs, watch)
 
 
-def _run(planner: Planner, names: list[str], jobs: int, watch: Watch | Unwatched) -> list[StageOutcome]:
+@contextmanager
+def held(prepared: Prepared, progress: Progress) -> Iterator[Prepared]:
+    """Hold the folder of a run and plan again: another process may have made stages since :func:`prepare` looked.
+
+    Yields:
+        What is to be done now, perhaps in another folder. A run that has nothing to do holds nothing.
+
+    Raises:
+        VlcliError: another process runs in this folder.
+    """
+    with ExitStack() as stack:
+        while prepared.writes or prepared.planner.folder.is_dir():
+            planner, patience = prepared.planner, stage_record.LOCK_PATIENCE if prepared.writes else 0.0
+            alone = stack.enter_context(run_state.held(planner.folder, patience))
+            if alone:
+                _tidy(planner, progress)
+            prepared = Prepared(*planning.make(planner.resolved, planner.options))
+            if prepared.planner.folder != planner.folder:
+                stack.close()
+                continue
+            if not alone and prepared.writes:
+                lock = planner.folder / run_state.LOCK
+                raise stage_record.taken("Another vlcli is running in this folder.", planner.folder, lock)
+            if alone and not prepared.working:
+                run_state.remove(planner.folder)  # of a run that was killed when all its stages had ended
+            break
+        if prepared.writes:
+            keep_recipe(prepared.planner)
+        yield prepared
+
+
+def _run(prepared: Prepared, jobs: int, watch: Watch | Unwatched) -> list[StageOutcome]:
+    planner, names = prepared.planner, [step.name for step in prepared.steps]
     if ranks.several():
         return _run_first_of_ranks(planner, names, watch)
     if jobs > 1:
@@ -96,19 +135,16 @@ def _run(planner: Planner, names: list[str], jobs: int, watch: Watch | Unwatched
     return _run_sequential(planner, names, watch)
 
 
-def _tidy(planner: Planner, progress: Progress) -> bool:
-    """Mend damaged records and sweep what kills left; says whether the plan may have changed."""
+def _tidy(planner: Planner, progress: Progress) -> None:
+    """Mend damaged records and sweep what kills left."""
     litter.sweep_run(planner.folder)
-    told = []
     for name in planner.graph:
         folder = planner.folder / name
         if not stage_record.has_record(folder) or stage_record.is_held(folder):
             continue
-        told.append(stage_record.heal(folder))
+        if told := stage_record.heal(folder):
+            progress.warn(told)
         litter.sweep_replaced(folder, stage_record.read(folder))
-    for line in filter(None, told):
-        progress.warn(line)
-    return any(told)
 
 
 def _run_sequential(planner: Planner, names: list[str], watch: Watch | Unwatched) -> list[StageOutcome]:
@@ -124,7 +160,7 @@ def _run_sequential(planner: Planner, names: list[str], watch: Watch | Unwatched
 
 def _run_first_of_ranks(planner: Planner, names: list[str], watch: Watch | Unwatched) -> list[StageOutcome]:
     """Rank 0's run: the other processes wait for its word before every training stage."""
-    with ranks.joined(planner.options.device, planner.resolved.recipe.patience):
+    with ranks.joined(planner.options.device, planner.resolved.recipe.hang_timeout):
         outcomes = _run_sequential(planner, names, watch)
         ranks.announce(None)
     return outcomes

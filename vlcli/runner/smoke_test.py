@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlcli import registry
 from vlcli.builders.context import StageContext
-from vlcli.builders.readers import plain
+from vlcli.builders.readers import build_reader
 from vlcli.builders.resolve import resolve_stage
 from vlcli.builders.training import make_transform, transform_of
 from vlcli.data.columns.joined import without_text
@@ -305,7 +305,7 @@ def _real_reader(context: StageContext, resolved: ResolvedStage) -> Reader | Non
     task: Task | None = resolved.built_task
     for entry in resolved.data:
         try:
-            reader: Reader = registry.datasets.build(plain(entry), context.root)
+            reader = build_reader(entry, context.root)
             reader.cache = context.cache
             reader.require()
             arranged: Reader = reader if task is None else task.arrange([reader])[0]

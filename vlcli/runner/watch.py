@@ -43,7 +43,7 @@ class ShowsRuns(Protocol):
 
 @contextmanager
 def watched(planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress: Progress) -> Iterator[Watch]:
-    """Keep the state of a run that is about to begin, until its last stage has ended.
+    """Keep the state of a run that is about to begin, until its last stage has ended; its folder is held.
 
     Args:
         planner: of the run.
@@ -53,7 +53,6 @@ def watched(planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress
     """
     watch = Watch(planner, steps, jobs, progress)
     with ExitStack() as open_ones:
-        watch.writes = open_ones.enter_context(run_state.held(planner.folder))
         watch.changed()
         try:
             if isinstance(progress, ShowsRuns):
@@ -85,7 +84,7 @@ class Watch:
         self.state = RunState(planner.resolved.reference, str(planner.folder), stages, jobs, os.getpid())
         self.state.host, self.state.began = platform.node(), time.time()
         self.codes: list[int] = []
-        self.writes, self._written = False, 0.0
+        self._written = 0.0
 
     def _planned(self, step: PlannedStage) -> StageState:
         status = "waiting" if step.works else _STATUS[step.action]
@@ -151,8 +150,7 @@ class Watch:
 
     def _write(self) -> None:
         self._written = time.monotonic()
-        if self.writes:
-            run_state.write(self.planner.folder, self.state)
+        run_state.write(self.planner.folder, self.state)
 
     def broken(self, end: BaseException) -> None:
         """The run ends before its time: a signal, or a fault of vlcli."""
@@ -173,7 +171,7 @@ class Watch:
             self.state.status = "failed" if self.state.code else "done"
             if self.state.code:
                 self._write()
-            elif self.writes:
+            else:
                 run_state.remove(self.planner.folder)
 
 

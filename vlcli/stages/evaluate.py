@@ -25,6 +25,7 @@ from vlcli.engine.together import Together
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
+from vlcli.metrics.clusters import IMAGES
 from vlcli.nn.model import InputSpec, device_of
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Evaluate, Reading
@@ -32,8 +33,7 @@ from vlcli.registry import as_spec
 from vlcli.tasks.base import Given, Result, Task, is_joint
 from vlcli.tasks.outputs import write_json_lines
 
-PREDICTIONS, IMAGES = "predictions.jsonl", "images.jsonl"
-"""Files of the predictions, and of the images of each example: results on one image depend on one another."""
+PREDICTIONS = "predictions.jsonl"
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -58,19 +58,23 @@ def run(context: StageContext) -> StageResult:
         return StageResult({}, {})
     files = write_result(context, task, result, data)
     facts: dict[str, object] = {"examples": data.total, "model": str(bundle.folder)}
-    return StageResult(result.metrics, files, _told(context, _notes(result, data)), facts)
+    return StageResult(
+        result.metrics, files, _told(context, [*_notes(result, data), *suspicious(result.metrics)]), facts
+    )
 
 
 def run_fitted(context: StageContext, config: Evaluate) -> StageResult:
     """Score a task that needs no model, fitted on the data that ``fit`` names; the first process does it."""
     if processes.rank():
         return StageResult({}, {})
-    task, needs = fitted_task(context.name, config), InputSpec(regions=True)
+    task = fitted_task(context.name, config)
+    needs = task.input_spec(InputSpec(regions=True), False)
     readers = readers_of(context, resolve_stage(context))
     known = open_readers(config.fit, context.root, context.progress, context.cache)
     stores = open_stores(context.feature_files(config.features), needs)
+    if needs.regions and stores.regions is None and task.reads_pixels:
+        needs = InputSpec(pixels=True)
     require_stores(stores, needs, context.name, "task")
-    assert stores.regions is not None
     data, fit = (
         Pipeline(some, needs=needs, store=stores.regions, seed=context.seed, missing=config.missing)
         for some in (readers, known)
@@ -241,7 +245,7 @@ def _notes(result: Result, data: Pipeline) -> list[str]:
         notes.append("no example's picture can be read: nothing was scored")
     elif not result.metrics:
         notes.append("the data have no labels: predictions were written, nothing was scored")
-    return notes + suspicious(result.metrics) + data.notes()
+    return notes + data.notes()
 
 
 def _told(context: StageContext, notes: list[str]) -> list[str]:

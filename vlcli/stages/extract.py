@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.readers import open_readers
 from vlcli.data.files import IMAGE_SUFFIXES
+from vlcli.data.picture_index import path_id
 from vlcli.data.reader import Reader
+from vlcli.data.reader_errors import share_id
 from vlcli.data.remote import local_copy
 from vlcli.detection.cluster import RayCluster
 from vlcli.detection.extraction import ExtractionReport, Share, extract_images
@@ -28,6 +30,7 @@ from vlcli.images.boxes import NO_AREA, BoxFile, BoxList, image_id, read_boxes
 from vlcli.images.conversions import conversion_notes
 from vlcli.images.labels import Labels, class_table, ids_used, numbered, together
 from vlcli.images.remote import files_below
+from vlcli.recipe.pictures import note_pictures
 from vlcli.recipe.schema import Extract
 
 STORE = "features.h5"
@@ -44,7 +47,7 @@ def run(context: StageContext) -> StageResult:
     listed = listed_images(context)
     readers = readers_of(context) if listed is None else []
     images: Mapping[str, Path | str] = collect_images(readers) if listed is None else listed
-    left_out = [line for reader in readers for line in reader.notes()]
+    left_out = [line for reader in readers for line in reader.notes()]  # of pictures too, which are found by now
     boxes, labels = collect_boxes(context, readers, left_out)
     extractor = build_extractor(context)
     extractor.attach(labels)
@@ -53,8 +56,11 @@ def run(context: StageContext) -> StageResult:
         context.progress.warn(line)
     for note in extractor.notes():
         context.progress.info(note)
+    chosen = list(images.items())[: config.limit]
+    if extractor.reads != "regions":
+        note_pictures(path for _, path in chosen)
     report = extract_images(
-        list(images.items())[: config.limit],
+        chosen,
         extractor,
         context.folder / STORE,
         boxes=boxes or None,
@@ -94,7 +100,7 @@ def listed_images(context: StageContext) -> dict[str, Path | str] | None:
     """The pictures of ``images: LIST.txt`` (a path or an address a line) or of ``images: ADDRESS``; None where neither.
 
     Raises:
-        DataError: the list is empty, names a file outside the root, or two pictures alike; nothing is at the address.
+        DataError: the list is empty or names a file outside the root; nothing is at the address.
     """
     config = context.config
     assert isinstance(config, Extract)
@@ -104,7 +110,7 @@ def listed_images(context: StageContext) -> dict[str, Path | str] | None:
         return _of_list(_file(context, config.images), context.root)
     if is_remote(config.images):
         found = [name for name in files_below(config.images) if Path(name).suffix.lower() in IMAGE_SUFFIXES]
-        return _by_id((name, config.images) for name in found)
+        return _by_id(found, context.root)
     return None
 
 
@@ -113,14 +119,16 @@ def _of_list(path: Path, root: Path) -> dict[str, Path | str]:
     rows = [(line.strip(), f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not rows:
         raise DataError("The list names no picture.", where=str(path), expected="a path a line")
-    return _by_id((line if is_remote(line) else under(root, line, where, there=False), where) for line, where in rows)
+    return _by_id([line if is_remote(line) else under(root, line, where, there=False) for line, where in rows], root)
 
 
-def _by_id(pictures: Iterable[tuple[Path | str, str]]) -> dict[str, Path | str]:
-    found: dict[str, Path | str] = {}
-    for picture, where in pictures:
-        if found.setdefault(image_id(picture), picture) != picture:
-            raise DataError(f"Two pictures have the id {image_id(picture)!r}.", where=where, got=str(picture))
+def _by_id(pictures: Sequence[Path | str], root: Path) -> dict[str, Path | str]:
+    """Pictures by name; where two have one name, all by path."""
+    found = {image_id(picture): picture for picture in pictures}
+    if len(found) < len(set(pictures)):
+        found = {path_id(root, root, str(picture).rpartition("://")[2]): picture for picture in pictures}
+    if len(found) < len(set(pictures)):
+        found = {path_id(root, root, str(picture).rpartition("://")[2], ending=True): picture for picture in pictures}
     return found
 
 
@@ -155,7 +163,7 @@ def collect_images(readers: list[Reader]) -> dict[str, Path]:
     for reader in readers:
         for name, path in reader.image_files().items():
             if found.setdefault(name, path) != path:
-                raise DataError(f"Two pictures have the id {name!r}.", got=f"{found[name]} and {path}")
+                raise share_id(name, found[name], path, reader.ids, reader.label)
     if not found:
         raise DataError("The data name no picture.", where=", ".join(str(reader.image_folder) for reader in readers))
     return found

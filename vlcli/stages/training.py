@@ -42,7 +42,7 @@ def run_training(context: StageContext) -> StageResult:
     context.folder.mkdir(parents=True, exist_ok=True)
     progress = context.progress if processes.rank() == 0 else Silent()
     threads = processes.use_threads(config.threads)
-    processes.be_patient(context.recipe.patience)
+    processes.set_hang_timeout(context.recipe.hang_timeout)
     processes.start(context.device, config.precision)  # joins the other processes before anything takes long
     parts = assemble(context)
     check_task(parts.task, parts.module, context.name)
@@ -59,11 +59,17 @@ def run_training(context: StageContext) -> StageResult:
         trackers=_trackers(context, config),
         resume=context.resume,
     )
+    if trainer.rate_line:
+        progress.info(trainer.rate_line)
     outcome = trainer.run()
+    if outcome.stopped:
+        progress.info(f"stopped: {outcome.stopped}")
     if processes.rank() == 0:
         outcome = _write_model(context, parts, trainer, outcome)
     processes.wait()
-    return _result(context, parts, outcome, {**counts, "threads": threads, "processes": processes.world()})
+    facts: dict[str, object] = {**counts, "threads": threads, "processes": processes.world()}
+    facts |= {"learning_rate": trainer.rate_line} if trainer.rate_line else {}
+    return _result(context, parts, outcome, facts)
 
 
 def _tell_start(parts: Assembly, config: Training, progress: Progress) -> dict[str, int]:
@@ -189,8 +195,10 @@ def _result(context: StageContext, parts: Assembly, outcome: TrainingOutcome, fa
     left_out = parts.data.notes()
     for line in left_out:
         context.progress.warn(line)
-    notes += [*left_out, *doubts, f"{MODEL}/ holds {chosen}"]
+    stopped = [f"stopped: {outcome.stopped}"] if outcome.stopped else []
+    notes += [*left_out, *doubts, *stopped, f"{MODEL}/ holds {chosen}"]
     facts |= {"steps": outcome.steps, "examples": outcome.examples, "torch_threads": torch.get_num_threads()}
+    facts |= {"stopped": outcome.stopped} if outcome.stopped else {}
     facts |= {"best_step": outcome.best, "load": parts.report.summary() if parts.report else None}
     dropped = getattr(parts.data, "dropped", 0)
     facts |= {"dropped": dropped if isinstance(dropped, int) else len(dropped)}

@@ -117,6 +117,7 @@ class TableResults:
             cell is compared with the cell of that value beside it; None: no comparison.
         axes: of a grid: the values of each axis by its name, in order; empty where the table is no grid.
         about: what the table asks, a few sentences.
+        conclusions: the result in words, one sentence each.
     """
 
     title: str
@@ -125,6 +126,7 @@ class TableResults:
     reference: str | None = None
     axes: dict[str, list[str]] = field(default_factory=dict)
     about: str = ""
+    conclusions: list[str] = field(default_factory=list)
 
     def row(self, label: str) -> RowResults:
         """The row of this label.

@@ -1,21 +1,21 @@
 """Means, intervals and paired differences of a table's rows, and what they decide.
 
-Over seeds a mean has Student's interval. With one seed it has an interval over examples, with a covariance that is
-clustered by image, since the answers about one image depend on one another. Differences are paired by seed, or by
-example. All but Holm's correction is computed by scipy and statsmodels, which are imported when they are first used.
+Over seeds a mean has Student's interval. With one seed it has an interval over examples that is clustered by image,
+since the answers about one image depend on one another (``vlcli.metrics.clustered``). Differences are paired by seed,
+or by example.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from vlcli.metrics.rows import mean_interval
-from vlcli.tables.examples import Values, cluster, clusters_of, values_of
+from vlcli.metrics.clustered import Values, difference_interval, score_interval
+from vlcli.metrics.interval import interval
+from vlcli.tables.examples import clusters_of, values_of
 from vlcli.tables.results import RowResults, RunResults
 
 ALPHA, POWER = 0.05, 0.8
@@ -127,16 +127,15 @@ def estimate(row: RowResults, metric: str, level: float = 1 - ALPHA) -> Estimate
         return None
     given = list(values.values())
     if len(given) > 1:
-        mean, low, high, _ = _student(given, level)
-        return Estimate(mean, low, high, len(given), "seeds", len(given))
+        sure = interval(given, level)
+        return Estimate(sure.mean, sure.low, sure.high, len(given), "seeds", len(given))
     run = next(run for run in row.done if run.seed in values and metric in run.metrics)
     columns = values_of(run, metric)
     if columns is None:
         return Estimate(given[0])
-    _, low, high, _, count, over = _clustered([columns], clusters_of(run, metric), level)
-    if count == len(columns):  # no two examples share an image: zeros and ones have a better interval
-        low, high = mean_interval(list(columns.values()), level)
-    return Estimate(given[0], low, high, count, over)
+    clusters = clusters_of(run, metric)
+    sure = score_interval(columns, clusters, level)
+    return Estimate(given[0], sure.low, sure.high, sure.count, "examples" if clusters is None else "images")
 
 
 def contrast(row: RowResults, reference: RowResults, metric: str, level: float = 1 - ALPHA) -> Contrast | None:
@@ -162,13 +161,11 @@ def contrast(row: RowResults, reference: RowResults, metric: str, level: float =
     if len(common) < 2:
         return shared or made
     differences = [second[seed] - first[seed] for seed in common]
-    mean, low, high, p = _student(differences, level)
-    if low is None and shared is not None:
+    sure = interval(differences, level)
+    if sure.low is None and shared is not None:
         return shared
-    seeds = seeds_needed(mean, _deviation(differences))
-    return replace(
-        made, difference=mean, low=low, high=high, p=p, count=len(common), over="seeds", seeds=seeds, examples=shared
-    )
+    made = replace(made, difference=sure.mean, low=sure.low, high=sure.high, p=sure.p, count=len(common))
+    return replace(made, over="seeds", seeds=seeds_needed(sure.mean, _deviation(differences)), examples=shared)
 
 
 def _by_example(
@@ -184,8 +181,11 @@ def _by_example(
     if any(one.keys() != keys for one in columns):
         return None
     clusters = clusters_of(pairs[0][1], metric) or clusters_of(pairs[0][0], metric)
-    mean, low, high, p, count, over = _clustered(columns, clusters, level)
-    return Contrast(row.label, reference.label, metric, mean, low, high, p, count, over)
+    if clusters is None and len(columns) > 1:
+        return None
+    sure = difference_interval(columns, clusters, level)
+    over: Over = "seeds and images" if len(columns) > 1 else "examples" if clusters is None else "images"
+    return Contrast(row.label, reference.label, metric, sure.mean, sure.low, sure.high, sure.p, sure.count, over)
 
 
 def _run(row: RowResults, seed: int | None) -> RunResults:
@@ -233,11 +233,11 @@ def verdict(differences: Sequence[float], direction: int, alpha: float = ALPHA, 
     """
     if not differences or direction == 0:
         raise ValueError("a verdict needs at least one difference and a direction other than 0")
-    mean, low, high, p = _student(differences, 1 - alpha)
-    if p is not None and p < alpha and mean:
-        return Verdict("reproduced" if mean * direction > 0 else "opposite", mean, low, high, p, len(differences))
-    seeds = seeds_needed(mean, _deviation(differences), alpha, power)
-    return Verdict("undecided", mean, low, high, p, len(differences), seeds)
+    sure = interval(differences, 1 - alpha)
+    mean, rest = sure.mean, (sure.low, sure.high, sure.p, len(differences))
+    if sure.p is not None and sure.p < alpha and mean:
+        return Verdict("reproduced" if mean * direction > 0 else "opposite", mean, *rest)
+    return Verdict("undecided", mean, *rest, seeds_needed(mean, _deviation(differences), alpha, power))
 
 
 def seeds_needed(difference: float, deviation: float | None, alpha: float = ALPHA, power: float = POWER) -> int | None:
@@ -261,58 +261,6 @@ def seeds_needed(difference: float, deviation: float | None, alpha: float = ALPH
     # where the power is 1 but for rounding, scipy's noncentral t may be nan
     place = bisect_left(numbers, True, key=lambda number: not test.power(size, number, alpha) < power)
     return numbers[place] if place < len(numbers) else None
-
-
-def _student(values: Sequence[float], level: float) -> tuple[float, float | None, float | None, float | None]:
-    """Mean, interval and p value of 0; no interval where there is one value, or where all are the same."""
-    from scipy import stats
-
-    mean = _mean(values)
-    if len(values) < 2 or not _deviation(values):
-        return mean, None, None, None
-    found = stats.ttest_1samp(values, 0.0)
-    ends = found.confidence_interval(level)
-    return mean, float(ends.low), float(ends.high), float(found.pvalue)
-
-
-def _clustered(
-    columns: Sequence[Values], clusters: Mapping[str, str] | None, level: float
-) -> tuple[float, float | None, float | None, float | None, int, Over]:
-    """Mean, interval, p value, number of clusters, and what varies: of the numbers of examples, one mapping per seed.
-
-    The covariance of the mean is that of least squares on a constant, clustered by image and, with several seeds, by
-    seed too (Cameron, Gelbach and Miller 2011). The quantile is Student's, of one degree of freedom less than clusters.
-    """
-    import numpy as np
-
-    keys = list(columns[0])
-    values = np.array([[column[key] for key in keys] for column in columns], np.float64)
-    names = [cluster(key, clusters) if clusters is not None else key for key in keys]
-    places = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    images = np.array([places[name] for name in names])
-    over: Over = ("seeds and images" if clusters is not None else "") if len(columns) > 1 else "examples"
-    over = "images" if over == "examples" and clusters is not None else over
-    if min(len(places), len(columns) if len(columns) > 1 else 2) < 2 or not np.ptp(values) or not over:
-        return float(values.mean()), None, None, None, len(places), over
-    groups: Any = images
-    if len(columns) > 1:
-        groups = np.stack([np.tile(images, len(columns)), np.repeat(np.arange(len(columns)), len(keys))], 1)
-    mean, low, high, p = _least_squares(values.ravel(), groups, level)
-    return mean, low, high, p, len(places), over
-
-
-def _least_squares(values: Any, groups: Any, level: float) -> tuple[float, float | None, float | None, float | None]:
-    import numpy as np
-    from statsmodels.regression.linear_model import OLS
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a variance that two-way clustering makes negative: its root is nan, see below
-        made = OLS(values, np.ones(len(values))).fit(cov_type="cluster", cov_kwds={"groups": groups}, use_t=True)
-        low, high = (float(end) for end in made.conf_int(1 - level)[0])
-    mean, p = float(made.params[0]), float(made.pvalues[0])
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return mean, None, None, None
-    return mean, low, high, p
 
 
 def _mean(values: Any) -> float:

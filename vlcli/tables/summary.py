@@ -59,6 +59,7 @@ class Summary:
         axes: of a grid.
         notes: what a reader must know: what the intervals are over, how many contrasts Holm's correction counts.
         about: what the table asks.
+        conclusions: the result in words, one sentence each.
     """
 
     title: str
@@ -68,6 +69,7 @@ class Summary:
     axes: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     about: str = ""
+    conclusions: list[str] = field(default_factory=list)
 
     @property
     def rows(self) -> list[Line]:
@@ -80,7 +82,7 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        keys = ("title", "about", "metrics", "reference", "notes")
+        keys = ("title", "about", "conclusions", "metrics", "reference", "notes")
         made: dict[str, Any] = {key: getattr(self, key) for key in keys}
         return {**made, "lines": [_document(line, self.metrics) for line in self.lines]}
 
@@ -112,7 +114,7 @@ def summarise(table: TableResults, metrics: Sequence[str] = ()) -> Summary:
     names = chosen_metrics(table, metrics or table.metrics)
     lines = [_line(row, names, table.reference_of(row)) for row in table.rows]
     _correct(lines)
-    made = Summary(table.title, names, lines, table.reference, table.axes, about=table.about)
+    made = Summary(table.title, names, lines, table.reference, table.axes, [], table.about, table.conclusions)
     made.notes = _notes(made)
     made.lines = lines + _baselines(table.rows, names)
     return made

@@ -122,7 +122,7 @@ def _seeds(found: Contrast | None) -> str:
 
 def aligned(summary: Summary) -> str:
     """Columns aligned by spaces."""
-    lines = []
+    lines = [*summary.conclusions, *[""][: len(summary.conclusions)]]
     for block in blocks(summary):
         rows = [block.columns, *(cells for _, cells in block.rows)]
         widths = [max(len(row[place]) for row in rows) for place in range(len(block.columns))]
@@ -136,7 +136,7 @@ def aligned(summary: Summary) -> str:
 
 def markdown(summary: Summary) -> str:
     """Tables of Markdown, with the title above and the notes below."""
-    parts = []
+    parts = [f"{_plain(line)}\n" for line in summary.conclusions]
     for block in blocks(summary):
         parts += [f"**{_plain(block.title)}**\n"] if block.title else []
         rows = [block.columns, ["---", *(["---:"] * (len(block.columns) - 1))], *(cells for _, cells in block.rows)]

@@ -28,6 +28,8 @@ class Answering(Task):
     facts_of_questions: ClassVar[tuple[str, ...]] = ("question_id",)
     """Targets that predictions keep."""
     answers_file: str | None = None
+    smoothing: float = 0.0
+    """Label smoothing of the loss ``ce``."""
 
     def set_up(self, answers: str | None, loss: Loss, only: Only, head: str | None, source_answers: str | None) -> None:
         """Keep the parameters that these tasks share."""
@@ -40,6 +42,7 @@ class Answering(Task):
         spec: Spec = {"name": "answering", "loss": self.loss}
         spec |= {"only": self.only} if self.only != "both" else {}
         spec |= {"head": self.head} if self.head is not None else {}
+        spec |= {"smoothing": self.smoothing} if self.smoothing else {}
         return [spec | ({"source_answers": self.source_answers} if self.source_answers is not None else {})]
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from torch import Tensor
 
-from vlcli import former
 from vlcli.detection.extraction import Share
 from vlcli.features import FeatureStore
 from vlcli.nn.batch import Batch
@@ -107,13 +106,13 @@ class Given:
     Attributes:
         data: the assembled data it is scored on (``vlcli.data.pipeline.Pipeline``).
         fit: those it is fitted on.
-        store: region features of both.
+        store: region features of both; None where the task does without.
         progress: where to report.
     """
 
     data: Any
     fit: Any
-    store: FeatureStore
+    store: FeatureStore | None
     progress: Progress
 
 
@@ -128,6 +127,7 @@ class Task:
         joint: whether all processes take part in :meth:`evaluate`, by ``runner.rows`` or ``runner.share``; else only
             the first. A task that leaves :meth:`evaluate` as it is need not say so.
         fitted: whether :meth:`solve` replaces :meth:`evaluate`: no model, fitted on the data of the key ``fit``.
+        reads_pixels: of a fitted task, whether it reads the pictures' files where there is no store of region features.
         usual_answers: rows of the papers' answer table, for ``vlcli count`` without data; 0: there is none.
         corrupted_by: names of the objectives as whose corruptions the examples are shown; none: as they are.
         images: images of one example, for :meth:`probabilities` of new pictures; 0: any number.
@@ -139,13 +139,10 @@ class Task:
     eval_split: ClassVar[str] = "dev"
     joint: ClassVar[bool] = False
     fitted: ClassVar[bool] = False
+    reads_pixels: ClassVar[bool] = False
     usual_answers: int = 0
     corrupted_by: tuple[str, ...] = ()
     images: int = 1
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        former.take_over(cls, {"needs": "input_spec"})
 
     def objectives(self) -> list[Spec]:
         """Objectives that fine-tuning trains where a recipe names none; called when a stage is resolved.

@@ -24,6 +24,7 @@ def check_facts(spec: Spec | str, runner: Examples | Given, rows: list[dict[str,
         DataError: the data set has no boxes, or none of these pictures.
     """
     reader = registry.datasets.build(spec, runner.data.readers[0].root)
+    reader.ids = runner.data.readers[0].ids
     boxes, kinds = reader.boxes(), reader.class_names()
     known = [row for row in rows if row["key"] in boxes]
     if rows and not (known and kinds):

@@ -8,6 +8,7 @@ import numpy as np
 
 from vlcli.data.sides import Sides, split
 from vlcli.errors import ComponentError
+from vlcli.features import FeatureStore
 from vlcli.registry import Spec
 from vlcli.tasks.base import Given, Result
 from vlcli.tasks.correlation_fit import FitSetting, Fitted, fit
@@ -73,20 +74,21 @@ class CCARetrieval(Retrieval):
         Raises:
             DataError: too few pictures, some of them tested too, or nothing varies.
         """
+        assert given.store is not None
         texts, sides = sentences_by_picture(given.fit.examples), split(given.data)
         refuse_known(texts, sides.image_keys)
         found = fit(texts, given.store, FitSetting.each(self.words, self.ridge, self.dims))
         chosen = found.choice
         given.progress.info(f"canonical correlation: {chosen.words} words, ridge {chosen.ridge:g}, {chosen.dims} dims")
-        ranking = Ranking(sides, self._vectors(found, sides, given), self.memory)
+        ranking = Ranking(sides, self._vectors(found, sides, given.store), self.memory)
         result = self._result(ranking, groups_of(sides, self.folds), None)
         result.metrics |= {f"chosen/{name}": float(value) for name, value in vars(chosen).items()}
         return result
 
-    def _vectors(self, found: Fitted, sides: Sides, given: Given) -> RankingVectors:
+    def _vectors(self, found: Fitted, sides: Sides, store: FeatureStore) -> RankingVectors:
         asked = [str(example.text) for example in sides.texts.examples]
         texts = [found.texts(asked[start : start + BLOCK]) for start in range(0, len(asked), BLOCK)]
-        images = [found.images(rows) for _, rows in blocks_of(given.store, sides.image_keys)]
+        images = [found.images(rows) for _, rows in blocks_of(store, sides.image_keys)]
         return RankingVectors(np.concatenate(texts), np.concatenate(images))
 
 

@@ -27,14 +27,17 @@ class Classification(Task):
         images: pictures an example has.
         only: ``text`` or ``images`` make the control that sees one modality.
         head: a head of ``vlcli.nn.heads``; None takes the model's own.
+        smoothing: label smoothing of the loss.
     """
 
     metric = "accuracy"
     joint = True
     eval_split = "test"
 
-    def __init__(self, *, images: int = 1, only: Only = "both", head: str | None = None) -> None:
-        self.images, self.only, self.head = images, only, head
+    def __init__(
+        self, *, images: int = 1, only: Only = "both", head: str | None = None, smoothing: float = 0.0
+    ) -> None:
+        self.images, self.only, self.head, self.smoothing = images, only, head, smoothing
         self.names: tuple[str, ...] = ()
         self.words: tuple[str, ...] = ()
 
@@ -43,6 +46,7 @@ class Classification(Task):
         spec: Spec = {"name": "classification", "images": self.images}
         if self.only != "both":
             spec["only"] = self.only
+        spec |= {"smoothing": self.smoothing} if self.smoothing else {}
         return [spec if self.head is None else {**spec, "head": self.head}]
 
     def dataset(self) -> Spec:

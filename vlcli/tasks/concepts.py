@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vlcli import former
 from vlcli.data.concepts import ByImage, build_vocabulary, captions_by_image, read_vocabulary, tokens
 from vlcli.data.files import inside
 from vlcli.data.images import load_image
@@ -206,6 +205,3 @@ def _file(data: Any, image: str) -> Path | None:
     """Where a picture lies, where it is there to be shown."""
     places = (reader.locate(image) for reader in getattr(data, "readers", ()))
     return next((path for path in places if is_there(path)), None)
-
-
-__getattr__ = former.getattr_of(__name__, {"Concepts": "ConceptPrediction"})

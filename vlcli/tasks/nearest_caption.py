@@ -59,6 +59,7 @@ class NearestCaption(Captioning):
         Raises:
             DataError: too few pictures, or some of them are captioned too.
         """
+        assert given.store is not None
         texts = sentences_by_picture(given.fit.examples)
         examples = given.data.examples
         refuse_known(texts, [name for example in examples for name in example.images])

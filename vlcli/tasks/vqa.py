@@ -33,6 +33,7 @@ class VQA(Answering):
         head: a head of ``vlcli.nn.heads``; None takes the model's own for answers.
         source_answers: where training starts from weights that are not vlcli's: the file of the answers that the rows
             of their answer head stand for, a path from the current folder.
+        smoothing: label smoothing of the loss ``ce``.
     """
 
     paper = "Goyal et al. 2017, Making the V in VQA Matter; Teney et al. 2018 (answer table, soft scores)"
@@ -51,8 +52,9 @@ class VQA(Answering):
         only: Only = "both",
         head: str | None = None,
         source_answers: str | None = None,
+        smoothing: float = 0.0,
     ) -> None:
-        self.min_count = min_count
+        self.min_count, self.smoothing = min_count, smoothing
         self.set_up(answers, loss, only, head, source_answers)
 
     def dataset(self) -> Spec:
@@ -61,8 +63,9 @@ class VQA(Answering):
 
     def count(self, readers: list[Any]) -> tuple[str, ...]:
         """The answers that most people gave to ``min_count`` training questions or more."""
-        best = (best_answer(example.targets) for reader in readers for example in reader.examples())
-        counts = Counter(vqa.table_form(answer) for answer in best if answer is not None)
+        targets = (example.targets for reader in readers for example in reader.examples())
+        best = ((best_answer(found), found.get("answer_form") == "plain") for found in targets)
+        counts = Counter(answer if plain else vqa.table_form(answer) for answer, plain in best if answer is not None)
         return vqa.answer_vocabulary(counts, self.min_count)
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
@@ -73,7 +76,8 @@ class VQA(Answering):
             if people:
                 row |= {"accuracy": vqa.accuracy(row["prediction"], people), "answers": vqa.accuracies(people)}
             elif soft is not None:
-                form = row["prediction"] if row["prediction"] in soft else vqa.table_form(row["prediction"])
+                spelt = vqa.set_form if row.get("answer_type") == "set" else vqa.table_form
+                form = row["prediction"] if row["prediction"] in soft else spelt(row["prediction"])
                 row |= {"accuracy": float(soft.get(form, 0.0)), "answers": dict(soft)}
         return rows
 

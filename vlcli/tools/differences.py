@@ -169,4 +169,5 @@ def _matched(runs: Sequence[RunFacts]) -> dict[str, list[StageFacts | None]]:
 def _paired(first: StageFacts | None, other: StageFacts | None) -> list[Paired]:
     one, two = (stage.metrics if stage is not None else {} for stage in (first, other))
     rows = [stage.predictions if stage is not None else [] for stage in (first, other)]
-    return paired(one, two, *rows)
+    clusters = next((stage.clusters for stage in (other, first) if stage is not None and stage.clusters), None)
+    return paired(one, two, rows[0], rows[1], clusters)

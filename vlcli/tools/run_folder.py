@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.errors import DataError, VlcliError, shown
+from vlcli.metrics.clustered import Clusters
+from vlcli.metrics.clusters import read_clusters
 from vlcli.metrics.rows import read_lines
 from vlcli.recipe import stage_record, yaml
 from vlcli.recipe.components import with_present_names
@@ -55,6 +57,12 @@ class StageFacts:
     def predictions(self) -> list[dict[str, Any]]:
         """Rows of ``predictions.jsonl``; none where the stage writes none."""
         return self._lines("predictions")
+
+    @cached_property
+    def clusters(self) -> Clusters | None:
+        """The cluster of each row of predictions; None where the images of the rows are not known."""
+        path = self.file("images")
+        return None if path is None else read_clusters(path.parent)
 
     @cached_property
     def log(self) -> list[dict[str, Any]]:

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from vlcli.errors import UsageError
-from vlcli.metrics.baseline import without_baselines
-from vlcli.recipe.schema import TableOptions
-from vlcli.tables.results import (
-    DONE,
-    FAILED,
-    FILE,
-    STOPPED,
-    UNFINISHED,
-    RowResults,
-    RunResults,
-    TableResults,
-    read_results,
-)
-from vlcli.tools.differences import WORDS, flat
+from vlcli.tables.results import FILE, RowResults, RunResults, TableResults, read_results
+from vlcli.tools.conclusions import conclusions
 from vlcli.tools.run_folder import RunFacts, StageFacts, find_run, is_run, read_run
-
-_STATES = {"done": DONE, "failed": FAILED, "stopped": STOPPED}
-_NOT_COMPUTED = WORDS | {"seed", "report", "jobs", "table"}
-"""Keys of a recipe in which the seeds of one row may differ."""
+from vlcli.tools.run_rows import layout_of, run_results, settings_of
 
 
 def collect(names: Sequence[str], output: Path, reference: str | None = None) -> TableResults:
@@ -78,16 +61,16 @@ def table_of(runs: Sequence[RunFacts]) -> TableResults:
     layouts = [layout_of(run) for run in runs]
     title = next((layout.title for layout in layouts if layout is not None and layout.title), "")
     patterns = next((list(layout.metrics) for layout in layouts if layout is not None and layout.metrics), [])
-    table = TableResults(title, patterns)
+    table = TableResults(title, patterns, conclusions=conclusions(runs))
     groups: dict[str, list[RunFacts]] = {}
     for run in runs:
-        groups.setdefault(_settings(run), []).append(run)
+        groups.setdefault(settings_of(run), []).append(run)
     for members in groups.values():
         prefix = f"{members[0].label}: " if len(groups) > 1 else ""
         rows: dict[str, list[RunResults]] = {}
         for run in members:
             for label, stage in _stages(run).items():
-                rows.setdefault(label, []).append(_run_results(run, stage))
+                rows.setdefault(label, []).append(run_results(run, stage))
         alone = len(rows) == 1 and prefix
         table.rows += [RowResults(prefix[:-2] if alone else prefix + label, found) for label, found in rows.items()]
     if not table.rows:
@@ -110,14 +93,6 @@ def _labelled(table: TableResults) -> TableResults:
     return table
 
 
-def layout_of(run: RunFacts) -> TableOptions | None:
-    """The ``table`` of a run's recipe; None where it has none that can be read."""
-    try:
-        return TableOptions.model_validate(run.recipe.get("table"))
-    except ValueError:
-        return None
-
-
 def _stages(run: RunFacts) -> dict[str, StageFacts]:
     """The stages of a table's rows by label: of the recipe's ``table``, else all evaluate stages that were begun."""
     layout = layout_of(run)
@@ -131,31 +106,6 @@ def _stages(run: RunFacts) -> dict[str, StageFacts]:
 def _alone(run: RunFacts, stage: StageFacts) -> bool:
     """Whether a stage that is no evaluate stage was named itself, and has numbers."""
     return len(run.stages) == 1 and bool(stage.metrics)
-
-
-def _run_results(run: RunFacts, stage: StageFacts) -> RunResults:
-    state = _STATES.get(stage.state, UNFINISHED)
-    error = stage.record.error if stage.record is not None else ""
-    if state == DONE and not without_baselines(stage.metrics):
-        return RunResults(_seed(run, stage), UNFINISHED, error="the stage has no metrics: its data have no labels")
-    metrics = stage.metrics if state == DONE else {}
-    said = " ".join((error or "; ".join(stage.faults) or stage.state).split()) if state != DONE else ""
-    return RunResults(_seed(run, stage), state, metrics, stage.folder, said)
-
-
-def _seed(run: RunFacts, stage: StageFacts) -> int | None:
-    own = stage.record.seed if stage.record is not None else None
-    seed = run.recipe.get("seed") if own is None else own
-    return seed if isinstance(seed, int) else None
-
-
-def _settings(run: RunFacts) -> str:
-    """What a run computes, without its seed; runs without a readable recipe stand alone."""
-    if not run.recipe:
-        return str(run.folder.resolve())
-    kept: dict[str, Any] = flat({key: value for key, value in run.recipe.items() if key not in _NOT_COMPUTED})
-    stages = list(run.stages) if len(run.stages) == 1 else []
-    return json.dumps([kept, stages], sort_keys=True, default=str)
 
 
 def write_tables(folder: Path, stem: str = "table") -> list[Path]:

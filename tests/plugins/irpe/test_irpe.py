@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import vlcli_irpe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlcli_irpe import CACHE, IRPE, BucketRule, TokenGrid, bucket_ids, clip, grid_ids, piecewise, ratio_for
@@ -43,13 +42,6 @@ def test_ids_are_those_of_the_definition(method: str, ratio: float, rows: int, c
     grid = TokenGrid(rows, columns, skip)
     made = grid_ids(BucketRule(method, ratio), grid, grid)[0]
     assert np.array_equal(made.numpy(), buckets(NAMES[method], ratio, rows, columns, skip))
-
-
-def test_former_names_of_classes_are_found():
-    with pytest.warns(FutureWarning, match="vlcli_irpe.Ids is called vlcli_irpe.RelativeIndex now"):
-        assert vlcli_irpe.Ids is vlcli_irpe.RelativeIndex
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        vlcli_irpe.Nothing  # noqa: B018
 
 
 def test_published_numbers_of_buckets_are_those_used_at_14x14() -> None:

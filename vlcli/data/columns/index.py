@@ -36,7 +36,7 @@ _USUAL_MB = 16
 _HINT = f"choose another output folder, or keep examples in memory: {SMALLEST}=1000000"
 META, STATE, DIGESTS = "columns.json", "state.json", "digests.json"
 _OWN = frozenset(
-    {"_examples", "_paths", "_index", "left_out", "_places", "cache", "weight", "augments", "spec_in_recipe"}
+    {"_examples", "_paths", "_finder", "left_out", "_places", "cache", "weight", "augments", "spec_in_recipe"}
 )
 """Attributes of readers that neither decide which examples they have nor are made by reading them."""
 
@@ -96,7 +96,7 @@ def _made(reader: Any, slot: str, files: list[Path], before: dict[str, bytes]) -
         folder = reader.cache / _name(slot, digests)
         if not is_whole(folder):
             try:
-                _write(reader, folder, files, before)
+                reader._with_ids(lambda: _write(reader, folder, files, before))
             except UnwritableError:
                 return None
             _remove_former(folder, slot)

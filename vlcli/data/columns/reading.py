@@ -37,7 +37,7 @@ def write_examples(reader: Any, writer: ExamplesWriter, places: PlacesWriter) ->
     most = reader.limit if reader.take is None else None
     where, count, hashes = reader._where(), 0, array("q")
     with _noting(reader, places), reader._making_sense():
-        for count, example in enumerate(_streamed(reader), 1):
+        for count, example in enumerate(map(reader.with_ids, _streamed(reader)), 1):
             hashes.append(hash(example.key))
             if most is None or count <= most:
                 if reader.take is None:

@@ -74,9 +74,8 @@ class ADE20K(Reader):
         for part in self.parts:
             for path in sorted((self.folder / "images" / part).iterdir()):
                 if path.suffix.lower() in IMAGE_SUFFIXES:
-                    name = image_id(path)
-                    self._paths[name] = path.absolute()
-                    scene = {"scene": scenes[name]} if name in scenes else {}
+                    name = self.note(image_id(path), str(path.absolute()))
+                    scene = {"scene": scenes[path.stem]} if path.stem in scenes else {}
                     found.append(Example(name, None, [name], targets=scene))
         return found
 

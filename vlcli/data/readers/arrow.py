@@ -20,6 +20,7 @@ class Parquet(JsonLines):
     """
 
     usual_file: ClassVar[str] = "{split}.parquet"
+    format: ClassVar[str] = "parquet"
     packages: ClassVar[tuple[str, ...]] = ("pyarrow",)
     install: ClassVar[str] = "pip install 'vlcli[parquet]'"
 
@@ -41,7 +42,7 @@ class HuggingFace(Parquet):
 
     usual_file: ClassVar[str] = "."
 
-    def files(self) -> list[Path]:
+    def tables(self) -> list[Path]:
         """The shards of every split, in order."""
         folder = inside(self.root, self.file)
         found = [path for split in self.split_names for path in shards(folder, split)]

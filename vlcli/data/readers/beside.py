@@ -40,4 +40,7 @@ class BoxesBeside(Reader):
         files = self.first_file(self.box_file, (self.usual_boxes,))
         if self.box_file is None:
             files = [file for file in files if file.is_file()]
-        return [CocoInstances(self.root, file=str(file.absolute()), images=str(self.image_folder)) for file in files]
+        found = [CocoInstances(self.root, file=str(file.absolute()), images=str(self.image_folder)) for file in files]
+        for reader in found:
+            reader.ids = self.ids
+        return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ from vlcli.data.readers.vqa import soft_scores
 from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import BoxList
-from vlcli.metrics.vqa import table_form
+from vlcli.metrics.vqa import plain_form, table_form
 
 
 def word(given: Any, where: str, column: str) -> str:
@@ -92,27 +91,24 @@ def box_list(boxes: Any, labels: list[Any], where: str, known: list[str]) -> Box
         raise DataError(error.what, where=where, got=error.got, expected=error.expected) from None
 
 
-def parsed(cell: str) -> Any:
-    """A cell's JSON value; the cell itself where it is none."""
-    try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
-        return cell
+PLAIN = {"answer_form": "plain"}
+"""Target of answers in other languages than English: their spelling is not changed any more."""
 
 
-def answers(given: Any, where: str) -> dict[str, Any]:
+def answers(given: Any, where: str, english: bool = True) -> dict[str, Any]:
     """The targets of an answers cell: one answer, a list of people's, or an object answer -> score.
 
     Raises:
         DataError: anything else.
     """
+    form = table_form if english else plain_form
     if isinstance(given, dict) and all(_is_score(score) for score in given.values()):
-        return {"answers": _rows_of_a_table({str(answer): float(score) for answer, score in given.items()})}
+        return {"answers": _rows_of_a_table({str(answer): float(score) for answer, score in given.items()}, form)}
     if isinstance(given, list):
         words = [str(item["answer"]) if isinstance(item, dict) and "answer" in item else str(item) for item in given]
-        return {"answers": _scores(words), "raw_answers": words}
+        return {"answers": _scores(words, form), **({"raw_answers": words} if english else PLAIN)}
     if isinstance(given, str | int | float):
-        return {"answers": _scores([str(given)]), "raw_answers": [str(given)]}
+        return {"answers": _scores([str(given)], form), **({"raw_answers": [str(given)]} if english else PLAIN)}
     raise DataError(
         "The answers are not understood.",
         where=where,
@@ -121,17 +117,41 @@ def answers(given: Any, where: str) -> dict[str, Any]:
     )
 
 
-def _scores(words: list[str]) -> dict[str, float]:
+def choices(given: list[Any], correct: Any, where: str) -> dict[str, Any]:
+    """The targets of a question with choices: ``choices``, and where it is known ``choice`` and ``answers``.
+
+    Args:
+        given: the choices.
+        correct: the place of the right one, counted from 0, or the right one itself; None: unknown.
+        where: the row.
+
+    Raises:
+        DataError: there are fewer than two, or the right one is none of them.
+    """
+    words = [str(item) for item in given]
+    if len(words) < 2:
+        raise DataError("The question has no choices.", where=where, got=shown(given), expected="two or more")
+    if correct is None:
+        return {"choices": words}
+    place = int(correct) if str(correct).isdecimal() and str(correct) not in words else None
+    word = str(correct) if place is None else words[place] if place < len(words) else ""
+    if word not in words:
+        expected = f"0 to {len(words) - 1}, or one of {', '.join(words)}"
+        raise DataError("The right choice is none of the choices.", where=where, got=shown(correct), expected=expected)
+    return {"choices": words, "choice": word, "answers": {table_form(word): 1.0}}
+
+
+def _scores(words: list[str], spelt: Callable[[str], str]) -> dict[str, float]:
     """A single answer counts whole, people's by VQA's rule; spelt as answer tables are, so that rows are found."""
-    forms = [table_form(word) for word in words]
+    forms = [spelt(word) for word in words]
     return {forms[0]: 1.0} if len(forms) == 1 else soft_scores(forms)
 
 
-def _rows_of_a_table(scores: dict[str, float]) -> dict[str, float]:
+def _rows_of_a_table(scores: dict[str, float], spelt: Callable[[str], str]) -> dict[str, float]:
     """Answers spelt as answer tables are; of two that are one there, the higher score."""
     found: dict[str, float] = {}
     for answer, score in scores.items():
-        form = table_form(answer)
+        form = spelt(answer)
         found[form] = max(score, found.get(form, 0.0))
     return found
 

@@ -7,8 +7,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlcli.data.files import read_json, value
+from vlcli.data.files import first_object, read_json, value
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.truth import Truth
 from vlcli.data.unique import by_id, twice
@@ -18,6 +20,22 @@ from vlcli.images.boxes import NO_AREA, BoxList, Index, attribute_product
 
 class _Coco(Reader):
     """What captions and instances share: the ``images`` list."""
+
+    @classmethod
+    def _recognise(cls, folder: Folder, kind: str, name: str, columns: dict[str, Any], lists: str) -> list[Recognised]:
+        """The files whose annotations have the fields of ``columns``, and which list images and ``lists``."""
+        rows: list[Any] = []
+        files = []
+        for file, content in folder.documents():
+            if isinstance(content, dict) and isinstance(content.get(lists), list):
+                fields = first_object(content.get("annotations"))
+                if {"image_id", columns.get("text", "bbox")} <= fields.keys() and first_object(content.get("images")):
+                    files.append(file)
+                    rows += content["images"]
+        if not files:
+            return []
+        found = Recognised(kind, {"name": name}, files, columns).name_files()
+        return [folder.with_images(found, [_file_name(row) for row in rows if isinstance(row, dict)])]
 
     def file_names(self, content: dict[str, Any], where: Path) -> dict[Any, str]:
         """File name by the number of the image."""
@@ -73,6 +91,12 @@ class CocoCaptions(_Coco):
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         self.file, self.captions = file, captions
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Files with ``images`` and ``annotations`` that have a ``caption``."""
+        columns = {"image": "file_name", "text": "caption"}
+        return cls._recognise(folder, "captions", "coco-captions", columns, "images")
 
     def files(self) -> list[Path]:
         """The caption files."""
@@ -139,6 +163,14 @@ class CocoInstances(_Coco):
         self._classes: list[str] = []
         self._class_ids: list[int] = []
         self._attributes: list[str] = []
+
+    recognise_order: ClassVar[int] = 1  # behind readers that use such files for more, as refcoco does
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Files with ``images``, ``categories`` and ``annotations`` that have a ``bbox``."""
+        columns = {"image": "file_name", "boxes": "bbox", "label": "category_id"}
+        return cls._recognise(folder, "boxes", "coco-instances", columns, "categories")
 
     def files(self) -> list[Path]:
         """The instance files."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 import numpy as np
 
 from vlcli.data.files import inside, read_text
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.unique import twice
 from vlcli.errors import ComponentError, DataError
+from vlcli.images.boxes import image_id
 
 
 class StanfordCars(Reader):
@@ -95,7 +98,7 @@ class StanfordCars(Reader):
         return next((path for path in options if path.is_file()), options[0])
 
     def _example(self, path: Path, label: int | None) -> Example:
-        name = self.picture(str(path.absolute()))
+        name = self.note(image_id(path), str(path.absolute()))
         return Example(name, None, [name], targets={} if label is None else {"label": label})
 
 
@@ -131,6 +134,22 @@ class CUB200(Reader):
         options = [inside(self.root, name) for name in ([folder] if folder else self.usual)]
         self.folder = next((path for path in options if (path / "images.txt").is_file()), options[0])
 
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Folders with all four tables."""
+        places = [str(PurePosixPath(name).parent) for name in folder.files("image_class_labels.txt")]
+        found = []
+        for place in places:
+            files = [str(PurePosixPath(place, name)) for name in cls.tables]
+            if set(files) <= set(folder.files("*.txt")):
+                columns = {"image": "images.txt", "label": "image_class_labels.txt"}
+                one = Recognised("labels", {"name": "cub-200"}, files, columns)
+                one.entry |= {} if place in cls.usual else {"folder": place}
+                one.parts = {part: {"split": part} for part in cls.splits}
+                one.reasons["parts"] = "train_test_split.txt names the parts"
+                found.append(one)
+        return found
+
     def files(self) -> list[Path]:
         """The four tables."""
         return [self.folder / name for name in self.tables]
@@ -152,7 +171,7 @@ class CUB200(Reader):
         return list(_table(self.folder / "classes.txt").values())
 
     def _example(self, file: str, label: int) -> Example:
-        name = self.picture(str(inside(self.folder, f"images/{file}").absolute()))
+        name = self.note(image_id(file), str(inside(self.folder, f"images/{file}").absolute()))
         return Example(name, None, [name], targets={"label": label})
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data.files import inside, read_json, value
+from vlcli.data.files import first_object, inside, read_json, value
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 
@@ -63,6 +65,28 @@ class GQA(Reader):
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         self.questions, self.choice_file = questions, choices
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Objects of questions by id; the balanced ones where there are both, those with answers."""
+        files: dict[str, list[dict[str, Any]]] = {}
+        for name, content in folder.documents():
+            rows = list(content.values()) if isinstance(content, dict) else []
+            if {"question", "imageId"} <= first_object(rows).keys():
+                files[name] = rows
+        answered = [name for name, rows in files.items() if "answer" in first_object(rows)]
+        chosen = [name for name in answered if "balanced" in name] or answered
+        if not chosen:
+            return []
+        columns = {"image": "imageId", "text": "question", "answers": "answer"}
+        found = Recognised("vqa", {"name": "gqa"}, chosen, columns).name_files("questions")
+        left = [name for name in files if name not in chosen]
+        found.unused = [
+            f"{name}: {'the balanced questions are read' if name in answered else 'questions without answers'}"
+            for name in left
+        ]
+        found.files = [*chosen, *left]
+        return [folder.with_images(found, [row.get("imageId") for name in chosen for row in files[name]])]
 
     def files(self) -> list[Path]:
         """The question files; the chunks of a folder each."""

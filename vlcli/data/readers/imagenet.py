@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
 from pathlib import Path
 from typing import ClassVar
 
@@ -85,22 +84,15 @@ class ImageNet(Reader):
         unknown = [name for name in self._names if name not in {name for name, _ in pairs}] if self.chosen else []
         if unknown:
             raise DataError("There is no such class.", where=str(self.folders()[0]), got=", ".join(unknown[:5]))
-        stems = Counter(image_id(path) for _, path in pairs)
-        return [self._example(*pair, numbers[pair[0]], stems) for pair in pairs if pair[0] in numbers]
+        return [self._example(path, numbers[label]) for label, path in pairs if label in numbers]
 
     def label_names(self) -> list[str]:
         """The classes' names, in the order of their numbers."""
         self.examples()
         return self._names
 
-    def _example(self, label: str, path: Path, number: int, stems: Counter[str]) -> Example:
-        """Named by its file, and by its class too where other classes have a file of that name."""
-        name = image_id(path)
-        if stems[name] > 1:
-            name = f"{label}/{name}"
-        if name in self._paths:  # one class, two endings or two subfolders
-            name = f"{label}/{path.relative_to(path.parents[1])}"
-        self._paths[name] = path.absolute()
+    def _example(self, path: Path, number: int) -> Example:
+        name = self.note(image_id(path), str(path.absolute()))
         return Example(name, None, [name], targets={"label": number})
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from vlcli.data.files import read_json, value
+from vlcli.data.files import first_object, read_json, value
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 
@@ -41,6 +43,16 @@ class Karpathy(Reader):
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         self.file, self.captions = file, captions
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Files with ``images`` that have ``sentences`` and ``filename``; the parts are their ``split``s."""
+        found = []
+        for name, content in folder.documents():
+            rows: Any = content.get("images") if isinstance(content, dict) else None
+            if {"sentences", "filename", "split"} <= first_object(rows).keys():
+                found.append(_recognised(folder, name, [row for row in rows if isinstance(row, dict)]))
+        return found
 
     def files(self) -> list[Path]:
         """The split file."""
@@ -89,3 +101,12 @@ class Karpathy(Reader):
         name, folder = value(row, "filename", str, where), str(row.get("filepath", ""))
         nested = folder and (self.image_folder / folder).is_dir()
         return self.picture(f"{folder}/{name}" if nested else name)
+
+
+def _recognised(folder: Folder, name: str, rows: list[dict[str, Any]]) -> Recognised:
+    files = [f"{row.get('filepath', '')}/{row.get('filename')}".lstrip("/") for row in rows]
+    columns = {"image": "filename", "text": "sentences[].raw", "split": "split"}
+    found = Recognised("captions", {"name": "karpathy"}, [name], columns)
+    found.name_files(splits=sorted({str(row.get("split")) for row in rows}))
+    found.reasons["parts"] = f"the field split of {name} names the parts"
+    return folder.with_images(found, files, [str(row.get("filename")) for row in rows])

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from vlcli.data.files import read_json, read_lines, read_text, value
 from vlcli.data.readers.beside import BoxesBeside
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 
@@ -55,6 +57,23 @@ class NLVR2(BoxesBeside):
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         self.file, self.box_file = file, boxes
 
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Tables with ``identifier``, ``label`` and fields that only NLVR2 and LXMERT's lists of it have."""
+        tables = [
+            table
+            for table in folder.tables("*.json", "*.jsonl")
+            if {"identifier", "label"} <= set(table.columns) and {"synset", "left_url", "img0"} & set(table.columns)
+        ]
+        if not tables:
+            return []
+        names = [_images(row) for table in tables for row in table.rows]
+        text = "sentence" if "sentence" in tables[0].columns else "sent"
+        columns = {"image": ["{identifier}-img0", "{identifier}-img1"], "text": text, "label": "label"}
+        found = Recognised("pairs", {"name": "nlvr2"}, [folder.name(table.path) for table in tables], columns)
+        found.name_files().entry["images"] = "images"
+        return [folder.with_images(found, [name for pair in names for name in pair])]
+
     def files(self) -> list[Path]:
         """The statement files."""
         return list(dict.fromkeys(self.first_file(self.file, self.usual)))
@@ -74,15 +93,20 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _example(row: dict[str, Any], where: str) -> Example:
     identifier = value(row, "identifier", str, where)
-    stem, dash, _ = identifier.rpartition("-")
-    if not dash:
+    if "-" not in identifier:
         raise DataError("The identifier is not NLVR2's.", where=where, got=identifier, expected="such as dev-850-0-0")
-    images = [str(row.get(f"img{side}", f"{stem}-img{side}")) for side in (0, 1)]
+    images = _images(row)
     text = value(row, "sentence" if "sentence" in row else "sent", str, where).strip()
     targets: dict[str, Any] = {"label": _label(row["label"], where)} if "label" in row else {}
     if "kind" in row:
         targets["kind"] = str(row["kind"])
     return Example(identifier, text, images, targets=targets)
+
+
+def _images(row: dict[str, Any]) -> list[str]:
+    """The ids of the two pictures."""
+    stem = str(row.get("identifier")).rpartition("-")[0]
+    return [str(row.get(f"img{side}", f"{stem}-img{side}")) for side in (0, 1)]
 
 
 def _label(given: Any, where: str) -> int:

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from vlcli.data.files import joined, read_json, too_much, unpacked_limit, value, walk
+from vlcli.data.files import prefix, read_json, too_much, unpacked_limit, value, walk
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
@@ -114,7 +114,7 @@ class _Pairs(Reader):
                 self.left_out["pairs without a caption"] += 1
             else:
                 if stem in self._listed:
-                    self.note(stem, joined(self.image_folder, self._listed[stem]))
+                    self.note(stem, prefix(str(self.image_folder)) + self._listed[stem])
                 yield Example(f"{file.stem}:{row.number}", row.text, [stem], text_key=f"{file.stem}:{row.number}")
 
     def _naming(self, file: Path) -> Callable[[Row], str]:

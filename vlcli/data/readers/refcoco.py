@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -10,6 +10,8 @@ import numpy as np
 from vlcli.data.files import inside, read_json, value
 from vlcli.data.plain_pickle import load_plain
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.unique import by_id
 from vlcli.errors import DataError
@@ -68,6 +70,20 @@ class RefCOCO(Reader):
             hint = "name MAttNet's file: detections=res101_coco_minus_refer_notime_dets.json"
             raise DataError("Detected boxes are asked for, and no file of them is named.", where="refcoco", hint=hint)
         self._instances: dict[str, Any] | None = None
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Folders with ``refs(...).p`` and ``instances.json``; of several files of references, unc's or umd's."""
+        found = []
+        for place in dict.fromkeys(str(PurePosixPath(name).parent) for name in folder.files("refs(*).p")):
+            names = [name for name in folder.files("refs(*).p") if str(PurePosixPath(name).parent) == place]
+            best = min(names, key=lambda name: (not any(by in name for by in ("unc", "umd")), name))
+            content = folder.document(str(PurePosixPath(place, "instances.json")))
+            if isinstance(content, dict) and isinstance(content.get("images"), list):
+                one = _recognised(folder, best, content["images"])
+                one.unused = [f"{name}: the references are read from {best}" for name in names if name != best]
+                found.append(one)
+        return found
 
     def files(self) -> list[Path]:
         """Expressions and boxes."""
@@ -185,6 +201,19 @@ class RefCOCO(Reader):
     def _boxes(self) -> dict[int, list[float]]:
         rows = by_id(self._content()["annotations"], "id", f"{self.instances_file}: annotations")
         return {int(key): row["bbox"] for key, row in rows.items()}
+
+
+def _recognised(folder: Folder, refs: str, images: list[Any]) -> Recognised:
+    place = str(PurePosixPath(refs).parent)
+    rows = load_plain(folder.root / refs)
+    splits = sorted({str(row.get("split")) for row in rows if isinstance(row, dict)}) if isinstance(rows, list) else []
+    files = [refs, str(PurePosixPath(place, "instances.json"))]
+    columns = {"image": "image_id", "text": "sentences[].sent", "boxes": "ann_id"}
+    entry = {"name": "refcoco", "folder": place}
+    found = Recognised("referring", entry, files, columns).name_files("refs", splits)
+    found.entry["refs"] = PurePosixPath(refs).name
+    found.reasons["parts"] = f"the field split of {refs} names the parts"
+    return folder.with_images(found, [str(row.get("file_name")) for row in images if isinstance(row, dict)])
 
 
 def _whole(like: BoxList) -> BoxList:

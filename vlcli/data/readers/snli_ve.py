@@ -10,6 +10,9 @@ from typing import Any, ClassVar
 
 from vlcli.data.files import read_json, read_lines, read_text
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
+from vlcli.data.recognition.tables import TableFile
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
@@ -66,6 +69,17 @@ class SNLIVE(Reader):
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         self.file = file
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Tables of hypotheses whose labels are the three words."""
+        tables = {folder.name(table.path): table.rows for table in folder.tables() if _is_entailment(table)}
+        if not tables:
+            return []
+        first = next(iter(tables.values()))[0]
+        columns = {role: _name(first, role) for role in ("image", "text", "label")}
+        found = Recognised("statements", {"name": "snli-ve"}, list(tables), columns).name_files()
+        return [folder.with_images(found, [_field(row, "image", "") for rows in tables.values() for row in rows])]
 
     def files(self) -> list[Path]:
         """One file a split."""
@@ -135,6 +149,19 @@ def _example(row: dict[str, Any], where: str, place: str) -> Example:
     if kind not in (None, ""):
         targets["kind"] = str(kind)
     return Example(str(_field(row, "key", place)), text.strip(), [image_id(str(image))], targets=targets)
+
+
+def _is_entailment(table: TableFile) -> bool:
+    """Whether the rows have the fields, and labels of which the first are among the three."""
+    known = table.reader in ("json", "jsonl", "csv") and table.separator == "," and table.encoding == "utf-8"
+    if not known or not table.rows or not all(_name(table.rows[0], role) for role in ("image", "text", "label")):
+        return False
+    return all(str(_field(row, "label", "")).strip().lower() in (*LABELS, NO_LABEL) for row in table.rows)
+
+
+def _name(row: dict[str, Any], role: str) -> str:
+    """The name under which a row has a field; empty where it lacks it."""
+    return next((key for key in FIELDS[role] if key in row), "")
 
 
 def _field(row: Any, name: str, otherwise: Any) -> Any:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
-from itertools import groupby, product
+from itertools import groupby, islice, product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from vlcli.data.files import IMAGE_SUFFIXES, inside, walk
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.remote import is_remote, local_copy, matching
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
@@ -57,6 +60,23 @@ class WebDataset(Reader):
         self.patterns = [text.replace("{split}", name) for name in self.split_names for text in patterns]
         self.field, self.unique = field, unique
 
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Tar files with pictures and captions, and folders in which a text file lies beside most pictures."""
+        columns = {"image": "the picture", "text": "the .txt or .json beside it"}
+        found = []
+        if shards := [name for name in folder.files("*.tar") if _has_pairs(folder.root / name)]:
+            found.append(Recognised("captions", {"name": "webdataset"}, shards, columns).name_files("shards"))
+        if beside := _texts_beside(folder):
+            places = sorted({str(PurePosixPath(name).parent) for name in beside})
+            entry = {"name": "webdataset", "shards": places[0] if len(places) == 1 else places}
+            found.append(
+                Recognised(
+                    "captions", entry, beside, columns, title=f"a text beside each picture in {', '.join(places)}"
+                )
+            )
+        return found
+
     def shards(self) -> list[Path]:
         """Every tar file and folder that the patterns name, in their order.
 
@@ -95,7 +115,7 @@ class WebDataset(Reader):
     def _read_shard(self, shard: Path) -> Iterator[Example]:
         seen = 0
         try:
-            for name, parts in groupby(self._files(shard), _key):
+            for name, parts in groupby(self._members(shard), _key):
                 seen += 1
                 yield from self._group(shard, name, list(parts))
         except BadShardError as error:
@@ -104,7 +124,7 @@ class WebDataset(Reader):
                 raise DataError("A shard cannot be read.", where=str(shard), got=str(error), hint=hint) from None
             self.left_out[f"behind a damaged place of {shard.name} ({error})"] += 1
 
-    def _files(self, shard: Path) -> Iterator[Member]:
+    def _members(self, shard: Path) -> Iterator[Member]:
         """The files of a tar file in its order, or of a folder by name; an end that is missing is noted."""
         if shard.is_dir():
             for folder, names in walk(shard):
@@ -160,6 +180,26 @@ class WebDataset(Reader):
         found = content.get(self.field) if isinstance(content, dict) else None
         given = found if isinstance(found, list) else [found]
         return [text.strip() for text in given if isinstance(text, str) and text.strip()]
+
+
+def _has_pairs(shard: Path) -> bool:
+    """Whether a tar file begins with a picture and its caption."""
+    try:
+        first = [_extension(part) for part in islice(members(shard), 4)]
+    except BadShardError:
+        return False
+    return bool(IMAGE_SUFFIXES & set(first)) and bool({".txt", ".json"} & set(first))
+
+
+def _texts_beside(folder: Folder) -> list[str]:
+    """The text files beside pictures of the same name, where most pictures of their folders have one, of sentences."""
+    pictures = Counter(str(PurePosixPath(path).with_suffix("")) for path in folder.pictures.paths)
+    texts = [name for name in folder.files("*.txt") if str(PurePosixPath(name).with_suffix("")) in pictures]
+    sample = [folder.text(name).split() for name in texts[:20]]
+    said = sum(len(words) > 1 and sum(word[:1].isalpha() for word in words) > len(words) / 2 for words in sample)
+    places = {str(PurePosixPath(name).parent) for name in texts}
+    there = sum(str(PurePosixPath(path).parent) in places for path in folder.pictures.paths)
+    return texts if len(texts) > there / 2 and said > len(sample) / 2 else []
 
 
 def expand(root: Path, pattern: str) -> list[Path]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli import former
 from vlcli.data.files import read_json, value
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
@@ -98,6 +97,3 @@ class Questions(_VisualGenome):
         answer = value(row, "answer", str, where).strip()
         targets = {"question_id": key, "answers": {answer: 1.0}, "answer": answer}
         return Example(key, value(row, "question", str, where).strip(), [image], targets=targets)
-
-
-__getattr__ = former.getattr_of(__name__, {"Regions": "VGRegions"})

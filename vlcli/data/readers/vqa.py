@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +11,15 @@ from typing import Any, ClassVar
 from vlcli.data.files import inside, read_json, value
 from vlcli.data.heldout import Identity, minival
 from vlcli.data.reader import Reader
+from vlcli.data.readers.vqa_files import image_form, recognise_vqa
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.unique import by_id
 from vlcli.errors import DataError
 
 SCORES = (0.0, 0.3, 0.6, 0.9, 1.0)
 """Soft score of an answer by how many of the ten people gave it; four or more count as four."""
-_SUBTYPE = re.compile(r"^(train|val|test)(?:-dev)?(20\d\d)$")
 
 
 def soft_scores(answers: Iterable[str]) -> dict[str, float]:
@@ -99,6 +100,11 @@ class VQA(Reader):
         self.questions, self.annotations, self.image_name = questions, annotations, image_name
         self.minival = minival
 
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Question files, each with the annotations that answer it, and LXMERT's lists, which hold both."""
+        return recognise_vqa(folder)
+
     def files(self) -> list[Path]:
         """Question files, annotation files where there are any, and the list that divides ``val`` where it is used."""
         found = [
@@ -146,7 +152,7 @@ class VQA(Reader):
 
     def _official(self, content: dict[str, Any], asked: Path, answered: Path | None) -> Iterator[Example]:
         notes = {} if answered is None else _by_question(answered)
-        form = self.image_name or _image_form(str(content.get("data_subtype", "")))
+        form = self.image_name or image_form(str(content.get("data_subtype", "")))
         for place, row in enumerate(value(content, "questions", list, str(asked))):
             where = f"{asked}: questions[{place}]"
             number = value(row, "question_id", (int, str), where)
@@ -187,11 +193,6 @@ def _targets(notes: dict[Any, dict[str, Any]], number: Any, file: Path) -> dict[
     kinds = {name: str(row.get(name, "")) for name in ("question_type", "answer_type")}
     best = {"answer": str(row["multiple_choice_answer"])} if row.get("multiple_choice_answer") is not None else {}
     return {"answers": soft_scores(answers), **best, "raw_answers": answers, **kinds}
-
-
-def _image_form(subtype: str) -> str:
-    found = _SUBTYPE.match(subtype)
-    return f"COCO_{found[1]}{found[2]}_{{:012d}}" if found else "{:012d}"
 
 
 def _image(form: str, number: int | str, where: str) -> str:

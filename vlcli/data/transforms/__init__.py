@@ -1,9 +1,6 @@
 """Joint transforms: pictures change together with their boxes, label maps and sentences."""
 
-from vlcli import former
 from vlcli.data.transforms.base import Transform, lent
 from vlcli.data.transforms.scene import TransformInput, crop, flip, may_flip, resize
 
 __all__ = ["Transform", "TransformInput", "crop", "flip", "lent", "may_flip", "resize"]
-
-__getattr__ = former.getattr_of(__name__, {"Scene": "TransformInput"})

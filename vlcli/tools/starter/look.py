@@ -3,66 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList, boxes_for, read_boxes
 from vlcli.tools.starter import plan as planning
-from vlcli.tools.starter.documents import box_files
+from vlcli.tools.starter.damage import damaged
 from vlcli.tools.starter.machine import Machine, this_machine
-from vlcli.tools.starter.pictures import Pictures
+from vlcli.tools.starter.notes import add_notes
 from vlcli.tools.starter.plan import Plan
-from vlcli.tools.starter.sources import Source, find_sources, nothing_found
-from vlcli.tools.starter.stages import BATCH
-from vlcli.tools.starter.tables import Tables, find_tables
-from vlcli.tools.starter.weights import Weights, find_weights
+from vlcli.tools.starter.seen import Seen, ids_of, rows_of
+from vlcli.tools.starter.sources import ask_readers, box_files, check_columns, nothing_found
+from vlcli.tools.starter.weights import find_weights
 
-FEW_TESTED = 30
-"""Test pictures below which a score says little by itself."""
-
-
-@dataclass
-class Folder:
-    """What lies in a folder.
-
-    Attributes:
-        root: the folder.
-        pictures: its pictures.
-        tables: its tables.
-        sources: data sets made of both.
-        passed: tables that make none, with the reason.
-        boxes: files of boxes.
-        weights: of a backbone.
-        unreadable: pictures that cannot be read, with the reason.
-    """
-
-    root: Path
-    pictures: Pictures
-    tables: Tables
-    sources: list[Source]
-    passed: list[str]
-    boxes: list[str]
-    weights: Weights | None
-    unreadable: dict[Path, str] = field(default_factory=dict)
-
-    @property
-    def goals(self) -> dict[str, Source]:
-        """What can be learnt, best first."""
-        return planning.goals_of(self.sources)
+SHOWN = 12
+"""Rows that are shown as they are understood."""
 
 
-def look(root: Path) -> Folder:
+def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = False) -> Seen:
     """Look at every picture and table of a folder.
+
+    Args:
+        root: the folder.
+        columns: columns that the user names, by role: ``image``, ``text``, ``answers``, ``label``.
+        fallback: whether classes named by folders count although a table is not understood.
 
     Raises:
         DataError: it is no folder, has no picture that can be read, or nothing says what the pictures show.
+        UsageError: a column that the user names is in no table.
     """
     if not root.is_dir():
         raise DataError("There is no such folder.", where=str(root), hint="name the folder that holds your pictures")
-    pictures = Pictures(root)
-    if not len(pictures):
+    folder = Folder(root, columns)
+    check_columns(folder)
+    pictures = folder.pictures
+    boxes = box_files(folder)
+    sources, aside = ask_readers(folder, fallback)
+    if not sources and not len(pictures):
         raise DataError(
             "The folder holds no pictures.",
             where=str(root),
@@ -70,19 +50,16 @@ def look(root: Path) -> Folder:
             expected="files that end in .jpg, .png, .webp, .gif, .bmp, .tif or .ppm, also in subfolders",
             hint="name the folder that holds them, or convert other formats first",
         )
-    unreadable = pictures.unreadable()
-    if len(unreadable) == len(pictures):
+    unreadable, checked = damaged(path for found in pictures.by_id.values() for path in found)
+    if unreadable and len(unreadable) == len(pictures):
         path, reason = next(iter(unreadable.items()))
         raise DataError("No picture of the folder can be read.", where=str(path), got=reason)
-    tables = find_tables(root)
-    sources, passed = find_sources(root, tables.files, pictures)
     if not sources:
-        raise nothing_found(root, pictures, passed, tables.unread)
-    boxes = box_files(root, tables.files, pictures)
-    return Folder(root, pictures, tables, sources, passed, boxes, find_weights(root), unreadable)
+        raise nothing_found(folder, aside)
+    return Seen(root, pictures, sources, aside, boxes, find_weights(root), unreadable, checked)
 
 
-def plan_for(folder: Folder, wanted: str | None = None, machine: Machine | None = None) -> Plan:
+def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = None) -> Plan:
     """Choose what to learn, the parts, features and sizes.
 
     Args:
@@ -94,15 +71,20 @@ def plan_for(folder: Folder, wanted: str | None = None, machine: Machine | None 
         DataError: a table cannot be read by its reader, or there are too few pictures.
         UsageError: the data do not fit the goal.
     """
-    goal = planning.choose(folder.goals, wanted)
-    source = folder.goals[goal]
+    goals = planning.goals_of(folder.sources)
+    goal = planning.choose(goals, wanted)
+    source = goals[goal]
     more = [] if source.parts else [one for one in folder.sources if _joins(one, source)]
-    examples = [example for one in (source, *more) for example in planning.read(one, folder.root)[1]]
-    folder.pictures.refuse_twice([name for example in examples for name in example.images])
+    read = [planning.read(one, folder.root) for one in (source, *more)]
+    if (ids := ids_of([reader for reader, _ in read])) != "name":
+        for one in folder.sources:
+            one.entry["ids"], one.reasons["ids"] = ids, "pictures in different folders have equal names"
+        read = [planning.read(one, folder.root) for one in (source, *more)]
+    examples = [example for _, found in read for example in found]
     parts = planning.divide(source, examples, folder.root)
     machine = machine or this_machine()
     made = Plan(goal, source, parts, machine, planning.size_for(1, machine, False), more)
-    made.weights = folder.weights if goal != "image-classification" else None
+    made.weights = folder.weights
     made.boxes = folder.boxes
     labelled = next((one for one in folder.sources if one.kind == "boxes"), None)
     made.labelled = (
@@ -115,11 +97,13 @@ def plan_for(folder: Folder, wanted: str | None = None, machine: Machine | None 
     _sizes(made, examples, folder.root)
     if goal == "referring":
         _boxes_to_choose(made, folder)
-    _notes(made, folder, examples)
+    made.rows = rows_of(*read[0], SHOWN)
+    made.aside = folder.aside
+    add_notes(made, folder, [reader for reader, _ in read], examples)
     return made
 
 
-def _joins(one: Source, source: Source) -> bool:
+def _joins(one: Recognised, source: Recognised) -> bool:
     """Whether a further data set is learnt from together with the first: captions of several files are."""
     return one is not source and one.kind == source.kind == "captions" and not one.parts
 
@@ -130,49 +114,23 @@ def _sizes(plan: Plan, examples: list[Any], root: Path) -> None:
     plan.size = planning.size_for(number, plan.machine, plan.features == "pixels")
     captions = [example for one in plan.captions for example in planning.read(one, root)[1]]
     plan.vocabulary, plan.length = planning.text_facts([*examples, *captions])
-    batch = 64 if plan.goal in ("retrieval", "captioning") else 4 if plan.goal == "detection" else BATCH
-    plan.epochs = planning.epochs_for(number, batch)
+    fixed = plan.goal in ("retrieval", "captioning", "detection")
+    plan.batch = 4 if plan.goal == "detection" else 32 if plan.goal == "referring" else 64
+    plan.epochs = planning.epochs_for(number, plan.batch, stops=not fixed)
     if plan.goal == "vqa":
         plan.min_count, plan.one_answer, plan.classes = planning.answers_facts(examples)
     else:
         plan.classes = len({str(example.targets.get("label")) for example in examples})
 
 
-def _notes(plan: Plan, folder: Folder, examples: list[Any]) -> None:
-    source = plan.source
-    plan.notes += source.notes
-    used = {name for example in examples for name in example.images}
-    absent = sorted(name for name in used if name not in folder.pictures.by_id)
-    if absent:
-        plan.notes.append(f"{len(absent):,} pictures that the data name are not there, such as {absent[0]}")
-    bad = [path for path in folder.unreadable if path.stem in used]
-    if bad:
-        plan.notes.append(f"pictures that cannot be read: {len(bad):,}, such as {bad[0].relative_to(folder.root)}")
-    plan.drop = bool(absent or bad)
-    idle = len(folder.pictures.by_id.keys() - used - {path.stem for path in folder.unreadable})
-    if idle:
-        plan.notes.append(f"{idle:,} pictures of the folder are in none of these rows: nothing is learnt from them")
-    if "encoding" in source.entry:
-        encoding = source.entry["encoding"]
-        plan.notes.append(f"{source.where} is {encoding} text, not UTF-8; look whether letters with accents are right")
-    if plan.parts["train"].examples < 1000:
-        few = plan.parts["train"].examples
-        plan.notes.append(
-            f"{few:,} training examples are few: expect little more than the most frequent answer or chance"
-        )
-    tested = plan.parts["test"].pictures
-    if tested < FEW_TESTED:
-        plan.notes.append(f"test pictures are few ({tested}): read the intervals of the report with the scores")
-
-
-def _boxes_to_choose(plan: Plan, folder: Folder) -> None:
+def _boxes_to_choose(plan: Plan, folder: Seen) -> None:
     """The boxes among which an expression chooses; a note where most pictures have a single one.
 
     They are those of a file of boxes or, where there is none, labelled boxes, else those that the expressions about a
     picture speak of.
     """
     if not plan.boxes and plan.labelled is not None:
-        plan.boxes = [plan.labelled.entry["file"]]
+        plan.boxes = list(plan.labelled.files)
     counts = [len(boxes) for boxes in _candidates(plan, folder.root).values()]
     single = sum(count == 1 for count in counts)
     plan.candidates = sum(counts) / max(1, len(counts))
@@ -197,7 +155,7 @@ def _candidates(plan: Plan, root: Path) -> Mapping[str, BoxList]:
     return found
 
 
-def _needs_weights(folder: Folder, goal: str) -> DataError:
+def _needs_weights(folder: Seen, goal: str) -> DataError:
     what, other = _SEEN[goal]
     return DataError(
         f"{what} features of a backbone, and the folder has no weights.",

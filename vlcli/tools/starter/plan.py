@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlcli import registry
+from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.take import select
 from vlcli.errors import DataError, UsageError
 from vlcli.tools.starter.machine import Machine
-from vlcli.tools.starter.sources import Source
+from vlcli.tools.starter.seen import Row
 from vlcli.tools.starter.weights import Weights
 
 GOALS = {
@@ -30,10 +31,14 @@ GOALS = {
 """What can be learnt: the kind of data it needs, and what it is in words; the first that fits is chosen."""
 FEWEST = 10
 """Pictures below this number cannot be divided."""
-STEPS = 800
-"""Steps that a small model is trained for at least, as far as the longest training allows."""
+STEPS, FEWEST_EPOCHS = 2400, 8
+"""The longest training of stages that stop by themselves: so many steps, so many epochs at least."""
+SHORT_STEPS, SHORT_EPOCHS = 800, 3
+"""The same of stages that train to their end: contrast, captions, detectors."""
 MOST_EPOCHS = 100
 """The longest training. After 30 epochs over 115 questions, a model still gave all of them one answer."""
+POOLED_MOST = 20_000
+"""Training examples below which pooled features and one hidden layer learn more than a transformer (docs/init.md)."""
 EYES_STEPS, EYES_BATCH = 600, 16
 """How long a small network learns to see from labelled boxes."""
 CLASSIFIER_LAYERS = 4
@@ -50,11 +55,13 @@ class Part:
         options: what chooses it among all.
         examples: how many it has.
         pictures: how many different pictures.
+        names: their paths.
     """
 
     options: dict[str, Any]
     examples: int
     pictures: int
+    names: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -91,33 +98,39 @@ class Plan:
         machine: what it runs on.
         vocabulary: word pieces.
         length: of sentences, in word pieces.
-        epochs: of training.
+        epochs: the longest training.
+        batch: examples of a training step.
         min_count: of answers, where the goal has an answer table.
         one_answer: whether every question has a single answer.
         classes: different answers or labels.
         candidates: boxes of a picture, on average, where one of them is chosen.
         drop: whether examples without a usable picture are left out.
+        rows: some of the data, as they are understood.
+        aside: files that are not used, each with the reason.
         notes: what a person should know.
     """
 
     goal: str
-    source: Source
+    source: Recognised
     parts: dict[str, Part]
     machine: Machine
     size: Size
-    more: list[Source] = field(default_factory=list)
-    captions: list[Source] = field(default_factory=list)
+    more: list[Recognised] = field(default_factory=list)
+    captions: list[Recognised] = field(default_factory=list)
     boxes: list[str] = field(default_factory=list)
-    labelled: Source | None = None
+    labelled: Recognised | None = None
     weights: Weights | None = None
     vocabulary: int = 1000
     length: int = 20
     epochs: int = 10
+    batch: int = 32
     min_count: int = 1
     one_answer: bool = True
     classes: int = 2
     candidates: float = 0.0
     drop: bool = False
+    rows: list[Row] = field(default_factory=list)
+    aside: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -131,15 +144,15 @@ class Plan:
         return "weights" if self.weights else "boxes" if self.labelled else "pixels"
 
 
-def goals_of(sources: Sequence[Source]) -> dict[str, Source]:
+def goals_of(sources: Sequence[Recognised]) -> dict[str, Recognised]:
     """What can be learnt from these data, best first."""
-    by_kind: dict[str, Source] = {}
+    by_kind: dict[str, Recognised] = {}
     for source in sources:
         by_kind.setdefault(source.kind, source)
     return {goal: by_kind[kind] for goal, (kind, _) in GOALS.items() if kind in by_kind}
 
 
-def choose(goals: dict[str, Source], wanted: str | None) -> str:
+def choose(goals: dict[str, Recognised], wanted: str | None) -> str:
     """The goal that is asked for, else the first.
 
     Raises:
@@ -152,14 +165,18 @@ def choose(goals: dict[str, Source], wanted: str | None) -> str:
     return wanted
 
 
-def read(source: Source, root: Path) -> tuple[Reader, list[Example]]:
+def read(source: Recognised, root: Path) -> tuple[Reader, list[Example]]:
     """All examples of a data set, read by the reader that the recipe names."""
-    files = [options["split"] for options in source.parts.values() if "split" in options]
-    reader: Reader = registry.datasets.build({**source.entry, **({"split": files} if files else {})}, root)
+    reader = build_reader(whole(source), root)
     return reader, list(reader.examples())
 
 
-def divide(source: Source, examples: Sequence[Example], root: Path) -> dict[str, Part]:
+def whole(source: Recognised) -> dict[str, Any]:
+    """The entry that reads every part."""
+    return {**source.entry, **({"split": source.splits} if source.splits else {})}
+
+
+def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[str, Part]:
     """Training, validation and test parts, none of which shares a picture with another.
 
     Raises:
@@ -173,18 +190,21 @@ def divide(source: Source, examples: Sequence[Example], root: Path) -> dict[str,
     found = {}
     for part, chosen in options.items():
         own = bool(source.parts)
-        rows = _rows({**source.entry, **chosen}, root) if own else select(examples, chosen["take"], root)
+        reader, rows = (
+            _rows({**source.entry, **chosen}, root) if own else (None, select(examples, chosen["take"], root))
+        )
         pictures = {name for example in rows for name in example.images}
-        found[part] = Part(chosen, len(rows), len(pictures))
+        paths = frozenset(str(reader.locate(name)) for name in pictures) if reader else frozenset(pictures)
+        found[part] = Part(chosen, len(rows), len(pictures), paths)
     empty = [part for part, one in found.items() if not one.examples]
     if empty:
         raise DataError(f"The part {empty[0]!r} would be empty.", where=source.where, got=f"{number} pictures")
     return found
 
 
-def _rows(entry: dict[str, Any], root: Path) -> list[Example]:
-    reader: Reader = registry.datasets.build(entry, root)
-    return list(reader.examples())
+def _rows(entry: dict[str, Any], root: Path) -> tuple[Reader, list[Example]]:
+    reader = build_reader(entry, root)
+    return reader, list(reader.examples())
 
 
 def _shares(number: int) -> dict[str, dict[str, Any]]:
@@ -197,7 +217,7 @@ def _shares(number: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def _named_parts(source: Source) -> dict[str, dict[str, Any]]:
+def _named_parts(source: Recognised) -> dict[str, dict[str, Any]]:
     """The parts that the data name; where there are two, validation is cut from the training part."""
     named = source.parts
     if "validation" in named and "test" in named:
@@ -230,9 +250,15 @@ def size_for(examples: int, machine: Machine, pixels: bool) -> Size:
     return Size(hidden, chosen[2], chosen[3], why)
 
 
-def epochs_for(examples: int, batch: int) -> int:
-    """Passes over the data: enough steps for a small model to learn, few enough to end."""
-    return max(3, min(MOST_EPOCHS, round(STEPS * batch / max(1, examples))))
+def epochs_for(examples: int, batch: int, stops: bool = True) -> int:
+    """The epochs of a training; a generous bound where it stops when validation no longer improves."""
+    steps, fewest = (STEPS, FEWEST_EPOCHS) if stops else (SHORT_STEPS, SHORT_EPOCHS)
+    return max(fewest, min(MOST_EPOCHS, round(steps * batch / max(1, examples))))
+
+
+def patience_for(epochs: int) -> int:
+    """Validations without a better score after which a training stops: more of them where an epoch has few steps."""
+    return max(4, epochs // 5)
 
 
 def text_facts(examples: Sequence[Example]) -> tuple[int, int]:
@@ -255,5 +281,5 @@ def answers_facts(examples: Sequence[Example]) -> tuple[int, bool, int]:
             best = max(scores, key=lambda answer: scores[answer])
             counts[best] = counts.get(best, 0) + 1
     one = all(len(example.targets.get("raw_answers") or [1]) == 1 for example in examples)
-    least = 1 if len(examples) < 5000 else 3 if len(examples) < 50_000 else 9
+    least = 1 if len(examples) < POOLED_MOST else 3 if len(examples) < 50_000 else 9
     return least, one, sum(count >= least for count in counts.values())

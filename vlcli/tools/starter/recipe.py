@@ -7,7 +7,7 @@ from typing import Any
 
 from vlcli.tools.starter import stages
 from vlcli.tools.starter.emit import Writer
-from vlcli.tools.starter.plan import GOALS, Plan
+from vlcli.tools.starter.plan import GOALS, Plan, whole
 from vlcli.tools.starter.times import Times
 
 _STAGES: dict[str, Callable[[Plan, Writer], dict[str, str]]] = {
@@ -21,6 +21,10 @@ _STAGES: dict[str, Callable[[Plan, Writer], dict[str, str]]] = {
     "detection": stages.detection,
 }
 """What writes the stages of a goal and returns the rows of its table."""
+
+
+_MOST_ASIDE = 12
+"""Files left aside that the head of a recipe names."""
 
 
 def recipe_text(plan: Plan, root: str, file: str, times: Times) -> str:
@@ -53,6 +57,10 @@ def _head(plan: Plan, writer: Writer, file: str, times: Times) -> None:
     writer.comment(f"Time expected on this machine ({plan.machine.text}): {times.text}.")
     for note in plan.notes:
         writer.comment(f"Note: {note}.")
+    for line in plan.aside[:_MOST_ASIDE]:
+        writer.comment(f"Left aside: {line}.")
+    if len(plan.aside) > _MOST_ASIDE:
+        writer.comment(f"Left aside: {len(plan.aside) - _MOST_ASIDE:,} more files.")
     writer.key("about", f"{goal[0].upper()}{goal[1:]}, learnt from {plan.source.where}")
     writer.key("seed", 1, why="another seed draws other initial weights: vlcli run ... --seeds 3 --table")
     if plan.machine.cores > 1:
@@ -63,8 +71,7 @@ def _data(plan: Plan, writer: Writer, root: str) -> None:
     writer.key("root", root, why="relative to where vlcli runs; root=FOLDER on the command line reads another folder")
     writer.open("datasets")
     why = plan.source.reasons.get("encoding", "")
-    splits = [options["split"] for options in plan.source.parts.values() if "split" in options]
-    entries = [{**entry, **({"split": splits} if splits else {})} for entry in plan.entries]
+    entries = [whole(plan.source), *plan.entries[1:]]
     writer.entries("all", entries, 2, why)
     if plan.source.parts:
         writer.comment(f"Parts: {plan.source.reasons['parts']}.", 2)
@@ -83,6 +90,7 @@ def _data(plan: Plan, writer: Writer, root: str) -> None:
         writer.entries("captioned", captioned, 2, "of the same share of pictures: no test picture is among them")
     if plan.labelled is not None and plan.goal != "detection":
         taken = {key: value for key, value in plan.parts["train"].options.items() if key == "take"}
+        taken = plan.labelled.parts.get("train", taken)
         why = "labelled boxes, on which a small network learns to see"
         why += "; of the same share of pictures" if taken else ""
         writer.key("objects", {**plan.labelled.entry, **taken}, 2, why)

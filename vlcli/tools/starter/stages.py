@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from vlcli.tools.starter.emit import Writer, flow
-from vlcli.tools.starter.plan import CLASSIFIER_LAYERS, EYES_BATCH, EYES_STEPS, Plan
+from vlcli.tools.starter.plan import EYES_BATCH, EYES_STEPS, POOLED_MOST, Plan, patience_for
 
 Rows = dict[str, str]
-BATCH = 32
+SMOOTHING = 0.1
+"""Label smoothing of classifications with one right answer."""
+_BY = ("frequent", "question", "words", "words*image")
+_BASELINES = {
+    "frequent": "most frequent answer",
+    "question": "best answer to the same text",
+    "words": "bag of words",
+    "words*image": "bag of words times pooled image",
+    "nearest": "nearest picture",
+    "probe": "linear probe",
+}
+"""Rows of baselines: what the task ``baseline`` calls each, and its label in the table."""
 _GRID = [6, 6]
 METRICS: dict[str, tuple[list[str], str]] = {
     "vqa": (["accuracy", "accuracy/*"], "in brackets: always the most frequent answer"),
@@ -33,45 +44,61 @@ def metrics_of(plan: Plan) -> tuple[list[str], str]:
     return metrics, why
 
 
+def is_pooled(plan: Plan) -> bool:
+    """Whether the model pools frozen features: the examples are too few for a transformer that starts from nothing."""
+    if plan.weights is None:
+        return False
+    few = plan.parts["train"].examples < POOLED_MOST
+    return plan.goal == "image-classification" or (plan.goal in ("vqa", "classification", "pairs") and few)
+
+
 def model_of(plan: Plan) -> tuple[dict[str, Any] | None, str]:
     """The recipe's model and why it is that; None where stages name their own."""
     size, grid = plan.size, plan.features != "pixels"
     why = f"Size: width {size.hidden} for {size.why}."
     if plan.goal == "detection":
         return None, ""
-    if plan.goal == "image-classification":
-        shape = {"hidden": size.hidden, "layers": CLASSIFIER_LAYERS, "heads": size.heads, "classes": None}
-        side = 224 if plan.machine.gpu else 96
-        return {"name": "deit", **shape, "image_size": side, "patch": 16 if side > 96 else 12, "drop_path": 0.0}, why
+    if is_pooled(plan):
+        words = {} if plan.goal != "image-classification" else {"words": False}
+        few = f"{plan.parts['train'].examples:,} training examples"
+        return {"name": "pooled", **words}, f"Pooled, whitened features and one hidden layer: {few}."
+    if plan.goal == "image-classification" or (not grid and plan.goal in ("vqa", "classification", "pairs")):
+        return film_of(plan)
     if plan.goal == "captioning":
         shape = {"hidden": size.hidden, "heads": size.heads, "layers": max(2, size.layers[2])}
         return {"name": "dimbert", **shape, "dropout": 0.1, "appearance": "linear", "concepts": 0}, why
     if grid and plan.goal != "retrieval":
-        layers = dict(zip(("text_layers", "image_layers", "cross_layers"), size.layers, strict=True))
-        model = {"name": "lxmert", "hidden": size.hidden, "heads": size.heads, **layers}
-        return {
-            **model,
-            "image_position": {"name": "box", "numbers": 7},
-        }, f"LXMERT reads regions with their boxes. {why}"
+        return lxmert_of(plan, size.layers), f"LXMERT reads regions with their boxes. {why}"
     side = 224 if plan.machine.gpu else 96
     seen = {"image": "features", "grid": _GRID} if grid else {"image": "pixels", "image_size": side, "patch": 16}
     shape = {"hidden": size.hidden, "heads": size.heads, "layers": max(2, size.layers[2] + 1), "fused_layers": 1}
     rest = {"second_path": False, "length": max(24, plan.length), "layer_scale": None, "drop_path": 0.0}
-    pair = {"images": 2} if plan.goal == "pairs" else {}
     source = (
         "the cells of a grid"
         if grid
         else f"pixels in {(side // 16) ** 2} patches: the folder has no weights of a backbone"
     )
-    return {"name": "vlmo", **seen, **shape, **rest, **pair}, f"VLMo reads {source}. {why}"
+    return {"name": "vlmo", **seen, **shape, **rest}, f"VLMo reads {source}. {why}"
+
+
+def film_of(plan: Plan) -> tuple[dict[str, Any], str]:
+    """Convolutions that a question modulates, for pixels at their own size or, of large pictures, at fewer."""
+    raise NotImplementedError
+
+
+def lxmert_of(plan: Plan, layers: tuple[int, int, int]) -> dict[str, Any]:
+    """LXMERT with layers of text, image and both."""
+    counts = dict(zip(("text_layers", "image_layers", "cross_layers"), layers, strict=True))
+    position = {"name": "box", "numbers": 7}
+    return {"name": "lxmert", "hidden": plan.size.hidden, "heads": plan.size.heads, **counts, "image_position": position}
 
 
 def answering(plan: Plan, writer: Writer) -> Rows:
     """VQA, and the control that sees no picture."""
     _features(plan, writer)
     source = _pretraining(plan, writer)
-    loss = "ce" if plan.one_answer else "bce"
-    task = {"name": "vqa", "min_count": plan.min_count, "loss": loss}
+    task = {"name": "vqa", "min_count": plan.min_count, "loss": "ce" if plan.one_answer else "bce"}
+    task |= {"smoothing": SMOOTHING} if plan.one_answer else {}
     least = f"{plan.min_count} question{_s(plan.min_count)}"
     why = f"{plan.classes:,} answers have a row, each the best answer of {least} or more; "
     why += "one answer a question: softmax (ce)" if plan.one_answer else "several people answered: sigmoid (bce)"
@@ -82,7 +109,7 @@ def classification(plan: Plan, writer: Writer) -> Rows:
     """Sentences with labels about one picture or two."""
     _features(plan, writer)
     source = _pretraining(plan, writer)
-    task: dict[str, Any] = {"name": "classification"}
+    task: dict[str, Any] = {"name": "classification", "smoothing": SMOOTHING}
     task |= {"images": 2} if plan.goal == "pairs" else {}
     why = f"{plan.classes} labels" + ("; each example has two pictures" if plan.goal == "pairs" else "")
     return _tuned_with_control(plan, writer, "judge", task, why, source, "sentence alone")
@@ -99,7 +126,7 @@ def referring(plan: Plan, writer: Writer) -> Rows:
     writer.key("task", {"name": "referring", "loss": "softmax"}, 4, why)
     writer.key("data", "train", 4)
     writer.key("validation", "validation", 4, "the epoch with the best score here is kept")
-    _training(plan, writer, lr=5e-4, batch=BATCH)
+    _training(plan, writer, batch=plan.batch)
     _missing(plan, writer)
     writer.key("test", {"kind": "evaluate", "from": "refer", "data": "test"} | _drop(plan), 2)
     return {"LXMERT": "test"}
@@ -120,7 +147,7 @@ def retrieval(plan: Plan, writer: Writer) -> Rows:
     ]
     writer.open("objectives", 4)
     writer.lines += [f"      - {flow(one)}" for one in objectives]
-    _training(plan, writer, lr=1e-3, batch=64)
+    _training(plan, writer, batch=plan.batch, stops=False)
     _missing(plan, writer)
     for name, task in (
         ("test", {"name": "retrieval", "first": "contrast", "objective": None}),
@@ -144,7 +171,7 @@ def captioning(plan: Plan, writer: Writer) -> Rows:
     writer.open("pretrain", 2)
     writer.key("data", "train", 4)
     writer.key("objectives", [{"name": "blm-s2slm", "probability": 0.3, "limit": None}], 4)
-    _training(plan, writer, lr=1e-3, batch=64)
+    _training(plan, writer, batch=plan.batch, stops=False)
     writer.open("caption", 2)
     writer.key("kind", "finetune", 4)
     writer.key("from", "pretrain", 4)
@@ -162,17 +189,21 @@ def captioning(plan: Plan, writer: Writer) -> Rows:
 
 
 def image_classification(plan: Plan, writer: Writer) -> Rows:
-    """A small vision transformer on pixels."""
+    """One hidden layer on frozen features, or convolutions on pixels."""
+    _features(plan, writer)
     writer.open("classify", 2)
     writer.key("kind", "finetune", 4)
     writer.key("task", "image-classification", 4)
+    writer.key("objectives", [{"name": "image-classification", "smoothing": SMOOTHING}], 4)
     writer.key("data", "train", 4)
     writer.key("validation", "validation", 4, "the epoch with the best score here is kept")
-    writer.key("transform", {"name": "resize", "flip": 0.5}, 4)
-    _training(plan, writer, lr=1e-3, batch=BATCH)
+    if plan.weights is None:
+        writer.key("transform", {"name": "resize", "flip": 0.5}, 4)
+    _training(plan, writer, batch=plan.batch)
     _missing(plan, writer)
     writer.key("test", {"kind": "evaluate", "from": "classify", "data": "test"} | _drop(plan), 2)
-    return {"test": "test"}
+    rows = {"test": "test"}
+    return rows | _baselines(plan, writer, {"name": "image-classification"}, ("frequent", "nearest", "probe"))
 
 
 def detection(plan: Plan, writer: Writer) -> Rows:
@@ -184,7 +215,7 @@ def detection(plan: Plan, writer: Writer) -> Rows:
     writer.key("model", {"name": "faster-rcnn", **body, **side, "width": 256, "proposals": 100}, 4)
     writer.key("task", "detection", 4)
     writer.key("data", "train", 4)
-    _training(plan, writer, lr=1e-3, batch=4)
+    _training(plan, writer, batch=plan.batch, stops=False)
     _missing(plan, writer)
     writer.key("test", {"kind": "evaluate", "from": "detector", "data": "test"} | _drop(plan), 2)
     return {"Faster R-CNN": "test"}
@@ -212,7 +243,8 @@ def _features(plan: Plan, writer: Writer) -> None:
         writer.key("batch_size", EYES_BATCH, 4)
         writer.key("optimizer", {"lr": 2e-3}, 4)
         extractor |= {"arch": "tiny-conv", "short": 256, "long": 427}
-    on_grid = plan.goal in ("retrieval", "captioning") or not (plan.boxes or plan.goal == "referring")
+    whole = plan.goal in ("retrieval", "captioning", "image-classification")
+    on_grid = whole or not (plan.boxes or plan.goal == "referring")
     given = {"boxes": "given"} if plan.goal == "referring" else {"boxes": "given-or-grid", "limit": 36}
     extractor |= {"boxes": "grid", "grid": _GRID} if on_grid else given
     writer.open("regions", 2)
@@ -238,7 +270,7 @@ def _pretraining(plan: Plan, writer: Writer) -> str | None:
     writer.open("pretrain", 2)
     writer.key("data", "captioned", 4)
     writer.key("objectives", [{"name": "mlm", "probability": 0.2}, "matching"], 4)
-    _training(plan, writer, lr=5e-4, batch=64, epochs=10)
+    _training(plan, writer, batch=64, epochs=10, stops=False)
     _missing(plan, writer)
     return "pretrain"
 
@@ -258,18 +290,35 @@ def _tuned_with_control(
         writer.key("task", {**task, **only}, 4, "" if only else why)
         writer.key("data", "train", 4)
         writer.key("validation", "validation", 4, "" if only else "the epoch with the best score here is kept")
-        _training(plan, writer, lr=5e-4, batch=BATCH)
+        _training(plan, writer, batch=plan.batch)
         _missing(plan, writer)
         test = "test" if not only else "test-blind"
         writer.key(test, {"kind": "evaluate", "from": stage, "data": "test"} | _drop(plan), 2)
         rows[label] = test
+    return rows | _baselines(plan, writer, {k: v for k, v in task.items() if k in ("name", "images")}, _BY)
+
+
+def _baselines(plan: Plan, writer: Writer, task: dict[str, Any], kinds: tuple[str, ...]) -> Rows:
+    """What is reached in seconds without a trained model, each as an evaluate stage and a row."""
+    writer.comment("Rows beside: what is reached in seconds. A model that is below one of them has learnt too little.", 2)
+    rows: Rows = {}
+    for by in kinds:
+        stage = {"kind": "evaluate", "task": {"name": "baseline", "by": by, "task": task}, "fit": "train", "data": "test"}
+        name = by.replace("*", "-by-").replace("+", "-and-")
+        writer.key(name, stage | _drop(plan), 2)
+        rows[_BASELINES[by]] = name
     return rows
 
 
-def _training(plan: Plan, writer: Writer, *, lr: float, batch: int, epochs: int | None = None) -> None:
-    writer.key("epochs", epochs or plan.epochs, 4)
+def _training(plan: Plan, writer: Writer, *, batch: int, epochs: int | None = None, stops: bool = True) -> None:
+    """Epochs, batch and optimizer; the learning rate is left to the rule of the engine (docs/training.md)."""
+    longest = epochs or plan.epochs
+    writer.key("epochs", longest, 4)
+    if stops:
+        patience = patience_for(longest)
+        writer.key("stop", {"patience": patience}, 4, f"ends after {patience} validations without a better score")
     writer.key("batch_size", batch, 4)
-    writer.key("optimizer", {"lr": lr, "betas": [0.9, 0.98]}, 4)
+    writer.key("optimizer", {"betas": [0.9, 0.98]} | ({"weight_decay": 0.3} if is_pooled(plan) else {}), 4)
     if plan.machine.gpu:
         writer.key("precision", "bf16", 4, "the GPU is faster in it")
 

@@ -6,14 +6,11 @@ import csv
 import importlib.util
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from vlcli.data.files import read_text, walk
-from vlcli.data.readers.cells import parsed
-from vlcli.data.readers.generic import records_of
+from vlcli.data.files import as_object, parsed, read_text, records_of
 from vlcli.errors import DataError
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -21,7 +18,8 @@ SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".
 MOST_BYTES = 512 * 2**20
 """Larger files are named and left unread."""
 MOST_ROWS = 5000
-"""Rows from which the meaning of columns is guessed; the reader of the recipe reads all."""
+"""Rows, spread over the table, from which the meaning of columns is guessed; the reader of the recipe reads all."""
+T = TypeVar("T")
 _SEPARATORS = ("\t", ";", "|", ",")
 INSTALL = "pip install 'vlcli[parquet]'"
 
@@ -33,7 +31,7 @@ class TableFile:
     Attributes:
         path: the file.
         reader: reader that reads it: ``csv``, ``jsonl``, ``json`` or ``parquet``.
-        rows: its first rows.
+        rows: at most :data:`MOST_ROWS` of them, spread over the whole table.
         encoding: of its text.
         separator: between the columns of a CSV.
         document: the whole JSON document, where it is one.
@@ -56,43 +54,9 @@ class TableFile:
         return [row[column] for row in self.rows if row.get(column) not in (None, "")]
 
 
-@dataclass
-class Tables:
-    """What was found of tables.
-
-    Attributes:
-        files: those that were read.
-        unread: why others were not, a line each.
-    """
-
-    files: list[TableFile] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-
-
-def find_tables(root: Path) -> Tables:
-    """Read every table under ``root``; what cannot be read is a line of ``unread``."""
-    found = Tables()
-    for path in _candidates(root):
-        try:
-            if path.stat().st_size > MOST_BYTES:
-                raise DataError(f"larger than {MOST_BYTES >> 20} MB")
-            table = read_table(path)
-        except DataError as error:
-            reason = error.what if not error.got else f"{error.what} {error.got}"
-            found.unread.append(f"{path.relative_to(root)}: {reason}" + (f" ({error.hint})" if error.hint else ""))
-            continue
-        if table is not None:
-            found.files.append(table)
-    return found
-
-
-def _candidates(root: Path) -> Iterator[Path]:
-    for place, names in walk(root):
-        if "stage.json" in names or place.name.startswith("."):
-            continue  # a run's folder is no data
-        for name in names:
-            if _reader_of(name) and not name.startswith("."):
-                yield place / name
+def is_table(name: str) -> bool:
+    """Whether a file's name ends like that of a table or of a JSON document."""
+    return bool(_reader_of(name))
 
 
 def _reader_of(name: str) -> str:
@@ -111,19 +75,29 @@ def read_table(path: Path) -> TableFile | None:
     reader = _reader_of(path.name)
     if reader == "parquet":
         return _parquet(path)
-    encoding = encoding_of(path)
-    text = read_text(path, encoding)
+    text, encoding = readable_text(path)
     if reader == "csv":
         return _csv(path, text, encoding)
     if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
-        rows = [json.loads(line) for line in text.splitlines()[:MOST_ROWS] if line.strip()]
+        lines = [line for line in text.splitlines() if line.strip()]
+        rows = [_document(line) for line in spread(lines)]
         return TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding)
     document = _document(text)
     try:
-        rows = [row for row in records_of(document, str(path))[:MOST_ROWS] if isinstance(row, dict)]
+        rows = [row for row in map(as_object, spread(records_of(document, str(path)))) if isinstance(row, dict)]
     except DataError:
         rows = []
     return TableFile(path, "json", rows, encoding, document=document)
+
+
+def readable_text(path: Path) -> tuple[str, str]:
+    """A text file and its encoding.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    encoding = encoding_of(path)
+    return read_text(path, encoding), encoding
 
 
 def _document(text: str) -> Any:
@@ -176,14 +150,19 @@ def _csv(path: Path, text: str, encoding: str) -> TableFile | None:
             if None in row or any(cell is None for cell in row.values()):
                 names = len(table.fieldnames or [])
                 raise DataError(f"Line {table.line_num} does not have the header's {names} cells.")
-            rows.append({name: _cell(cell) for name, cell in row.items()})
-            if len(rows) == MOST_ROWS:
-                break
+            rows.append(row)
     except csv.Error as error:
         long = f"a cell of more than {csv.field_size_limit():,} characters"
         got = long if "field limit" in str(error) else str(error)
         raise DataError(f"Line {table.reader.line_num} is malformed.", got=got) from None
+    rows = [{name: _cell(cell) for name, cell in row.items()} for row in spread(rows)]
     return TableFile(path, "csv", rows, encoding, separator) if rows else None
+
+
+def spread(rows: list[T]) -> list[T]:
+    """At most :data:`MOST_ROWS` rows, evenly spread, so that parts that follow one another are all met."""
+    step = -(-len(rows) // MOST_ROWS)
+    return rows if step <= 1 else rows[::step]
 
 
 def _cell(text: str) -> Any:
@@ -198,7 +177,10 @@ def _parquet(path: Path) -> TableFile:
     from pyarrow.lib import ArrowException
 
     try:
-        batch = next(pq.ParquetFile(path).iter_batches(batch_size=MOST_ROWS), None)
+        file = pq.ParquetFile(path)
+        groups = spread(list(range(file.num_row_groups)))
+        most = max(1, MOST_ROWS // max(1, len(groups)))
+        rows = [row for group in groups for row in file.read_row_group(group).slice(0, most).to_pylist()]
     except (ArrowException, OSError) as error:
         raise DataError("The Parquet file is damaged.", got=str(error)[:120]) from None
-    return TableFile(path, "parquet", batch.to_pylist() if batch is not None else [])
+    return TableFile(path, "parquet", rows)

@@ -1,0 +1,150 @@
+"""Pooled image features and a bag of words through one hidden layer: the model for a few thousand examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlcli.errors import DataError
+from vlcli.nn import (
+    DataSpec,
+    EncoderOutput,
+    FusionOutput,
+    Images,
+    InputSpec,
+    Layout,
+    Model,
+    Recorder,
+    Text,
+    Whitening,
+    register_head,
+)
+
+register_head("pooled-answer", lambda dim, outputs: nn.Sequential(nn.ReLU(), nn.Dropout(0.5), nn.Linear(dim, outputs)))
+
+
+class Pooled(Model):
+    """Mean region feature and bag of words, each through a linear layer, multiplied or added, then one hidden layer.
+
+    Region features are whitened by principal components of the training images (:class:`vlcli.nn.Whitening`). With a
+    few thousand examples this model answers better than transformers that start from random weights. Without words it
+    classifies images by their frozen features.
+
+    Args:
+        data_spec: vocabulary and feature sizes.
+        hidden: width of the hidden layer.
+        components: principal components of the region features that are kept.
+        combine: ``multiply`` (words gate the image: ``q * (1 + s v)``) or ``add`` (``q + s v``); s is learned.
+        words: read text; without it the model has the capability ``image`` alone.
+        attention: words choose among regions before the mean; recorded as ``top_down`` (P, 1, 1, R).
+        word_dropout: share of words that are dropped in training.
+        dropout: of the whitened features.
+    """
+
+    paper = (
+        "Zhou et al. 2015, Simple Baseline for Visual Question Answering, arXiv:1512.02167; product: Antol et al. 2015"
+    )
+    capabilities = frozenset({"text", "image", "fuse"})
+    heads: ClassVar[Mapping[str, str]] = dict.fromkeys(("answer", "pair", "label"), "pooled-answer")
+
+    def __init__(
+        self,
+        data_spec: DataSpec,
+        *,
+        hidden: int = 512,
+        components: int = 512,
+        combine: Literal["multiply", "add"] = "multiply",
+        words: bool = True,
+        attention: bool = False,
+        word_dropout: float = 0.2,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__(data_spec)
+        self.hidden, self.combine = hidden, combine
+        self.init_std = 1 / hidden**0.5  # of the head
+        self.words = nn.Linear(data_spec.vocab_size, hidden) if words else None
+        if not words:
+            self.capabilities = frozenset({"image"})
+        self.whitening = Whitening(data_spec.region_dim, components)
+        self.image = nn.Linear(self.whitening.components, hidden)
+        self.scale = nn.Parameter(torch.tensor(0.1))
+        self.drop_words, self.drop_image = nn.Dropout(word_dropout), nn.Dropout(dropout)
+        self.score = AdditiveAttention(self.whitening.components, data_spec.vocab_size) if attention else None
+
+    @property
+    def dim(self) -> int:
+        """Width of the hidden layer."""
+        return self.hidden
+
+    def input_spec(self) -> InputSpec:
+        """Texts and region features."""
+        return InputSpec(text=self.words is not None, regions=True)
+
+    def fit_regions(self, rows: Tensor) -> None:
+        """Set the whitening to the principal components of ``rows`` (N, F)."""
+        self.whitening.fit(rows)
+
+    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
+        """One row of the words' matrix for each piece (N, T, D), and the bag as one vector, ``pooled`` (N, D)."""
+        assert self.words is not None
+        real = text.mask & ~text.special  # (N, T)
+        bag = self.words.weight.new_zeros(len(text.ids), self.words.in_features)  # (N, V)
+        bag.scatter_(1, text.ids * real, 1.0)
+        bag[:, self.data_spec.pad_id] = 0.0
+        pooled = self.words(self.drop_words(bag))  # (N, D)
+        hidden = F.embedding(text.ids, self.words.weight.T)  # (N, T, D)
+        return EncoderOutput(hidden, Layout.for_text(text.mask, text.special), pooled, extra={"bag": bag})
+
+    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+        """The regions (M, R, F), and their whitened mean through a linear layer, ``pooled`` (M, D)."""
+        regions = images.regions
+        if regions is None:
+            raise DataError("pooled reads region features, and the batch has none.", hint="name a store in `features`")
+        features, real = regions.features.to(self.scale.dtype), regions.mask[..., None]  # (M, R, F), (M, R, 1)
+        mean = (features * real).sum(1) / real.sum(1).clamp(min=1)  # (M, F)
+        return EncoderOutput(features, Layout.for_boxes(regions.boxes, regions.mask), self._project(mean))
+
+    def _project(self, features: Tensor) -> Tensor:
+        out: Tensor = self.image(self.drop_image(self.whitening(features)))
+        return out
+
+    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
+        """Combine the bag of words with the mean region, or with the regions that the words attend to."""
+        words, pooled = text.pooled, image.pooled  # (P, D)
+        assert words is not None
+        assert pooled is not None
+        if self.score is not None:
+            weights = self.score(self.whitening(image.hidden), text.extra["bag"], image.layout.valid)  # (P, R)
+            pooled = self._project((weights[..., None] * image.hidden).sum(1))
+            if record is not None:
+                record.keep("top_down", weights[:, None, None])
+        scaled = self.scale * pooled
+        return FusionOutput(text, image, words + (words * scaled if self.combine == "multiply" else scaled))
+
+
+class AdditiveAttention(nn.Module):
+    """Scores each region by ``w . tanh(A region + B words)``.
+
+    Args:
+        features: width K of a region.
+        words: size V of the bag of words.
+        hidden: width of the sum.
+    """
+
+    def __init__(self, features: int, words: int, hidden: int = 128) -> None:
+        super().__init__()
+        self.of_regions, self.of_words, self.weight = (
+            nn.Linear(features, hidden),
+            nn.Linear(words, hidden),
+            nn.Linear(hidden, 1),
+        )
+
+    def forward(self, regions: Tensor, bag: Tensor, valid: Tensor) -> Tensor:
+        """Weights (P, R) of regions (P, R, K) for bags (P, V)."""
+        together = torch.tanh(self.of_regions(regions) + self.of_words(bag)[:, None])  # (P, R, hidden)
+        scores: Tensor = self.weight(together)[..., 0]  # (P, R)
+        return scores.masked_fill(~valid, float("-inf")).softmax(-1)

@@ -1,0 +1,101 @@
+"""A loader process that dies ends the reading with one error, soon, wherever the reader is."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from typing import ClassVar
+
+import pytest
+
+from vlcli.ahead import Ahead
+from vlcli.data.loader import BatchLoader
+from vlcli.errors import VlcliError
+
+SOON = 8.0
+
+
+class Numbers(list):
+    """A batch."""
+
+    unreadable: ClassVar[dict[str, str]] = {}
+
+
+class Source:
+    """The worker that is asked for the batch ``deadly`` is killed, as the kernel does when memory ends."""
+
+    deadly = -1
+
+    def __getitems__(self, picks):
+        if self.deadly in picks:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [Numbers(picks)]
+
+
+class Order(list):
+    world = 1
+
+
+def loader(deadly=-1):
+    source = Source()
+    source.deadly = deadly
+    return BatchLoader(source, {}, 2, None)
+
+
+def batches(count):
+    return Order([number] for number in range(count))
+
+
+@pytest.fixture
+def soon():
+    began = time.monotonic()
+    yield
+    while multiprocessing.active_children() and time.monotonic() - began < SOON:
+        time.sleep(0.05)
+    assert time.monotonic() - began < SOON
+    assert not multiprocessing.active_children()  # the other worker would be waited for at the end
+
+
+def test_a_worker_that_is_killed_over_a_batch_is_told(soon):
+    with pytest.raises(VlcliError, match="A process that loads data died") as caught:
+        list(loader(deadly=20).over(batches(40)))
+    assert "SIGKILL, perhaps because memory ran out" in caught.value.got
+
+
+def test_workers_that_die_between_two_epochs_are_told(soon):
+    made = loader()
+    assert list(made.over(batches(4))) == [[0], [1], [2], [3]]
+    multiprocessing.active_children()[0].kill()
+    with pytest.raises(VlcliError, match="A process that loads data died"):
+        list(made.over(batches(40)))
+
+
+def test_half_a_batch_in_the_pipe_holds_nobody_up(soon):
+    reader, writer = multiprocessing.Pipe(duplex=False)
+
+    def send_half():
+        os.write(writer.fileno(), (1000).to_bytes(4, "big") + b"half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = multiprocessing.get_context("fork").Process(target=send_half, daemon=True)
+    child.start()
+    items = Ahead(iter(reader.recv, None), [child])  # this process holds an end to write to, so the pipe never ends
+    with pytest.raises(VlcliError, match="A process that loads data died"):
+        next(items)
+    items.close()
+    writer.close()
+
+
+def test_a_death_is_told_while_no_worker_is_asked_for_anything(soon):
+    made = loader()
+    reading = iter(made.over(batches(40)))
+    assert next(reading) == [0]
+    here = BatchLoader(Source(), {}, 0, None)  # an evaluation without workers
+    scored = iter(here.over(batches(1000)))
+    assert next(scored) == [0]
+    multiprocessing.active_children()[0].kill()
+    time.sleep(0.3)
+    with pytest.raises(VlcliError, match="A process that loads data died"):
+        list(scored)

@@ -1,0 +1,158 @@
+"""Prefetching: a thread makes or receives the next batch while the model trains on the current one.
+
+Loader processes (torch's DataLoader) are read in that thread too. One that is killed while it writes a batch leaves
+half of it in the pipe, and the reader waits for the other half for ever. The main thread sees that the process is gone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from vlcli.errors import VlcliError
+
+PATIENCE = 2.0
+"""Seconds that ``close`` waits for a batch in progress."""
+LOOK = 1.0
+"""Seconds between two looks at the loader processes while no batch comes."""
+_abandoned: list[Any] = []
+"""Loaders with a dead process: torch, when it collects them, would wait for that process."""
+
+
+@dataclass
+class _End:
+    """Marks the end of the items: ``fault`` was raised, or the source is exhausted."""
+
+    fault: BaseException | None = None
+
+
+class Ahead(Iterator[Any]):
+    """Iterates over ``source`` and keeps one item prefetched.
+
+    Torch releases the global interpreter lock during much of a training step; a thread makes the next batch meanwhile.
+    The first item is made in the calling thread and the second starts the thread, so that reading a single batch starts
+    no thread.
+
+    Args:
+        source: the iterator; used by one thread at a time.
+        workers: processes that must be alive.
+
+    Attributes:
+        workers: the same.
+    """
+
+    def __init__(self, source: Iterator[Any], workers: Sequence[BaseProcess] = ()) -> None:
+        self._source, self._begun, self._closed, self.workers = source, bool(workers), False, workers
+        self._thread: threading.Thread | None = None
+        self._made: SimpleQueue[Any] = SimpleQueue()
+        self._taken = threading.Semaphore(0)
+        self._end: _End | None = None
+
+    def __next__(self) -> Any:
+        """The next item; an exception of ``source`` is raised here.
+
+        Raises:
+            VlcliError: a worker died.
+        """
+        if not self._begun:
+            self._begun = True
+            return next(self._source)
+        if self._end is not None:
+            raise StopIteration
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="vlcli-batches", daemon=True)
+            self._thread.start()
+        item = self._wait()
+        if not isinstance(item, _End):
+            self._taken.release()
+            return item
+        self._end = item
+        if item.fault is not None:
+            self._look()  # torch's fault may only say that a worker is gone
+            raise item.fault
+        raise StopIteration
+
+    @property
+    def works(self) -> bool:
+        """Whether the thread still waits for an item, after :meth:`close` as well."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _wait(self) -> Any:
+        while True:
+            self._look()
+            try:
+                return self._made.get(timeout=LOOK if self.workers else None)
+            except Empty:
+                continue
+
+    def _look(self) -> None:
+        dead = next((worker for worker in self.workers if worker.exitcode), None)
+        if dead is None or self._closed:
+            return
+        self._closed = True
+        _abandoned.append(self._source)
+        for worker in self.workers:
+            worker.kill()  # they ignore signals to end, and would be waited for at the exit of this process
+        number = -(dead.exitcode or 0)
+        ended = (
+            f"{signal.Signals(number).name}, perhaps because memory ran out" if number > 0 else f"exit code {-number}"
+        )
+        raise VlcliError(
+            "A process that loads data died.",
+            got=f"process {dead.pid}: {ended}",
+            hint="run the same command again: it goes on from what is kept; with fewer `workers` if memory ran out",
+        )
+
+    def close(self) -> None:
+        """Stop prefetching and wait briefly for the thread."""
+        waits, self._closed = not self._closed, True
+        self._taken.release()
+        if self._thread is not None and waits:
+            self._thread.join(PATIENCE)
+
+    def _work(self) -> None:
+        while not self._closed:
+            try:
+                item = next(self._source)
+            except StopIteration:
+                return self._made.put(_End())
+            except BaseException as fault:  # passed on: __next__ raises it
+                return self._made.put(_End(fault))
+            self._made.put(item)
+            self._taken.acquire()
+        return None
+
+
+def from_workers(loader: Iterable[Any], workers: Sequence[BaseProcess] = ()) -> Ahead:
+    """Read a DataLoader with worker processes.
+
+    Args:
+        loader: the DataLoader.
+        workers: its processes, where it has served an epoch before: torch then waits for an answer of each, which is
+            left to the thread.
+    """
+
+    def later() -> Iterator[Any]:
+        yield from loader
+
+    if workers:
+        return Ahead(later(), workers)
+    known = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
+    source = iter(loader)
+    if known is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, known)  # torch would raise wherever the main thread is when a worker dies
+    return Ahead(source, multiprocessing.active_children())
+
+
+def how_it_ended(code: int) -> str:
+    """The exit code of a child process in words; negative: the signal that ended it."""
+    if code >= 0:
+        return f"exit code {code}"
+    name = signal.Signals(-code).name
+    return f"{name}, perhaps because memory ran out" if name == "SIGKILL" else name

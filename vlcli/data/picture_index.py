@@ -1,0 +1,363 @@
+"""Finds the file of a picture by its name as annotations write it; readers, stages and ``init`` all ask here.
+
+The exact path comes first, and costs no look at the folder. Otherwise the files under the folder are indexed once, and
+a file fits a name if their last parts agree but for letter case and ending, and if the folders of one are the end of
+the folders of the other. Of several files that fit, one is taken only if it is the closest by both measures: the last
+part (the same text, another letter case, an ending added, another ending), and how many parts agree. Text in another
+Unicode form and with backslashes is the same text. Anything else is ambiguous, and refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from vlcli.data.files import IMAGE_SUFFIXES, inside, prefix, walk
+from vlcli.errors import DataError
+
+WAYS = {
+    "separator": "with backslashes for slashes",
+    "form": "in another Unicode form",
+    "case": "in another letter case",
+    "ending": "by another ending",
+    "path": "by the end of their path",
+    "folder": "in a subfolder",
+}
+"""How a name and its file differ, the smallest difference first, in the words of a note."""
+_ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,4}\Z")
+_FOREIGN = re.compile(r"([A-Za-z]:)?/+|~/+|[A-Za-z]:(?=/)")
+_ODD = re.compile(r"^[/~.]|//|/\.|/$|[\0\\]|^[A-Za-z]:")
+_MOST_COMPARED = 20_000
+
+
+@dataclass(frozen=True)
+class Match:
+    """A file that fits a name.
+
+    Attributes:
+        file: relative to the folder of the index, with slashes.
+        way: how it differs from the name, a key of :data:`WAYS`; empty: it does not.
+    """
+
+    file: str
+    way: str
+
+    @property
+    def distance(self) -> int:
+        """How much they differ: 0 not at all, else the number of the way."""
+        return list(WAYS).index(self.way) + 1 if self.way else 0
+
+
+class AmbiguousNameError(Exception):
+    """Several files fit a name.
+
+    Args:
+        files: relative to the folder of the index.
+    """
+
+    def __init__(self, files: Sequence[str]) -> None:
+        super().__init__(", ".join(files))
+        self.files = list(files)
+
+
+class PictureIndex:
+    """The picture files under a folder, by the last part of their names.
+
+    Args:
+        folder: what names are relative to.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: list[str] = []
+        self.by_stem: dict[str, list[str]] = {}
+        self._states: dict[str, tuple[int, int]] = {}
+        for place, names in walk(folder):
+            inner = os.path.relpath(place, folder).replace(os.sep, "/")
+            self._states[str(place)] = _state(str(place))
+            for name in names:
+                stem, dot, suffix = name.rpartition(".")
+                if dot and stem and f".{suffix.lower()}" in IMAGE_SUFFIXES:
+                    file = name if inner == "." else f"{inner}/{name}"
+                    self.files.append(file)
+                    self.by_stem.setdefault(_folded(stem.rpartition("\\")[2]), []).append(file)
+
+    @property
+    def current(self) -> bool:
+        """Whether no file was added to the folders or removed from them since they were read."""
+        return all(_state(place) == state for place, state in self._states.items())
+
+    def find(self, name: str) -> Match | None:
+        """Return the file that fits a name; None where no file does.
+
+        Args:
+            name: relative to the folder, or a path of another machine.
+
+        Raises:
+            AmbiguousNameError: several files fit.
+        """
+        wanted = _Name(name)
+        fitting = [one for file in self._candidates(wanted.last) if (one := wanted.compared(file)) is not None]
+        same = [one for one in fitting if one.way in ("", "separator", "form")]
+        exact = [one for one in same if one.file == name] or same or fitting
+        best = max(exact, key=lambda one: (one.closeness, one.agree), default=None)
+        if best is None:
+            return None
+        measures = (best.closeness, best.agree)
+        farther = [one for one in exact if one.closeness <= measures[0] and one.agree <= measures[1]]
+        if len(farther) < len(exact) or sum((one.closeness, one.agree) == measures for one in exact) > 1:
+            raise AmbiguousNameError(sorted(one.file for one in exact))
+        return Match(best.file, best.way)
+
+    def near(self, name: str, most: int = 3) -> list[str]:
+        """Return files whose names are nearly ``name``: those of its last part in other folders first."""
+        wanted = _Name(name)
+        found = self._candidates(wanted.last)
+        stem = _folded(_without_ending(wanted.last))
+        close = difflib.get_close_matches(stem, list(self.by_stem)[:_MOST_COMPARED], n=most, cutoff=0.8)
+        found += [file for one in close for file in self.by_stem[one]]
+        return list(dict.fromkeys(found))[:most]
+
+    def _candidates(self, last: str) -> list[str]:
+        keys = dict.fromkeys((_folded(last), _folded(_without_ending(last))))
+        return [file for key in keys for file in self.by_stem.get(key, ())]
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """How close a file is to a name: ``closeness`` of the last parts, and how many parts ``agree``."""
+
+    file: str
+    way: str
+    closeness: int
+    agree: int
+
+
+class _Name:
+    """A name as annotations write it, cut into parts."""
+
+    def __init__(self, written: str) -> None:
+        self.written = written
+        self.plain = _slashes(written)
+        self.text = _composed(self.plain)
+        parts = self.text.split("/")
+        self.last, self.folders = parts[-1], [_folded(part) for part in parts[:-1]]
+
+    def compared(self, file: str) -> _Fit | None:
+        """How a file with the same stem fits; None where their folders disagree."""
+        text = _composed(_slashes(file))
+        *folders, last = text.split("/")
+        folded = [_folded(part) for part in folders]
+        shorter = min(len(folded), len(self.folders))
+        if shorter and folded[-shorter:] != self.folders[-shorter:]:
+            return None
+        if last == self.last:
+            closeness, way = 3, "case"
+        elif _folded(last) == _folded(self.last):
+            closeness, way = 2, "case"
+        else:
+            added = _folded(last.rpartition(".")[0]) == _folded(self.last)
+            closeness, way = (1 if added else 0), "ending"
+        if len(folded) != len(self.folders):
+            way = "path" if len(folded) < len(self.folders) else "folder"
+        elif text == self.text:
+            way = "" if file == self.written else "form" if self.plain != _slashes(file) else "separator"
+        return _Fit(file, way, closeness, shorter)
+
+
+@lru_cache(8)
+def _indexed(folder: Path) -> PictureIndex:
+    return PictureIndex(folder)
+
+
+def picture_index(folder: Path) -> PictureIndex:
+    """Return the index of a folder, kept while its folders stay as they were."""
+    found = _indexed(folder)
+    if not found.current:
+        _indexed.cache_clear()
+        found = _indexed(folder)
+    return found
+
+
+def written_path(root: Path, folder: Path, file: str, anywhere: bool = False) -> str:
+    """Return the path of ``file`` in ``folder``, in a tenth of the time of :func:`inside` for names without dots.
+
+    An absolute path stands for itself if it lies under the data root or under ``folder``; any other stands below
+    ``folder``, where :class:`PictureIndex` looks for the file that its end names: nothing outside is opened.
+
+    Args:
+        root: the data root.
+        folder: the image folder.
+        file: as annotations name it.
+        anywhere: whether absolute paths may lead anywhere.
+
+    Raises:
+        DataError: a relative path leaves ``folder``.
+    """
+    if file and not _ODD.search(file) and os.name != "nt":
+        return prefix(str(folder)) + file
+    own = _own(str(root), str(folder))
+    if file.startswith(own) and ".." not in file:
+        return file
+    plain = _slashes(file)
+    away = _FOREIGN.match(plain)
+    if away and (anywhere or os.path.normpath(file).startswith(own)):
+        return os.path.normpath(Path(file).expanduser())
+    return str(inside(folder, plain[away.end() :] if away else plain))
+
+
+@lru_cache(256)
+def _own(root: str, folder: str) -> tuple[str, ...]:
+    """How absolute paths under the data root and under the image folder begin."""
+    ways = (os.path.abspath, os.path.realpath)
+    return tuple(dict.fromkeys(prefix(way(place)) for place in (root, folder) for way in ways))
+
+
+@lru_cache(256)
+def _roots(root: str, folder: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((prefix(root), *_own(root, root), prefix(folder), *_own(folder, folder))))
+
+
+def path_id(root: Path, folder: Path, path: str, ending: bool = False) -> str:
+    """Return the id of a picture that is its path: relative to the data root, without its ending.
+
+    Args:
+        root: the data root.
+        folder: the image folder, which may lie elsewhere: then the path is relative to it.
+        path: as :func:`written_path` gives it.
+        ending: keep the ending.
+    """
+    start = next((one for one in _roots(str(root), str(folder)) if one and path.startswith(one)), "")
+    name = path[len(start) :].lstrip("/")
+    suffix = Path(name).suffix
+    return name[: -len(suffix)] if suffix.lower() in IMAGE_SUFFIXES and not ending else name
+
+
+@dataclass
+class PictureFiles:
+    """Finds the files of one reader's pictures, and counts those whose names differ from their files'.
+
+    Attributes:
+        folder: the image folder.
+        label: of the reader, for messages.
+        found: by way, how many names were found so, and the first name with its file.
+    """
+
+    folder: Path
+    label: str
+    found: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    _known: dict[str, Path | None] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def find(self, name: str, noted: Mapping[str, Path], is_id: bool) -> Path | None:
+        """Return the file of a picture that is not where its name says; None without any.
+
+        Args:
+            name: relative to the folder.
+            noted: where annotations say that pictures lie, by id.
+            is_id: whether the name is an image id, of which annotations say no file.
+
+        Raises:
+            DataError: several files fit the name, or two names find one file.
+        """
+        if name not in self._known:
+            try:
+                match = picture_index(self.folder).find(name)
+            except AmbiguousNameError as error:
+                raise several_files(name, error.files, self.label) from None
+            if match is not None and not is_id:
+                self._note(name, match, noted)
+            self._known[name] = None if match is None else self.folder / match.file
+        return self._known[name]
+
+    def _note(self, name: str, match: Match, noted: Mapping[str, Path]) -> None:
+        if not self._names and isinstance(noted, dict):  # names of files that are there
+            start = prefix(str(self.folder))
+            self._names = {file: file for path in noted.values() if (file := str(path).removeprefix(start))}
+        other = self._names.setdefault(match.file, name)
+        if _folded(other) != _folded(name):
+            raise DataError(
+                "Two picture names find the same file.",
+                where=self.label,
+                got=f"{visible(other)} and {visible(name)}: {visible(match.file)}",
+                expected="a file for each name",
+                hint="point `images` at the folder that the names are relative to, or correct the names",
+            )
+        if match.way != "ending" or _ENDING.search(name):  # without an ending, none differs
+            count, *first = self.found.get(match.way, (0, name, match.file))
+            self.found[match.way] = (count + 1, first[0], first[1])
+
+    def notes(self) -> list[str]:
+        """Return a line for each way in which names differed from their files'."""
+        return [
+            f"{self.label}: {count:,} picture {'name' if count == 1 else 'names'} found {WAYS[way]}: "
+            f"{visible(name, file)} -> {visible(file, name)}"
+            for way, (count, name, file) in sorted(self.found.items(), key=lambda item: list(WAYS).index(item[0]))
+        ]
+
+
+def several_files(name: str, files: Sequence[str], label: str) -> DataError:
+    """Make the error for a picture name that several files fit."""
+    more = f" and {len(files) - 4} more" if len(files) > 5 else ""
+    return DataError(
+        f"Several files fit the picture name {visible(name)!s}.",
+        where=label,
+        got=", ".join(visible(file, *files) for file in files[: 4 if more else 5]) + more,
+        expected="one file",
+        hint="write the path that is meant, rename the others, or point `images` at one of the folders",
+    )
+
+
+def near_misses(path: Path) -> str:
+    """Return, in words, the files beside a picture that is not there whose names are nearly its; empty without any."""
+    try:
+        names = [one.name for one in path.parent.iterdir() if one.suffix.lower() in IMAGE_SUFFIXES]
+    except OSError:
+        return ""
+    folded = {_folded(name): name for name in names[:_MOST_COMPARED]}
+    close = difflib.get_close_matches(_folded(path.name), list(folded), n=3, cutoff=0.8)
+    found = [visible(folded[one], path.name) for one in close]
+    return f"{visible(path.name, *(folded[one] for one in close))}; close to it: {', '.join(found)}" if found else ""
+
+
+def visible(name: str, *others: str) -> str:
+    """Return a name for a message: with escapes where it is not ASCII and one beside it would look the same."""
+    alike = any(other != name and _looks(other) == _looks(name) for other in others)
+    return ascii(name) if alike or not name.isprintable() else name
+
+
+def _looks(name: str) -> str:
+    """The last part of a name as a person sees it, roughly: compatible letters, no accents, no invisible ones."""
+    plain = unicodedata.normalize("NFKD", _without_ending(_slashes(name).rpartition("/")[2]))
+    return "".join(letter for letter in plain if letter.isascii() and letter.isprintable()).casefold()
+
+
+def _slashes(name: str) -> str:
+    return name.replace("\\", "/") if "\\" in name else name
+
+
+def _composed(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def _folded(text: str) -> str:
+    return text.lower() if text.isascii() else _composed(_composed(text).casefold())
+
+
+def _without_ending(last: str) -> str:
+    found = _ENDING.search(last)
+    return last[: found.start()] if found and found.start() else last
+
+
+def _state(folder: str) -> tuple[int, int]:
+    try:
+        stat = Path(folder).stat()
+        return stat.st_mtime_ns, stat.st_ino
+    except OSError:
+        return 0, 0

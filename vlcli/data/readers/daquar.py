@@ -1,0 +1,102 @@
+"""DAQUAR: questions about indoor scenes, two lines each (Malinowski and Fritz 2014)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from vlcli.data.files import text_lines
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.errors import DataError
+from vlcli.metrics.vqa import set_form
+
+_PICTURE = re.compile(r"(image\d+)\s*\?*\s*$")
+_IN_PICTURE = re.compile(r"\s*\bin\s+(?:th\s*e\s*)?image\d+\s*\?*\s*$")  # one official line has "th eimage999"
+_PLACES = ("{name}", "daquar/{name}", "annotations/{name}", "daquar/annotations/{name}")
+
+
+class DAQUAR(Reader):
+    """Questions on indoor photographs with one answer or a set of answers (text files of two lines a question).
+
+    A question names its picture: ``what is on the desk in the image3 ?``. Answers of one question are separated by
+    ", ", and their order does not count. Targets: ``answers`` (the sorted set, spelt as answer tables are, -> 1) and
+    ``answer_type``, ``single`` or ``set``, by which the task ``vqa`` prints the accuracy on questions with one answer.
+
+    Args:
+        root: data root.
+        split: train or test; fills ``{split}``.
+        file: the file under the root; None: ``qa.894.raw.{split}.txt``, or the file of ``version``.
+        version: ``full`` (894 categories) or ``reduced`` (37 categories, ``qa.37.raw.train.txt`` and
+            ``qa.37.raw.reduced.test.txt``).
+        images: folder of the pictures, searched by name (``image3.png``).
+        whole: keep the words "in the image3" at the end of each question.
+        take: which images, see :mod:`vlcli.data.take`; ``first:0.9`` of train and ``after:0.9`` make a validation part.
+        limit: read only so many examples.
+    """
+
+    paper: ClassVar[str] = "Malinowski and Fritz 2014, A Multi-World Approach to Question Answering"
+    splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    held_out_splits: ClassVar[tuple[str, ...]] = ("test",)
+    names: ClassVar[dict[str, tuple[str, ...]]] = {
+        "full": ("qa.894.raw.{split}.txt",),
+        "reduced": ("qa.37.raw.{split}.txt", "qa.37.raw.reduced.{split}.txt"),
+    }
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        file: str | None = None,
+        version: Literal["full", "reduced"] = "full",
+        images: str = "images",
+        whole: bool = False,
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(root, split=split, images=images, take=take, limit=limit)
+        self.file, self.version, self.whole = file, version, whole
+
+    def files(self) -> list[Path]:
+        """The file of each split."""
+        return self.first_file(
+            self.file, [place.replace("{name}", name) for name in self.names[self.version] for place in _PLACES]
+        )
+
+    def read(self) -> list[Example]:
+        """One example a question; the key is the split and the number of the question."""
+        pairs = zip(self.split_names, self.files(), strict=True)
+        return [example for split, file in pairs for example in self._read_file(split, file)]
+
+    def _read_file(self, split: str, file: Path) -> Iterator[Example]:
+        lines = [line.strip() for line in text_lines(file)]
+        while lines and not lines[-1]:
+            lines.pop()
+        for start in range(0, len(lines), 2):
+            question, answer = lines[start], lines[start + 1] if start + 1 < len(lines) else ""
+            found = _PICTURE.search(question)
+            if found is None:
+                expected = "a question that ends in the name of its picture, such as: ... in the image3 ?"
+                raise DataError(
+                    "The question names no picture.", where=f"{file}:{start + 1}", got=question, expected=expected
+                )
+            if not answer or _PICTURE.search(answer):
+                raise DataError(
+                    "The question has no answer.",
+                    where=f"{file}:{start + 2}",
+                    got=answer or "nothing",
+                    expected="the answer on the line below its question",
+                    hint="is a line missing?",
+                )
+            targets = {"answers": {set_form(answer): 1.0}, "answer_type": "set" if "," in answer else "single"}
+            text = question if self.whole else _asked(question)
+            yield Example(f"{split}-{start // 2 + 1}", text, [found[1]], targets=targets)
+
+
+def _asked(question: str) -> str:
+    """The question without the words that name its picture; "on the left of the image3" keeps "the image"."""
+    cut = _IN_PICTURE.sub("", question)
+    return (cut if cut != question else _PICTURE.sub("image", question)).strip() + " ?"

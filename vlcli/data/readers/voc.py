@@ -1,0 +1,140 @@
+"""Pascal VOC: labelled boxes in an XML file for each picture."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from vlcli.data.files import inside, read_text
+from vlcli.data.readers.labelled_boxes import Labelled, LabelledBoxes
+from vlcli.data.truth import Truth, coco_annotation, truth_of
+from vlcli.errors import DataError
+
+
+class PascalVOC(LabelledBoxes):
+    """Images with labelled boxes in Pascal VOC's XML files, one example an image.
+
+    The parts are lists of names (``ImageSets/Main/{split}.txt``) or folders (``{split}/*.xml``); without either,
+    ``train`` is all of ``Annotations``. Pixels are counted from 1 in the files and from 0 here.
+
+    Args:
+        root: data root.
+        split: train, val, trainval, test, or any other list's or folder's name.
+        folder: the folder of ``Annotations`` under the root; empty: the usual places.
+        images: folder of the pictures; None: ``JPEGImages`` or ``images`` beside ``Annotations``, else that of the XML.
+        classes: the classes in the order of their numbers; None: all that occur in the data set, sorted.
+        difficult: keep boxes marked as difficult; without them, detections there do not count, neither right nor wrong.
+        empty: keep images without boxes too.
+        take: which images, see :mod:`vlcli.data.take`.
+        limit: read only so many examples.
+    """
+
+    paper: ClassVar[str] = "Everingham et al. 2010, The Pascal Visual Object Classes Challenge"
+    usual: ClassVar[tuple[str, ...]] = ("", "VOC2012", "VOC2007", "VOCdevkit/VOC2012", "VOCdevkit/VOC2007")
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        split: str | list[str] = "train",
+        folder: str = "",
+        images: str | None = None,
+        classes: list[str] | None = None,
+        difficult: bool = False,
+        empty: bool = False,
+        take: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(root, split=split, images=images or ".", take=take, limit=limit)
+        places = [inside(self.root, name) for name in ([folder] if folder else self.usual)]
+        self.folder = next((place for place in places if (place / "Annotations").is_dir()), places[0])
+        beside = [self.folder / name for name in ("JPEGImages", "images")]
+        self.of_pictures = self.image_folder if images else next((path for path in beside if path.is_dir()), None)
+        self.classes, self.difficult, self.empty = classes, difficult, empty
+        self._ignored: dict[str, Labelled] = {}
+
+    def files(self) -> list[Path]:
+        """Lists of names, and every annotation file of the data set, since all of them say which classes there are."""
+        lists = [path for path in map(self._list, self.split_names) if path.is_file()]
+        chosen = [path for split in self.split_names for path in self._files(split)]
+        return list(dict.fromkeys([*lists, *chosen, *self._every()]))
+
+    def names(self) -> list[str]:
+        """The classes."""
+        every = sorted({str(name) for file in self._every() for name, *_ in _voc(file)[1]})
+        if self.classes is None:
+            return every
+        if unknown := [name for name in every if name not in self.classes]:
+            expected = ", ".join(self.classes)
+            raise DataError("A class is not listed.", where=str(self.folder), got=unknown[0], expected=expected)
+        return self.classes
+
+    def annotated(self) -> Iterator[tuple[str, Labelled]]:
+        """The annotation files of the splits."""
+        self._ignored = {}
+        for file in dict.fromkeys(path for split in self.split_names for path in self._files(split)):
+            suffix, rows = _voc(file)
+            image = self.picture(str(((self.of_pictures or file.parent) / f"{file.stem}{suffix}").absolute()))
+            self._ignored[image] = [(name, box) for name, box, hard in rows if hard and not self.difficult]
+            yield image, [(name, box) for name, box, hard in rows if self.difficult or not hard]
+
+    def truth(self) -> Truth:
+        """The boxes; those left out as difficult count as crowds."""
+        truth, names = truth_of(self), self.class_names()
+        for image in truth.numbers:
+            hard = [coco_annotation(image, names.index(str(name)), box) for name, box in self._ignored[image]]
+            truth.document["annotations"] += [{**note, "iscrowd": 1} for note in hard]
+        return truth
+
+    def _list(self, split: str) -> Path:
+        return self.folder / "ImageSets/Main" / f"{split}.txt"
+
+    def _files(self, split: str) -> list[Path]:
+        """The annotation files of a split; where nothing says which they are, the list that is missing."""
+        named = self._list(split)
+        if named.is_file():
+            names = [line.split()[0] for line in read_text(named).splitlines() if line.strip()]
+            return [inside(self.folder / "Annotations", f"{name}.xml") for name in names]
+        found = sorted((self.folder / split).glob("*.xml")) or sorted((self.folder / split).glob("annotations/*.xml"))
+        return found or (self._every() if split == "train" else []) or [named]
+
+    def _every(self) -> list[Path]:
+        """The annotation files of all splits."""
+        for patterns in (["Annotations/*.xml"], ["annotations/*.xml"], ["annotations/xmls/*.xml"]):
+            if found := sorted(path for pattern in patterns for path in self.folder.glob(pattern)):
+                return found
+        return sorted(
+            path for pattern in ("*.xml", "*/*.xml", "*/annotations/*.xml") for path in self.folder.glob(pattern)
+        )
+
+
+def _voc(file: Path) -> tuple[str, list[tuple[str, list[float], bool]]]:
+    """The ending of the picture's name, and name, corners and difficulty of each object of an XML file."""
+    text = read_text(file)
+    if re.search(r"<!\s*(DOCTYPE|ENTITY)", text, re.IGNORECASE):
+        expected = "an annotation without DOCTYPE and entities"
+        raise DataError("The XML file declares a document type.", where=str(file), expected=expected)
+    try:
+        root = ET.fromstring(text)  # noqa: S314 - without a document type there are no entities
+    except ET.ParseError as error:
+        raise DataError("The XML is malformed.", where=f"{file}:{error.position[0]}", got=str(error)) from None
+    rows = []
+    for place, item in enumerate(root.findall("object"), 1):
+        sides = [item.findtext(f"bndbox/{side}", "") for side in ("xmin", "ymin", "xmax", "ymax")]
+        name = item.findtext("name", "").strip()
+        try:
+            left, top, right, bottom = (float(side) for side in sides)
+        except ValueError:
+            left = top = right = bottom = float("nan")
+        if not name or not np.isfinite([left, top, right, bottom]).all():
+            got = f"name {name!r}, xmin ymin xmax ymax {' '.join(sides)!r}"
+            raise DataError("The object has no name or no box.", where=f"{file}: object {place}", got=got)
+        rows.append((name, [max(0.0, left - 1), max(0.0, top - 1), right, bottom], item.findtext("difficult") == "1"))
+    if root.tag != "annotation":
+        raise DataError("The XML file is no annotation.", where=str(file), got=f"<{root.tag}>", expected="<annotation>")
+    return Path(root.findtext("filename", "")).suffix or ".jpg", rows

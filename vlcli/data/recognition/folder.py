@@ -1,0 +1,162 @@
+"""A folder as readers see it: its files, documents and tables, each parsed once, and its pictures."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from vlcli.data.files import IMAGE_SUFFIXES, walk
+from vlcli.data.recognition.parts import part_in
+from vlcli.data.recognition.pictures import Pictures
+from vlcli.data.recognition.recognised import Recognised
+from vlcli.data.recognition.tables import MOST_BYTES, TableFile, encoding_of, is_table, read_table, readable_text
+from vlcli.errors import DataError
+from vlcli.images.boxes import image_id
+
+SAMPLED = 5000
+"""Names of pictures that are looked for to decide what they are relative to."""
+
+
+class Folder:
+    """A folder that ``vlcli init`` looks at.
+
+    Args:
+        root: the folder.
+        columns: column by role (``image``, ``text``, ``answers``, ``label``), as the user named them.
+
+    Attributes:
+        unread: why files could not be read, by name.
+        claimed: the files that readers have recognised.
+    """
+
+    def __init__(self, root: Path, columns: Mapping[str, str] | None = None) -> None:
+        self.root, self.columns = root, dict(columns or {})
+        self.unread: dict[str, str] = {}
+        self.claimed: set[str] = set()
+        self._tables: dict[str, TableFile | None] = {}
+
+    @cached_property
+    def pictures(self) -> Pictures:
+        """Its pictures."""
+        return Pictures(self.root)
+
+    @cached_property
+    def every(self) -> list[str]:
+        """Every file that is no picture, relative to the root; those of run folders and hidden ones are left out."""
+        found = []
+        for place, names in walk(self.root):
+            inner = place.relative_to(self.root).parts
+            if "stage.json" not in names and not any(part.startswith(".") for part in inner):
+                kept = [name for name in names if not name.startswith(".")]
+                found += [(place / name).relative_to(self.root).as_posix() for name in kept]
+        return [name for name in found if Path(name).suffix.lower() not in IMAGE_SUFFIXES]
+
+    def files(self, *patterns: str) -> list[str]:
+        """The files that no reader has claimed, all or those whose name without folder fits one of the patterns.
+
+        Args:
+            patterns: as of a shell, without regard to case: ``*.xml``, ``dataset_*.json``.
+        """
+        left = [name for name in self.every if name not in self.claimed]
+        if not patterns:
+            return left
+        return [name for name in left if any(fnmatch.fnmatch(Path(name).name.lower(), one.lower()) for one in patterns)]
+
+    def table(self, name: str) -> TableFile | None:
+        """A table with its first rows, or a JSON document; None where the file is none or cannot be read."""
+        if name not in self._tables:
+            self._tables[name] = self._read(name) if is_table(name) else None
+        return self._tables[name]
+
+    def tables(self, *patterns: str) -> list[TableFile]:
+        """The tables and documents among :meth:`files`."""
+        found = (self.table(name) for name in self.files(*patterns) if is_table(name))
+        return [table for table in found if table is not None]
+
+    def documents(self, *patterns: str) -> list[tuple[str, Any]]:
+        """Name and content of the JSON documents among :meth:`files`."""
+        return [(self.name(table.path), table.document) for table in self.tables(*patterns) if table.reader == "json"]
+
+    def document(self, name: str) -> Any:
+        """The content of a JSON document; None where there is none."""
+        table = self.table(name) if name in self.every else None
+        return None if table is None else table.document
+
+    def text(self, name: str) -> str:
+        """A text file, in the encoding that it has; empty where it cannot be read."""
+        try:
+            return readable_text(self.root / name)[0]
+        except DataError as error:
+            self._note(name, error)
+            return ""
+
+    def encoding(self, name: str) -> str:
+        """The encoding of a text file."""
+        return encoding_of(self.root / name)
+
+    def with_images(self, found: Recognised, *names: Sequence[Any]) -> Recognised:
+        """Give a data set the option ``images``: the folder that file names of pictures are relative to.
+
+        Args:
+            found: the data set, to whose entry the option is added.
+            names: lists of the same pictures' names in different forms; that of which most pictures are there counts.
+
+        Returns:
+            The data set; as a question where fewer than half of the pictures are there.
+        """
+        beside = self.root / Path(found.files[0]).parent
+        namings = [self.pictures.named_by("image", one[:SAMPLED], beside) for one in names]
+        best = max((one for one in namings if one is not None), key=lambda one: one.share, default=None)
+        if best is not None:
+            found.entry |= {"images": best.folder} if best.folder != "images" else {}
+        else:
+            first = ", ".join(repr(str(name)) for name in names[0][:3])
+            found.question = f"{found.where}: fewer than half of its pictures are in the folder (such as {first})"
+        return found
+
+    def with_lists(self, found: Recognised) -> Recognised:
+        """Choose the parts of a data set by lists of its pictures: text files named after parts, a picture a line.
+
+        Lists are looked for beside the data set's first file and below; nothing changes where there are none.
+        """
+        beside = Path(found.files[0]).parent.as_posix()
+        lists: dict[str, str] = {}
+        for name in self.files("*.txt", "*.lst", "*.list"):
+            part = part_in(Path(name).name) if beside == "." or name.startswith(f"{beside}/") else ""
+            if part and part not in lists and self._lists_pictures(name):
+                lists[part] = name
+        if "train" in lists and len(lists) > 1:
+            found.parts = {part: {"take": f"in:{name}"} for part, name in lists.items()}
+            found.reasons["parts"] = f"{', '.join(lists.values())} list the pictures of the parts"
+            found.files += lists.values()
+        return found
+
+    def _lists_pictures(self, name: str) -> bool:
+        lines = [line.split() for line in self.text(name).splitlines()[:200] if line.strip()]
+        there = sum(image_id(words[0]) in self.pictures.by_id for words in lines)
+        return bool(lines) and all(len(words) == 1 for words in lines) and there > len(lines) / 2
+
+    def name(self, path: Path) -> str:
+        """A path relative to the root."""
+        return path.relative_to(self.root).as_posix()
+
+    def claim(self, names: Iterable[str]) -> None:
+        """Keep files from readers that are asked later."""
+        self.claimed |= set(names)
+
+    def _read(self, name: str) -> TableFile | None:
+        path = self.root / name
+        try:
+            if path.stat().st_size > MOST_BYTES:
+                raise DataError(f"larger than {MOST_BYTES >> 20} MB")
+            return read_table(path)
+        except DataError as error:
+            self._note(name, error)
+            return None
+
+    def _note(self, name: str, error: DataError) -> None:
+        reason = error.what if not error.got else f"{error.what} {error.got}"
+        self.unread[name] = reason + (f" ({error.hint})" if error.hint else "")

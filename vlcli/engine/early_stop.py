@@ -1,0 +1,61 @@
+"""Ends a training before its last step: validations without a better score, or minutes used up."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from vlcli.recipe.training_options import StopOptions
+
+
+class EarlyStop:
+    """Counts validations and training time; on rank 0, whose answer all processes follow.
+
+    Args:
+        options: of the recipe; None: training runs to its last step.
+        saved: what :meth:`state` returned when the checkpoint was written, so that a resumed run counts on.
+    """
+
+    def __init__(self, options: StopOptions | None, saved: Mapping[str, Any]) -> None:
+        self.options = options
+        self.ended: bool = saved.get("ended", False)
+        self._best: float | None = saved.get("best")
+        self._step, self._stale = saved.get("step", 0), saved.get("stale", 0)
+        self._begun = time.monotonic() - saved.get("seconds", 0.0)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps; empty without options."""
+        if self.options is None:
+            return {}
+        counts = {"ended": self.ended, "best": self._best, "step": self._step, "stale": self._stale}
+        return {**counts, "seconds": time.monotonic() - self._begun}
+
+    def note(self, step: int, score: float) -> None:
+        """Count a validation; a score that is no number is not better."""
+        delta = self.options.min_delta if self.options else 0.0
+        if score > self._best + delta if self._best is not None else not math.isnan(score):
+            self._best, self._step, self._stale = score, step, 0
+        else:
+            self._stale += 1
+
+    def due(self) -> bool:
+        """Whether the patience or the time of the recipe is used up."""
+        return self._impatient() or self._late()
+
+    def reason(self, step: int, steps: int) -> str:
+        """Return why training ended at ``step`` of ``steps``, in words; empty where it was not cut short."""
+        if self.options is None or not self.ended or step >= steps:
+            return ""
+        if self.options.minutes is None or self._impatient():
+            return f"step {step:,} of {steps:,}, no better validation since step {self._step:,}"
+        return f"step {step:,} of {steps:,}, {self.options.minutes:g} minutes of training are over"
+
+    def _impatient(self) -> bool:
+        patience = self.options.patience if self.options else None
+        return patience is not None and self._stale >= patience
+
+    def _late(self) -> bool:
+        minutes = self.options.minutes if self.options else None
+        return minutes is not None and time.monotonic() - self._begun > 60 * minutes

@@ -1,0 +1,52 @@
+"""Which examples share an image: their results depend on one another, and they belong to one cluster.
+
+So do two that are joined by others (pairs of images that overlap).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from vlcli.metrics.clustered import Clusters
+from vlcli.metrics.rows import read_lines
+
+IMAGES = "images.jsonl"
+"""The file in which an evaluate stage writes which images its examples have."""
+
+
+def read_clusters(folder: Path) -> Clusters | None:
+    """Read the cluster of each example of an evaluate stage: the first image of those that its images are joined with.
+
+    None where the stage did not write which images its examples have.
+    """
+    path = folder / IMAGES
+    return _clusters(path, path.stat().st_mtime_ns if path.is_file() else -1)
+
+
+@lru_cache(maxsize=64)
+def _clusters(path: Path, changed: int) -> Clusters | None:
+    rows = [] if changed < 0 else read_lines(path)[0]
+    if not rows:
+        return None
+    images = {str(row.get("key")): [str(image) for image in row.get("images") or []] for row in rows}
+    first = _joined(images.values())
+    found = {key: first[names[0]] for key, names in images.items() if names}
+    asking = {f"text/{name}": one for name, one in first.items()}  # an example may have the name of another's picture
+    return first | found | asking
+
+
+def _joined(groups: Iterable[list[str]]) -> dict[str, str]:
+    """The first of each connected set of images, by image."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    groups = [names for names in groups if names]
+    place = {name: number for number, name in enumerate(dict.fromkeys(name for names in groups for name in names))}
+    pairs = [(place[names[0]], place[name]) for names in groups for name in names]
+    starts, ends = ([pair[side] for pair in pairs] for side in (0, 1))
+    graph = coo_array(([1] * len(pairs), (starts, ends)), shape=(len(place), len(place)))
+    labels = connected_components(graph, directed=False)[1].tolist()
+    first: dict[int, str] = {}
+    return {name: first.setdefault(label, name) for name, label in zip(place, labels, strict=True)}

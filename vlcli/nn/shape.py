@@ -1,0 +1,88 @@
+"""Width, depth and norm placement of a network, from its modules: what the choice of a learning rate depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+PRE_NORMS = ("norm1", "norm_1", "ln_1", "layer_norm1", "layernorm_before")
+"""Names of the norm before the attention in layers of timm, transformers and open_clip."""
+
+
+@dataclass(frozen=True)
+class NetworkShape:
+    """What the engine's rule for the learning rate reads of a model.
+
+    Attributes:
+        width: hidden size of the layers; of several, the largest.
+        depth: layers on the longest path from an input to the output; 0 where there are none with a layer norm.
+        post_norm: whether a layer normalises after its residual (BERT), which makes deep networks take small rates
+            alone; otherwise each normalises before it (ViT) or none does.
+    """
+
+    width: int
+    depth: int
+    post_norm: bool
+
+
+class Shaped(nn.Module):
+    """Part of :class:`~vlcli.nn.model.Model`: its shape, which a model may state itself."""
+
+    @property
+    def network_shape(self) -> NetworkShape:
+        """Shape of the network; read when training starts without a stated learning rate.
+
+        Layers are the innermost elements of lists that hold a layer norm. ``layer_of`` says how many of them lie one
+        behind the other; without it all do. A layer that does not say otherwise normalises after its residual.
+
+        Returns:
+            The shape that the modules show, unless the model says otherwise.
+        """
+        layers = {name: layer for name, layer in _layers(self) if any(p.requires_grad for p in layer.parameters())}
+        widths = [norm.normalized_shape[-1] for layer in layers.values() for norm in _norms(layer)]
+        depths = [self.layer_of(f"{name}.{own}") or 0 for name, layer in layers.items() for own, _ in _first(layer)]
+        width = max(widths, default=0) or self.dim
+        return NetworkShape(width, max(depths, default=0) or len(layers), not all(map(_pre_norm, layers.values())))
+
+    def layer_of(self, name: str) -> int | None:
+        """Depth of a parameter for layer-wise decay of the learning rate.
+
+        Called once per parameter when training starts.
+
+        Args:
+            name: of the parameter, as in ``named_parameters``.
+
+        Returns:
+            0 for embeddings, n for the n-th layer; None where depth has no meaning.
+        """
+        return None
+
+
+def _layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The innermost elements of lists that hold a layer norm, by name."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.ModuleList | nn.Sequential):
+            for number, element in part.named_children():
+                if next(_norms(element), None) is not None and next(_layers(element), None) is None:
+                    yield f"{name}.{number}" if name else number, element
+
+
+def _norms(module: nn.Module) -> Iterator[Any]:
+    """Layer norms inside a module, itself left out."""
+    for part in module.modules():
+        kind = type(part).__name__
+        if part is not module and kind.endswith(("LayerNorm", "RMSNorm")) and hasattr(part, "normalized_shape"):
+            yield part
+
+
+def _first(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return list(module.named_parameters())[:1]
+
+
+def _pre_norm(layer: nn.Module) -> bool:
+    said = [getattr(part, name, None) for part in layer.modules() for name in ("pre", "norm_first")]
+    stated = [value for value in said if isinstance(value, bool)]
+    return all(stated) if stated else any(hasattr(layer, name) for name in PRE_NORMS)

@@ -1,0 +1,121 @@
+"""Notes the picture files that a stage read, and finds those that have changed since.
+
+A stage that opens pictures lists them in ``pictures.json.gz`` in its folder: size, times and, where all of them have
+:data:`HASHED` bytes at most, a hash of each. A picture counts as changed if its size differs, or its content; where
+there is no hash, if its modification time differs. One row of ``Record.data`` stands for all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from vlcli.files import is_remote, write_bytes
+from vlcli.recipe.stage_record import digest
+
+FILE = "pictures.json.gz"
+HASHED = 256 * 2**20
+"""Bytes of all pictures of a stage up to which each is hashed."""
+_FRESH = 10.0
+_looked: dict[str, tuple[float, str]] = {}
+_watching: list[Callable[[Iterable[str]], None]] = []
+
+Facts = tuple[int, int, int]
+"""Size, modification time, and time of the last change to the file's entry (both in nanoseconds)."""
+
+
+def note_pictures(paths: Iterable[Path | str]) -> None:
+    """Tell the stage that runs which picture files it reads; called before they are read. Addresses do not count."""
+    if _watching:
+        _watching[-1](str(Path(path).absolute()) for path in paths if not is_remote(str(path)))
+
+
+@contextlib.contextmanager
+def noted(folder: Path, keep: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    """Write what :func:`note_pictures` is told while this lasts into ``folder``.
+
+    Args:
+        folder: of the stage.
+        keep: is given the row of ``Record.data`` each time that more pictures are known.
+    """
+    known: dict[str, tuple[Facts, str]] = {}
+
+    def watch(paths: Iterable[str]) -> None:
+        before = len(known)
+        known.update({path: (facts, "") for path in paths if path not in known and (facts := _facts(path))})
+        if len(known) == before:
+            return
+        size = sum(facts[0] for facts, _ in known.values())
+        if size <= HASHED:
+            known.update({path: (facts, content or _hash(path)) for path, (facts, content) in known.items()})
+        base = os.path.commonpath([*known, Path(next(iter(known))).parent])
+        rows = sorted((os.path.relpath(path, base), *facts, content) for path, (facts, content) in known.items())
+        write_bytes(folder / FILE, gzip.compress(json.dumps({"folder": base, "pictures": rows}).encode(), 1, mtime=0))
+        hashed = digest([(name, size, content or mtime) for name, size, mtime, _, content in rows])
+        keep({"path": base, "size": size, "mtime": 0, "digest": hashed, "pictures": len(rows)})
+
+    _watching.append(watch)
+    try:
+        yield
+    finally:
+        _watching.remove(watch)
+
+
+def forget() -> None:
+    """Look at all pictures anew from here on."""
+    _looked.clear()
+
+
+def changed(folder: Path, row: dict[str, Any]) -> str:
+    """How the pictures that the stage in ``folder`` read differ from the row of its record; empty where they do not."""
+    key = f"{row['path']} {row['digest']}"
+    when, why = _looked.get(key, (-_FRESH, ""))
+    if time.monotonic() - when > _FRESH:  # stages that read the same pictures look at them once
+        why = _why(folder / FILE)
+        _looked[key] = time.monotonic(), why
+    return why
+
+
+def _why(file: Path) -> str:
+    try:
+        document = json.loads(gzip.decompress(file.read_bytes()))
+        base, rows = f"{document['folder']}/", document["pictures"]
+        others = [base + name for name, *facts, content in rows if _differs(base + name, tuple(facts), content)]
+    except (OSError, EOFError, ValueError, KeyError, TypeError):
+        return f"{file} cannot be read"
+    if not others:
+        return ""
+    what = "has changed" if Path(others[0]).exists() else "is gone"
+    more = f", and {len(others) - 1:,} more of {len(rows):,} pictures" if len(others) > 1 else ""
+    return f"{others[0]} {what}{more}"
+
+
+def _differs(path: str, facts: tuple[int, ...], content: str) -> bool:
+    now = _facts(path)
+    if now is None or now[0] != facts[0]:
+        return True
+    if now == facts:
+        return False
+    return _hash(path) != content if content else now[1] != facts[1]
+
+
+def _facts(path: str) -> Facts | None:
+    try:
+        stat = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+def _hash(path: str) -> str:
+    try:
+        return hashlib.blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()
+    except OSError:
+        return "unreadable"
