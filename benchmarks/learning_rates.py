@@ -230,9 +230,11 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     failed, began = [], time.process_time()
-    for number, cell in enumerate(drawn(given.cells, given.draw)):
-        cell = cell._replace(factor=cell.factor * given.scale)
-        for seed in range(given.first_seed, given.first_seed + given.seeds) if number in (given.only or [number]) else ():
+    for number, unscaled in enumerate(drawn(given.cells, given.draw)):
+        cell = unscaled._replace(factor=unscaled.factor * given.scale)
+        for seed in (
+            range(given.first_seed, given.first_seed + given.seeds) if number in (given.only or [number]) else ()
+        ):
             start = time.process_time()
             module, data, rate = train(cell, seed, expected(cell)[0])
             accuracy, frequent = scores(module, data, seed)
@@ -241,15 +243,17 @@ def main() -> None:
             row |= {"frequent": frequent, "learnt": learnt, "seconds": round(time.process_time() - start, 1)}
             failed += [] if learnt else [number]
             print(
-                f"{number:3} {cell.model:<10} {cell.task:<21} width {cell.width:<4} depth {cell.depth}  x{cell.factor:<5.2g}"
-                f" lr {rate:<8.2g} seed {seed:<3} {accuracy:.3f} ({frequent:.3f}) {row['seconds']:5}s"
-                f"{'' if learnt else '  NOT LEARNT'}",
+                f"{number:3} {cell.model:<10} {cell.task:<21} width {cell.width:<4} depth {cell.depth}"
+                f"  x{cell.factor:<5.2g} lr {rate:<8.2g} seed {seed:<3} {accuracy:.3f} ({frequent:.3f})"
+                f" {row['seconds']:5}s{'' if learnt else '  NOT LEARNT'}",
                 flush=True,
             )
             if given.json is not None:
                 with given.json.open("a") as lines:
                     lines.write(json.dumps(row) + "\n")
-    print(f"not learnt: {len(failed)} runs of cells {sorted({*failed})}; {time.process_time() - began:.0f} s of one core")
+    print(
+        f"not learnt: {len(failed)} runs of cells {sorted({*failed})}; {time.process_time() - began:.0f} s of one core"
+    )
 
 
 if __name__ == "__main__":

@@ -68,7 +68,9 @@ class FiLM(Model):
         self.stem = nn.Sequential(
             *(_convolution(*pair) for pair in zip([3, *convolutions], convolutions, strict=False))
         )
+        del self.stem[-1][-1]  # its ReLU follows the modulation
         self.place = nn.Linear(2, channels, bias=False)
+        nn.init.zeros_(self.place.weight)  # a cell is first what it shows
         self.blocks = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in range(blocks))
         self.norm = nn.GroupNorm(gcd(8, channels), channels, affine=False)
         self.mix, self.out = nn.Linear(channels, hidden), nn.Linear(hidden, hidden)

@@ -50,6 +50,16 @@ def test_a_run_ends_by_naming_what_its_model_can_be_used_for(vlcli):
     assert "next: " not in vlcli("run", "mine.yaml", "--force", "--quiet").err
 
 
+def test_a_run_ends_with_its_result_in_words(vlcli):
+    """With the seed 1 the stand-in of a model scores .1, and its most frequent answer .25."""
+    below = "The trained model is below a baseline: the most frequent answer has 25.0 %, mine 10.0 % (-15.0 points)."
+    env = {"FAKE_METRIC_test": "most_frequent"}
+    ended = vlcli("run", "mine.yaml", "--seed", "1", env=env)
+    assert ended.out.splitlines()[-2:][0] == below, ended.out
+    assert json.loads(vlcli("run", "mine.yaml", "--seed", "1", "--json", env=env).out)["conclusions"][0] == below
+    assert "below a baseline" not in vlcli("run", "mine.yaml", "--seed", "5", env=env).out
+
+
 def test_run_prints_stages_and_table_on_stdout_and_the_rest_on_stderr(vlcli):
     ended = vlcli("run", "mine.yaml")
     assert ended.code == 0, ended.err

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlcli.errors import DataError
-from vlcli.images.boxes import BoxList, boxes_for, image_id, read_boxes
+from vlcli.images.boxes import BoxList, boxes_for, image_id, path_ids, read_boxes
 
 INSTANCES = {
     "images": [
@@ -94,7 +94,7 @@ def test_other_faults(tmp_path):
         read_boxes(tmp_path / "no.json")
     with pytest.raises(DataError, match="unknown format"):
         read_boxes(tmp_path / "no.json", format="voc")
-    twice = [{"file_name": name, "boxes": []} for name in ("a/x.jpg", "b/x.png")]
+    twice = [{"file_name": name, "boxes": []} for name in ("a/x.jpg", "a/x.png")]
     with pytest.raises(DataError) as caught:
         read_boxes(write(tmp_path / "t.json", twice))
     assert "two images are called 'x'" in str(caught.value)
@@ -147,3 +147,19 @@ def test_boxes_that_are_not_finite_are_refused_where_they_come_in(tmp_path, kind
 def test_no_box_list_holds_what_is_not_finite():
     with pytest.raises(DataError, match="not finite"):
         BoxList(np.array([[0, 0, np.nan, 1]], np.float32))
+
+
+def test_equal_names_in_two_folders_are_two_images(tmp_path):
+    rows = [{"file_name": f"{part}/0.png", "boxes": [[0, 0, size, size]]} for part, size in (("train", 5), ("test", 9))]
+    boxes = read_boxes(write(tmp_path / "both.json", rows))
+    assert list(boxes) == ["train/0", "test/0"]
+    assert boxes_for(boxes, "images/test/0").boxes[0, 2] == 9
+    assert boxes_for(boxes, "0") is None
+    one = read_boxes(write(tmp_path / "one.json", rows[:1]))
+    assert list(one) == ["0"]
+    assert boxes_for(one, "images/train/0").boxes[0, 2] == 5
+    assert boxes_for(one, "images/test/0") is None  # its folder says that it is another image
+
+
+def test_the_ids_that_a_path_may_have_are_its_ends():
+    assert path_ids("a/b/1.jpg") == ["a/b/1.jpg", "a/b/1", "b/1.jpg", "b/1", "1.jpg", "1"]

@@ -47,12 +47,6 @@ def test_private_names_are_found_with_their_public_ones(tmp_path: Path) -> None:
     ]
 
 
-def test_a_module_that_was_renamed_has_the_same_public_names(tmp_path: Path) -> None:
-    file = tmp_path / "plugin.py"
-    file.write_text("from vlcli.nn.step import ForwardPasses\n")
-    assert [one.public for one in public.private_imports(file)] == ["vlcli.nn.ForwardPasses"]
-
-
 def test_a_file_that_cannot_be_parsed_has_none(tmp_path: Path) -> None:
     file = tmp_path / "plugin.py"
     file.write_text("def (")

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from vlcli.recipe.load import load
-from vlcli.recipe.locate import locate
 from vlcli.registry.entries import Entry
 from vlcli.registry.packages import expanded
 
@@ -30,11 +28,3 @@ def test_a_folder_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_folder_without_recipes_stays_an_entry() -> None:
     entry = Entry("recipes", "nothing", "no_such_package_anywhere", "stranger")
     assert list(expanded(entry)) == [entry]
-
-
-def test_a_name_that_went_is_found_and_said() -> None:
-    found = locate("irpe/table4-7")
-    assert (found.name, found.row, found.former) == ("irpe/table4:7", "7", "irpe/table4-7")
-    assert load("irpe/table4-7").notes == ["irpe/table4-7 is now irpe/table4:7"]
-    assert locate("vlcli:irpe").row == ""
-    assert locate("irpe/swin:irpe").row == "irpe"

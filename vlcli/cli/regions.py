@@ -19,13 +19,12 @@ def refuse_unknown(loaded: Any, pictures: list[str], verb: str, folder: str = "F
         UsageError: which pictures, the options that name an extractor, and the command that extracts the regions.
     """
     from vlcli.errors import UsageError
-    from vlcli.images.boxes import image_id
 
     trained = None if verb == "search" else loaded.reader.trained  # a folder's pictures are not read by their names
     store = loaded.features if loaded.features is not None else trained
     if not loaded.model.input_spec().regions or loaded.reader.fresh.known:
         return
-    absent = [one for one in pictures if store is None or store.missing([image_id(one)])]
+    absent = [one for one in pictures if store is None or store.missing([store.id_of(one)])]
     if absent or store is None:
         given = "no store was given" if loaded.features is None else "the store does not hold them"
         ids = ", or ids of pictures in it" if verb != "search" else ""

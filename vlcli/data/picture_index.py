@@ -327,15 +327,22 @@ def near_misses(path: Path) -> str:
 
 
 def visible(name: str, *others: str) -> str:
-    """Return a name for a message: with escapes where it is not ASCII and one beside it would look the same."""
-    alike = any(other != name and _looks(other) == _looks(name) for other in others)
-    return ascii(name) if alike or not name.isprintable() else name
+    """Return a name for a message: with escapes where one beside it would look the same, or nothing could be seen."""
+    return ascii(name) if not name.isprintable() or any(_look_alike(name, other) for other in others) else name
 
 
-def _looks(name: str) -> str:
-    """The last part of a name as a person sees it, roughly: compatible letters, no accents, no invisible ones."""
-    plain = unicodedata.normalize("NFKD", _without_ending(_slashes(name).rpartition("/")[2]))
-    return "".join(letter for letter in plain if letter.isascii() and letter.isprintable()).casefold()
+def _look_alike(name: str, other: str) -> bool:
+    """Whether the last parts of two names differ only in letters that are not ASCII."""
+    one, two = (_plain_letters(_without_ending(text.rpartition("/")[2])) for text in (name, other))
+    letters = zip(one, two, strict=False)
+    differ = not all(a == b or not (a + b).isascii() for a, b in letters)
+    return name != other and not (name + other).isascii() and len(one) == len(two) and not differ
+
+
+def _plain_letters(text: str) -> str:
+    """Compatible letters without accents and signs that are not seen."""
+    unseen = ("Mn", "Cf")
+    return "".join(c for c in unicodedata.normalize("NFKD", text).casefold() if unicodedata.category(c) not in unseen)
 
 
 def _slashes(name: str) -> str:

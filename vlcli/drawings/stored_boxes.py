@@ -13,7 +13,6 @@ from vlcli.errors import DataError
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import Record
 from vlcli.features.writer import written_whole
-from vlcli.images.boxes import image_id
 from vlcli.images.files import BadImageError, open_image
 from vlcli.progress import Progress, Silent
 from vlcli.report.drawing import draw_boxes
@@ -56,7 +55,7 @@ def draw_stored(
     ids = _ids(store, paths)
     given = {"classes": classes, "attributes": attributes}
     names = {what: chosen or known_names(store, what) for what, chosen in given.items()}
-    targets = {name: Path(folder) / f"{name}.png" for name in ids}
+    targets = {name: Path(folder) / f"{name.replace('/', '%2F')}.png" for name in ids}
     for path, name in zip(paths, ids, strict=True):
         if not force and targets[name].is_file():
             refuse_others({targets[name]: _drawn(store.read(name), path, names, limit, least)})
@@ -71,7 +70,7 @@ def draw_stored(
 
 
 def _ids(store: FeatureStore, paths: Sequence[Path]) -> list[str]:
-    names = [image_id(path) for path in paths]
+    names = [store.id_of(path) for path in paths]
     if absent := store.missing(names):
         numbered = {_number(name): name for name in store.ids}
         found = {name: numbered.get(_number(name), name) for name in absent if _number(name)}

@@ -16,6 +16,7 @@ from vlcli.detection.extraction import Share
 from vlcli.engine import pulse
 from vlcli.engine.processes import seed_step
 from vlcli.engine.training_module import TrainingModule
+from vlcli.metrics.baseline import one_answer
 from vlcli.nn.batch import Batch
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, Model, Recorder, device_of
@@ -163,9 +164,10 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def score_task(task: Task, runner: TaskRunner) -> dict[str, float]:
-    """The task's metrics on the runner's data."""
+    """The task's metrics on the runner's data; ``one_answer`` where the model collapsed."""
     with evaluating(runner.module), torch.no_grad():
-        return task.evaluate(runner).metrics
+        result = task.evaluate(runner)
+    return {**result.metrics, **one_answer(result.predictions)}
 
 
 def mean_losses(module: TrainingModule, runner: TaskRunner, *, epoch: int, seed: int) -> dict[str, float]:

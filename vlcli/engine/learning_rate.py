@@ -32,6 +32,11 @@ def rule(shape: NetworkShape, batch: int) -> float:
     return float(f"{min(HIGHEST, max(LOWEST, rate)):.1e}")
 
 
+def batch_of(config: Training, examples: int) -> int:
+    """Return the number of examples of an optimizer step, over all processes."""
+    return min(config.batch_size, examples) * config.accumulate
+
+
 def with_rate(config: Training, shape: NetworkShape, examples: int, steps: int) -> tuple[Training, str]:
     """Return the configuration with a learning rate, and one line on its choice; empty if the recipe states the rate.
 
@@ -47,7 +52,7 @@ def with_rate(config: Training, shape: NetworkShape, examples: int, steps: int) 
     optimizer, schedule = config.optimizer, config.schedule
     if optimizer.lr is not None:
         return config, ""
-    batch = min(config.batch_size, examples) * config.accumulate
+    batch = batch_of(config, examples)
     changes: dict[str, Any] = {"lr": rule(shape, batch)}
     if "betas" not in optimizer.model_fields_set:
         changes["betas"] = (optimizer.betas[0], BETA)

@@ -11,6 +11,7 @@ import numpy as np
 from vlcli.errors import DataError
 from vlcli.features.file import SetFile, shards_of
 from vlcli.features.schema import FIELDS, Record, decode_strings
+from vlcli.images.boxes import image_id, path_ids
 
 BATCH_FIELDS = ("features", "boxes")
 
@@ -180,6 +181,11 @@ class FeatureStore:
         """Those of ``names`` that the store lacks, each once, in order."""
         self._parts()
         return [name for name in dict.fromkeys(names) if name not in self._index]
+
+    def id_of(self, picture: str | Path) -> str:
+        """Return the id under which the store holds a picture, by its file or its id; its name where it does not."""
+        self._parts()
+        return next((name for name in path_ids(picture) if name in self._index), image_id(picture))
 
     def require(self, names: Iterable[str]) -> None:
         """Refuse to go on without these images.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,6 +48,7 @@ class BoxList:
         attributes: attribute id of each (N,).
         box_ids: their names (N,), strings.
         size: height and width of the image the boxes were measured in.
+        name: the image's file as the boxes' file writes it.
 
     Raises:
         DataError: a coordinate is not finite. Such boxes must go no further: RoIAlign reads outside its map for them.
@@ -58,6 +60,7 @@ class BoxList:
     attributes: np.ndarray | None = None
     box_ids: np.ndarray | None = None
     size: tuple[int, int] | None = None
+    name: str = ""
 
     def __post_init__(self) -> None:
         good = np.isfinite(self.boxes)
@@ -123,11 +126,28 @@ class BoxFile(dict[str, BoxList]):
 
 
 def boxes_for(boxes: Mapping[str, BoxList], image: str) -> BoxList | None:
-    """An image's boxes: under its own name, else under the number its name ends in; None if there are none."""
-    found = boxes.get(image)
-    if found is None and (number := _NUMBER.search(image)):
-        found = boxes.get(str(int(number.group(1))))
-    return found
+    """An image's boxes: under its id or the end of that path, else under the number that ends it; None without any.
+
+    Boxes whose file names another folder than the id are another image's.
+    """
+    for name in path_ids(image) if "/" in image else [image]:
+        if (found := boxes.get(name)) is not None and _same_folders(found.name, image):
+            return found
+    number = _NUMBER.search(image)
+    return boxes.get(str(int(number.group(1)))) if number else None
+
+
+def path_ids(picture: str | Path) -> list[str]:
+    """The ids that a picture at a path may have: the ends of the path, the longest first, with and without ending."""
+    *folders, last = str(picture).replace("\\", "/").split("/")
+    starts = ["".join(f"{folder}/" for folder in folders[number:]) for number in range(len(folders) + 1)]
+    return [start + name for start in starts for name in dict.fromkeys((last, image_id(last)))]
+
+
+def _same_folders(file: str, image: str) -> bool:
+    """Whether the folders of a file name and of an image id agree as far as both have some."""
+    pairs = zip(file.replace("\\", "/").split("/")[-2::-1], image.split("/")[-2::-1], strict=False)
+    return all(one == other for one, other in pairs)
 
 
 def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = False) -> BoxFile:
@@ -202,15 +222,15 @@ def _from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
     for note in content["annotations"]:
         if "bbox" in note and (crowds or not note.get("iscrowd")):
             rows.setdefault(note["image_id"], []).append(note)
-    result: dict[str, BoxList] = {}
+    result: list[BoxList] = []
     index, names = attribute_product(content.get("attribute_categories", []))
     for image in content["images"]:
         if notes := rows.get(image["id"]):
             size = (image["height"], image["width"]) if "height" in image else None
-            name = image_id(image.get("file_name", str(image["id"])))
-            _put(result, name, _with_looks(_annotated(notes, size), notes, index))
+            name = image.get("file_name", str(image["id"]))
+            result.append(replace(_with_looks(_annotated(notes, size), notes, index), name=name))
     categories = {row["id"]: str(row.get("name", row["id"])) for row in content.get("categories", [])}
-    return BoxFile(result, categories, tuple(names))
+    return BoxFile(_by_id(result), categories, tuple(names))
 
 
 def _with_looks(boxes: BoxList, notes: list[dict[str, Any]], index: Index | None) -> BoxList:
@@ -280,7 +300,7 @@ def _from_mattnet(content: list[dict[str, Any]]) -> dict[str, BoxList]:
 
 
 def _from_images(content: list[dict[str, Any]]) -> dict[str, BoxList]:
-    result: dict[str, BoxList] = {}
+    result: list[BoxList] = []
     for image in content:
         boxes = np.asarray(image["boxes"], dtype=np.float32).reshape(-1, 4)
         columns = {
@@ -290,8 +310,8 @@ def _from_images(content: list[dict[str, Any]]) -> dict[str, BoxList]:
             "box_ids": _column(image, "box_ids", np.str_, len(boxes)),
         }
         size = (image["height"], image["width"]) if "height" in image else None
-        _put(result, image_id(image["file_name"]), BoxList(boxes, size=size, **columns))
-    return result
+        result.append(BoxList(boxes, size=size, name=image["file_name"], **columns))
+    return _by_id(result)
 
 
 def _column(image: dict[str, Any], key: str, dtype: Any, rows: int) -> np.ndarray | None:
@@ -304,7 +324,7 @@ def _column(image: dict[str, Any], key: str, dtype: Any, rows: int) -> np.ndarra
 
 
 def _from_npz(path: Path) -> dict[str, BoxList]:
-    result: dict[str, BoxList] = {}
+    result: list[BoxList] = []
     with np.load(path, allow_pickle=False) as arrays:
         for name in arrays.files:
             with np.errstate(over="ignore"):  # an overflow to inf is refused, with its row, by BoxList
@@ -313,11 +333,16 @@ def _from_npz(path: Path) -> dict[str, BoxList]:
                 raise ValueError(f"array {name!r} has shape {table.shape}, expected (N, 4), (N, 5) or (N, 6)")
             scores = table[:, 4].copy() if table.shape[1] > 4 else None
             classes = table[:, 5].astype(np.int64) if table.shape[1] > 5 else None
-            _put(result, image_id(name), BoxList(table[:, :4].copy(), scores, classes))
-    return result
+            result.append(BoxList(table[:, :4].copy(), scores, classes, name=name))
+    return _by_id(result)
 
 
-def _put(result: dict[str, BoxList], name: str, boxes: BoxList) -> None:
-    if name in result:
-        raise ValueError(f"two images are called {name!r} (folders and extensions do not count)")
-    result[name] = boxes
+def _by_id(boxes: list[BoxList]) -> dict[str, BoxList]:
+    """Boxes by the name of their image; by its path, where two images of the file have one name."""
+    found = {image_id(one.name): one for one in boxes}
+    if len(found) < len(boxes):
+        found = {str(Path(one.name.replace("\\", "/")).with_suffix("")): one for one in boxes}
+    if len(found) < len(boxes):
+        name = next(name for name, count in Counter(image_id(one.name) for one in boxes).items() if count > 1)
+        raise ValueError(f"two images are called {name!r} (extensions do not count)")
+    return found

@@ -9,11 +9,15 @@ from typing import Any
 
 NAME = "most_frequent"
 """The metric; ``most_frequent/KIND`` stands beside ``accuracy/KIND``."""
+ONE_ANSWER = "one_answer"
+"""The share of examples that are given the most common answer, where that is collapse."""
 CHANCE = "chance"
 """``chance/NAME`` stands beside the metric NAME: what a ranking in random order scores."""
 ACCURACIES = ("accuracy", "top1", "aacc")
 """Metrics that it stands beside."""
 
+MOST = 0.95
+"""The share of one answer from which a model counts as collapsed."""
 Row = Mapping[str, Any]
 
 
@@ -80,6 +84,21 @@ def suspicious(metrics: Mapping[str, float]) -> list[str]:
     return found
 
 
+def one_answer(predictions: Iterable[Row]) -> dict[str, float]:
+    """Return :data:`ONE_ANSWER` if one answer is given to more than 95 % of the examples and none is true of as many.
+
+    Args:
+        predictions: of a task with one answer an example; rows without a truth are left out, and without any there is
+            nothing to judge.
+    """
+    pairs = [(str(row.get("prediction")), true_answer(row)) for row in predictions]
+    rows = [pair for pair in pairs if pair[1] is not None]
+    if not rows:
+        return {}
+    given, true = (Counter(column).most_common(1)[0][1] / len(rows) for column in zip(*rows, strict=True))
+    return {ONE_ANSWER: given} if given > MOST > true else {}
+
+
 def true_answer(row: Row) -> str | None:
     """The true answer of a row of predictions, of several the one with the highest score; None without any.
 
@@ -87,7 +106,7 @@ def true_answer(row: Row) -> str | None:
     'blue'
     """
     scores = _scores(row)
-    return max(scores, key=lambda answer: scores[answer]) if scores else None
+    return _best(scores) if scores else None
 
 
 def _scores(row: Row) -> Mapping[str, float] | None:
@@ -98,8 +117,12 @@ def _scores(row: Row) -> Mapping[str, float] | None:
     return None if truth is None else {str(truth): 1.0}
 
 
+def _best(scores: Mapping[str, float]) -> str:
+    return max(scores, key=lambda answer: scores[answer])
+
+
 def _share(answers: Sequence[Mapping[str, float]]) -> float:
-    best = Counter(max(scores, key=lambda answer: scores[answer]) for scores in answers if scores)
+    best = Counter(_best(scores) for scores in answers if scores)
     if not best:
         return 0.0
     chosen = min(best, key=lambda answer: (-best[answer], answer))

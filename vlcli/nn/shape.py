@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -44,7 +44,7 @@ class Shaped(nn.Module):
         layers = {name: layer for name, layer in _layers(self) if any(p.requires_grad for p in layer.parameters())}
         widths = [norm.normalized_shape[-1] for layer in layers.values() for norm in _norms(layer)]
         depths = [self.layer_of(f"{name}.{own}") or 0 for name, layer in layers.items() for own, _ in _first(layer)]
-        width = max(widths, default=0) or self.dim
+        width = max(widths, default=0) or cast("int", self.dim)
         return NetworkShape(width, max(depths, default=0) or len(layers), not all(map(_pre_norm, layers.values())))
 
     def layer_of(self, name: str) -> int | None:

@@ -19,6 +19,7 @@ from vlcli.nn.model import DataSpec, Model
 from vlcli.objectives.answers import KEY, AnswerTable, encode
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only, seen
+from vlcli.objectives.labels import entropy
 
 
 class Answering(Objective):
@@ -88,6 +89,18 @@ class Answering(Objective):
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, A)."""
         return {"logits": self.head(step.fused(self.seen(step)).by_example())}
+
+    def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
+        """The entropy of the answers: of each by itself with ``bce``."""
+        given = [one["answers"] for one in targets if isinstance(one.get("answers"), Mapping)]
+        if not given:
+            return None
+        table = self.targets(given)  # (Q, A)
+        if self.loss == "ce":
+            known = table[table.sum(1) > 0]
+            return entropy(torch.bincount(known.argmax(1), minlength=table.shape[1])) if len(known) else None
+        shares = table.mean(0).clamp(0, 1)
+        return float(torch.special.entr(shares).sum() + torch.special.entr(1 - shares).sum())
 
     def seen(self, step: ForwardPasses) -> str:
         """The name of the view it answers from."""

@@ -129,6 +129,17 @@ class Objective(nn.Module):
             folder: where counts may be kept for a resumed run; None: another process keeps them.
         """
 
+    def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
+        """Loss of the best output that is the same for all examples; called once before training, to tell collapse.
+
+        Args:
+            targets: of training examples, by name.
+
+        Returns:
+            The loss; None (the default) where the objective does not choose among answers.
+        """
+        return None
+
     def corruption(self) -> Corruption | None:
         """How samples are changed for this objective (words masked, sentences exchanged).
 

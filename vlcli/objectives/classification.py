@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -15,7 +15,7 @@ from vlcli.nn.model import DataSpec, Model
 from vlcli.objectives.answers import AnswerTable
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only, seen
-from vlcli.objectives.labels import class_ids
+from vlcli.objectives.labels import class_ids, label_entropy
 
 
 class Classification(Objective):
@@ -86,6 +86,10 @@ class Classification(Objective):
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, C)."""
         return {"logits": self.logits(step)}
+
+    def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
+        """The entropy of the labels."""
+        return label_entropy(targets, {} if self.numbered else self.table.index, self.count, self.smoothing)
 
     def numbers(self, given: Any, logits: Tensor) -> Tensor:
         """(B,) class ids, -1 where an example has no label.

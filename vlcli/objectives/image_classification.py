@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from vlcli.nn.heads import build_head
 from vlcli.nn.model import DataSpec, EncoderOutput, Model
 from vlcli.objectives.answers import AnswerTable
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
-from vlcli.objectives.labels import class_ids
+from vlcli.objectives.labels import class_ids, label_entropy
 from vlcli.objectives.mixing import Mixing, batch_seed, soft_targets
 
 MIXED = "mixed"
@@ -106,6 +107,10 @@ class ImageClassification(Objective):
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         """``logits`` (B, C)."""
         return {"logits": self.logits(step, self.view)}
+
+    def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
+        """The entropy of the labels; unknown where pictures are mixed."""
+        return None if self.mixing.active else label_entropy(targets, self.table.index, self.count, self.smoothing)
 
     def targets(self, step: ForwardPasses) -> Tensor:
         """(B, C): what each example's label says of every class; zeros where it has none.

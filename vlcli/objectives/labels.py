@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vlcli.errors import DataError
+
+
+def entropy(counts: Tensor, smoothing: float = 0.0) -> float:
+    """Entropy of classes that occur so often (C,), with a share of each target spread over all classes."""
+    shares = (1 - smoothing) * counts.double() / counts.sum() + smoothing / len(counts)
+    return float(torch.special.entr(shares).sum())
+
+
+def label_entropy(
+    targets: Sequence[Mapping[str, Any]], index: Mapping[str, int], count: int, smoothing: float
+) -> float | None:
+    """Entropy of the labels of examples; None where they have none."""
+    given = [one["label"] for one in targets if isinstance(one.get("label"), int | str)]
+    labels = class_ids(given, len(given), index, count) if given else torch.zeros(0)
+    known = labels[labels >= 0]
+    return entropy(torch.bincount(known, minlength=count), smoothing) if len(known) else None
 
 
 def class_ids(given: Any, rows: int, index: Mapping[str, int], count: int) -> Tensor:

@@ -93,8 +93,13 @@ class OnTheFly:
 
     def notes(self, pictures: Sequence[str]) -> list[list[str]]:
         """For each picture what a reader of the answer should know about its regions."""
-        lacking = (boxes_for(self.boxes, image_id(name)) is None for name in pictures)
+        lacking = (self._given(name) is None for name in pictures)
         return [[self._gridded] if self._gridded and lacks else [] for lacks in lacking]
+
+    def _given(self, picture: str) -> BoxList | None:
+        """The boxes of a picture in the files of boxes: by its path, else by its name."""
+        found = boxes_for(self.boxes, f"{Path(picture).absolute().parent.as_posix()}/{image_id(picture)}")
+        return boxes_for(self.boxes, image_id(picture)) if found is None else found
 
     def _one(self, set: str, equal: bool) -> Extraction:
         found = next((one for one in self.extractions if (one.set == set) is equal and one.spec), None)
@@ -126,7 +131,7 @@ class OnTheFly:
 
     def _prepared(self, extractor: Extractor, name: str, picture: Callable[[], Image.Image]) -> Prepared:
         try:
-            prepared = extractor.preparation(picture(), boxes_for(self.boxes, image_id(name)))
+            prepared = extractor.preparation(picture(), self._given(name))
         except ValueError as error:
             raise DataError("The regions of the picture cannot be extracted.", where=name, got=str(error)) from None
         prepared.id = name

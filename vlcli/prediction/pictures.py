@@ -19,7 +19,6 @@ from vlcli.data.transforms import Transform
 from vlcli.errors import DataError, UsageError, shown
 from vlcli.features import FeatureStore
 from vlcli.features.concepts import ConceptStore
-from vlcli.images.boxes import image_id
 from vlcli.images.files import MAX_PIXELS, BadImageError, open_image, to_rgb
 from vlcli.images.shards import is_there
 from vlcli.nn.model import InputSpec
@@ -100,7 +99,7 @@ class PictureReader:
                 expected="load(..., features=STORE), or RegionFeatures(features, boxes) instead of a file",
                 hint="make a store: vlcli extract",
             )
-        record = store.read(image_id(picture))
+        record = store.read(store.id_of(picture))
         self.check(record.features, record.boxes)
         image = ImageSample(record.id, record.size)
         fill_regions(image, record)
@@ -160,7 +159,7 @@ def is_file(path: str | Path) -> bool:
 
 
 def _holds(store: FeatureStore | None, picture: str | Path) -> bool:
-    return store is not None and not store.missing([image_id(picture)])
+    return store is not None and not store.missing([store.id_of(picture)])
 
 
 def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:

@@ -42,6 +42,11 @@ _LATER_OF_STAGES = ("curriculum", "fit", "stop", "group", "state_dict", "rename"
 """Keys of stages that came later: the same."""
 
 
+def is_seeded(stage: Stage) -> bool:
+    """Whether a stage draws random numbers: it trains, or it fits a baseline."""
+    return stage.seeded or bool(getattr(stage, "fit", None))
+
+
 def seed_of(recipe: Recipe, stage: Stage) -> int:
     """The seed a stage runs with: its own, else the run's."""
     return recipe.seed if stage.seed is None else stage.seed
@@ -73,7 +78,7 @@ def stage_key(
     if isinstance(stage, Training):
         content["model"] = renames.former("models", model)
         content["text"] = _text((stage.text or recipe.text).model_dump(mode="json"))
-    if stage.seeded:
+    if is_seeded(stage):
         content["seed"] = seed_of(recipe, stage)
     content["packages"] = packages(recipe, name)
     return stage_record.digest(content)
@@ -105,7 +110,7 @@ def differs(record: stage_record.StageRecord, recipe: Recipe, name: str) -> str:
     stage = recipe.stages[name]
     before, now = _as_it_was(record.kind, dict(record.config)), plain(stage)
     found = [k for k in sorted({*before, *now} - _SILENT) if before.get(k) != now.get(k)]
-    found += ["seed"] if stage.seeded and record.seed != seed_of(recipe, stage) else []
+    found += ["seed"] if is_seeded(stage) and record.seed != seed_of(recipe, stage) else []
     used = packages(recipe, name).items()
     found += [f"{package} {version}" for package, version in used if record.versions.get(package) != version]
     return ", ".join(found) or "what it builds on, or what the recipe sets for all stages"

@@ -188,7 +188,7 @@ def _begin(
     record.root, record.recipe = str(context.root.absolute()), planner.resolved.reference
     if hasattr(stage, "features"):
         record.features = [str(path.absolute()) for path in context.feature_files(stage.features)]
-    record.seed = context.seed if context.config.seeded else None
+    record.seed = context.seed if keys.is_seeded(context.config) else None
     record.versions, record.started = _versions(planner, step.name), _now()
     stage_record.write(step.folder, record)
     return record

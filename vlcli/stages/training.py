@@ -14,6 +14,7 @@ from vlcli.builders.training import Assembly, assemble, check_task
 from vlcli.detection.extraction import Share
 from vlcli.engine import processes
 from vlcli.engine.bundle import save_bundle
+from vlcli.engine.collapse import CollapseWatch
 from vlcli.engine.evaluation import Autocast, TaskRunner, mean_losses, score_task
 from vlcli.engine.optim import freeze
 from vlcli.engine.together import Together
@@ -61,6 +62,8 @@ def run_training(context: StageContext) -> StageResult:
     )
     if trainer.rate_line:
         progress.info(trainer.rate_line)
+    watch = CollapseWatch(parts.module, parts.data, trainer.config, progress)
+    trainer.trackers += [watch] if processes.rank() == 0 else []
     outcome = trainer.run()
     if outcome.stopped:
         progress.info(f"stopped: {outcome.stopped}")
@@ -69,6 +72,7 @@ def run_training(context: StageContext) -> StageResult:
     processes.wait()
     facts: dict[str, object] = {**counts, "threads": threads, "processes": processes.world()}
     facts |= {"learning_rate": trainer.rate_line} if trainer.rate_line else {}
+    facts |= {"collapsed": collapsed} if processes.rank() == 0 and (collapsed := watch.verdict(outcome)) else {}
     return _result(context, parts, outcome, facts)
 
 
@@ -195,10 +199,12 @@ def _result(context: StageContext, parts: Assembly, outcome: TrainingOutcome, fa
     left_out = parts.data.notes()
     for line in left_out:
         context.progress.warn(line)
-    stopped = [f"stopped: {outcome.stopped}"] if outcome.stopped else []
-    notes += [*left_out, *doubts, *stopped, f"{MODEL}/ holds {chosen}"]
-    facts |= {"steps": outcome.steps, "examples": outcome.examples, "torch_threads": torch.get_num_threads()}
     facts |= {"stopped": outcome.stopped} if outcome.stopped else {}
+    told = [f"{name}: {facts[name]}" for name in ("learning_rate", "stopped", "collapsed") if name in facts]
+    if "collapsed" in facts:
+        context.progress.warn(f"collapsed: {facts['collapsed']}")
+    notes += [*left_out, *doubts, *told, f"{MODEL}/ holds {chosen}"]
+    facts |= {"steps": outcome.steps, "examples": outcome.examples, "torch_threads": torch.get_num_threads()}
     facts |= {"best_step": outcome.best, "load": parts.report.summary() if parts.report else None}
     dropped = getattr(parts.data, "dropped", 0)
     facts |= {"dropped": dropped if isinstance(dropped, int) else len(dropped)}

@@ -1,8 +1,7 @@
 """Small networks on bags of words and pooled features: what a page of code reaches in a core-minute.
 
 Words and picture are added or multiplied in one hidden layer (Zhou et al. 2015; Ren et al. 2015). A tenth of the
-pictures is held out: the epoch with the best accuracy there is kept, and training ends where it has not improved for a
-while.
+pictures is held out: the epoch with the best accuracy there is kept, and training ends where it no longer improves.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from vlcli.data.sample import Example
 How = Literal["words", "words+image", "words*image", "probe"]
 HIDDEN, WORDS, LONGEST = 512, 4000, 40
 """Width of the hidden layer; most words that are known; most words of a sentence."""
-EPOCHS, STEPS, PATIENCE, HELD = 40, 4000, 8, 0.1
-"""Most epochs; most steps; epochs without a better accuracy before the end; share of pictures held out."""
+ROUNDS, LEAST_STEPS, STEPS, PATIENCE, HELD = 40, 50, 4000, 8, 0.1
+"""Most rounds (an epoch, or several of few examples); least steps of a round; most steps of all; rounds without a
+better accuracy before the end; share of pictures held out."""
 RATE, DECAY, SMOOTHING = 1e-3, 0.3, 0.1
 
 
@@ -107,7 +107,7 @@ def held_out(examples: Sequence[Example], seed: int) -> Tensor:
 
 
 def train(network: Network, inputs: Inputs, answers: Tensor, held: Tensor, seed: int) -> float:
-    """Train until the accuracy on the held-out examples no longer improves; keep the best epoch's weights.
+    """Train until the accuracy on the held-out examples no longer improves; keep the best weights.
 
     Args:
         network: that is trained in place.
@@ -122,14 +122,15 @@ def train(network: Network, inputs: Inputs, answers: Tensor, held: Tensor, seed:
     rows, judged = (~held).nonzero()[:, 0], held.nonzero()[:, 0]
     judged = judged if len(judged) else rows
     size = 64 if len(rows) < 20_000 else 256
-    epochs = max(3, min(EPOCHS, STEPS * size // max(len(rows), 1)))
+    epoch = -(-len(rows) // size)  # steps
+    passes = -(-LEAST_STEPS // epoch)
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY)
     best, state, waited = -1.0, network.state_dict(), 0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for _ in range(epochs):
+        for _ in range(max(3, min(ROUNDS, STEPS // epoch))):
             network.train()
-            for some in rows[torch.randperm(len(rows))].split(size):
+            for some in (some for _ in range(passes) for some in rows[torch.randperm(len(rows))].split(size)):
                 loss = nn.functional.cross_entropy(network(*inputs.at(some)), answers[some], label_smoothing=SMOOTHING)
                 optimizer.zero_grad()
                 loss.backward()
@@ -139,7 +140,7 @@ def train(network: Network, inputs: Inputs, answers: Tensor, held: Tensor, seed:
             waited = 0 if accuracy > best else waited + 1
             if not waited:
                 best, state = accuracy, copy.deepcopy(network.state_dict())
-            if waited == PATIENCE:
+            if waited == PATIENCE or best == 1:
                 break
     network.load_state_dict(state)
     return best

@@ -195,7 +195,7 @@ def nearest(known: _Known, asked: Sequence[Example], pooled: Pooled) -> list[Row
         near = tuple(known.examples[int(places[cosines.argmax()])].images)
         alike = set(pictures[near]) & set(questions.get(question(example), pictures[near]))
         said = most_common([known.answers[place] for place in alike])
-        found.append({"prediction": said, "score": float(cosines.max()), "nearest": list(near)})
+        found.append({"prediction": said, "score": float(cosines.max())})
     return found
 
 

@@ -38,6 +38,7 @@ def test_cells_have_their_places_whatever_the_size(side, grid):
 def test_pairs_are_modulated_as_the_equations_say():
     torch.manual_seed(0)
     model = FiLM(SPEC, image_size=16, convolutions=[8, 16], hidden=12, words=6, blocks=1).eval()
+    torch.nn.init.normal_(model.place.weight)
     batch = batch_of(torch.randn(2, 3, 16, 16), [[2, 5, 3], [2, 6, 7, 8, 3], [2, 9, 3]], [1, 0, 1])
     fused = ForwardPasses(model, batch).fused().pooled
     for row, (ids, picture) in enumerate([([2, 5, 3], 1), ([2, 6, 7, 8, 3], 0), ([2, 9, 3], 1)]):

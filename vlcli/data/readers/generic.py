@@ -247,15 +247,18 @@ class ImageFolder(Reader):
         base = pictures.folder
         if base in pictures.folders:
             return []
-        names = sorted({Path(one).relative_to(base).parts[0] for one in pictures.folders})
+        paths = [Path(one).relative_to(base).parts for one in pictures.folders]
+        names = sorted({path[0] for path in paths})
         parts = parts_of(names)
+        classes = {path[1] if len(path) > 1 else "" for path in paths} if parts else set(names)
+        if len(classes) < 2 or "" in classes:
+            return []
         images = str(PurePosixPath(base, "{split}")) if parts else base
         entry = {"name": "folder", "images": images, "label": True}
         title = f"folders of pictures in {base}" if parts else f"{len(names)} folders of pictures in {base}"
         columns = {"image": "file", "label": "folder"}
         reasons = {"parts": "the folders are named after the parts"}
-        found = Recognised("labels", entry, [], columns, parts, reasons, title=title)
-        return [found] if len(names) > 1 else []
+        return [Recognised("labels", entry, [], columns, parts, reasons, title=title)]
 
     def __init__(
         self,

@@ -246,10 +246,13 @@ def _choices(found: re.Match[str]) -> list[str]:
     return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
 
 
+_ENDINGS = re.compile(r"(\.[A-Za-z]\w*)+\Z")
+"""``.jpg``, ``.seg.png``; a part that begins with a digit belongs to the name: ``a 2.0.jpg``."""
+
+
 def _key(member: Member) -> str:
-    """The name up to the first dot, folders included: what belongs together shares it."""
-    folder, slash, name = member.name.rpartition("/")
-    return folder + slash + name.split(".", 1)[0]
+    """The name without its endings, folders included: what belongs together shares it."""
+    return member.name.removesuffix(_endings(member))
 
 
 def _member(path: Path, shard: Path) -> Member:
@@ -268,7 +271,12 @@ def _is_dotted(member: Member) -> bool:
 
 
 def _extension(member: Member) -> str:
-    return "." + member.name.rpartition("/")[2].partition(".")[2].lower()
+    return _endings(member).lower()
+
+
+def _endings(member: Member) -> str:
+    found = _ENDINGS.search(member.name.rpartition("/")[2])
+    return found[0] if found else ""
 
 
 def _text(shard: Path, member: Member) -> str:

@@ -79,7 +79,6 @@ class Pictures:
         ends = ("/".join(parts[start:]) for start in range(len(parts)))
         return next((end for end in ends if end in self.paths), name)
 
-
     def sizes(self) -> tuple[int, int]:
         """Median width and height of a sample; 0 where none can be read."""
         wide, high = [], []

@@ -1,0 +1,110 @@
+"""Tells of models that say the same of every example: while they train, and in the record of the stage."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from vlcli.engine.learning_rate import batch_of, rule
+from vlcli.engine.outcome import TrainingOutcome
+from vlcli.engine.trackers import Tracker
+from vlcli.engine.training_module import TrainingModule
+from vlcli.metrics.baseline import ONE_ANSWER
+from vlcli.nn.batch import Batch
+from vlcli.progress import Progress
+from vlcli.recipe.schema import Training
+
+AFTER, LEAST, EXAMPLES = 1000, 100, 20_000
+"""Steps from which the loss is judged, and at the end; examples whose answers are counted for it."""
+
+
+class CollapseWatch(Tracker):
+    """Warns once of either sign of collapse: one answer in validation, or a loss that a constant reaches as well.
+
+    Args:
+        module: what is trained.
+        data: the training data.
+        config: of the stage, with the rate.
+        progress: where to warn.
+    """
+
+    def __init__(self, module: TrainingModule, data: Any, config: Training, progress: Progress) -> None:
+        self.module, self.data, self.config, self.progress = module, data, config, progress
+        self.constants = constant_losses(module, data)
+        self._last: dict[str, deque[float]] = {name: deque(maxlen=20) for name in self.constants}
+        self._told: set[str] = set()
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Look at a line of the log."""
+        if f"eval/{ONE_ANSWER}" in values:
+            self._warn(ONE_ANSWER, self._one_sided(values[f"eval/{ONE_ANSWER}"]))
+        for name, losses in self._last.items():
+            losses.extend([values[f"loss/{name}"]] if f"loss/{name}" in values else [])
+            if step >= AFTER and self._flat(name):
+                self._warn(name, self._unlearnt(name))
+
+    def verdict(self, outcome: TrainingOutcome) -> str:
+        """Return what is wrong with the weights that training leaves; empty where nothing is."""
+        if ONE_ANSWER in outcome.metrics:
+            return f"{self._one_sided(outcome.metrics[ONE_ANSWER])}; likely cause: {self.cause()}"
+        for name, losses in self._last.items():  # a run resumed at its end has logged nothing
+            losses.extend([outcome.losses[f"loss/{name}"]] if not losses and f"loss/{name}" in outcome.losses else [])
+        flat = [name for name in self.constants if outcome.steps >= LEAST and self._flat(name)]
+        return f"{self._unlearnt(flat[0])}; likely cause: {self.cause()}" if flat else ""
+
+    def cause(self) -> str:
+        """Return the likeliest cause of a collapse, with a remedy."""
+        shape, optimizer = self.module.model.network_shape, self.config.optimizer
+        rate, chosen = optimizer.lr or 0.0, rule(shape, batch_of(self.config, len(self.data)))
+        layers = f"{shape.depth} post-norm layers of width {shape.width}"
+        if self._alike():
+            return "the features of all pictures are the same"
+        if rate > 2 * chosen:
+            return f"optimizer.lr {rate:g}, where the engine would choose {chosen:g}: leave `lr` out"
+        if shape.post_norm and not self.config.schedule.warmup:
+            return f"no warm-up for {layers}: set schedule.warmup, or leave `lr` out"
+        if shape.post_norm and shape.depth > 3:
+            return f"{layers} on {len(self.data):,} examples: fewer layers, or a lower optimizer.lr"
+        return "too few steps for these data, or a question that they do not answer"
+
+    def _one_sided(self, share: float) -> str:
+        return f"one answer for {share:.0%} of the validation examples"
+
+    def _unlearnt(self, name: str) -> str:
+        mean = sum(self._last[name]) / len(self._last[name])
+        return f"loss {name} {mean:.3f}, where always giving the most frequent answers has {self.constants[name]:.3f}"
+
+    def _flat(self, name: str) -> bool:
+        losses = self._last[name]
+        return bool(losses) and sum(losses) / len(losses) >= 0.99 * self.constants[name]
+
+    def _warn(self, sign: str, text: str) -> None:
+        if sign not in self._told:
+            self._told.add(sign)
+            self.progress.warn(f"collapsed: {text}; likely cause: {self.cause()}")
+
+    def _alike(self) -> bool:
+        """Whether the pictures of a batch hold the same numbers."""
+        batch: Batch | None = next(iter(self.data.loader(min(16, len(self.data)), shuffle=True, epoch=0)), None)
+        images = batch.clean.images if batch is not None else None
+        if images is None or len(images) < 2:
+            return False
+        read = [images.regions.features] if images.regions else []
+        read += [images.pixels.images] if images.pixels else []
+        return any(map(_same, read))
+
+
+def _same(rows: Tensor) -> bool:
+    return float(rows.float().std(0).mean()) <= 1e-4 * float(rows.float().abs().mean())
+
+
+def constant_losses(module: TrainingModule, data: Any) -> dict[str, float]:
+    """Return the loss of each objective that always says the same, where the objective can tell."""
+    examples = getattr(data, "examples", [])
+    stride = max(1, len(examples) // EXAMPLES)
+    targets = [examples[row].targets for row in range(0, len(examples), stride)]
+    losses = {name: objective.constant_loss(targets) for name, objective in module.objectives.items()}
+    return {name: loss for name, loss in losses.items() if loss}
