@@ -92,6 +92,8 @@ def _entry(found: Recognised, table: TableFile, meaning: Meaning) -> dict[str, A
         found.reasons["encoding"] = "the file is not UTF-8"
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}
     entry |= _column_options(found.kind, found.columns)
+    if "id" in table.columns and len(set(map(str, table.values("id")))) < len(table.rows):
+        entry["id"] = ""  # they begin anew in each part, or are not there: rows are numbered
     entry |= {"several": meaning.several} if meaning.several not in ("", ";") else {}
     entry |= {"sentences": meaning.separator} if found.kind == "captions" and meaning.separator else {}
     if not found.parts and meaning.split is not None:
