@@ -391,11 +391,3 @@ def csv_table(root: Path) -> None:
     photos(root, [f"images/image{n}.png" for n in range(30)])
     rows = [[f"image{n}", ASKED[i], answer(n)] for n in range(30) for i in range(2)]
     rows_of(root, "questions.csv", ["image_id", "question", "answer"], rows)
-
-
-@layout("image-classification", "csv", counts={"train": 20, "test": 10}, columns={"label": "label"})
-def ids_of_rows(root: Path) -> None:
-    """Tables of two parts whose ids begin anew."""
-    for part, numbers in (("train", range(20)), ("test", range(20, 30))):
-        names = photos(root, [f"{part}/p{n}.jpg" for n in numbers])
-        rows_of(root, f"{part}.csv", ["id", "image", "label"], [[i, n, answer(i)] for i, n in enumerate(names)])

@@ -206,3 +206,11 @@ def captions_txt(root: Path) -> None:
     """Flickr8k as Kaggle has it: ``captions.txt`` with a header and commas."""
     names = [Path(name).name for name in photos(root, [f"Images/{n}_f.jpg" for n in range(30)])]
     rows_of(root, "captions.txt", ["image", "caption"], [[n, f"{sentence(i)}, again"] for i, n in enumerate(names * 2)])
+
+
+@layout("image-classification", "csv", counts={"train": 20, "test": 10}, columns={"label": "label"})
+def ids_of_rows(root: Path) -> None:
+    """Tables of two parts whose ids begin anew."""
+    for part, numbers in (("train", range(20)), ("test", range(20, 30))):
+        names = photos(root, [f"{part}/p{n}.jpg" for n in numbers])
+        rows_of(root, f"{part}.csv", ["id", "image", "label"], [[i, n, answer(i)] for i, n in enumerate(names)])
