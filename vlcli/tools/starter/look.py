@@ -86,7 +86,7 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     machine = machine or this_machine()
     made = Plan(goal, source, parts, machine, planning.size_for(1, machine, False), more)
     made.weights = folder.weights
-    made.boxes = folder.boxes
+    made.boxes, made.sizes = folder.boxes, folder.pictures.sizes()
     labelled = next((one for one in folder.sources if one.kind == "boxes"), None)
     made.labelled = (
         labelled if made.weights is None and labelled and labelled.entry["name"] == "coco-instances" else None
@@ -116,7 +116,8 @@ def _sizes(plan: Plan, examples: list[Any], root: Path) -> None:
     captions = [example for one in plan.captions for example in planning.read(one, root)[1]]
     plan.vocabulary, plan.length = planning.text_facts([*examples, *captions])
     fixed = plan.goal in ("retrieval", "captioning", "detection")
-    plan.batch = 4 if plan.goal == "detection" else 32 if plan.goal == "referring" else 64
+    from_pixels = plan.goal in planning.OF_IMAGES and plan.weights is None
+    plan.batch = 4 if plan.goal == "detection" else 16 if from_pixels else 32 if plan.goal == "referring" else 64
     plan.epochs = planning.epochs_for(number, plan.batch, stops=not fixed)
     if plan.goal == "vqa":
         plan.min_count, plan.one_answer, plan.classes = planning.answers_facts(examples)
