@@ -82,6 +82,8 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
             one.entry["ids"], one.reasons["ids"] = ids, "pictures in different folders have equal names"
         read = [planning.read(one, folder.root) for one in (source, *more)]
     examples = [example for _, found in read for example in found]
+    if wanted is None and goal == "retrieval" and "captioning" in goals and folder.weights and _repeat(examples):
+        goal = "captioning"
     parts = planning.divide(source, examples, folder.root)
     machine = machine or this_machine()
     made = Plan(goal, source, parts, machine, planning.size_for(1, machine, False), more)
@@ -102,6 +104,14 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     made.aside = folder.aside
     add_notes(made, folder, [reader for reader, _ in read], examples)
     return made
+
+
+def _repeat(examples: list[Any]) -> bool:
+    """Whether most captions are said of several pictures: a sentence then finds no picture of its own."""
+    pictures: dict[str, set[str]] = {}
+    for example in examples:
+        pictures.setdefault(example.text, set()).update(example.images)
+    return 2 * sum(len(pictures[example.text]) > 1 for example in examples) > len(examples)
 
 
 def _joins(one: Recognised, source: Recognised) -> bool:

@@ -34,7 +34,7 @@ OF_IMAGES = ("image-classification", "multi-label")
 """Goals whose model reads pixels and nothing else."""
 FEWEST = 10
 """Pictures below this number cannot be divided."""
-STEPS, FEWEST_EPOCHS = 2400, 8
+STEPS, FEWEST_EPOCHS = 3200, 12
 """The longest training of stages that stop by themselves: so many steps, so many epochs at least."""
 SHORT_STEPS, SHORT_EPOCHS = 800, 3
 """The same of stages that train to their end: contrast, captions, detectors."""

@@ -14,7 +14,7 @@ SMOOTHING = 0.1
 """Label smoothing of classifications with one right answer."""
 _BY = ("frequent", "question", "words", "words*image")
 _BASELINES = {
-    "frequent": "most frequent answer",
+    "frequent": "most frequent",
     "question": "best answer to the same text",
     "words": "bag of words",
     "words*image": "bag of words times pooled image",
