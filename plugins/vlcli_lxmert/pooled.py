@@ -18,6 +18,7 @@ from vlcli.nn import (
     InputSpec,
     Layout,
     Model,
+    NetworkShape,
     Recorder,
     Text,
     Whitening,
@@ -81,6 +82,11 @@ class Pooled(Model):
     def dim(self) -> int:
         """Width of the hidden layer."""
         return self.hidden
+
+    @property
+    def network_shape(self) -> NetworkShape:
+        """One hidden layer of any width takes the same rate."""
+        return NetworkShape(self.hidden, 0, post_norm=False, factor=1.2)
 
     def input_spec(self) -> InputSpec:
         """Texts and region features."""

@@ -28,7 +28,7 @@ def rule(shape: NetworkShape, batch: int) -> float:
     """
     depth = (BASE_DEPTH / max(1, shape.depth)) ** 0.75 if shape.post_norm else PRE_NORM
     width = shape.width if shape.depth else BASE_WIDTH
-    rate = BASE * (BASE_WIDTH / max(1, width)) ** 0.5 * depth * (batch / BASE_BATCH) ** 0.5
+    rate = BASE * shape.factor * (BASE_WIDTH / max(1, width)) ** 0.5 * depth * (batch / BASE_BATCH) ** 0.5
     return float(f"{min(HIGHEST, max(LOWEST, rate)):.1e}")
 
 

@@ -21,11 +21,13 @@ class NetworkShape:
         depth: layers on the longest path from an input to the output; 0 where there are none with a layer norm.
         post_norm: whether a layer normalises after its residual (BERT), which makes deep networks take small rates
             alone; otherwise each normalises before it (ViT) or none does.
+        factor: how much more or less a model takes than the rule says, where trials have shown that.
     """
 
     width: int
     depth: int
     post_norm: bool
+    factor: float = 1.0
 
 
 class Shaped(nn.Module):

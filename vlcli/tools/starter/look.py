@@ -82,11 +82,13 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
             one.entry["ids"], one.reasons["ids"] = ids, "pictures in different folders have equal names"
         read = [planning.read(one, folder.root) for one in (source, *more)]
     examples = [example for _, found in read for example in found]
+    if wanted is None and goal == "retrieval" and "captioning" in goals and folder.weights and _repeat(examples):
+        goal = "captioning"
     parts = planning.divide(source, examples, folder.root)
     machine = machine or this_machine()
     made = Plan(goal, source, parts, machine, planning.size_for(1, machine, False), more)
     made.weights = folder.weights
-    made.boxes = folder.boxes
+    made.boxes, made.sizes = folder.boxes, folder.pictures.sizes()
     labelled = next((one for one in folder.sources if one.kind == "boxes"), None)
     made.labelled = (
         labelled if made.weights is None and labelled and labelled.entry["name"] == "coco-instances" else None
@@ -104,6 +106,14 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     return made
 
 
+def _repeat(examples: list[Any]) -> bool:
+    """Whether most captions are said of several pictures: a sentence then finds no picture of its own."""
+    pictures: dict[str, set[str]] = {}
+    for example in examples:
+        pictures.setdefault(example.text, set()).update(example.images)
+    return 2 * sum(len(pictures[example.text]) > 1 for example in examples) > len(examples)
+
+
 def _joins(one: Recognised, source: Recognised) -> bool:
     """Whether a further data set is learnt from together with the first: captions of several files are."""
     return one is not source and one.kind == source.kind == "captions" and not one.parts
@@ -116,7 +126,8 @@ def _sizes(plan: Plan, examples: list[Any], root: Path) -> None:
     captions = [example for one in plan.captions for example in planning.read(one, root)[1]]
     plan.vocabulary, plan.length = planning.text_facts([*examples, *captions])
     fixed = plan.goal in ("retrieval", "captioning", "detection")
-    plan.batch = 4 if plan.goal == "detection" else 32 if plan.goal == "referring" else 64
+    from_pixels = plan.goal in planning.OF_IMAGES and plan.weights is None
+    plan.batch = 4 if plan.goal == "detection" else 16 if from_pixels else 32 if plan.goal == "referring" else 64
     plan.epochs = planning.epochs_for(number, plan.batch, stops=not fixed)
     if plan.goal == "vqa":
         plan.min_count, plan.one_answer, plan.classes = planning.answers_facts(examples)

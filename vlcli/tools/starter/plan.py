@@ -34,7 +34,7 @@ OF_IMAGES = ("image-classification", "multi-label")
 """Goals whose model reads pixels and nothing else."""
 FEWEST = 10
 """Pictures below this number cannot be divided."""
-STEPS, FEWEST_EPOCHS = 2400, 8
+STEPS, FEWEST_EPOCHS = 3200, 12
 """The longest training of stages that stop by themselves: so many steps, so many epochs at least."""
 SHORT_STEPS, SHORT_EPOCHS = 800, 3
 """The same of stages that train to their end: contrast, captions, detectors."""
@@ -44,8 +44,6 @@ POOLED_MOST = 20_000
 """Training examples below which pooled features and one hidden layer learn more than a transformer (docs/init.md)."""
 EYES_STEPS, EYES_BATCH = 600, 16
 """How long a small network learns to see from labelled boxes."""
-CLASSIFIER_LAYERS = 4
-"""Layers of the vision transformer that classifies pictures."""
 ALPHABET = 100
 """Entries of a vocabulary that are single letters and signs."""
 
@@ -103,6 +101,7 @@ class Plan:
         length: of sentences, in word pieces.
         epochs: the longest training.
         batch: examples of a training step.
+        sizes: median width and height of the pictures in pixels.
         min_count: of answers, where the goal has an answer table.
         one_answer: whether every question has a single answer.
         classes: different answers or labels.
@@ -127,6 +126,7 @@ class Plan:
     length: int = 20
     epochs: int = 10
     batch: int = 32
+    sizes: tuple[int, int] = (0, 0)
     min_count: int = 1
     one_answer: bool = True
     classes: int = 2

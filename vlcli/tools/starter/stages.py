@@ -8,11 +8,13 @@ from vlcli.tools.starter.emit import Writer, flow
 from vlcli.tools.starter.plan import EYES_BATCH, EYES_STEPS, OF_IMAGES, POOLED_MOST, Plan, patience_for
 
 Rows = dict[str, str]
+SMALL = 96
+"""Longest side in pixels of pictures that are read at their own size."""
 SMOOTHING = 0.1
 """Label smoothing of classifications with one right answer."""
 _BY = ("frequent", "question", "words", "words*image")
 _BASELINES = {
-    "frequent": "most frequent answer",
+    "frequent": "most frequent",
     "question": "best answer to the same text",
     "words": "bag of words",
     "words*image": "bag of words times pooled image",
@@ -83,8 +85,19 @@ def model_of(plan: Plan) -> tuple[dict[str, Any] | None, str]:
 
 
 def film_of(plan: Plan) -> tuple[dict[str, Any], str]:
-    """Convolutions that a question modulates, for pixels at their own size or, of large pictures, at fewer."""
-    raise NotImplementedError
+    """Convolutions, which a question modulates: small pictures at their own size, others at 64 or 96 pixels."""
+    classes = plan.goal in OF_IMAGES
+    width, height = plan.sizes
+    small = 0 < max(width, height) <= SMALL
+    side = [height, width] if small else [64, 64] if classes else [96, 96]
+    size: Any = side[0] if side[0] == side[1] else side
+    if classes:
+        shape: dict[str, Any] = {"image_size": size, "convolutions": [24, 48, 96], "blocks": 1, "words": 0}
+    else:
+        shape = {"image_size": size} | ({} if small else {"convolutions": [16, 32, 64, 64]})
+    read = "at their own size" if small else f"at {side[0]} x {side[1]}"
+    why = f"Convolutions read pixels {read}: the folder has no weights of a backbone."
+    return {"name": "film", **shape}, why
 
 
 def lxmert_of(plan: Plan, layers: tuple[int, int, int]) -> dict[str, Any]:
@@ -206,7 +219,8 @@ def image_classification(plan: Plan, writer: Writer) -> Rows:
     writer.key("data", "train", 4)
     writer.key("validation", "validation", 4, "the epoch with the best score here is kept")
     if plan.weights is None:
-        writer.key("transform", {"name": "resize", "flip": 0.5}, 4)
+        crops = {"scale": [0.5, 1.0], "augment": "", "jitter": 0.0, "erasing": 0.0, "crop": 1.0}
+        writer.key("transform", {"name": "imagenet", **crops}, 4, "random crops and horizontal flips while training")
     _training(plan, writer, batch=plan.batch)
     _missing(plan, writer)
     writer.key("test", {"kind": "evaluate", "from": "classify", "data": "test"} | _drop(plan), 2)
@@ -333,7 +347,12 @@ def _training(plan: Plan, writer: Writer, *, batch: int, epochs: int | None = No
         patience = patience_for(longest)
         writer.key("stop", {"patience": patience}, 4, f"ends after {patience} validations without a better score")
     writer.key("batch_size", batch, 4)
-    writer.key("optimizer", {"betas": [0.9, 0.98]} | ({"weight_decay": 0.3} if is_pooled(plan) else {}), 4)
+    if plan.weights is None and plan.goal in ("vqa", "classification") and plan.features == "pixels":
+        writer.key("group", "image", 4, "the questions about a picture in one batch: it is read once")
+    if is_pooled(plan):
+        writer.key("schedule", {"name": "constant"}, 4)
+    decay = {"weight_decay": 0.3} if is_pooled(plan) else {"weight_decay": 0.05} if plan.goal in OF_IMAGES else {}
+    writer.key("optimizer", {"betas": [0.9, 0.98], **decay}, 4)
     if plan.machine.gpu:
         writer.key("precision", "bf16", 4, "the GPU is faster in it")
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlcli.tools.starter.plan import CLASSIFIER_LAYERS, EYES_BATCH, EYES_STEPS, OF_IMAGES, Plan
+from vlcli.tools.starter.plan import EYES_BATCH, EYES_STEPS, Plan
+from vlcli.tools.starter.stages import is_pooled
 
 _RESNET = {"resnet18": 1.8e9, "resnet34": 3.7e9, "resnet50": 4.1e9, "resnet101": 7.8e9, "resnet152": 11.5e9}
 """Multiply-adds of a picture of 224 x 224."""
 _TINY = 52e6
 """Multiply-adds of ``tiny-conv`` for a picture of 112 x 112."""
+_FILM = 4e6
+"""Multiply-adds of an example of ``film``; the questions about a picture share its convolutions."""
 _HEADS = 1.4e9
 """Multiply-adds of a detector's heads for 100 proposals at width 256."""
 _USED = 1.0
@@ -80,7 +83,7 @@ def times_of(plan: Plan) -> Times:
 
 def _features(plan: Plan) -> tuple[float, float]:
     """Seconds in which a small network learns to see, and in which features are extracted."""
-    if plan.features == "pixels" or plan.goal in (*OF_IMAGES, "detection"):
+    if plan.features == "pixels" or plan.goal == "detection":
         return 0.0, 0.0
     rate, pictures = plan.machine.rate, sum(part.pictures for part in plan.parts.values())
     if plan.weights is not None:
@@ -94,8 +97,10 @@ def operations(plan: Plan) -> float:
     """Multiply-adds of one forward pass of one example."""
     hidden, (text, image, both) = plan.size.hidden, plan.size.layers
     layer = 12 * hidden**2
-    if plan.goal in OF_IMAGES:
-        return (196 if plan.machine.gpu else 64) * CLASSIFIER_LAYERS * layer
+    if is_pooled(plan):
+        return 2048 * 512
+    if plan.features == "pixels" and plan.goal != "detection" and plan.goal != "retrieval":
+        return _FILM
     if plan.goal == "detection":
         pixels = 600 * 800 if plan.machine.gpu else 320 * 427
         body = _RESNET[plan.weights.arch] * pixels / 224**2 if plan.weights else _TINY * pixels / 112**2
