@@ -12,7 +12,7 @@ import pytest
 
 import vlcli
 from vlcli.errors import VlcliError
-from vlcli.files import facts_of, is_whole, new_folder, write_json, write_text, written
+from vlcli.files import facts_of, is_whole, new_folder, write_json, write_text, writing, written
 
 PACKAGE = Path(vlcli.__file__).parent
 
@@ -89,3 +89,10 @@ def test_no_other_module_pushes_files_to_the_disk_by_itself() -> None:
         if isinstance(node, ast.Attribute) and node.attr == "fsync"
     }
     assert calls == set()
+
+
+def test_a_limit_on_the_size_of_files_is_not_told_as_a_full_disk(tmp_path):
+    with pytest.raises(VlcliError) as caught, writing(tmp_path / "x"):
+        raise OSError(errno.EFBIG, "File too large")
+    assert "limit on its size" in caught.value.what
+    assert "ulimit -f" in caught.value.hint

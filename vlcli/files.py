@@ -48,11 +48,14 @@ def writing(path: Path) -> Iterator[None]:
             raise
         folder = path if path.is_dir() else path.parent
         free = shutil.disk_usage(folder).free if folder.exists() else 0
+        limited = getattr(error, "errno", None) == errno.EFBIG or f"os error {errno.EFBIG}" in str(error)
+        what = "A file grew beyond the limit on its size" if limited else "The disk is full"
+        first = "raise the limit (ulimit -f)" if limited else "free some space"
         raise VlcliError(
-            "The disk is full; what was saved before is intact.",
+            f"{what}; what was saved before is intact.",
             where=str(path),
             got=f"{free / 2**20:,.0f} MB free ({str(error).strip()})",
-            hint="free some space and run the same command again: it resumes from the last checkpoint",
+            hint=f"{first} and run the same command again: it resumes from the last checkpoint",
         ) from error
 
 

@@ -105,7 +105,17 @@ def test_what_is_no_request_of_the_page_is_refused(vqa):
     for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec_Fetch_Site": "cross-site"}):
         refused = vqa("/api/ask", {"text": "x"}, **headers)
         assert (refused.status, refused.error["what"]) == (403, "Another site sent this request.")
-    bodies = (b"{", b"[]", b'"a"', b'{"text": 3}', b'{"pictures": "a"}', b'{"pictures": [1]}', b"[" * 20000, b"\xff")
+    bodies = (
+        b"{",
+        b"[]",
+        b'"a"',
+        b'{"text": 3}',
+        b'{"pictures": "a"}',
+        b'{"pictures": [1]}',
+        b"[" * 20000,
+        b"\xff",
+        b'{"text": "\\ud800"}',
+    )
     for body in bodies:
         assert vqa("/api/ask", body).status == 400, body
     assert "takes another number of images" in asked(vqa, []).error["what"]

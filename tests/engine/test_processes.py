@@ -102,7 +102,27 @@ def test_threads_are_those_asked_for_and_at_least_one(monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         assert processes.use_threads(None) == 1
         monkeypatch.delenv("OMP_NUM_THREADS")
-        monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 0, 0))
+        monkeypatch.setattr(processes, "busy_cores", lambda cores: 99.0)
         assert processes.use_threads(None) == 1
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("busy", "threads"), [(0.0, 2), (0.3, 2), (0.7, 1), (2.0, 1)])
+def test_a_core_that_others_use_a_little_is_not_given_up(monkeypatch, busy, threads):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(processes, "_quota", lambda: 64)
+    monkeypatch.setattr(os, "getloadavg", lambda: (9.0, 9.0, 9.0))  # the minute before says nothing about now
+    monkeypatch.setattr(processes, "busy_cores", lambda cores: busy)
+    assert processes._free_cores() == threads
+
+
+def test_the_work_of_this_process_does_not_count_as_that_of_others(monkeypatch):
+    """Ticks and clocks stand still but for what is said here: 0.3 s of two busy cores, 0.3 s of it this process."""
+    tick = os.sysconf("SC_CLK_TCK")
+    ticks, own, clock = iter([100, 100 + 0.6 * tick]), iter([(1.0, 0.0), (1.2, 0.1)]), iter([5.0, 5.3])
+    monkeypatch.setattr(processes, "_ticks", lambda cores: next(ticks))
+    monkeypatch.setattr(processes.os, "times", lambda: next(own))
+    monkeypatch.setattr(processes.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(processes.time, "sleep", lambda seconds: None)
+    assert processes.busy_cores({0, 1}) == pytest.approx(1.0)

@@ -12,6 +12,7 @@ from tests.features._world import full_record, make_record
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore, FeatureWriter, verify
 from vlcli.features.join import join
+from vlcli.features.structure import index_problems
 
 
 @pytest.fixture
@@ -224,3 +225,25 @@ def test_no_handle_is_left_open(store):
         with pytest.raises(DataError):
             len(FeatureStore(store))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def _references(file):
+    group = file["sets/boxes"]
+    rows = len(group["ids"])
+    del group["ids"]
+    group.create_dataset("ids", data=[file["sets"].ref] * rows, dtype=h5py.ref_dtype)
+
+
+@pytest.mark.parametrize("change", [_references, _whole("features", lambda a: a.astype(np.longdouble))])
+def test_values_that_no_extraction_writes_are_refused(store, change):
+    with h5py.File(store, "r+") as file:
+        change(file)
+    with pytest.raises(DataError, match="damaged"):
+        FeatureStore(store)
+
+
+def test_a_crowd_of_regions_in_one_picture_is_a_fault():
+    sizes, checksums = np.ones((2, 2), int), np.zeros(2, int)
+    assert index_problems(["a", "b"], sizes, np.array([0, 3, 100_003]), checksums) == []
+    (problem,) = index_problems(["a", "b"], sizes, np.array([0, 3, 1_000_003]), checksums)
+    assert "'b' has 1,000,000 regions" in problem

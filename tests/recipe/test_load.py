@@ -8,6 +8,7 @@ import pytest
 from vlcli.errors import ComponentError, RecipeError, UsageError
 from vlcli.recipe.keys import data_files
 from vlcli.recipe.load import from_mapping, load, locate
+from vlcli.recipe.overrides import uneven
 from vlcli.recipe.validate import shallow
 from vlcli.recipe.wiring import find_place
 
@@ -254,3 +255,21 @@ def test_rows_of_stages_that_are_taken_out_go_with_them(base):
     assert load(str(second)).recipe.table.rows == {"two": "other"}
     second.write_text(f"extends: {first}\ntable: {{rows: {{one: ~, three: test}}}}\n")
     assert load(str(second)).recipe.table.rows == {"two": "other", "three": "test"}
+
+
+def test_an_override_that_leaves_the_control_alone_says_so(tmp_path):
+    stage = "{kind: finetune, task: {name: vqa%s}, data: [{name: vqa}], epochs: 17}"
+    stages = [f"  answer: {stage % ''}", f"  answer-blind: {stage % ', only: text'}", f"  other: {stage % ', a: 9'}"]
+    (tmp_path / "r.yaml").write_text("\n".join(["model: lxmert", "stages:", *stages, ""]))
+    both = ["stages.answer.epochs=12", "stages.answer-blind.epochs=12"]
+    assert uneven(load(str(tmp_path / "r.yaml"), both).recipe, both) == []
+    (line,) = uneven(load(str(tmp_path / "r.yaml"), both[:1]).recipe, both[:1])
+    assert line.startswith("stages.answer.epochs is set here and not in answer-blind, its control")
+
+
+def test_other_toolkits_names_of_keys_are_known(tmp_path):
+    (tmp_path / "r.yaml").write_text(
+        "model: lxmert\nstages: {a: {kind: finetune, task: vqa, data: [{name: vqa}], checkpoint_every: 5}}\n"
+    )
+    with pytest.raises(RecipeError, match="did you mean 'save_every'"):
+        load(str(tmp_path / "r.yaml"))

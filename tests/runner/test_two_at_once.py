@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from vlcli.cli import console
+from vlcli.cli.words import refuse_bytes
+from vlcli.errors import UsageError
 from vlcli.recipe.stage_record import flocked
 
 
@@ -17,3 +22,18 @@ def test_data_are_written_by_one_process_at_a_time(tmp_path, monkeypatch, cli, v
     assert refused.code == 1
     assert "Another vlcli is writing this folder" in refused.err
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_closed_stream_is_no_fault(monkeypatch, stream):
+    monkeypatch.setattr(sys, stream, None)
+    console.table(["a"], [["1"]])
+    console.err("text")
+    console.flush()
+    assert console.shows_bars() in (True, False)
+
+
+def test_a_text_that_is_not_utf8_is_a_fault_of_the_command_line():
+    with pytest.raises(UsageError, match="not UTF-8"):
+        refuse_bytes(b"caf\xe9".decode(errors="surrogateescape"))
+    refuse_bytes("café")

@@ -5,6 +5,7 @@ Importing this package imports neither torch nor numpy, nor any component.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import typer
@@ -105,6 +106,14 @@ app.add_typer(data.app, name="data", rich_help_panel=_DATA)
 app.add_typer(plugin.app, name="plugin", rich_help_panel=_LOOK)
 
 
+WAITS = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
+"""How OpenMP's threads (GNU's and LLVM's) wait for one another: they sleep soon. Beside a busy program two threads that
+spin took 33 s for what one does in 2.5 s and two that sleep in 3.1 s. OMP_WAIT_POLICY goes before."""
+
+
 def main() -> None:
     """What the ``vlcli`` script calls."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        for name, value in WAITS.items():
+            os.environ.setdefault(name, value)  # read when torch is loaded
     end_with(lambda: app(prog_name="vlcli"))

@@ -9,6 +9,7 @@ import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.cli.words import refuse_bytes
 
 
 @guarded
@@ -40,6 +41,7 @@ def ask(
     o.load_plugins(plugin)
     if is_file(text) and not is_file(pictures[-1]):
         text, pictures = pictures[-1], [text, *pictures[:-1]]
+    refuse_bytes(text)
     loaded = load(model, features=features, features_from=features_from, extractor=read_extractor(extractor))
     refuse_unknown(loaded, pictures, "ask")
     given = pictures[0] if len(pictures) == 1 else pictures

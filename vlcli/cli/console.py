@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from vlcli.cli.words import clock
 from vlcli.cli.words import facts as show_facts
@@ -38,12 +38,17 @@ def progress(verbose: int = 0, quiet: bool = False, as_json: bool = False) -> Pr
 
 def shows_bars() -> bool:
     """Whether stderr is a terminal that can draw a line anew."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a standard stream is a terminal; Python has None for one that is closed."""
+    return stream is not None and stream.isatty()
 
 
 def out(text: str) -> None:
     """A line of the product."""
-    if os.environ.get("RANK", "0") == "0":
+    if os.environ.get("RANK", "0") == "0" and sys.stdout is not None:
         try:
             sys.stdout.write(text + "\n")
         except UnicodeEncodeError:  # half of a surrogate pair, or a terminal of another encoding
@@ -53,11 +58,14 @@ def out(text: str) -> None:
 
 def flush() -> None:
     """Hand on what was written to stdout, for whoever reads it while this process goes on."""
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def err(text: str) -> None:
     """A line for the person at the terminal; a terminal that is gone is no reason to fail."""
+    if sys.stderr is None:
+        return
     try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
@@ -73,7 +81,7 @@ def out_json(value: dict[str, Any]) -> None:
 
 def table(columns: list[str], rows: list[list[str]], title: str = "") -> None:
     """A table on stdout: boxed on a terminal, aligned plain text otherwise."""
-    if sys.stdout.isatty():
+    if is_terminal(sys.stdout):
         _rich_table(columns, rows, title)
         return
     widths = [max(len(str(row[i])) for row in [columns, *rows]) for i in range(len(columns))]

@@ -49,6 +49,8 @@ EXTRAS = {
     "parquet": ("pyarrow",),
     "ray": ("ray",),
 }
+WAITS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+"""Variables that say how OpenMP's threads wait for one another; vlcli sets the last two where the first is not set."""
 LEAST_DISK, LEAST_FILES = 5 * 2**30, 1024
 
 
@@ -116,6 +118,7 @@ def pair_findings(code: int, out: str, err: str) -> list[Finding]:
         return [
             Finding("torch and torchvision", "ok", versions),
             Finding("devices", "ok", ", ".join(facts["devices"]) + f"; {facts['threads']} threads"),
+            Finding("waits of threads", "ok", ", ".join(f"{n}={os.environ[n]}" for n in WAITS if n in os.environ)),
         ]
     cause = (err.strip().splitlines() or [f"ended with code {code}"])[-1]
     if any(mark in err for mark in MISMATCH):

@@ -13,6 +13,7 @@ import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.cli.words import refuse_bytes
 
 if TYPE_CHECKING:
     from vlcli.prediction.records import Failure, Prediction, Request, Use
@@ -75,6 +76,7 @@ def predict(
 
     o.load_plugins(plugin)
     pictures, said = split_words(words, text)
+    refuse_bytes(said)
     named: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
     loaded = load(model, **named, extractor=read_extractor(extractor), device=resolve_device(device or "cpu"))
     use = loaded.choose(task).use

@@ -105,7 +105,7 @@ def _show(outcomes: list[StageOutcome], table: Table | None) -> None:
     ]
     columns = ["stage", "kind", "action", "time", "metrics", "folder"]
     places = {o.folder.parent for o in outcomes if o.folder.name == o.name}
-    if sys.stdout.isatty() and len(places) == 1 and all(o.folder.name == o.name for o in outcomes):
+    if console.is_terminal(sys.stdout) and len(places) == 1 and all(o.folder.name == o.name for o in outcomes):
         console.table(columns[:-1], [row[:-1] for row in rows], f"{places.pop()}/")  # leaves room for the metrics
     else:
         console.table(columns, rows)

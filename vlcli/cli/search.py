@@ -9,6 +9,7 @@ import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.cli.words import refuse_bytes
 
 
 @guarded
@@ -49,6 +50,7 @@ def search(
     vlcli search --image one.png --from RECIPE/STAGE --images FOLDER
     """
     _refuse(text, model, images, image, texts, sheet)
+    refuse_bytes(text)
     from vlcli.cli import console
 
     loaded = _loaded(model, features, device, images, image, texts)

@@ -48,3 +48,16 @@ def age(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
     return f"{max(0, seconds):.0f} s"
+
+
+def refuse_bytes(text: str | None) -> None:
+    """Refuse a text of the command line that is not UTF-8.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if text is not None and any("\ud800" <= letter <= "\udfff" for letter in text):
+        from vlcli.errors import UsageError
+
+        got = text.encode("utf-8", "backslashreplace").decode()
+        raise UsageError("The text is not UTF-8.", got=got, hint="set the terminal to UTF-8 (LANG=C.UTF-8)")

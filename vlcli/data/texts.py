@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vlcli.data.sample import Example
@@ -41,7 +41,7 @@ def sentence(given: Any, where: str, field: str = "text") -> str:
 
 
 def check_texts(examples: Iterable[Example], where: str) -> None:
-    """Every sentence of ``examples`` is one, whatever reader made them.
+    """Every sentence, label and answer of ``examples`` is a text, whatever reader made them.
 
     Raises:
         DataError: one is not; the message names the example.
@@ -51,3 +51,7 @@ def check_texts(examples: Iterable[Example], where: str) -> None:
             sentence(example.text, f"{where}, example {example.key!r}")
         for text in example.choices:
             sentence(text, f"{where}, example {example.key!r}")
+        for name, value in example.targets.items():
+            for text in value if isinstance(value, Mapping) else (value,):
+                if isinstance(text, str) and not text.isascii():
+                    sentence(text, f"{where}, example {example.key!r}", name)

@@ -14,6 +14,7 @@ import re
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,6 +31,8 @@ CONNECTIONS = 128
 """Requests in progress at a time; further ones are answered by 503."""
 QUIET = 30.0
 """Seconds without a byte after which a connection is closed."""
+SLOWEST = 100_000
+"""Bytes a second at which a body must come, beside :data:`QUIET` for all of it: who drips holds a place of others."""
 JSON_BYTES = 256 * 1024
 DISCARDED = 64 * 2**20
 """Bytes of a body too large that are read and thrown away, so that the sender gets to read the answer."""
@@ -108,7 +111,7 @@ class Server(ThreadingHTTPServer):
         An address does: only names can be made to lead here by a stranger's name server.
         """
         host, _, port = name.rpartition(":") if re.search(r":\d+$", name) else (name, "", "80")
-        if not port.isdigit() or int(port) != self.server_port:
+        if not (port.isascii() and port.isdigit()) or int(port) != self.server_port:
             return False
         host = host.strip("[]").lower()
         with contextlib.suppress(ValueError):
@@ -262,7 +265,7 @@ class Handler(BaseHTTPRequestHandler):
             Refused: it does not say its length, or is longer than ``most`` bytes.
         """
         given = self.headers.get("Content-Length", "")
-        if not given.isdigit() or len(given) > 15:
+        if not (given.isascii() and given.isdigit()) or len(given) > 15:
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "The request does not say how long it is.")
         length = int(given)
         if length > most:
@@ -272,10 +275,13 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The {what} is too large.", got=got, expected=expected, hint=hint
             )
-        data = self.rfile.read(length)
-        if len(data) < length:
-            raise ConnectionError("the sender has gone")
-        return data
+        until, data = time.monotonic() + QUIET + length / SLOWEST, bytearray()
+        while len(data) < length:
+            part = self.rfile.read1(min(length - len(data), 2**20))
+            if not part or time.monotonic() > until:
+                raise ConnectionError("the sender has gone, or sends too slowly")
+            data += part
+        return bytes(data)
 
     def _discard(self, length: int) -> None:
         left = min(length, DISCARDED)
@@ -312,6 +318,8 @@ def _fields(body: bytes) -> dict[str, Any]:
     if not named or not isinstance(text, str) or not isinstance(task, str | None):
         expected = "task and text are strings, pictures a list of their keys"
         raise Refused(HTTPStatus.BAD_REQUEST, "The request has fields of a wrong kind.", expected=expected)
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise Refused(HTTPStatus.BAD_REQUEST, "The text holds half of a surrogate pair, which is no character.")
     return {"task": task, "text": text, "pictures": pictures}
 
 

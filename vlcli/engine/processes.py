@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -266,10 +267,7 @@ def _other_devices() -> bool:
 
 
 def use_threads(wanted: int | None) -> int:
-    """Set and return torch's threads: ``wanted``, else OMP_NUM_THREADS, else the cores nobody uses now.
-
-    Threads spin at every barrier, so two threads beside one busy neighbour are many times slower than one.
-    """
+    """Set and return torch's threads: ``wanted``, else OMP_NUM_THREADS, else the cores that others leave free."""
     said = os.environ.get("OMP_NUM_THREADS", "")
     count = wanted or (int(said) if said.isdigit() and int(said) > 0 else _free_cores())
     torch.set_num_threads(count)
@@ -277,10 +275,31 @@ def use_threads(wanted: int | None) -> int:
 
 
 def _free_cores() -> int:
-    cores = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, _quota())
-    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(1, int(cores - busy + 0.25) // local)
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    free = min(math.floor(len(cores) - busy_cores(cores) + 0.5), _quota())
+    return max(1, free // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def busy_cores(cores: Set[int], seconds: float = 0.3) -> float:
+    """How many of ``cores`` other programs keep busy, measured over a short moment.
+
+    Where the system does not say (no /proc/stat), the load average of the last minute stands for it.
+    """
+    try:
+        before, own, began = _ticks(cores), sum(os.times()[:2]), time.monotonic()
+        time.sleep(seconds)
+        passed, own = time.monotonic() - began, sum(os.times()[:2]) - own
+        busy = (_ticks(cores) - before) / os.sysconf("SC_CLK_TCK") - own
+    except (OSError, ValueError, AttributeError):
+        return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return min(max(busy / passed, 0.0), float(len(cores)))
+
+
+def _ticks(cores: Set[int]) -> int:
+    """Clock ticks in which these cores were busy so far: all but idle and waiting for the disk."""
+    rows = [line.split() for line in Path("/proc/stat").read_text(encoding="ascii").splitlines()]
+    names = {f"cpu{core}" for core in cores}
+    return sum(sum(map(int, row[1:9])) - int(row[4]) - int(row[5]) for row in rows if row and row[0] in names)
 
 
 def _quota() -> int:

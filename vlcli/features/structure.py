@@ -14,6 +14,8 @@ from vlcli.features.schema import FIELDS
 NEEDED = ("ids", "sizes", "offsets", "checksums", "provenance", "features", "boxes")
 _KINDS = {"ids": "SO", "sizes": "iu", "offsets": "iu", "checksums": "iu", "provenance": "SO"}
 _ROWS = 1 << 20
+MOST_REGIONS = 100_000
+"""Regions of a picture that are read: of more, a small file can fill the memory."""
 
 
 def damaged(path: Path, got: str) -> DataError:
@@ -62,7 +64,8 @@ def datasets_of(group: h5py.Group, path: Path, *, index: bool = False) -> dict[s
             raise damaged(path, f"{name} is no data set")
         if (data.is_virtual and not index) or data.external:
             raise damaged(path, f"the values of {name} lie in another file")
-        if data.dtype.kind not in _kinds(name):
+        strings = data.dtype.kind != "O" or h5py.check_string_dtype(data.dtype) is not None
+        if data.dtype.kind not in _kinds(name) or not strings or (data.dtype.kind in "fiu" and data.dtype.itemsize > 8):
             raise damaged(path, f"{name} holds values of type {data.dtype}")
     return found
 
@@ -98,6 +101,9 @@ def index_problems(ids: list[str], sizes: np.ndarray, offsets: np.ndarray, check
     if offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
         bad = int(np.argmax(offsets[1:] < offsets[:-1])) if offsets[0] == 0 else 0
         problems.append(f"the offsets do not rise from 0 (at image {bad})")
+    elif count and (most := int(np.diff(offsets).max())) > MOST_REGIONS:
+        largest = ids[int(np.argmax(np.diff(offsets)))]
+        problems.append(f"image {largest!r} has {most:,} regions, more than {MOST_REGIONS:,}")
     if (sizes < 1).any():
         bad = int(np.argmax((sizes < 1).any(axis=1)))
         problems.append(f"the size of image {ids[bad]!r} is {sizes[bad].tolist()}, not positive")

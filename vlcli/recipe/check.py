@@ -128,6 +128,8 @@ def _pattern_faults(name: str, stage: Stage, document: Document) -> list[Problem
 
 
 _PATTERNS = ("trainable", "frozen", "allow_unmatched")
+_MEANT = dict.fromkeys(("checkpoint_every", "checkpoint_steps", "save_steps", "ckpt_every"), "save_every")
+"""What other toolkits call a key whose nearest spelling here means something else."""
 _FINITE = "numbers that are finite and fit 64 bits"
 
 
@@ -159,8 +161,8 @@ def _problem(model: type[BaseModel], at: Path_, fault: Any, path: Path_, documen
     key, place = dotted(full), document.place(full)
     if fault["type"] == "extra_forbidden":
         known = _keys(model, at[:-1])
-        close = difflib.get_close_matches(str(at[-1]), known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else ""
+        close = [_MEANT[said]] if (said := str(at[-1])) in _MEANT else difflib.get_close_matches(said, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close and close[0] in known else ""
         return Problem(key, f"unknown key {at[-1]!r}", place, expected=", ".join(known), hint=hint)
     if fault["type"] == "missing":
         return Problem(key, f"{at[-1]!r} must be given" if at else "must be given", place)

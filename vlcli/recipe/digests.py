@@ -17,7 +17,7 @@ from typing import Any
 
 from vlcli.errors import DataError
 from vlcli.recipe import pictures
-from vlcli.recipe.stage_record import StageRecord, digest, finished
+from vlcli.recipe.stage_record import digest, finished
 
 _BLOCK = 4 * 2**20
 _ENDS_ONLY_OVER = 16 * 2**20
@@ -40,9 +40,14 @@ def data_digests(paths: Sequence[Path], known: Iterable[dict[str, Any]] = ()) ->
     return [_row(path, digests) for path in dict.fromkeys(p.absolute() for p in paths)]
 
 
-def changed(folder: Path, record: StageRecord) -> str:
-    """How the first file that the stage in ``folder`` read differs from its recorded row; empty where none does."""
-    return next((why for row in record.data if (why := _why(folder, row))), "")
+def changed(rows: Sequence[dict[str, Any]], folder: Path = Path()) -> str:
+    """How the first file that has changed differs from its recorded row; empty where none has changed.
+
+    Args:
+        rows: of a record.
+        folder: of its stage, which holds the list of its pictures.
+    """
+    return next((why for row in rows if (why := _why(folder, row))), "")
 
 
 def _why(folder: Path, row: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ _SILENT = {
 _FORMER_BATCH = 16
 _LATER = ("prepare", "words", "end")
 """Text options that came later: at their defaults they leave a key as it was."""
-_LATER_OF_STAGES = ("curriculum", "fit", "stop", "group")
+_LATER_OF_STAGES = ("curriculum", "fit", "stop", "group", "state_dict", "rename")
 """Keys of stages that came later: the same."""
 
 
@@ -72,6 +72,8 @@ def stage_key(
     features = getattr(stage, "features", []) or list(implied)
     content["features"] = [_reference(value, prints, earlier) for value in features]
     if stage.reads_root:
+        if recipe.images.range is not None:
+            content["images"] = recipe.images.model_dump(mode="json")
         content["root"] = _reference(stage.root or recipe.root, prints, earlier)
     if isinstance(stage, Training):
         content["model"] = renames.former("models", model)
@@ -176,7 +178,18 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
             files += [place for place in places if place.exists()][:1]
         tables = [spec.get("answers") for spec in [*(stage.objectives or []), stage.task or {}]]
         files += [root / Path(table).expanduser() for table in tables if isinstance(table, str)]
-    return files
+    uses = [*of_stage(name, stage), *(of_recipe(recipe) if isinstance(stage, Training) else ())]
+    return files + [file for use in uses if use.kind != "datasets" for file in _named_files(use.spec, root)]
+
+
+def _named_files(value: Any, root: Path) -> Iterator[Path]:
+    """The files that parameters of a component name: under the data root, or here."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _named_files(inner, root)
+    elif isinstance(value, str) and "." in value and "\0" not in value and len(value) < 1000 and not is_remote(value):
+        named = Path(value).expanduser()
+        yield from [place for place in (root / named, named) if place.is_file()][:1]
 
 
 def where_to_get(recipe: Recipe, name: str, file: Path) -> str:

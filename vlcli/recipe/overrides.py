@@ -16,6 +16,7 @@ from typing import Any
 
 from vlcli.errors import UsageError
 from vlcli.recipe import yaml
+from vlcli.recipe.schema import Recipe, Stage
 from vlcli.recipe.yaml import Document, Path_
 
 
@@ -200,3 +201,34 @@ def _forget(document: Document, target: Path_) -> None:
     """Drop the places of everything at and below ``target``."""
     for path in [p for p in document.places if p[: len(target)] == target]:
         del document.places[path]
+
+
+def uneven(recipe: Recipe, words: list[str]) -> list[str]:
+    """A line for each override of a stage that has a control, the same stage but for ``only``, and leaves it alone."""
+    paths = [text.removeprefix("~").partition("=")[0].split(".") for text in words]
+    found = []
+    for root, stage, *rest in (path for path in paths if len(path) > 2):
+        if root != "stages" or stage not in recipe.stages:
+            continue
+        for other in recipe.stages:
+            alone = other != stage and ["stages", other, *rest] not in paths
+            if alone and _controls(recipe.stages[stage], recipe.stages[other], rest[0]):
+                key = ".".join(rest)
+                found.append(
+                    f"stages.{stage}.{key} is set here and not in {other}, its control: the two are unequal now"
+                )
+    return found
+
+
+def _controls(stage: Stage, other: Stage, key: str) -> bool:
+    """Whether two stages are the same but for ``key``, and for ``only`` somewhere in them."""
+    one, two = (
+        {k: v for k, v in each.model_dump(by_alias=True, mode="json").items() if k != key} for each in (stage, other)
+    )
+    return one != two and _without_only(one) == _without_only(two)
+
+
+def _without_only(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_only(inner) for key, inner in value.items() if key not in ("only", "about")}
+    return [_without_only(inner) for inner in value] if isinstance(value, list) else value

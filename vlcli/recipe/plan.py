@@ -169,7 +169,7 @@ class Planner:
         own = stage_record.finished(step.folder)
         if own is not None and not self._forced(step.name):
             same = own[1].key == step.key
-            changed = digests.changed(*own) if same else ""
+            changed = digests.changed(own[1].data, own[0]) if same else ""
             step.lost = artifacts.lost(*own) if same and not changed else ""
             if same and not changed and not step.lost:
                 step.artifact, step.record = own
@@ -180,7 +180,7 @@ class Planner:
         if not self._forced(step.name):
             for folder, record in self.elsewhere.get(step.key, []):
                 other = folder.absolute() != step.folder.absolute()
-                if other and not digests.changed(folder, record) and not artifacts.lost(folder, record):
+                if other and not digests.changed(record.data, folder) and not artifacts.lost(folder, record):
                     step.artifact, step.record = folder, record
                     return _with(step, "reuse", f"made in {folder}")
         if not chosen:
@@ -198,7 +198,7 @@ class Planner:
         if step.lost:
             return _with(step, "resume" if step.goes_on else "run", f"made again: {step.lost}")
         if record is not None and record.status in ("running", "failed"):
-            changed = digests.changed(step.folder, record) if record.key == step.key else ""
+            changed = digests.changed(record.data, step.folder) if record.key == step.key else ""
             if record.key == step.key and self.options.resume and not changed:
                 return _with(step, "resume", f"{record.status} before")
             return _with(step, "run", f"starts anew: {changed}" if changed else "starts anew")

@@ -11,6 +11,7 @@ from vlcli.progress import Progress, Silent
 from vlcli.recipe import litter, run_state, stage_record
 from vlcli.recipe import plan as planning
 from vlcli.recipe.load import RUN_COPY
+from vlcli.recipe.overrides import uneven
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.resolved import Resolved
 from vlcli.runner import ranks
@@ -49,6 +50,8 @@ def prepare(resolved: Resolved, options: RunOptions, progress: Progress) -> Prep
     """
     planner, steps = planning.make(resolved, options)
     found = Prepared(planner, steps)
+    for line in uneven(resolved.recipe, resolved.words) if options.check else ():
+        progress.warn(line)
     held_up = [step.name for step in steps if step.action == "blocked"]
     if options.check and (found.working or held_up):
         from vlcli.runner.preflight import preflight

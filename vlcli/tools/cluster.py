@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from vlcli.engine.optim import freeze
+from vlcli.engine.plan import StepPlan
 from vlcli.engine.sharding import blocks_of
 from vlcli.errors import UsageError
 from vlcli.files import write_bytes
@@ -286,15 +287,13 @@ def speed_of(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
         seconds = decoding()
         how = f"workers of all GPUs, at {1000 * seconds:.1f} ms for a picture of 640 x 480"
         found.append(Cost("processes that decode", reads * seconds, "", MEASURED, how))
-    return found + _whole_run(config, wanted, step, batch) + _checkpoint(sizes, config, wanted)
+    return found + _whole_run(config, wanted, step) + _checkpoint(sizes, config, wanted)
 
 
-def _whole_run(config: Training, wanted: Wanted, step: float, batch: int) -> list[Cost]:
+def _whole_run(config: Training, wanted: Wanted, step: float) -> list[Cost]:
     steps, how = config.steps, "of the recipe"
     if wanted.examples is not None:
-        per_epoch = max(1, wanted.examples // batch)
-        limits = [config.steps, per_epoch * config.epochs if config.epochs else None]
-        steps = min([limit for limit in limits if limit is not None], default=per_epoch)
+        steps = StepPlan.of(wanted.examples, config, wanted.gpus).steps
         how = f"{wanted.examples:,} examples"
     if steps is None:
         return []

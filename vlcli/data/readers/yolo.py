@@ -63,12 +63,14 @@ class YOLO(LabelledBoxes):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         """Text files of numbers beside pictures or in ``labels``, and what names their classes."""
-        labels = [name for name in folder.files("*.txt") if Path(name).stem in folder.pictures.by_id]
-        labels = [name for name in labels if all(map(_LINE.fullmatch, folder.lines(name, 2)))]
+        beside = [name for name in folder.files("*.txt") if Path(name).stem in folder.pictures.by_id]
+        labels = [name for name in beside if all(map(_LINE.fullmatch, folder.lines(name, 2)))]
         named = [name for name in folder.files(*cls.usual) if "names:" in folder.text(name)]
         named = named or [name for name in folder.files("classes.txt", "obj.names", "*.names") if folder.lines(name, 1)]
         if not any(folder.lines(name, 1) for name in labels):
-            return []
+            wrong = [name for name in beside if "labels" in Path(name).parts and name not in labels]
+            question = f"{len(wrong):,} text files in labels, such as {wrong[0]}, hold no boxes" if wrong else ""
+            return [Recognised("", {"name": "yolo"}, wrong, question=question)] if wrong else []
         found = Recognised("boxes", {"name": "yolo"}, [*named[:1], *labels], {"boxes": "labels/*.txt"})
         found.title = f"{len(labels):,} text files of boxes" + (f" and {named[0]}" if named else "")
         if not named:

@@ -55,6 +55,8 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     foreign = exports(folder)
     aside += [f"{tool}: {_shown(names)} not read; its COCO export is: {HOW[tool]}" for tool, names in foreign.items()]
     for rank in sorted({reader.recognise_order for reader in readers}):
+        if rank > 1 and not found:
+            questions += [line for line, count in _unknown(folder).items() if count > len(folder.pictures) / 2]
         if rank > 1 and (found or ((questions or folder.unread) and not fallback)):
             break
         for reader in readers:
@@ -66,7 +68,7 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
                 elif one.kind:
                     found.append(one)
     aside += [f"{name}: {reason}" for name, reason in folder.unread.items()]
-    aside += _unknown(folder)
+    aside += [line for line in _unknown(folder) if line not in questions]
     if foreign and not found:
         raise _export(folder, foreign)
     if questions and not found:
@@ -74,19 +76,20 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     return found, [*questions, *aside]
 
 
-def _unknown(folder: Folder) -> list[str]:
-    """Files of data that no reader recognises; of many with one ending, the number and an example."""
+def _unknown(folder: Folder) -> dict[str, int]:
+    """Lines about files of data that no reader recognises, with their number; those of one ending share a line."""
     by_ending: dict[str, list[str]] = {}
     for name in folder.files():
         ending = PurePosixPath(name).suffix.lower()
         if ending in _DATA and name not in folder.unread and not _ABOUT.match(PurePosixPath(name).name):
             by_ending.setdefault(ending, []).append(name)
-    found = []
+    found: dict[str, int] = {}
     for ending, names in by_ending.items():
         if len(names) > _MOST_NAMED:
-            found.append(f"{len(names):,} files that end in {ending}, such as {names[0]}: no reader recognises them")
+            line = f"{len(names):,} files that end in {ending}, such as {names[0]}: no reader recognises them"
+            found[line] = len(names)
         else:
-            found += [f"{name}: no reader recognises it" for name in names]
+            found |= {f"{name}: no reader recognises it": 1 for name in names}
     return found
 
 
