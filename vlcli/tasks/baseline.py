@@ -234,11 +234,11 @@ def learned(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = Network(how, len(vocabulary), seen.image.shape[1], len(names))
-    truths = torch.tensor([places[answers[0]] for answers in known.answers])
     if known.several:
-        truths = torch.zeros(len(known.answers), len(names))
-        for row, answers in zip(truths, known.answers, strict=True):
-            row[[places[answer] for answer in answers]] = 1
+        rows = [[float(name in answers) for name in names] for answers in known.answers]
+        truths = torch.tensor(rows)  # (N, A)
+    else:
+        truths = torch.tensor([places[answers[0]] for answers in known.answers])  # (N,)
     best = train(network, seen, truths, held_out(known.examples, seed), seed)
     progress.info(f"baseline {how}: {best:.3f} on the held-out examples, {len(names)} answers")
     if known.several:
