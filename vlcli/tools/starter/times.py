@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vlcli.tools.starter.machine import seconds_a_picture
 from vlcli.tools.starter.plan import CLASSIFIER_LAYERS, EYES_BATCH, EYES_STEPS, Plan
 
 _RESNET = {"resnet18": 1.8e9, "resnet34": 3.7e9, "resnet50": 4.1e9, "resnet101": 7.8e9, "resnet152": 11.5e9}
@@ -84,8 +85,7 @@ def _features(plan: Plan) -> tuple[float, float]:
         return 0.0, 0.0
     rate, pictures = plan.machine.rate, sum(part.pictures for part in plan.parts.values())
     if plan.weights is not None:
-        one = _RESNET[plan.weights.arch] * 256 * 384 / 224**2
-        return 0.0, pictures * (one / (_EXTRACTED * rate) + _READ)
+        return 0.0, pictures * seconds_a_picture(plan.weights.arch, plan.machine.cores)
     sees = EYES_STEPS * EYES_BATCH * (3 * _TINY / rate + _EACH + _READ / 8)
     return sees, pictures * (_TINY * (256 * 341 / 112**2) / (_EXTRACTED * rate) + _READ)
 
