@@ -65,10 +65,9 @@ class FiLM(Model):
         for _ in convolutions:
             rows, columns = (rows + 1) // 2, (columns + 1) // 2
         self.grid, channels = (rows, columns), convolutions[-1]
-        self.stem = nn.Sequential(
-            *(_convolution(*pair) for pair in zip([3, *convolutions], convolutions, strict=False))
-        )
-        del self.stem[-1][-1]  # its ReLU follows the modulation
+        stem = [_convolution(*pair) for pair in zip([3, *convolutions], convolutions, strict=False)]
+        del stem[-1][-1]  # its ReLU follows the modulation
+        self.stem = nn.Sequential(*stem)
         self.place = nn.Linear(2, channels, bias=False)
         nn.init.zeros_(self.place.weight)  # a cell is first what it shows
         self.blocks = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in range(blocks))

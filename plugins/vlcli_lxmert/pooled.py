@@ -65,10 +65,12 @@ class Pooled(Model):
     ) -> None:
         super().__init__(data_spec)
         self.hidden, self.combine = hidden, combine
-        self.init_std = 1 / hidden**0.5  # of the head
+        self.init_std = (3 * hidden) ** -0.5  # of the head, as torch draws a linear layer
         self.words = nn.Linear(data_spec.vocab_size, hidden) if words else None
-        if not words:
+        if self.words is None:
             self.capabilities = frozenset({"image"})
+        else:
+            nn.init.normal_(self.words.weight, std=0.02)  # torch's scale falls with the vocabulary; a bag has few words
         self.whitening = Whitening(data_spec.region_dim, components)
         self.image = nn.Linear(self.whitening.components, hidden)
         self.scale = nn.Parameter(torch.tensor(0.1))

@@ -30,7 +30,7 @@ from tests.plugins.hf.tiny import save, tower
 from vlcli.cli import app
 from vlcli.recipe.load import from_mapping
 from vlcli.recipe.schema import STAGES, Recipe, TextOptions
-from vlcli.recipe.training_options import EmaOptions, GroupOptions, OptimizerOptions, ScheduleOptions
+from vlcli.recipe.training_options import EmaOptions, GroupOptions, OptimizerOptions, ScheduleOptions, StopOptions
 from vlcli.recipe.validate import shallow
 from vlcli.recipe.yaml import parse
 
@@ -286,7 +286,16 @@ def test_recipes_that_are_shown_are_valid(text, monkeypatch, desk):
 
 def test_every_key_of_a_recipe_is_explained():
     text = PAGES["docs/recipes.md"] + PAGES["docs/training.md"]
-    models = (Recipe, *STAGES.values(), OptimizerOptions, ScheduleOptions, EmaOptions, GroupOptions, TextOptions)
+    models = (
+        Recipe,
+        *STAGES.values(),
+        OptimizerOptions,
+        ScheduleOptions,
+        StopOptions,
+        EmaOptions,
+        GroupOptions,
+        TextOptions,
+    )
     keys = {field.alias or name for model in models for name, field in model.model_fields.items()}
     lacking = sorted(key for key in keys if not re.search(rf"\b{key}\b", text))
     assert lacking == []

@@ -61,6 +61,9 @@ LINES: dict[str, str | bytes] = {
     "boxes-huge": '{"text": "a", "image": "a.jpg", "boxes": [[1e400, 0, 1, 1]]}\n',
     "box-labels-long": '{"text": "a", "image": "a.jpg", "boxes": [[0,0,1,1]], "box_labels": ["a", "b"]}\n',
     "box-labels-list": '{"text": "a", "image": "a.jpg", "boxes": [[0,0,1,1]], "box_labels": [[1]]}\n',
+    "id-twice": '{"text": "a", "id": 1}\n{"text": "b", "id": "1"}\n',
+    "key-twice": '{"text": "a", "text": "b"}\n',
+    "label-mixed": '{"text": "a", "label": 1}\n{"text": "b", "label": {"1": 2}}\n',
     "same-name": '{"text": "a", "image": "a/x.jpg"}\n{"text": "b", "image": "b/x.jpg"}\n',
 }
 MAY_BE_RIGHT = {
@@ -84,7 +87,11 @@ TABLES: dict[str, str | bytes] = {
     "boxes-deep": "text,image,boxes\na,b.jpg," + "[" * 50_000 + "\n",
     "answers-integer": "text,answers\na," + "9" * 5000 + "\n",
     "twice": "text,text\na,b\n",
+    "id-twice": "text,id\na,7\nb,7\n",
+    "signs": "text,label,answers\na,1.0,null\nb,007,[1]\nc,NA,1e3\nd,,\n",
+    "labels-deep": "text,box_labels\na," + "[" * 50_000 + "\n",
 }
+SOUND = {"twice", "nul", "answers-integer", "label", "field", "signs", "labels-deep"}
 
 WEIRD = ("NaN", "null", "true", "[]", "{}", "-1", "1e400", '""', '"\\ud800"', "[[[]]]", '"x"', "3.5", '{"a": []}')
 WEIRD += ("7" * 5000,)
@@ -102,6 +109,24 @@ FILES = {
         '{"images": [{"id": 1, "file_name": "a.jpg", "width": 9, "height": 9}], "categories": [{"id": 1, "name": "x"}],'
         ' "annotations": [{"image_id": 1, "id": 1, "category_id": 1, "iscrowd": 0, "area": 1, "bbox": [0, 0, %s, 1]}]}',
         "{name: coco-instances, file: a.json}",
+    ),
+    "coco-id": (
+        '{"images": [{"id": 1, "file_name": "a.jpg"}, {"id": %s, "file_name": "b.jpg"}], "annotations": []}',
+        "{name: coco-captions, captions: none, file: a.json}",
+    ),
+    "coco-box-id": (
+        '{"images": [{"id": 1, "file_name": "a.jpg"}], "categories": [{"id": 1}], "annotations": ['
+        '{"image_id": 1, "id": 1, "category_id": 1, "bbox": [0, 0, 0, 1]},'
+        '{"image_id": 1, "id": %s, "category_id": 1, "bbox": [0, 0, -1, 1]}]}',
+        "{name: coco-instances, file: a.json}",
+    ),
+    "karpathy-split": (
+        '{"images": [{"filename": "a.jpg", "split": "train", "sentences": []}, {"filename": "b.jpg", "split": %s}]}',
+        "{name: karpathy, file: a.json}",
+    ),
+    "csv-cell": (
+        "text,label,answers,box_labels\na,1.0,null,[1]\nb,%s,%s,%s\n",
+        "{name: csv, file: a.csv}",
     ),
     "vqa-question": (
         '{"questions": [{"question_id": 1, "image_id": 1, "question": %s}]}',
@@ -161,13 +186,13 @@ def trials() -> Iterator[Trial]:
         codes = (0, 5) if name in MAY_BE_RIGHT else (5,)
         yield _stats(f"lines-{name}", "jsonl", "train.jsonl", line, codes, number % 3 == 0 or name.startswith("text-"))
     for number, (name, table) in enumerate(TABLES.items()):
-        codes = (0, 5) if name in ("twice", "nul", "answers-integer", "label", "field") else (5,)
+        codes = (0, 5) if name in SOUND else (5,)
         yield _stats(f"table-{name}", "csv", "train.csv", table, codes, number % 4 == 0)
     for name, (form, spec) in FILES.items():
-        file = "a.jsonl" if "a.jsonl" in spec else "a.json"
+        file = next(name for name in ("a.jsonl", "a.csv", "a.json") if name in spec)
         for number, value in enumerate(WEIRD):
             codes = (0, 4, 5)
-            yield _stats(f"{name}-{number}", spec, file, form % value, codes, quick=number == 0)
+            yield _stats(f"{name}-{number}", spec, file, form.replace("%s", value), codes, quick=number == 0)
     yield _stats("lines-bomb", "jsonl", "train.jsonl", _bomb, (5,), quick=True)
     for name, text in {"long": "word " * 2_100_000, "surrogate": b"a \xed\xa0\x80 b", "empty": ""}.items():
         spec = "{name: plain-text, files: [a.txt]}"

@@ -33,6 +33,16 @@ def _png(width: int, height: int, data: bytes = b"") -> bytes:
     return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", zlib.compress(data)) + _chunk(b"IEND", b"")
 
 
+def _tiff(value: float) -> bytes:
+    """A picture of 32-bit fractions, all alike."""
+    stream = io.BytesIO()
+    Image.new("F", (24, 24), value).save(stream, "TIFF")
+    return stream.getvalue()
+
+
+DEEP: dict[str, bytes] = {f"{value}.tif": _tiff(value) for value in (float("nan"), float("-inf"), 3e38, -2.5, 0.0)}
+"""Pictures of other modes, in which nothing is wrong."""
+DEEP |= {f"{mode}.tif": _encoded("TIFF", mode=mode) for mode in ("I;16", "I", "1", "CMYK", "LAB", "RGBA", "LA", "P")}
 PICTURES: dict[str, bytes] = {
     "empty.png": b"",
     "text.jpg": b"no picture",
@@ -59,10 +69,10 @@ PICTURES: dict[str, bytes] = {
 def trials() -> Iterator[Trial]:
     """Every bad picture, alone and beside a good one."""
     good: Content = _encoded("PNG")
-    for number, (name, data) in enumerate(PICTURES.items()):
+    for number, (name, data) in enumerate((PICTURES | DEEP).items()):
         files = {"r.yaml": RECIPE.replace("STRICT", "true"), f"pictures/{name}": data, "pictures/good.png": good}
         words = ("run", "r.yaml", "--quiet", "--output", "out")
-        codes = (0, 5) if name == "exif.jpg" else (5,)
+        codes = (0,) if name in DEEP else (0, 5) if name == "exif.jpg" else (5,)
         yield Trial("image", f"strict-{name}", words, files, codes, quick=number % 5 == 0)
         loose = {**files, "r.yaml": RECIPE.replace("STRICT", "false")}
         yield Trial("image", f"listed-{name}", words, loose, (0,))

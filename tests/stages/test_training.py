@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,6 +93,33 @@ def test_stages_build_on_one_another(world, tmp_path):
     report = json.loads((tmp_path / "c" / "model" / "load_report.json").read_text())
     assert report["sources"] == [str(tmp_path / "mean")]
     assert read_log(tmp_path / "c" / "log.jsonl")[-1]["step"] == 2
+
+
+class Told(Silent):
+    def __init__(self):
+        self.lines = []
+
+    def info(self, message):
+        self.lines.append(message)
+
+    warn = info
+
+
+def test_a_run_that_collapses_says_so_and_a_chosen_rate_is_named(world, tmp_path):
+    dev, told = {**PAIRS, "split": "dev"}, Told()
+    high = finetuning(world, validation=dev, optimizer={"lr": 0.5}, epochs=4)
+    found = finetune.run(replace(context(world, tmp_path, "high", high), progress=told))
+    (line,) = {line for line in told.lines if line.startswith("collapsed: ")}
+    assert line.startswith("collapsed: one answer for 100% of the validation examples; likely cause: optimizer.lr 0.5")
+    assert found.facts["collapsed"] == line.removeprefix("collapsed: ")
+    assert line in found.notes
+    assert found.metrics["one_answer"] == 1.0
+    chosen = finetuning(world, validation=dev, stop={"patience": 1}, epochs=9)
+    found = finetune.run(replace(context(world, tmp_path, "chosen", chosen), progress=told))
+    assert found.facts["learning_rate"] in told.lines
+    assert found.facts["learning_rate"].endswith("(width 16, 2 post-norm layers, batch 12), warm-up 4 steps")
+    assert f"stopped: {found.facts['stopped']}" in told.lines
+    assert found.facts["stopped"].startswith(f"step {found.facts['steps']} of 18, no better validation since step")
 
 
 def test_sentences_alone_need_no_pictures(world, tmp_path, monkeypatch):

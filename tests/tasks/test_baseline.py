@@ -167,6 +167,7 @@ def _classes(root: Path, draw: np.random.Generator) -> Path:
     return root / "features.h5"
 
 
+BY = ("frequent", "nearest", "probe")
 LABELS = {"text": None, "answers": None, "label": "label", "labels": ["cat", "cow", "dog"]}
 
 
@@ -178,6 +179,26 @@ def test_classes_of_pictures_are_probed_from_pooled_features(tmp_path: Path) -> 
         assert set(metrics) >= {"top1", "top5", "most_frequent"}
         assert rows[0]["prediction"] in ("cat", "cow", "dog")
     assert run(tmp_path, "frequent", "image-classification", LABELS)[0]["top1"] == pytest.approx(1 / 3)
+
+
+def test_several_labels_a_picture_are_ranked_by_mean_average_precision(tmp_path: Path) -> None:
+    draw = np.random.default_rng(9)
+    names = ("cat", "cow", "dog")
+    with FeatureWriter(tmp_path / "features.h5", provenance={"extractor": "drawn"}, dtype="float32") as writer:
+        for part, count in (("train", 120), ("test", 40)):
+            lines = ["image,labels"]
+            for number in range(count):
+                has = draw.random(3) < (0.6, 0.4, 0.3)
+                features = draw.standard_normal((4, 12)) + 3 * np.eye(12)[:3][has].sum(0)
+                boxes = np.array([[0, 0, 9, 9]] * 4, np.float32)
+                writer.append(Record(f"{part}{number}", features.astype(np.float32), boxes, (10, 10)))
+                lines.append(f"{part}{number}.png,{'|'.join(n for n, h in zip(names, has, strict=True) if h)}")
+            (tmp_path / f"{part}.csv").write_text("\n".join(lines) + "\n")
+        writer.finish()
+    columns = {"name": "csv", "text": None, "answers": None, "label": ["labels"]}
+    scores = {by: run(tmp_path, by, "multi-label", columns, features=[str(tmp_path / "features.h5")])[0] for by in BY}
+    assert scores["frequent"]["map"] == pytest.approx(scores["frequent"]["chance/map"])
+    assert min(scores["probe"]["map"], scores["nearest"]["map"]) > scores["frequent"]["map"] + 0.2
 
 
 def test_pairs_of_pictures_are_read_in_their_order(tmp_path: Path) -> None:

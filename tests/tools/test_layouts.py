@@ -9,9 +9,11 @@ import pytest
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from tests.tools.layouts import LAYOUTS
+from tests.tools.layouts import LAYOUTS, coco_instances, photos, write
+from tests.tools.more_layouts import MORE
 from vlcli.cli import app
 from vlcli.data.files import IMAGE_SUFFIXES
+from vlcli.errors import DataError
 from vlcli.recipe.load import load
 from vlcli.tools.starter.look import look, plan_for
 from vlcli.tools.starter.machine import Machine
@@ -25,6 +27,9 @@ def backbone(root: Path) -> None:
     """The names of a ResNet-50's tensors, with nothing in them."""
     blocks = {f"layer3.{i}.conv{c}.weight": np.zeros(1, np.float32) for i in range(6) for c in (1, 2, 3)}
     save_file(blocks, root / "resnet50.safetensors")
+
+
+assert set(MORE) <= set(LAYOUTS)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -49,6 +54,33 @@ def test_a_layout_in_its_official_form_is_recognised(name, tmp_path):
     assert load(str(file)).recipe.stages
 
 
+EXPORTS = {
+    "LabelMe": ("a.json", {"version": "5.4", "flags": {}, "shapes": [{"label": "cat"}], "imagePath": "0.jpg"}),
+    "VIA": ("via_region_data.json", {"0.jpg9": {"filename": "0.jpg", "size": 9, "regions": [], "file_attributes": {}}}),
+    "CVAT": (
+        "annotations.xml",
+        "<?xml version='1.0'?>\n<annotations>\n<version>1.1</version>\n<meta></meta></annotations>",
+    ),
+    "Label Studio": ("project-1.json", [{"id": 1, "data": {"image": "/data/0.jpg"}, "annotations": [{"result": []}]}]),
+    "FiftyOne": ("samples.json", {"samples": [{"filepath": "data/0.jpg", "tags": []}]}),
+    "Roboflow": ("_annotations.csv", "filename,width,height,class,xmin,ymin,xmax,ymax\n0.jpg,9,9,cat,1,1,4,4\n"),
+}
+
+
+@pytest.mark.parametrize("tool", EXPORTS)
+def test_an_export_of_a_tool_is_told_how_to_come_in(tool, tmp_path):
+    photos(tmp_path, [f"{n}.jpg" for n in range(12)])
+    write(tmp_path, *EXPORTS[tool])
+    with pytest.raises(DataError, match=f"export of {tool}") as caught:
+        look(tmp_path)
+    assert "COCO" in caught.value.hint
+    assert EXPORTS[tool][0] in caught.value.got
+    coco_instances(tmp_path)
+    seen = look(tmp_path)
+    assert [one.entry["name"] for one in seen.sources] == ["coco-instances"]
+    assert any(tool in line for line in seen.aside)
+
+
 def cut(root: Path) -> None:
     """Half of every annotation file; of a layout without any, of every picture."""
     files = [path for path in sorted(root.rglob("*")) if path.is_file()]
@@ -67,7 +99,8 @@ def gone(root: Path) -> None:
 
 
 READ_IN_PART = {
-    ("cut", name) for name in ("flickr30k", "flickr8k", "cub", "webdataset", "text_beside_pictures", "daquar", "yolo")
+    *(("cut", name) for name in ("flickr30k", "flickr8k", "cub", "webdataset", "text_beside_pictures", "daquar")),
+    *(("cut", name) for name in ("csv_without_header", "list_without_header", "tags", "yolo_flat", "flags", "yolo")),
 }
 """Lists of which the first half is as good a list; what is missing shows in the counts that init prints."""
 

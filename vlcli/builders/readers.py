@@ -73,6 +73,8 @@ def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
         known = {answers[row]: score for answer, score in scores if (row := table.find(answer)) is not None}
         if known:
             kept.append(replace(example, targets={**example.targets, "answers": known}))
+    if dropped := len(reader.examples()) - len(kept):
+        reader.left_out["questions none of whose answers is in the answer table"] += dropped
     reader.restrict(kept)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -28,7 +29,6 @@ from vlcli.features import FeatureStore
 from vlcli.nn.model import DataSpec, InputSpec, Model
 from vlcli.nn.slots import build_model
 from vlcli.nn.undrawn import without_memory
-from vlcli.nn.weights import read_weights as read_foreign
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training
 from vlcli.registry import Spec
@@ -121,7 +121,8 @@ def assemble(context: StageContext) -> Assembly:
     require_stores(stores, needs, context.name)
     for objective in module.objectives.values():
         objective.setup(readers, tokenizer, context.folder if processes.rank() == 0 else None)
-    report = load_sources(module, plan.sources, plan.config.allow_unmatched)
+    config = plan.config
+    report = load_sources(module, plan.sources, config.allow_unmatched, config.state_dict, config.rename)
     if report is None and stores.regions is not None and type(module.model).fit_regions is not Model.fit_regions:
         module.model.fit_regions(region_sample(stores.regions, readers))
     loads = _loads(plan.task, needs, module)
@@ -290,8 +291,16 @@ def _labels(store: FeatureStore, what: str) -> int:
     return max(int(max(tops, default=-1)) + 1, len(told))
 
 
-def load_sources(module: TrainingModule, sources: list[Path], allow_unmatched: list[str]) -> LoadReport | None:
+def load_sources(
+    module: TrainingModule,
+    sources: list[Path],
+    allow_unmatched: list[str],
+    state_dict: str | None = None,
+    rename: Mapping[str, str] = MappingProxyType({}),
+) -> LoadReport | None:
     """Fill the module from bundles, checkpoints of other tools, or folders that hold one; None where none is named.
+
+    The last two arguments are those of :meth:`WeightLoader.add_file`.
 
     Raises:
         DataError: there are no weights, or the backbone is not complete.
@@ -304,7 +313,7 @@ def load_sources(module: TrainingModule, sources: list[Path], allow_unmatched: l
         if folder is not None:
             loader.add(read_weights(folder), str(path), ours=True)
         else:
-            loader.add(read_foreign(verified(_weight_file(path))), str(path), ours=False)
+            loader.add_file(verified(_weight_file(path)), state_dict, rename)
     return loader.finish()
 
 

@@ -106,6 +106,8 @@ def _tell_statistics(rows: list[dict[str, Any]]) -> None:
 
     columns = ["stage", "data set", "split", "examples", "pictures", "texts", "words"]
     console.table(columns, [[str(row.get(column, "cannot be read")) for column in columns] for row in rows])
+    for line in dict.fromkeys(f"{row['stage']}: {line}" for row in rows for line in row.get("notes", ())):
+        console.out(line)
     for row in rows:
         if "composition" in row:
             titles = registry.datasets.load(row["data set"]).composition_titles

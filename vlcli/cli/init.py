@@ -150,4 +150,5 @@ def _tell(facts: dict[str, Any]) -> None:
 
 def _weights(facts: dict[str, Any]) -> list[str]:
     found = facts["weights"]
-    return [] if found is None else [f"weights: {found['file']} ({found['arch']})"]
+    used = "" if facts["features"] == "weights" else ", not used"
+    return [] if found is None else [f"weights: {found['file']} ({found['arch']}){used}"]

@@ -98,7 +98,8 @@ def _check(resolved: Resolved, how: _How) -> None:
         from vlcli.runner.preflight import preflight
 
         planner, steps = plan.make(resolved, plan.RunOptions(how.output))
-        preflight(planner, steps, list(resolved.stages), console.progress(how.verbose))
+        for line in preflight(planner, steps, list(resolved.stages), console.progress(how.verbose)):
+            console.err(line)
 
 
 def _count(stages: int) -> str:

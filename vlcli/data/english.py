@@ -147,32 +147,8 @@ def part_of_speech(word: str) -> str:
 
 
 _OF_SENTENCES = frozenset(
-    [
-        "the",
-        "of",
-        "and",
-        "are",
-        "what",
-        "which",
-        "who",
-        "whose",
-        "where",
-        "when",
-        "why",
-        "how",
-        "many",
-        "there",
-        "this",
-        "that",
-        "these",
-        "does",
-        "did",
-        "with",
-        "from",
-        "on",
-        "color",
-        "colour",
-    ]
+    {"the", "of", "and", "are", "what", "which", "who", "whose", "where", "when", "why", "how", "many", "there", "this"}
+    | {"that", "these", "does", "did", "with", "from", "on", "color", "colour"}
 )
 """Words that most English sentences have one of, and other languages rarely."""
 

@@ -234,13 +234,26 @@ def parse_json(text: str, where: str, one_line: bool = False) -> Any:
         DataError: malformed (with line and column), nested too deeply, or with a number of thousands of digits.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
+    except _KeyTwiceError as error:
+        raise DataError("An object of the JSON has a key twice.", where=where, got=shown(error.args[0])) from None
     except json.JSONDecodeError as error:
         raise _malformed(where if one_line else f"{where}:{error.lineno}", error) from None
     except RecursionError:
         raise DataError("The JSON is nested too deeply.", where=where, expected="some hundred levels at most") from None
     except ValueError:  # Python reads no integers of more than 4,300 digits
         raise DataError("The JSON holds a number of thousands of digits.", where=where) from None
+
+
+class _KeyTwiceError(Exception):
+    """The key that stands twice in one object, of which JSON readers keep the last value in silence."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _KeyTwiceError(next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place])))
+    return found
 
 
 def _line_object(line: str, where: str) -> dict[str, Any]:

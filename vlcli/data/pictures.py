@@ -21,6 +21,7 @@ from vlcli.data.reader_errors import share_id
 from vlcli.data.sample import ImageSample
 from vlcli.data.transforms import Transform, TransformInput, resize
 from vlcli.images.boxes import BoxList
+from vlcli.images.shards import is_there
 from vlcli.nn.model import InputSpec
 from vlcli.recipe.pictures import note_pictures
 
@@ -77,7 +78,8 @@ class Pictures:
             path, raw = self.files[image.key], None if given is None else given.size
             picture = self._decoded.get(image.key, lambda: load_image(path, raw))
         image.size = (picture.height, picture.width)
-        boxes = None if given is None else given.clipped(image.size).boxes
+        given = None if given is None else given.clipped(image.size).with_area()
+        boxes = None if given is None else given.boxes
         labels = load_labels(self._maps[image.key], image.size) if image.key in self._maps else None
         scene = self._transformed(TransformInput(picture, boxes, labels=labels), draw)
         image.size = image.size if draw is None else scene.size
@@ -142,7 +144,7 @@ class _Located(Mapping[str, Path]):
         readers = [reader for reader in self.readers if name in reader._paths]
         paths = [reader.locate(name) for reader in readers or self.readers]
         if not readers:  # no annotation names its file
-            return next((path for path in paths if path.is_file()), paths[0])
+            return next((path for path in paths if is_there(path)), paths[0])
         other = next((path for path in paths if path != paths[0]), None)
         if other is not None:
             raise share_id(name, paths[0], other, readers[0].ids, readers[0].label)

@@ -30,6 +30,7 @@ from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError
 from vlcli.features import FeatureStore
+from vlcli.images.conversions import conversion_notes, spread
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import DataSpec, InputSpec
 
@@ -164,6 +165,9 @@ class Pipeline(Dataset[Sample]):
         found = [line for reader in self.readers for line in reader.notes()]
         for label, count in self.dropped_counts.items():
             found += [f"{label}: left out {count} examples whose pictures are not there"] if count else []
+        if self.needs.pixels:
+            names = dict.fromkeys(name for row in spread(len(self.examples)) for name in self.examples[row].images)
+            found += conversion_notes([self.dataset.images.pictures.files[name] for name in names])
         if self.unreadable:
             key, reason = next(iter(self.unreadable.items()))
             found.append(f"left out {len(self.unreadable)} examples with unreadable pictures; {key}: {reason}")

@@ -18,6 +18,7 @@ from vlcli.data.sample import Example
 from vlcli.data.take import select
 from vlcli.data.texts import check_texts
 from vlcli.data.truth import Truth, truth_of
+from vlcli.data.unique import check_keys
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
 
@@ -168,6 +169,7 @@ class Reader(NamedPictures, Recogniser):
         if not chosen:
             raise self._empty(len(found))
         check_texts(chosen, self._where())
+        check_keys(self, [hash(one.key) for one in found], found.__getitem__)
         return chosen
 
     @contextmanager

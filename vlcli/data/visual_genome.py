@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vlcli.data.files import read_json, value
+from vlcli.data.files import read_json
+from vlcli.data.unique import by_id
 
 FOLDERS = ("vg", "visual_genome", "VG", ".")
 
@@ -16,9 +17,7 @@ def places(*names: str) -> tuple[str, ...]:
 
 def coco_numbers(file: Path) -> dict[str, int]:
     """COCO's number of every Visual Genome image that has one, from ``image_data.json``."""
-    found = {}
-    for place, row in enumerate(read_json(file, list)):
-        name = value(row, "image_id" if "image_id" in row else "id", (int, str), f"{file}[{place}]")
-        if row.get("coco_id") is not None:
-            found[str(name)] = int(row["coco_id"])
-    return found
+    rows = read_json(file, list)
+    name = "image_id" if rows and isinstance(rows[0], dict) and "image_id" in rows[0] else "id"
+    numbered = by_id(rows, name, str(file))
+    return {str(key): int(row["coco_id"]) for key, row in numbered.items() if row.get("coco_id") is not None}

@@ -17,7 +17,7 @@ from vlcli.demo.samples import Sample
 from vlcli.demo.turns import Turns
 from vlcli.demo.uploads import Remembered, Upload, Uploads, preview
 from vlcli.errors import DataError, UsageError, VlcliError
-from vlcli.images.files import BadImageError, open_image
+from vlcli.images.files import BadImageError, open_image, read_content
 from vlcli.prediction import MAX_TEXT, Prediction, Use
 from vlcli.tools.search import Index
 
@@ -241,9 +241,9 @@ class Demo:
 
     def _file(self, path: Path) -> Upload:
         try:
-            return self.uploads.add(path.read_bytes(), path.name)
-        except OSError as error:
-            raise DataError("The picture cannot be used.", where=path.name, got=error.strerror or "") from None
+            return self.uploads.add(read_content(path), path.name)
+        except BadImageError as error:
+            raise DataError("The picture cannot be used.", where=path.name, got=str(error)) from None
 
 
 def described(upload: Upload) -> dict[str, Any]:

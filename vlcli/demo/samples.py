@@ -13,6 +13,7 @@ from vlcli.builders.readers import open_readers
 from vlcli.data.files import IMAGE_SUFFIXES, walk
 from vlcli.data.reader import Reader
 from vlcli.errors import DataError
+from vlcli.images.shards import is_there
 from vlcli.recipe import stage_record
 from vlcli.recipe.stage_record import StageRecord
 
@@ -97,7 +98,7 @@ def _examples(reader: Reader, verdict: bool, count: int) -> Iterator[Sample]:
                 continue
             seen |= names
             files = tuple(reader.locate(name) for name in example.images)
-            if all(file.is_file() for file in files):
+            if all(is_there(file) for file in files):
                 yield Sample(files, example.text or "", _answer(example.targets, verdict))
     except Exception:  # as above
         return

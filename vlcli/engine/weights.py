@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.files import usual_mode
 from vlcli.nn.attention import Attention
+from vlcli.nn.weights import choose_state, cut, read_states, without_prefix
 from vlcli.recipe.patterns import Searcher
 
 TIED = "tied"
@@ -121,6 +123,7 @@ class LoadReport:
         mismatched: names whose shape differs, with both shapes: freshly drawn.
         left_over: names a source holds that have no place.
         allowed: backbone names left unloaded because ``allow_unmatched`` says so.
+        choices: which state dict of a file was read, and what was taken off its names.
     """
 
     sources: list[str] = field(default_factory=list)
@@ -130,10 +133,11 @@ class LoadReport:
     mismatched: list[str] = field(default_factory=list)
     left_over: list[str] = field(default_factory=list)
     allowed: list[str] = field(default_factory=list)
+    choices: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         """For a person: counts, and the first names of each kind."""
-        told = [f"weights from {', '.join(self.sources)}: {len(self.matched)} tensors matched"]
+        told = [*self.choices, f"weights from {', '.join(self.sources)}: {len(self.matched)} tensors matched"]
         words = {"new": "new, freshly drawn", "mismatched": "of another shape, freshly drawn"}
         words |= {"left_over": "left over, not used", "reshaped": "adapted"}
         for key, text in words.items():
@@ -177,6 +181,39 @@ class WeightLoader:
         self.report.sources.append(source)
         for name, value in self._adapted(state, ours).items():
             self._put(name, value)
+
+    def add_file(self, path: Path, key: str | None = None, rename: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Take what fits of another tool's checkpoint, whatever wraps its names.
+
+        Args:
+            path: the file.
+            key: of its state dict; None: the averaged one, else the first.
+            rename: prefixes of its names, and what stands for them.
+
+        Raises:
+            DataError: it cannot be read, has no such key, or no name that begins so.
+        """
+        states = read_states(path)
+        chosen, state = choose_state(states, path, key)
+        if wrong := [old for old in rename if not any(name.startswith(old) for name in state)]:
+            got, expected = shown(wrong[0]), f"the beginning of a name such as {next(iter(state), 'none')}"
+            raise DataError(
+                "No weight has a name that begins so.", where=f"rename ({path})", got=got, expected=expected
+            )
+        state, prefix = without_prefix(cut(state, rename), self._fitting, sum(n.startswith("model.") for n in self.own))
+        if others := [name for name in states if name != chosen]:
+            self.report.choices.append(f"{path}: {chosen} is read, not {', '.join(others)} (state_dict=KEY chooses)")
+        if prefix:
+            self.report.choices.append(f"{path}: {prefix!r} is taken off the names")
+        self.add(state, str(path), ours=False)
+
+    def _fitting(self, state: dict[str, Tensor]) -> int:
+        """How many names of the model a state dict has once the model has adapted it."""
+        try:
+            adapted = self.module.model.adapt(dict(state), [])
+        except (DataError, LookupError, RuntimeError, ValueError):  # names of another layout
+            return 0
+        return sum(f"model.{n}" in self.own and self.own[f"model.{n}"].shape == v.shape for n, v in adapted.items())
 
     def finish(self) -> LoadReport:
         """Check that the backbone is complete, start the momentum copy from it, and hand over the report.

@@ -102,8 +102,8 @@ def index_problems(ids: list[str], sizes: np.ndarray, offsets: np.ndarray, check
         bad = int(np.argmax(offsets[1:] < offsets[:-1])) if offsets[0] == 0 else 0
         problems.append(f"the offsets do not rise from 0 (at image {bad})")
     elif count and (most := int(np.diff(offsets).max())) > MOST_REGIONS:
-        crowded = ids[int(np.argmax(np.diff(offsets)))]
-        problems.append(f"image {crowded!r} has {most:,} regions, more than {MOST_REGIONS:,}")
+        largest = ids[int(np.argmax(np.diff(offsets)))]
+        problems.append(f"image {largest!r} has {most:,} regions, more than {MOST_REGIONS:,}")
     if (sizes < 1).any():
         bad = int(np.argmax((sizes < 1).any(axis=1)))
         problems.append(f"the size of image {ids[bad]!r} is {sizes[bad].tolist()}, not positive")

@@ -20,6 +20,7 @@ import numpy as np
 
 from vlcli.errors import DataError
 
+NO_AREA = "boxes of no area (width or height not above 0)"
 FORMATS = ("coco-instances", "coco-results", "per-image", "mattnet", "npz")
 Index = Callable[[Any], int]
 _NUMBER = re.compile(r"(\d+)$")
@@ -89,6 +90,11 @@ class BoxList:
         order = np.arange(len(self)) if self.scores is None else np.argsort(-self.scores, kind="stable")
         return self.rows(order[:limit] if limit else order)
 
+    def with_area(self) -> BoxList:
+        """The boxes whose corners are in order: no network can learn from a region of no width or height."""
+        good = (self.boxes[:, 2:] > self.boxes[:, :2]).all(axis=1)
+        return self if good.all() else self.rows(np.flatnonzero(good))
+
     def clipped(self, size: tuple[int, int]) -> BoxList:
         """The boxes cut to an image of ``size`` (height, width)."""
         height, width = size
@@ -102,11 +108,21 @@ class BoxFile(dict[str, BoxList]):
     Attributes:
         categories: name by class id, in the file's order; empty where it lists none.
         attributes: names that ``attributes`` of the boxes number; empty where it lists none.
+        without_area: how many boxes were left out because their width or height is not above 0.
     """
 
     def __init__(self, boxes: Mapping[str, BoxList], categories: dict[int, str], attributes: tuple[str, ...]) -> None:
         super().__init__(boxes)
-        self.categories, self.attributes = categories, attributes
+        self.categories, self.attributes, self.without_area = categories, attributes, 0
+
+    def with_area(self) -> BoxFile:
+        """Leave out the boxes of no area and the images that have no other; counts them."""
+        for name, boxes in list(self.items()):
+            self[name] = boxes.with_area()
+            self.without_area += len(boxes) - len(self[name])
+            if len(boxes) and not len(self[name]):
+                del self[name]
+        return self
 
 
 def boxes_for(boxes: Mapping[str, BoxList], image: str) -> BoxList | None:
@@ -118,7 +134,8 @@ def boxes_for(boxes: Mapping[str, BoxList], image: str) -> BoxList | None:
         if (found := boxes.get(name)) is not None and _same_folders(found.name, image):
             return found
     number = _NUMBER.search(image)
-    return boxes.get(str(int(number.group(1)))) if number else None
+    found = boxes.get(str(int(number.group(1)))) if number else None
+    return found if found is None or _same_folders(found.name, image) else None
 
 
 def path_ids(picture: str | Path) -> list[str]:
@@ -158,13 +175,14 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
         raise DataError("unknown format of boxes", where=str(path), got=format, expected=", ".join(FORMATS))
     try:
         if format == "npz" or (format is None and path.suffix == ".npz"):
-            return BoxFile(_from_npz(path), {}, ())
+            return BoxFile(_from_npz(path), {}, ()).with_area()
         content = json.loads(path.read_text(encoding="utf-8"))
         kind = format or _recognise(content)
         if kind == "coco-instances":
-            return _from_instances(content, crowds)
-        make = {"coco-results": _from_results, "mattnet": _from_mattnet}.get(kind, _from_images)
-        return BoxFile(make(content), {}, ())
+            return _from_instances(content, crowds).with_area()
+        if kind == "mattnet":  # whose boxes of one pixel have a width of 0
+            return BoxFile(_from_mattnet(content), {}, ())
+        return BoxFile((_from_results if kind == "coco-results" else _from_images)(content), {}, ()).with_area()
     except DataError as error:  # of a box; this is the file that it is in
         raise DataError(error.what, where=str(path), got=error.got, expected=error.expected) from None
     except FileNotFoundError:

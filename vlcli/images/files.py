@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vlcli.errors import DataError
@@ -23,6 +25,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 """Formats of files that strangers send: none whose decoder starts other programs."""
 Source = Path | str | bytes
 """An image file, a remote address, or a file's content."""
+RANGE = "VLCLI_PIXEL_RANGE"
+"""What tells child processes the range of a recipe."""
 _ORIENTATION = 0x0112
 _JPEG = b"\xff\xd8\xff"
 
@@ -49,7 +53,7 @@ def read_size(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int]
             with suppress(BadImageError):
                 return read_size(head, max_pixels, raw)
         source = head if len(head) < HEAD else _fetched(source)
-    with _opened(source, max_pixels) as image:
+    with opened(source, max_pixels) as image:
         width, height = image.size
         turned = _turns(image, raw)
     return (width, height) if turned else (height, width)
@@ -58,7 +62,7 @@ def read_size(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int]
 def open_image(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | None = None) -> Image.Image:
     """Decode an image to 8-bit RGB, turned upright.
 
-    CMYK, palette, grey, transparent (the alpha channel is dropped) and 16-bit images are converted.
+    Other modes are converted by :func:`to_rgb`.
     Only the first frame of an animation is used.
 
     Args:
@@ -71,7 +75,7 @@ def open_image(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int
         BadImageError: missing, empty, truncated, no image, or too large.
         DataError: a remote file cannot be fetched.
     """
-    with _opened(source, max_pixels) as image:
+    with opened(source, max_pixels) as image:
         return _decoded(image, raw)
 
 
@@ -86,7 +90,7 @@ def check_image(source: Source, max_pixels: int = MAX_PIXELS) -> None:
         BadImageError: missing, empty, truncated, no image, or too large.
         DataError: a remote file cannot be fetched.
     """
-    with _opened(source, max_pixels) as image:
+    with opened(source, max_pixels) as image:
         image.draft(None, (image.width // 8, image.height // 8))
         _loaded(image)
 
@@ -156,27 +160,82 @@ def _decoded(image: Image.Image, raw: tuple[int, int] | None) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """An 8-bit RGB copy of an image of any mode."""
-    if image.mode.startswith("I") or image.mode == "F":
+    """Convert an image of any mode to 8-bit RGB.
+
+    Values of more than 8 bits (modes I and F: PNG of 16 bits, TIFF) are scaled from :func:`deep_range` to 0..255, NaN
+    to 0. CMYK, LAB and YCbCr are converted as Pillow does; indices of a palette become its colours; an alpha channel is
+    dropped.
+    """
+    if is_deep(image.mode):
         values = np.asarray(image, dtype=np.float64)
-        # Pillow would clip 16-bit values at 255; a full range becomes 0..255 instead.
-        scale = 257.0 if image.mode.startswith("I;16") or values.max(initial=0) > 255 else 1.0
-        image = Image.fromarray(np.clip(values / scale, 0, 255).round().astype(np.uint8))
+        low, high = deep_range(values)
+        values = np.nan_to_num((values - low) * (255.0 / (high - low)), nan=0.0)
+        image = Image.fromarray(np.clip(values, 0, 255).round().astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")
 
 
-def _opened(source: Source, max_pixels: int) -> Image.Image:
+def is_deep(mode: str) -> bool:
+    """Whether pictures of a mode have more than 8 bits a value."""
+    return mode.startswith("I") or mode == "F"
+
+
+def deep_range(values: NDArray[Any]) -> tuple[float, float]:
+    """Return the values of a picture of more than 8 bits that become black and white.
+
+    They are those that the recipe says (:func:`pixel_range`); else 0 and the first of 1 (fractions), 255, 4095 (of 12
+    bits) and 65535 that no value exceeds, else the largest value. Below 0, the lower end is as far away.
+    """
+    if said := os.environ.get(RANGE):
+        low, high = map(float, said.split(","))
+        return low, high
+    finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
+    least, most = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    largest = max(most, -least)
+    ends = (
+        (1.0, 255.0, 4095.0, 65535.0)
+        if values.dtype.kind == "f" and not np.array_equal(finite, finite.round())
+        else (255.0, 4095.0, 65535.0)
+    )
+    high = next((end for end in ends if largest <= end), largest)
+    return (-high if least < 0 else 0.0), high
+
+
+@contextmanager
+def pixel_range(given: tuple[float, float] | None) -> Iterator[None]:
+    """Read pictures of more than 8 bits with the values ``given`` as black and white, here and in child processes.
+
+    Args:
+        given: both ends; None: by :func:`deep_range`.
+    """
+    before = os.environ.pop(RANGE, None)
+    if given is not None:
+        os.environ[RANGE] = f"{given[0]!r},{given[1]!r}"
+    try:
+        yield
+    finally:
+        os.environ.pop(RANGE, None)
+        if before is not None:
+            os.environ[RANGE] = before
+
+
+def opened(source: Source, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Open an image of which no more than the header is read.
+
+    Raises:
+        BadImageError: missing, empty, no image, or too large.
+        DataError: a remote file cannot be fetched.
+    """
     return _bounded(lambda: Image.open(_source(source)), max_pixels)
 
 
-def _bounded(opened: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
+def _bounded(begin: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
     """An image of which no more than the header has been read; one that is too large is refused."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = opened()
+            image = begin()
     except FileNotFoundError:
         raise BadImageError("the file does not exist") from None
     except UnidentifiedImageError:

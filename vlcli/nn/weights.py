@@ -5,7 +5,9 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import pickle
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from vlcli.errors import DataError
+from vlcli.errors import DataError, shown
 
 COUNTERS = "*num_batches_tracked"
 """Buffers of batch normalisation that inference never reads and many checkpoints lack."""
+_USUAL = ("state_dict", "model", "module")
+"""Keys of a checkpoint's weights, looked at before others."""
+DEEPEST = 3
+"""How many keys lie between a checkpoint and its weights."""
+_AVERAGED = re.compile(r"(^|[._])(ema|teacher)([._]|$)")
+_NO_STATE = re.compile(r"optim|sched|scaler|^(args|config|hparams|hyper_parameters|criterion|loss|loops|callbacks)$")
 
 
 @dataclass(frozen=True)
@@ -30,17 +38,21 @@ class WeightsReport:
         sha256: hash of the file.
         matched: tensors loaded.
         left_over: tensors of the file that the model has no place for and that were declared unneeded.
+        prefix: what was taken off all names (``model.``).
     """
 
     path: str
     sha256: str
     matched: int
     left_over: list[str] = field(default_factory=list)
+    prefix: str = ""
 
     def __str__(self) -> str:
         """One line."""
         rest = f", {len(self.left_over)} not needed ({', '.join(self.left_over[:3])})" if self.left_over else ""
-        return f"{self.path}: {self.matched} tensors loaded{rest}; sha256 {self.sha256[:12]}"
+        rest += f", {self.prefix!r} taken off their names" if self.prefix else ""
+        rest += f"; sha256 {self.sha256[:12]}" if self.sha256 else ""
+        return f"{self.path}: {self.matched} tensors loaded{rest}"
 
 
 _UNREADABLE = (
@@ -60,14 +72,45 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file or of a checkpoint that loads with ``weights_only``.
+def read_weights(path: str | Path, key: str | None = None) -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file or of a checkpoint that loads with ``weights_only``.
 
-    A checkpoint may wrap its tensors under ``state_dict``, ``model`` or ``module``; a ``module.`` prefix common to
-    all names is taken off.
+    Args:
+        path: the file.
+        key: of the state dict in a checkpoint that holds several (``model``, ``state_dict_ema``); None: the averaged
+            one (as timm loads it), else the first.
+
+    Returns:
+        Tensors by name, without the ``module.`` of DistributedDataParallel before all names and without the
+        ``_orig_mod.`` of torch.compile.
 
     Raises:
-        DataError: missing, damaged, or not tensors only.
+        DataError: missing, damaged, not tensors only, or without this key.
+    """
+    return choose_state(read_states(path), path, key)[1]
+
+
+def choose_state(
+    states: dict[str, dict[str, Tensor]], path: str | Path, key: str | None = None
+) -> tuple[str, dict[str, Tensor]]:
+    """Return a state dict of those of a checkpoint, and its key; see :func:`read_weights`.
+
+    Raises:
+        DataError: there is no such key.
+    """
+    if key is not None and key not in states:
+        got, expected = shown(key), ", ".join(filter(None, states)) or "no key: the file holds one state dict"
+        raise DataError("the checkpoint has no such state dict", where=str(path), got=got, expected=expected)
+    averaged = next((name for name in states if _AVERAGED.search(name)), None)
+    name = key if key is not None else averaged if averaged is not None else next(iter(states), "")
+    return name, states.get(name, {})
+
+
+def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
+    """Read every state dict of a file by its key (``model``, ``state.model_ema``; ``""``: the file is one).
+
+    Raises:
+        DataError: as :func:`read_weights`.
     """
     path = Path(path)
     if not path.is_file():
@@ -81,16 +124,65 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             got=str(error).splitlines()[0] if str(error) else type(error).__name__,
             expected="a safetensors file, or a checkpoint of tensors only",
         ) from None
-    for key in ("state_dict", "model", "module"):
-        if isinstance(content.get(key), dict):
-            content = content[key]
-    tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
-    if odd := [name for name in tensors if not isinstance(name, str)]:
+    found = dict(_states(content, ""))
+    if odd := [name for tensors in found.values() for name in tensors if not isinstance(name, str)]:
         got, expected = f"keys such as {odd[0]!r}", "tensors by name"
         raise DataError("the weights have no names", where=str(path), got=got, expected=expected)
-    if tensors and all(name.startswith("module.") for name in tensors):
-        tensors = {name.removeprefix("module."): value for name, value in tensors.items()}
-    return tensors
+    return {key: _unwrapped(tensors) for key, tensors in found.items()}
+
+
+def _states(content: dict[Any, Any], key: str) -> Iterator[tuple[str, dict[Any, Tensor]]]:
+    """The state dicts in a checkpoint's mapping; tensors beside one, and those of an optimizer, are none."""
+    inner = [name for name, value in content.items() if isinstance(value, dict) and isinstance(name, str)]
+    found: list[tuple[str, dict[Any, Tensor]]] = []
+    for name in sorted(inner, key=lambda name: name not in _USUAL):
+        if not _NO_STATE.search(name) and key.count(".") < DEEPEST:
+            found += _states(content[name], f"{key}.{name}" if key else name)
+    tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
+    yield from found or ([(key, tensors)] if tensors else [])
+
+
+def _unwrapped(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    plain = {name.replace("_orig_mod.", ""): value for name, value in tensors.items()}
+    while plain and all(name.startswith("module.") for name in plain):
+        plain = {name.removeprefix("module."): value for name, value in plain.items()}
+    return plain
+
+
+def without_prefix(
+    tensors: dict[str, Tensor], matched: Callable[[dict[str, Tensor]], int], whole: int
+) -> tuple[dict[str, Tensor], str]:
+    """Take off the prefix with which the names match a model best (``model.``, ``ema_model.net.``).
+
+    Args:
+        tensors: by the file's names.
+        matched: counts the names that fit the model.
+        whole: how many the model has: nothing is tried where all fit already.
+
+    Returns:
+        The tensors, and the prefix; empty where the names fit best as they are.
+    """
+    best, prefix = matched(tensors), ""
+    if best >= whole:
+        return tensors, prefix
+    counts = Counter(
+        f"{'.'.join(parts[:depth])}."
+        for parts in (n.split(".") for n in tensors)
+        for depth in range(1, min(len(parts), 4))
+    )
+    for candidate in (text for text, count in counts.items() if 5 * count >= len(tensors)):
+        found = matched(cut(tensors, {candidate: ""}))
+        if found > best:
+            best, prefix = found, candidate
+    return (cut(tensors, {prefix: ""}) if prefix else tensors), prefix
+
+
+def cut(tensors: dict[str, Tensor], prefixes: Mapping[str, str]) -> dict[str, Tensor]:
+    """Rename tensors by prefix, the longest first; a renamed tensor replaces one that has the name already."""
+    order = sorted(prefixes, key=len, reverse=True)
+    hits = {name: old for name in tensors if (old := next((p for p in order if name.startswith(p)), None)) is not None}
+    kept = {name: value for name, value in tensors.items() if name not in hits}
+    return kept | {prefixes[old] + name[len(old) :]: tensors[name] for name, old in hits.items()}
 
 
 def _load_checkpoint(path: Path) -> dict[str, Any]:
@@ -108,7 +200,7 @@ def load_tensors(
     Args:
         module: where to; its own types are kept.
         tensors: by the module's names.
-        path: the file they came from.
+        path: the file they came from, or what messages call them.
         unneeded: patterns of tensors in the file that may have no place (a classifier's).
 
     Raises:
@@ -116,6 +208,11 @@ def load_tensors(
     """
     path = Path(path)
     own = module.state_dict()
+
+    def fitting(some: dict[str, Tensor]) -> int:
+        return sum(name in some and some[name].shape == value.shape for name, value in own.items())
+
+    tensors, prefix = without_prefix(tensors, fitting, len(own))
     missing = [name for name in own if name not in tensors and not fnmatch.fnmatch(name, COUNTERS)]
     extra = [name for name in tensors if name not in own]
     left_over = [name for name in extra if any(fnmatch.fnmatch(name, pattern) for pattern in (*unneeded, COUNTERS))]
@@ -136,4 +233,4 @@ def load_tensors(
         )
     matched = {name: value for name, value in tensors.items() if name in own}
     module.load_state_dict(matched, strict=False)
-    return WeightsReport(str(path), file_sha256(path), len(matched), left_over)
+    return WeightsReport(str(path), file_sha256(path) if path.is_file() else "", len(matched), left_over, prefix)

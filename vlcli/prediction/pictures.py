@@ -20,6 +20,7 @@ from vlcli.errors import DataError, UsageError, shown
 from vlcli.features import FeatureStore
 from vlcli.features.concepts import ConceptStore
 from vlcli.images.files import MAX_PIXELS, BadImageError, open_image, to_rgb
+from vlcli.images.shards import is_there
 from vlcli.nn.model import InputSpec
 from vlcli.prediction.extracting import OnTheFly, Opener
 from vlcli.prediction.records import Picture, RegionFeatures, name_of
@@ -152,7 +153,7 @@ class PictureReader:
 def is_file(path: str | Path) -> bool:
     """Whether there is such a file; False for a name that no file system takes."""
     try:
-        return Path(path).is_file()
+        return is_there(Path(path))
     except OSError:
         return False
 
@@ -172,7 +173,7 @@ def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
         DataError: it is missing, unreadable or too large.
     """
     where = shown(str(picture))[1:-1] if isinstance(picture, str | Path) else "image"
-    if isinstance(picture, str | Path) and not Path(picture).exists():
+    if isinstance(picture, str | Path) and not is_file(picture):
         raise DataError(
             "There is no such picture.", where=where, expected="the path of a picture", hint="check the path"
         )

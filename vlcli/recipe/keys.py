@@ -38,7 +38,7 @@ _SILENT = {
 _FORMER_BATCH = 16
 _LATER = ("prepare", "words", "end")
 """Text options that came later: at their defaults they leave a key as it was."""
-_LATER_OF_STAGES = ("curriculum", "fit", "stop", "group")
+_LATER_OF_STAGES = ("curriculum", "fit", "stop", "group", "state_dict", "rename")
 """Keys of stages that came later: the same."""
 
 
@@ -72,6 +72,8 @@ def stage_key(
     features = getattr(stage, "features", []) or list(implied)
     content["features"] = [_reference(value, prints, earlier) for value in features]
     if stage.reads_root:
+        if recipe.images.range is not None:
+            content["images"] = recipe.images.model_dump(mode="json")
         content["root"] = _reference(stage.root or recipe.root, prints, earlier)
     if isinstance(stage, Training):
         content["model"] = renames.former("models", model)

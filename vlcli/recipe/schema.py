@@ -245,6 +245,8 @@ class Training(Stage):
     trackers: SpecList = [{"name": "jsonl"}]
     missing: Literal["error", "drop"] = "error"
     allow_unmatched: list[str] = []
+    state_dict: str | None = None
+    rename: dict[str, str] = {}
 
     @field_validator("stop")
     @classmethod
@@ -352,6 +354,19 @@ class TableOptions(Section):
     metrics: Names = []
 
 
+class ImageOptions(Section):
+    """How pictures of more than 8 bits become 8-bit: the values that are black and white."""
+
+    range: tuple[float, float] | None = None
+
+    @field_validator("range")
+    @classmethod
+    def _rises(cls, given: tuple[float, float] | None) -> tuple[float, float] | None:
+        if given is not None and not given[0] < given[1]:
+            raise ValueError("the first number must be below the second")
+        return given
+
+
 class Recipe(Section):
     """A whole recipe; ``stages`` holds one of :data:`STAGES` per name, in order.
 
@@ -372,6 +387,7 @@ class Recipe(Section):
     hang_timeout: Annotated[float, Between(1, 86_400 * 30)] = 600.0
     model: OptionalSpec = None
     text: TextOptions = TextOptions()
+    images: ImageOptions = ImageOptions()
     datasets: dict[str, DataField] = {}
     defaults: dict[str, Any] = {}
     stages: dict[str, Any]

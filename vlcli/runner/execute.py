@@ -17,6 +17,7 @@ from typing import Any
 
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.errors import VlcliError
+from vlcli.images.files import pixel_range
 from vlcli.progress import Progress
 from vlcli.recipe import artifacts, digests, keys, litter, pictures, stage_record, wiring
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
@@ -122,7 +123,8 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
             if ranks.several() and STAGES[step.kind].joint:
                 ranks.announce(context)
             module = importlib.import_module(f"vlcli.stages.{step.kind}")
-            with pictures.noted(step.folder, lambda row: _keep_pictures(step.folder, record, row)):
+            noted = pictures.noted(step.folder, lambda row: _keep_pictures(step.folder, record, row))
+            with noted, pixel_range(planner.resolved.recipe.images.range):
                 result: StageResult = module.run(context)
         except Exception as fault:
             record.status, record.error = "failed", str(fault) or type(fault).__name__

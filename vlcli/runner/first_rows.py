@@ -15,8 +15,11 @@ from typing import Any
 from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
 from vlcli.data.reader_errors import share_id
+from vlcli.data.readers.column_types import decisions
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, Problem, VlcliError
+from vlcli.images.conversions import conversion_notes, spread
+from vlcli.images.files import pixel_range
 from vlcli.images.shards import is_there
 from vlcli.recipe import stage_record, wiring
 from vlcli.recipe.components import dotted, split_options
@@ -71,6 +74,16 @@ class Preview:
                 if fault is not None:
                     found.append(self._problem(path, fault))
         return found
+
+    def notes(self) -> list[str]:
+        """Lines of the data sets: types of columns, what is left out, how pictures are converted."""
+        peeks = [one for one in self.peeks.values() if isinstance(one, Peek)]
+        found = [line for one in peeks if one.whole for line in [*decisions(one.reader), *one.reader.notes()]]
+        with pixel_range(self.planner.resolved.recipe.images.range):
+            for one in peeks:
+                names = one.images()
+                found += conversion_notes([one.reader.locate(names[row]) for row in spread(len(names))])
+        return list(dict.fromkeys(found))
 
     def _fault(self, name: str, stage: Stage, spec: Spec) -> DataError | None:
         peek = self._peek(name, spec)

@@ -15,8 +15,11 @@ from vlcli.runner.extractions import unbuildable
 from vlcli.runner.first_rows import Preview
 
 
-def preflight(planner: Planner, steps: list[PlannedStage], names: list[str], progress: Progress) -> None:
+def preflight(planner: Planner, steps: list[PlannedStage], names: list[str], progress: Progress) -> list[str]:
     """Validate the stages ``names`` deeply: names, every parameter, files, capabilities, one fake step each.
+
+    Returns:
+        Lines on what was decided of the data: types of columns, and what is left out.
 
     Raises:
         RecipeError: every fault found.
@@ -27,11 +30,13 @@ def preflight(planner: Planner, steps: list[PlannedStage], names: list[str], pro
     problems = problems or blocked(planner, steps)
     running = [name for name in names if states[name].action not in ("passed", "done")]
     problems = problems or [_placed(planner, one) for one in unbuildable(planner.resolved.stages, running)]
-    problems = problems or Preview(planner, artifacts).problems(names)
+    preview = Preview(planner, artifacts)
+    problems = problems or preview.problems(names)
     if not problems:
         problems = rehearse(planner, states, [name for name in names if states[name].action != "passed"], progress)
     if problems:
         raise RecipeError(problems, planner.resolved.reference)
+    return preview.notes()
 
 
 def blocked(planner: Planner, steps: list[PlannedStage]) -> list[Problem]:

@@ -26,7 +26,8 @@ from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore
 from vlcli.features.concepts import sort_files
 from vlcli.files import is_remote
-from vlcli.images.boxes import BoxFile, BoxList, image_id, read_boxes
+from vlcli.images.boxes import NO_AREA, BoxFile, BoxList, image_id, read_boxes
+from vlcli.images.conversions import conversion_notes
 from vlcli.images.labels import Labels, class_table, ids_used, numbered, together
 from vlcli.images.remote import files_below
 from vlcli.recipe.pictures import note_pictures
@@ -47,9 +48,12 @@ def run(context: StageContext) -> StageResult:
     readers = readers_of(context) if listed is None else []
     images: Mapping[str, Path | str] = collect_images(readers) if listed is None else listed
     left_out = [line for reader in readers for line in reader.notes()]  # of pictures too, which are found by now
-    boxes, labels = collect_boxes(context, readers)
+    boxes, labels = collect_boxes(context, readers, left_out)
     extractor = build_extractor(context)
     extractor.attach(labels)
+    left_out += conversion_notes(list(images.values()))
+    for line in left_out if processes.rank() == 0 else ():
+        context.progress.warn(line)
     for note in extractor.notes():
         context.progress.info(note)
     chosen = list(images.items())[: config.limit]
@@ -165,8 +169,11 @@ def collect_images(readers: list[Reader]) -> dict[str, Path]:
     return found
 
 
-def collect_boxes(context: StageContext, readers: list[Reader]) -> tuple[dict[str, BoxList], Labels]:
-    """Given boxes by image, and what their numbers stand for: of the files (or stores) named, else of the data sets."""
+def collect_boxes(context: StageContext, readers: list[Reader], notes: list[str]) -> tuple[dict[str, BoxList], Labels]:
+    """Given boxes by image, and what their numbers stand for: of the files (or stores) named, else of the data sets.
+
+    ``notes`` gets a line for every file of which boxes are left out.
+    """
     config = context.config
     assert isinstance(config, Extract)
     own = [(reader.boxes(), labels_of(reader)) for reader in readers]
@@ -174,7 +181,11 @@ def collect_boxes(context: StageContext, readers: list[Reader]) -> tuple[dict[st
         return together(own)
     files = [_file(context, name) for name in config.boxes]
     stored = [(stored_boxes(file), stored_labels(file)) for file in files if file.suffix in STORES]
-    read = [read_boxes(file) for file in files if file.suffix not in STORES]
+    paths = [file for file in files if file.suffix not in STORES]
+    read = [read_boxes(path) for path in paths]
+    notes += [
+        f"{p}: left out {one.without_area} {NO_AREA}" for p, one in zip(paths, read, strict=True) if one.without_area
+    ]
     return together([*stored, *number_files(read, [labels for _, labels in own])])
 
 

@@ -112,34 +112,41 @@ def train(network: Network, inputs: Inputs, answers: Tensor, held: Tensor, seed:
     Args:
         network: that is trained in place.
         inputs: N examples.
-        answers: (N,) their classes.
+        answers: (N,) their classes, or (N, A) 1 for each label that an example has.
         held: (N,) bool, those that are held out.
         seed: of the order and of dropout.
 
     Returns:
-        The best accuracy on the held-out examples.
+        The best accuracy on the held-out examples; with several labels, their mean log likelihood.
     """
+    several = answers.ndim == 2
     rows, judged = (~held).nonzero()[:, 0], held.nonzero()[:, 0]
     judged = judged if len(judged) else rows
     size = 64 if len(rows) < 20_000 else 256
     epoch = -(-len(rows) // size)  # steps
     passes = -(-LEAST_STEPS // epoch)
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY)
-    best, state, waited = -1.0, network.state_dict(), 0
+    best, state, waited = -1e9, network.state_dict(), 0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for _ in range(max(3, min(ROUNDS, STEPS // epoch))):
             network.train()
             for some in (some for _ in range(passes) for some in rows[torch.randperm(len(rows))].split(size)):
-                loss = nn.functional.cross_entropy(network(*inputs.at(some)), answers[some], label_smoothing=SMOOTHING)
+                logits, truth = network(*inputs.at(some)), answers[some]
+                loss = (
+                    nn.functional.binary_cross_entropy_with_logits(logits, truth)
+                    if several
+                    else nn.functional.cross_entropy(logits, truth, label_smoothing=SMOOTHING)
+                )
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-            chosen = chances(network, inputs, judged).argmax(1)
-            accuracy = float((chosen == answers[judged]).float().mean())
-            waited = 0 if accuracy > best else waited + 1
+            found, truth = chances(network, inputs, judged, several=several), answers[judged]
+            good = (found * truth + (1 - found) * (1 - truth)).log() if several else (found.argmax(1) == truth).float()
+            score = float(good.clamp(min=-100).mean())
+            waited = 0 if score > best else waited + 1
             if not waited:
-                best, state = accuracy, copy.deepcopy(network.state_dict())
+                best, state = score, copy.deepcopy(network.state_dict())
             if waited == PATIENCE or best == 1:
                 break
     network.load_state_dict(state)
@@ -147,8 +154,9 @@ def train(network: Network, inputs: Inputs, answers: Tensor, held: Tensor, seed:
 
 
 @torch.no_grad()
-def chances(network: Network, inputs: Inputs, rows: Tensor | None = None) -> Tensor:
-    """(N, A) probabilities of the answers, of all examples or of some."""
+def chances(network: Network, inputs: Inputs, rows: Tensor | None = None, *, several: bool = False) -> Tensor:
+    """(N, A) probabilities of the answers, of all examples or of some; each by itself where there may be several."""
     network.eval()
     rows = torch.arange(len(inputs.words)) if rows is None else rows
-    return torch.cat([network(*inputs.at(some)).softmax(-1) for some in rows.split(1024)])
+    logits = torch.cat([network(*inputs.at(some)) for some in rows.split(1024)])
+    return logits.sigmoid() if several else logits.softmax(-1)

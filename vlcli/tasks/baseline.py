@@ -98,21 +98,20 @@ class Baseline(Task):
             DataError: no example in ``fit`` has an answer.
         """
         examples, asked = list(given.fit.examples), list(given.data.examples)
-        rows = self.task.rescore(
-            lambda batch: [{"prediction": "true"}] * len(batch), _Truths(given.fit, given.progress)
-        )
-        pairs = [
-            (example, truth)
-            for example, row in zip(examples, rows.predictions, strict=True)
-            if (truth := true_answer(row)) is not None
-        ]
+        labels = _Truths(given.fit, given.progress)
+        rows = self.task.rescore(lambda batch: [{"prediction": "true"} for _ in batch.keys], labels).predictions
+        several = any(isinstance(row.get("labels"), list) for row in rows)
+        truths = [tuple(row["labels"]) if "labels" in row else _one(row) for row in rows]
+        pairs = [(e, truth) for e, truth in zip(examples, truths, strict=True) if truth is not None]
         if not pairs:
             raise DataError("No example has an answer to learn from.", where="fit", got=f"{len(examples)} examples")
-        known = _Known([example for example, _ in pairs], [truth for _, truth in pairs])
+        known = _Known([example for example, _ in pairs], [truth for _, truth in pairs], several)
         answers = iter(self._answered(known, asked, given))
         return self.task.rescore(lambda batch: [next(answers) for _ in batch.keys], _Truths(given.data, given.progress))
 
     def _answered(self, known: _Known, asked: list[Example], given: Given) -> list[Row]:
+        if known.several and self.by in ("frequent", "question"):
+            return [dict(known.shares) for _ in asked]
         if self.by in ("frequent", "question"):
             found = by_question(known) if self.by == "question" else {}
             return [{"prediction": found.get(question(example), known.frequent)} for example in asked]
@@ -132,15 +131,22 @@ class Baseline(Task):
 
 @dataclass(frozen=True)
 class _Known:
-    """Examples with their answers."""
+    """Examples with their answers: one each, or the labels of each picture where there may be ``several``."""
 
     examples: list[Example]
-    answers: list[str]
+    answers: list[tuple[str, ...]]
+    several: bool = False
 
     @property
     def frequent(self) -> str:
         """The most frequent answer; of equally frequent ones, the first by the alphabet."""
-        return most_common(self.answers)
+        return most_common(self.answers)[0]
+
+    @property
+    def shares(self) -> Row:
+        """The answer to everything where there may be several: how often each label occurs."""
+        counts = Counter(name for names in self.answers for name in names)
+        return _labelled({name: counts[name] / len(self.answers) for name in sorted(counts)})
 
 
 @dataclass
@@ -162,7 +168,16 @@ def question(example: Example) -> str:
     return " ".join(words_of(example.text))
 
 
-def most_common(answers: Sequence[str]) -> str:
+def _one(row: Row) -> tuple[str, ...] | None:
+    answer = true_answer(row)
+    return None if answer is None else (answer,)
+
+
+def _labelled(scores: dict[str, float]) -> Row:
+    return {"prediction": [name for name, score in scores.items() if score >= 0.5], "scores": scores}
+
+
+def most_common(answers: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """The most frequent of some answers; of equally frequent ones, the first by the alphabet."""
     counts = Counter(answers)
     return min(counts, key=lambda answer: (-counts[answer], answer))
@@ -170,10 +185,10 @@ def most_common(answers: Sequence[str]) -> str:
 
 def by_question(known: _Known) -> dict[str, str]:
     """The most frequent answer to each question."""
-    found: dict[str, list[str]] = defaultdict(list)
+    found: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for example, answer in zip(known.examples, known.answers, strict=True):
         found[question(example)].append(answer)
-    return {asked: most_common(answers) for asked, answers in found.items()}
+    return {asked: most_common(answers)[0] for asked, answers in found.items()}
 
 
 def nearest(known: _Known, asked: Sequence[Example], pooled: Pooled) -> list[Row]:
@@ -195,7 +210,9 @@ def nearest(known: _Known, asked: Sequence[Example], pooled: Pooled) -> list[Row
         near = tuple(known.examples[int(places[cosines.argmax()])].images)
         alike = set(pictures[near]) & set(questions.get(question(example), pictures[near]))
         said = most_common([known.answers[place] for place in alike])
-        found.append({"prediction": said, "score": float(cosines.max())})
+        found.append(
+            {"prediction": list(said)} if known.several else {"prediction": said[0], "score": float(cosines.max())}
+        )
     return found
 
 
@@ -203,7 +220,7 @@ def learned(
     how: How, known: _Known, asked: Sequence[Example], pooled: Pooled | None, seed: int, progress: Progress
 ) -> list[Row]:
     """The answers of a small network that was trained on the known examples."""
-    names = sorted(set(known.answers))
+    names = sorted({name for answers in known.answers for name in answers})
     places = {name: place for place, name in enumerate(names)}
     vocabulary = vocabulary_of(known.examples)
 
@@ -217,8 +234,15 @@ def learned(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = Network(how, len(vocabulary), seen.image.shape[1], len(names))
-    truths = torch.tensor([places[answer] for answer in known.answers])
+    truths = torch.tensor([places[answers[0]] for answers in known.answers])
+    if known.several:
+        truths = torch.zeros(len(known.answers), len(names))
+        for row, answers in zip(truths, known.answers, strict=True):
+            row[[places[answer] for answer in answers]] = 1
     best = train(network, seen, truths, held_out(known.examples, seed), seed)
-    progress.info(f"baseline {how}: {best:.3f} of the held-out examples, {len(names)} answers")
+    progress.info(f"baseline {how}: {best:.3f} on the held-out examples, {len(names)} answers")
+    if known.several:
+        each = chances(network, inputs(asked), several=True).tolist()
+        return [_labelled(dict(zip(names, row, strict=True))) for row in each]
     ranked = likeliest(names, chances(network, inputs(asked)), TOP)
     return [{"prediction": row[0][0], "score": row[0][1], "top": [name for name, _ in row]} for row in ranked]

@@ -15,6 +15,7 @@ from vlcli.data.concepts import ByImage, build_vocabulary, captions_by_image, re
 from vlcli.data.files import inside
 from vlcli.data.images import load_image
 from vlcli.files import write_json
+from vlcli.images.shards import is_there
 from vlcli.metrics.concepts import Count, average_precision, per_image, pooled
 from vlcli.nn.batch import Batch
 from vlcli.nn.forward_passes import ForwardPasses
@@ -203,4 +204,4 @@ def _table(prefix: str, ranks: list[list[int]], top: Sequence[int]) -> dict[str,
 def _file(data: Any, image: str) -> Path | None:
     """Where a picture lies, where it is there to be shown."""
     places = (reader.locate(image) for reader in getattr(data, "readers", ()))
-    return next((path for path in places if path.is_file()), None)
+    return next((path for path in places if is_there(path)), None)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli import registry
+from vlcli.data.readers.column_types import decisions
 from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe import keys, wiring
 from vlcli.recipe import plan as planning
@@ -50,6 +51,7 @@ def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
     pictures = {image for example in examples for image in example.images}
     words = sum(len(text.split()) for text in texts)
     left_out = {"left out": dict(reader.left_out)} if reader.left_out else {}
+    notes = {"notes": found} if (found := [*decisions(reader), *reader.notes()]) else {}
     rows = reader.composition()
     grouped = {"composition": rows} if rows else {}
     return {
@@ -60,4 +62,5 @@ def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
         "texts": len(texts),
         "words": words,
         **left_out,
+        **notes,
     }

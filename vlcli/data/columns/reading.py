@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from vlcli.data.columns.table import ColumnExamples, ExamplesWriter
 from vlcli.data.take import select_rows
 from vlcli.data.texts import check_texts
+from vlcli.data.unique import check_keys
 
 if TYPE_CHECKING:
     from vlcli.data.columns.places import PlacesWriter
@@ -32,15 +35,17 @@ def write_examples(reader: Any, writer: ExamplesWriter, places: PlacesWriter) ->
         UnwritableError: an example cannot be written.
     """
     most = reader.limit if reader.take is None else None
-    where, count = reader._where(), 0
+    where, count, hashes = reader._where(), 0, array("q")
     with _noting(reader, places), reader._making_sense():
         for count, example in enumerate(map(reader.with_ids, _streamed(reader)), 1):
+            hashes.append(hash(example.key))
             if most is None or count <= most:
                 if reader.take is None:
                     check_texts((example,), where)
                 writer.append(example)
     if not writer.count:
         raise reader._empty(count)
+    check_keys(reader, hashes, lambda row: next(islice(_streamed(reader), row, None)))
 
 
 def choose_rows(reader: Any, folder: Path) -> NDArray[np.int64] | None:

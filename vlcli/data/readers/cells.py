@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -89,23 +89,6 @@ def box_list(boxes: Any, labels: list[Any], where: str, known: list[str]) -> Box
         raise DataError("The labels of the boxes are not understood.", where=where, got=shown(labels)) from None
     except DataError as error:
         raise DataError(error.what, where=where, got=error.got, expected=error.expected) from None
-
-
-def check_labels(rows: Iterable[tuple[str, Any]], column: str, several: bool = False) -> None:
-    """Every label of a column is one.
-
-    Args:
-        rows: place and label.
-        column: its name.
-        several: whether a row may hold a list of them.
-
-    Raises:
-        DataError: one is not.
-    """
-    for where, given in rows:
-        for item in given if several and isinstance(given, list) else [given]:
-            if item is not None:
-                label(item, where, column)
 
 
 PLAIN = {"answer_form": "plain"}

@@ -13,8 +13,9 @@ from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.truth import Truth
+from vlcli.data.unique import by_id, twice
 from vlcli.errors import DataError, shown
-from vlcli.images.boxes import BoxList, Index, attribute_product
+from vlcli.images.boxes import NO_AREA, BoxList, Index, attribute_product
 
 
 class _Coco(Reader):
@@ -38,10 +39,8 @@ class _Coco(Reader):
 
     def file_names(self, content: dict[str, Any], where: Path) -> dict[Any, str]:
         """File name by the number of the image."""
-        rows = value(content, "images", list, str(where))
-        return {
-            value(row, "id", (int, str), f"{where}: images[{place}]"): _file_name(row) for place, row in enumerate(rows)
-        }
+        rows = by_id(value(content, "images", list, str(where)), "id", f"{where}: images")
+        return {key: _file_name(row) for key, row in rows.items()}
 
     def image_of(self, names: dict[Any, str], row: dict[str, Any], where: str) -> str:
         """The image id an annotation speaks of."""
@@ -128,7 +127,8 @@ class CocoInstances(_Coco):
 
     ``boxes()`` gives them for extraction or training; classes are numbered from 0 in the order of ``categories``. Where
     annotations list ``attributes`` (ids in ``attribute_categories``), one attribute a box is made of them: the product
-    over their supercategories, such as "red small".
+    over their supercategories, such as "red small". A box whose width or height is not above 0 is left out and counted;
+    its picture keeps the others.
 
     Args:
         root: data root.
@@ -212,13 +212,14 @@ class CocoInstances(_Coco):
     def _read_file(self, file: Path) -> list[str]:
         content = read_json(file)
         names = self.file_names(content, file)
-        categories = value(content, "categories", list, str(file))
-        number = {row["id"]: place for place, row in enumerate(categories)}
-        self._classes = [str(row.get("name", row["id"])) for row in categories]
+        kinds = by_id(value(content, "categories", list, str(file)), "id", f"{file}: categories")
+        number = {key: place for place, key in enumerate(kinds)}
+        self._classes = [str(row.get("name", key)) for key, row in kinds.items()]
         self._class_ids = list(number)
         attribute, self._attributes = attribute_product(content.get("attribute_categories", []))
         found: dict[str, list[dict[str, Any]]] = {}
-        for place, row in enumerate(value(content, "annotations", list, str(file))):
+        notes = by_id(value(content, "annotations", list, str(file)), "id", f"{file}: annotations", needed=False)
+        for place, row in enumerate(notes.values()):
             where = f"{file}: annotations[{place}]"
             image = self.image_of(names, row, where)
             _check_box(row, number, where)
@@ -227,7 +228,11 @@ class CocoInstances(_Coco):
 
     def _listed(self, content: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> list[str]:
         """Images in the order of their first annotation; then those without, where they are wanted."""
-        rows = {self.picture(_file_name(row)): row for row in content["images"]}
+        rows: dict[str, dict[str, Any]] = {}
+        for row in content["images"]:
+            first = rows.setdefault(name := self.picture(_file_name(row)), row)
+            if first["id"] != row["id"]:
+                raise twice("file_name", name, self._where(), f"images {first['id']} and {row['id']}")
         names = [*found, *(name for name in rows if name not in found)] if self.empty else list(found)
         self._rows |= {name: (rows[name], found.get(name, [])) for name in names}
         return names
@@ -235,7 +240,10 @@ class CocoInstances(_Coco):
     def _keep(self, image: str, found: dict[str, list[dict[str, Any]]], number: Any, attribute: Index | None) -> bool:
         """Note an image's boxes; whether it has any, or need not."""
         row, notes = self._rows[image]
-        kept = [note for note in notes if self.crowds or not note.get("iscrowd")]
+        wanted = [note for note in notes if self.crowds or not note.get("iscrowd")]
+        kept = [note for note in wanted if min(note["bbox"][2:]) > 0]
+        if len(kept) < len(wanted):
+            self.left_out[NO_AREA] += len(wanted) - len(kept)
         if kept or self.empty:
             self._boxes[image] = _box_list(kept, number, attribute, (row.get("height"), row.get("width")))
         return bool(kept) or self.empty

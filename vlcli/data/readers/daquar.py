@@ -9,6 +9,8 @@ from typing import ClassVar, Literal
 
 from vlcli.data.files import text_lines
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.metrics.vqa import set_form
@@ -59,6 +61,31 @@ class DAQUAR(Reader):
     ) -> None:
         super().__init__(root, split=split, images=images, take=take, limit=limit)
         self.file, self.version, self.whole = file, version, whole
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Pairs of lines, the first of which names a picture; of two versions, the one with more categories."""
+        groups: dict[str, list[str]] = {}
+        lists = []
+        for name in folder.files("*.txt"):
+            first = folder.lines(name, 4)
+            if len(first) > 1 and all(map(_PICTURE.search, first[::2])) and not any(map(_PICTURE.search, first[1::2])):
+                groups.setdefault(re.sub(r"[a-z.]+", "", Path(name).name), []).append(name)
+            elif first and all(re.fullmatch(r"image\d+", line) for line in first):
+                lists.append(name)
+        if not groups:
+            return []
+        best = max(groups, key=lambda key: (key.isdigit(), int(key) if key.isdigit() else 0))
+        columns = {"image": "the name that ends the question", "text": "first line", "answers": "second line"}
+        found = Recognised("vqa", {"name": "daquar"}, groups.pop(best), columns).name_files()
+        rest = sorted(name for names in groups.values() for name in names)
+        found.reasons["parts"] = "the files are named after the parts"
+        found.unused = [f"{name}: questions of another version of the data set" for name in rest]
+        found.unused += [f"{name}: a list of pictures, which the questions name themselves" for name in lists]
+        names = [hit[1] for name in found.files for line in folder.lines(name) if (hit := _PICTURE.search(line))]
+        found.title = ", ".join(found.files)
+        found.files += rest + lists
+        return [folder.with_images(found, names)]
 
     def files(self) -> list[Path]:
         """The file of each split."""

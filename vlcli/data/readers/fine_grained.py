@@ -15,6 +15,7 @@ from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
+from vlcli.data.unique import twice
 from vlcli.errors import ComponentError, DataError
 from vlcli.images.boxes import image_id
 
@@ -212,6 +213,6 @@ def _table(file: Path) -> dict[str, str]:
         key, _, value = line.strip().partition(" ")
         if line.strip() and not value:
             raise DataError("The line is malformed.", where=f"{file}:{number}", got=line[:80], expected="NUMBER VALUE")
-        if value:
-            rows[key] = value.strip()
+        if value and rows.setdefault(key, value.strip()) != value.strip():
+            raise twice("number", key, str(file), f"{rows[key]} and {value.strip()} (line {number})")
     return rows

@@ -32,7 +32,7 @@ class JsonLines(Table):
         split: fills ``{split}`` in the file's name.
         file: the file under the root; None: ``{split}.jsonl``.
         images: folder that image paths are relative to; "." for the root itself.
-        id: column of the example's id; without it the row's number.
+        id: column of the example's id, which no other row may have; without it, or with "", the row's number.
         image: column of the picture(s); a template such as ``dev-{identifier}-0.png`` makes a file name of columns, and
             a list names several columns or templates, one picture each.
         text: column of the sentence; a list of columns gives an example for each.
@@ -50,6 +50,8 @@ class JsonLines(Table):
         labels: the words of the label column in the order of their numbers, or a file with one of them a line, which
             may be numbered; None: all that occur, sorted.
         only: column -> value: only these rows are read, e.g. ``{split: train}``.
+        types: of ``label``, ``answers`` and ``box_labels``: ``number`` (1, 1.0 and "1" are one class), ``text`` (each
+            cell is what it is) or ``list``; by default numbers or lists where all cells of all splits are, else text.
         take: which images, see :mod:`vlcli.data.take`.
         limit: read only so many examples.
         encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
@@ -90,8 +92,8 @@ class Json(JsonLines):
 class Csv(Table):
     """One's own data: a CSV table with a header, columns named by parameters.
 
-    Numbers are recognised in the label column; ``box``, ``boxes``, ``box_labels`` and ``answers`` are JSON or
-    plain words.
+    ``box``, ``boxes`` and ``choices`` are JSON; ``box_labels`` and ``answers`` are JSON lists or objects where all
+    cells of the column are, else plain words.
 
     Args:
         root: data root.
@@ -103,6 +105,7 @@ class Csv(Table):
     """
 
     usual_file: ClassVar[str] = "{split}.csv"
+    cells_are_text: ClassVar[bool] = True
     format: ClassVar[str] = "csv"
 
     def __init__(
@@ -154,15 +157,12 @@ class Csv(Table):
 
     def _cells(self, row: dict[str, str]) -> dict[str, Any]:
         found: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
-        for name in ("box", "boxes", "box_labels", "answers", "choices"):
+        for name in ("box", "boxes", "choices"):
             if name in self.columns and isinstance(cell := found.get(self.columns[name]), str):
                 found[self.columns[name]] = parsed(cell)
         text = found.get(self.columns["text"])
         if isinstance(text, str) and text.startswith("[") and isinstance(several := parsed(text), list):
             found[self.columns["text"]] = several
-        label = found.get(self.columns["label"])
-        if isinstance(label, str) and label.lstrip("-").isdigit() and len(label) < 20:
-            found[self.columns["label"]] = int(label)
         return found
 
     def _image_names(self, given: Any) -> list[Any]:
@@ -247,15 +247,18 @@ class ImageFolder(Reader):
         base = pictures.folder
         if base in pictures.folders:
             return []
-        names = sorted({Path(one).relative_to(base).parts[0] for one in pictures.folders})
+        paths = [Path(one).relative_to(base).parts for one in pictures.folders]
+        names = sorted({path[0] for path in paths})
         parts = parts_of(names)
+        classes = {path[1] if len(path) > 1 else "" for path in paths} if parts else set(names)
+        if len(classes) < 2 or "" in classes:
+            return []
         images = str(PurePosixPath(base, "{split}")) if parts else base
         entry = {"name": "folder", "images": images, "label": True}
         title = f"folders of pictures in {base}" if parts else f"{len(names)} folders of pictures in {base}"
         columns = {"image": "file", "label": "folder"}
         reasons = {"parts": "the folders are named after the parts"}
-        found = Recognised("labels", entry, [], columns, parts, reasons, title=title)
-        return [found] if len(names) > 1 else []
+        return [Recognised("labels", entry, [], columns, parts, reasons, title=title)]
 
     def __init__(
         self,

@@ -13,8 +13,9 @@ from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
+from vlcli.data.unique import by_id
 from vlcli.errors import DataError
-from vlcli.images.boxes import BoxList, boxes_for, read_boxes
+from vlcli.images.boxes import NO_AREA, BoxList, boxes_for, read_boxes
 
 
 class RefCOCO(Reader):
@@ -112,6 +113,9 @@ class RefCOCO(Reader):
         image = images[number]
         name = self.picture(str(image["file_name"]))
         left, top, wide, high = boxes[annotation]
+        if min(wide, high) <= 0:
+            self.left_out[f"references to {NO_AREA}"] += 1
+            return []
         sides = np.array([image["width"], image["height"]] * 2, np.float32)
         box = (np.array([left, top, left + wide, top + high], np.float32) / sides).tolist()
         found = []
@@ -160,12 +164,13 @@ class RefCOCO(Reader):
                 continue
             image = images[number]
             corners = [[x, y, x + w, y + h] for x, y, w, h in (note["bbox"] for note in notes)]
-            made[self.picture(str(image["file_name"]))] = BoxList(
+            boxes = BoxList(
                 np.array(corners, np.float32).reshape(-1, 4),
                 classes=np.array([kinds[note["category_id"]] for note in notes], np.int32),
                 box_ids=np.array([str(note["id"]) for note in notes]),
                 size=(int(image["height"]), int(image["width"])),
             )
+            made[self.picture(str(image["file_name"]))] = boxes.with_area()
         return made
 
     def class_names(self) -> list[str]:
@@ -177,7 +182,8 @@ class RefCOCO(Reader):
         return sorted(self._kinds())
 
     def _kinds(self) -> dict[int, str]:
-        return {int(row["id"]): str(row["name"]) for row in self._content().get("categories", [])}
+        rows = by_id(self._content().get("categories", []), "id", f"{self.instances_file}: categories")
+        return {int(key): str(row["name"]) for key, row in rows.items()}
 
     def _content(self) -> dict[str, Any]:
         if self._instances is None:
@@ -189,10 +195,12 @@ class RefCOCO(Reader):
         return self._instances
 
     def _pictures(self) -> dict[int, dict[str, Any]]:
-        return {int(row["id"]): row for row in self._content()["images"]}
+        rows = by_id(self._content()["images"], "id", f"{self.instances_file}: images")
+        return {int(key): row for key, row in rows.items()}
 
     def _boxes(self) -> dict[int, list[float]]:
-        return {int(row["id"]): row["bbox"] for row in self._content()["annotations"]}
+        rows = by_id(self._content()["annotations"], "id", f"{self.instances_file}: annotations")
+        return {int(key): row["bbox"] for key, row in rows.items()}
 
 
 def _recognised(folder: Folder, refs: str, images: list[Any]) -> Recognised:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,6 +14,7 @@ import numpy as np
 from vlcli.data.files import inside, known_encoding, listed, read_text
 from vlcli.data.reader import Reader
 from vlcli.data.readers import cells
+from vlcli.data.readers.column_types import ROLES, ColumnType, check_types, decide, other_splits
 from vlcli.data.readers.several import SeveralLabels
 from vlcli.data.readers.templates import fields_of, filled, is_template
 from vlcli.data.recognition.folder import Folder
@@ -21,7 +23,7 @@ from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
-from vlcli.images.boxes import BoxList
+from vlcli.images.boxes import NO_AREA, BoxList
 
 COLUMNS = {
     "image": "image",
@@ -62,6 +64,9 @@ class Table(Reader):
         return recognise_tables(folder, cls.format) if "format" in vars(cls) else []
 
     pictures_help: ClassVar[str] = "name the column that holds them (image=COLUMN), or their folder (images=FOLDER)"
+    keys_help: ClassVar[str] = "name a column whose values differ (id=COLUMN), or number the rows (id='')"
+    cells_are_text: ClassVar[bool] = False
+    """Whether files write every cell as text."""
 
     def __init__(
         self,
@@ -83,6 +88,7 @@ class Table(Reader):
         extra: list[str] = [],  # noqa: B006
         labels: str | list[str] | None = None,
         only: dict[str, str] = {},  # noqa: B006
+        types: dict[str, str] = {},  # noqa: B006
         take: str | None = None,
         limit: int | None = None,
         encoding: str = "utf-8",
@@ -100,7 +106,9 @@ class Table(Reader):
         self.correct = correct
         self.several_columns = [] if isinstance(label, str) else list(label)
         self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
-        self.language = language
+        self.language, self.types = language, types
+        check_types(types)
+        self._decided: dict[str, list[bool]] = {}  # by role the fields of its ColumnType
         self._several: SeveralLabels | None = None
         self._first_number = 0
         self._words: list[str] = []
@@ -127,19 +135,23 @@ class Table(Reader):
     def stream(self) -> Iterator[Example]:
         """The examples; the words of labels, which are numbered in order, are gathered where the first is met."""
         self._words, self._box_words, self._spoken = self._listed_words(), [], {}
-        gathered = False
+        gathered, lacking, place = False, Counter[str](), -1
         if self.several_columns:
             self._several = SeveralLabels(self.several_columns, self._words or None, self.several)
             self._several.gather(self._admitted())
             self._words = self._several.names
         for place, (where, row) in enumerate(self._admitted()):
-            if not gathered and (row.get(self.columns["label"]), row.get(self.columns["box_labels"])) != (None, None):
+            if not gathered and any(row.get(self.columns[role]) is not None for role in ROLES):
                 gathered = True
                 self._gather()
+            lacking.update(role for role in ("label", "answers") if row.get(self.columns[role]) is None)
             for number, text in enumerate(self._sentences(row)):
                 example = self._example({**row, self.columns["text"]: text} if text else row, where, place)
                 example.key += f"#{number}" if number else ""
                 yield example
+        for role, count in lacking.items():
+            if count <= place:
+                self.left_out[f"cells of {self.columns[role]!r} that are empty: their rows have no {role}"] = count
 
     def _sentences(self, row: dict[str, Any]) -> list[Any]:
         """The sentences of several columns, or of a cell that holds several; else None alone: it counts as it is."""
@@ -169,12 +181,52 @@ class Table(Reader):
         yield from ((where, split | row) for where, row in self.rows(file))
 
     def _gather(self) -> None:
-        """Check all labels, and number those that are words."""
-        label, box_label = (_Words(self.columns[name], name == "box_labels") for name in ("label", "box_labels"))
+        """Decide the types of labels and answers, check all labels, and number those that are words."""
+        kinds = {role: self._type_of(role) for role in ROLES}
+        self._decided = {role: [kind.number, kind.listed] for role, kind in kinds.items() if kind is not None}
+        words: dict[str, set[str]] = {"label": set(), "box_labels": set()}
         for where, row in self._admitted():
-            label.add(where, row)
-            box_label.add(where, row)
-        self._words, self._box_words = self._words or label.words(), box_label.words()
+            for role, found in words.items():
+                items = listed(self._cell(row, role, where)) if row.get(self.columns[role]) is not None else []
+                found.update(str(cells.label(item, where, self.columns[role])) for item in items if item is not None)
+        for role, found in words.items():
+            if (kind := kinds[role]) is None or kind.number:
+                found.clear()
+        self._words, self._box_words = self._words or sorted(words["label"]), sorted(words["box_labels"])
+
+    def _type_of(self, role: str) -> ColumnType | None:
+        """The type of a column: the recipe's, else that of all its cells in the files of all splits."""
+        if self.types.get(role) in ("number", "text"):
+            return ColumnType(self.types[role] == "number")
+        found = decide(self._column(role), self.cells_are_text)
+        return found if role not in self.types else ColumnType(found is not None and found.number, listed=True)
+
+    def _column(self, role: str) -> Iterator[Any]:
+        """The cells of a column that hold anything, those of other splits after the reader's own."""
+        own = self.tables()
+        others = [other for file in own for other in other_splits(file, self.root) if other not in own]
+        for file in dict.fromkeys([*own, *others]):
+            for _, row in self.rows(file):
+                if (cell := row.get(self.columns[role])) is not None:
+                    yield int(cell) if role == "label" and isinstance(cell, bool) else cell
+
+    def _cell(self, row: dict[str, Any], role: str, where: str) -> Any:
+        """A label or an answer in the one form that it has in its column."""
+        cell = row.get(self.columns[role])
+        if role == "label" and isinstance(cell, bool):
+            cell = int(cell)
+        kind = ColumnType(*self._decided[role]) if role in self._decided else decide([cell], self.cells_are_text)
+        try:
+            return cell if cell is None or kind is None else kind.value(cell)
+        except ValueError:
+            hint = f"as text, each value is its own: types: {{{role}: text}}"
+            what = f"A cell of {self.columns[role]!r} is not of its column's type."
+            raise DataError(what, where=where, got=shown(cell), expected=str(kind), hint=hint) from None
+
+    def decisions(self) -> list[str]:
+        """Say as what the columns of labels and answers are read; called after :meth:`examples`."""
+        found = ((role, ColumnType(*kind)) for role, kind in self._decided.items())
+        return [f"{self.label}: {self.columns[role]!r} ({role}) is read as {kind}" for role, kind in found]
 
     def _listed_words(self) -> list[str]:
         """The class names that the option ``labels`` lists, itself or in a file."""
@@ -202,6 +254,11 @@ class Table(Reader):
                 found.append(self._example({**dict.fromkeys(self.extra), **unlabelled}, where, len(found)))
         return found
 
+    def place_of(self, number: int) -> str:
+        """File and line of the row of an example."""
+        rows = (where for where, row in self._admitted() for _ in self._sentences(row))
+        return next(itertools.islice(rows, number, None))
+
     def boxes(self) -> dict[str, BoxList]:
         """The boxes column, by image id; without one, the boxes that sentences about a picture speak of, each once."""
         used = dict.fromkeys(name for example in self.examples() for name in example.images)
@@ -220,7 +277,7 @@ class Table(Reader):
         return self._box_words
 
     def _check_columns(self, where: str, row: dict[str, Any]) -> None:
-        named = [name for key, name in self.columns.items() if name not in (COLUMNS.get(key), NO_COLUMN)]
+        named = [name for key, name in self.columns.items() if name not in (COLUMNS.get(key), NO_COLUMN, "")]
         named += self.texts[1:] + self.several_columns + self.extra + list(self.only)
         pictures = [name for source in self.sources for name in fields_of(source) if name != "split"]
         if self.sources != [COLUMNS["image"]]:
@@ -244,11 +301,11 @@ class Table(Reader):
             raise DataError("The row has neither image nor text.", where=where, got=shown(row))
         targets: dict[str, Any] = {name: row[name] for name in self.extra}
         if get("label") is not None:
-            targets["label"] = self._label(get("label"), where)
+            targets["label"] = self._label(self._cell(row, "label", where), where)
         if self._several is not None and not row.keys().isdisjoint(self.several_columns):
             targets |= self._several.of(row, where)
         if get("answers") is not None:
-            targets |= cells.answers(get("answers"), where, self.language == "english")
+            targets |= cells.answers(self._cell(row, "answers", where), where, self.language == "english")
         if "choices" in self.columns and get("choices") is not None:
             targets = cells.choices(self._items(get("choices")), row.get(self.correct), where) | targets
         if "box" in self.columns and get("box") is not None and images:
@@ -256,7 +313,7 @@ class Table(Reader):
             known = self._spoken.setdefault(images[0], [])
             known += [] if targets["pixel_box"] in known else [targets["pixel_box"]]
         if get("boxes") is not None and images:
-            self._boxes[images[0]] = self._box_list(get("boxes"), get("box_labels"), where)
+            self._boxes[images[0]] = self._box_list(get("boxes"), self._cell(row, "box_labels", where), where)
         key = get("id")
         name = str(place) if key is None else cells.word(key, where, self.columns["id"])
         return Example(name, text, images, targets=targets)
@@ -282,10 +339,10 @@ class Table(Reader):
 
     def _label(self, given: Any, where: str) -> int | float:
         if not self._words:
-            return int(given) if isinstance(given, bool) else given
+            return given  # type: ignore[no-any-return]  # a number
         word = str(given)
-        if word not in self._words and isinstance(self.labels, str) and isinstance(given, int):
-            number = given - self._first_number
+        if word not in self._words and isinstance(self.labels, str) and word.isdecimal():
+            number = int(word) - self._first_number
             if 0 <= number < len(self._words):
                 return number
         if word not in self._words:
@@ -293,36 +350,11 @@ class Table(Reader):
         return self._words.index(word)
 
     def _box_list(self, boxes: Any, labels: Any, where: str) -> BoxList:
-        return cells.box_list(boxes, listed(labels), where, self._box_words)
-
-
-class _Words:
-    """The different values of a label column.
-
-    Args:
-        column: its name.
-        several: whether a row may hold a list of them.
-    """
-
-    def __init__(self, column: str, several: bool) -> None:
-        self.column, self.several = column, several
-        self._found: set[str] = set()
-        self._named = False
-
-    def add(self, where: str, row: dict[str, Any]) -> None:
-        """Check and note those of a row."""
-        given = row.get(self.column)
-        if given is None:
-            return
-        cells.check_labels([(where, given)], self.column, several=self.several)
-        for item in listed(given) if self.several else [given]:
-            if item is not None:
-                self._named |= isinstance(item, str)
-                self._found.add(str(item))
-
-    def words(self) -> list[str]:
-        """The words that must be numbered, sorted: none where every value is a number."""
-        return sorted(self._found) if self._named else []
+        found = cells.box_list(boxes, listed(labels), where, self._box_words)
+        sound = found.with_area()
+        if len(sound) < len(found):
+            self.left_out[NO_AREA] += len(found) - len(sound)
+        return sound
 
 
 def class_names_of(file: Path) -> tuple[int, list[str]]:

@@ -10,7 +10,7 @@ from itertools import groupby, islice, product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from vlcli.data.files import IMAGE_SUFFIXES, inside
+from vlcli.data.files import IMAGE_SUFFIXES, inside, walk
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -21,6 +21,7 @@ from vlcli.images.shards import BadShardError, EndMissingError, Member, members
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
 NO_PICTURE, NO_CAPTION = "without a picture", "without a caption"
+DOTTED = "with a further dot in the name (here as in webdataset, a name ends at its first dot)"
 
 
 class WebDataset(Reader):
@@ -28,7 +29,8 @@ class WebDataset(Reader):
 
     Shards are read where they are; pictures are never unpacked, and only their places are kept. ``000000012.jpg`` goes
     with ``000000012.txt``, or with the caption in ``000000012.json``. Names without picture or caption (failed
-    downloads) are left out and counted; so is what comes behind a damaged place of a shard.
+    downloads), names with further dots, and further pictures of one name are left out and counted; so is what comes
+    behind a damaged place of a shard.
 
     Args:
         root: data root.
@@ -125,7 +127,8 @@ class WebDataset(Reader):
     def _members(self, shard: Path) -> Iterator[Member]:
         """The files of a tar file in its order, or of a folder by name; an end that is missing is noted."""
         if shard.is_dir():
-            yield from (Member(path.name, 0, path.stat().st_size) for path in sorted(shard.iterdir()) if path.is_file())
+            for folder, names in walk(shard):
+                yield from (_member(folder / name, shard) for name in sorted(names, key=_stem))
             return
         try:
             yield from members(shard)
@@ -133,12 +136,17 @@ class WebDataset(Reader):
             self.left_out[f"what should follow in {shard.name}, if anything ({error})"] += 1
 
     def _group(self, shard: Path, name: str, parts: list[Member]) -> Iterator[Example]:
-        picture = next((part for part in parts if _extension(part) in IMAGE_SUFFIXES and part.size), None)
+        pictures = [part for part in parts if _extension(part) in IMAGE_SUFFIXES and part.size]
         texts = self._captions(shard, parts)
-        if picture is None or not texts:
-            if picture is not None or any(_extension(part) in (".txt", ".json") for part in parts):
-                self.left_out[NO_PICTURE if picture is None else NO_CAPTION] += 1
+        if not pictures or not texts:
+            if dotted := {part.name.rpartition(".")[0] for part in parts if _is_dotted(part)}:
+                self.left_out[DOTTED] += len(dotted)
+            if pictures or any(_extension(part) in (".txt", ".json") for part in parts):
+                self.left_out[NO_CAPTION if pictures else NO_PICTURE] += 1
             return
+        if len(pictures) > 1:
+            self.left_out["further pictures of one name"] += len(pictures) - 1
+        picture = pictures[0]
         image = self._note_picture(shard, name, picture)
         for number, text in enumerate(texts):
             key = image if number == 0 else f"{image}#{number}"
@@ -245,6 +253,21 @@ _ENDINGS = re.compile(r"(\.[A-Za-z]\w*)+\Z")
 def _key(member: Member) -> str:
     """The name without its endings, folders included: what belongs together shares it."""
     return member.name.removesuffix(_endings(member))
+
+
+def _member(path: Path, shard: Path) -> Member:
+    return Member(path.relative_to(shard).as_posix(), 0, path.stat().st_size)
+
+
+def _stem(name: str) -> tuple[str, str]:
+    """What sorts the files of a folder so that those of one name are neighbours (``a.jpg``, ``a.txt``, ``a-b.jpg``)."""
+    return name.partition(".")[0], name
+
+
+def _is_dotted(member: Member) -> bool:
+    """Whether a picture or a text has more dots in its name than that of its extension."""
+    extension = _extension(member)
+    return extension.count(".") > 1 and "." + extension.rpartition(".")[2] in IMAGE_SUFFIXES | {".txt", ".json"}
 
 
 def _extension(member: Member) -> str:

@@ -12,6 +12,9 @@ import numpy as np
 
 from vlcli.data.files import inside, read_text
 from vlcli.data.readers.labelled_boxes import Labelled, LabelledBoxes
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.parts import part_of, parts_of
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.truth import Truth, coco_annotation, truth_of
 from vlcli.errors import DataError
 
@@ -57,6 +60,31 @@ class PascalVOC(LabelledBoxes):
         self.of_pictures = self.image_folder if images else next((path for path in beside if path.is_dir()), None)
         self.classes, self.difficult, self.empty = classes, difficult, empty
         self._ignored: dict[str, Labelled] = {}
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """XML files of annotations; the parts are lists of names, or folders."""
+        files = [name for name in folder.files("*.xml") if _is_annotation(folder, name)]
+        if not files:
+            return []
+        there = [name for name in files if Path(name).stem in folder.pictures.by_id]
+        home = Path(files[0]).parent
+        found = Recognised("boxes", {"name": "voc"}, files, {"boxes": "bndbox", "label": "name"})
+        found.title = f"{len(files):,} XML files in {home}"
+        splits = sorted({Path(name).parent.name for name in files})
+        if home.name.lower() in ("annotations", "xmls"):
+            base = home.parent if home.name.lower() == "annotations" else home.parent.parent
+            lists = [name for name in folder.files("*.txt") if name.startswith((base / "ImageSets").as_posix())]
+            splits = [
+                Path(name).stem for name in lists if Path(name).parent.name == "Main" and part_of(Path(name).stem)
+            ]
+            found.files += lists
+            found.entry |= {"folder": base.as_posix()} if base.as_posix() not in (".", *cls.usual) else {}
+        found.parts = parts_of([split for split in splits if split != "trainval" or "train" not in splits])
+        found.reasons["parts"] = "lists or folders are named after the parts"
+        if len(there) < len(files) / 2:
+            found.question = f"{found.title}: fewer than half of their pictures are in the folder (such as {files[0]})"
+        return [found]
 
     def files(self) -> list[Path]:
         """Lists of names, and every annotation file of the data set, since all of them say which classes there are."""
@@ -111,6 +139,11 @@ class PascalVOC(LabelledBoxes):
         return sorted(
             path for pattern in ("*.xml", "*/*.xml", "*/annotations/*.xml") for path in self.folder.glob(pattern)
         )
+
+
+def _is_annotation(folder: Folder, name: str) -> bool:
+    """Whether an XML file begins as an annotation."""
+    return "<annotation" in " ".join(folder.lines(name, 3))
 
 
 def _voc(file: Path) -> tuple[str, list[tuple[str, list[float], bool]]]:

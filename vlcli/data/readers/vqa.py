@@ -15,6 +15,7 @@ from vlcli.data.readers.vqa_files import image_form, recognise_vqa
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
+from vlcli.data.unique import by_id
 from vlcli.errors import DataError
 
 SCORES = (0.0, 0.3, 0.6, 0.9, 1.0)
@@ -175,9 +176,7 @@ class VQA(Reader):
 
 def _by_question(file: Path) -> dict[Any, dict[str, Any]]:
     rows = value(read_json(file), "annotations", list, str(file))
-    return {
-        value(row, "question_id", (int, str), f"{file}: annotations[{place}]"): row for place, row in enumerate(rows)
-    }
+    return by_id(rows, "question_id", f"{file}: annotations")
 
 
 def _targets(notes: dict[Any, dict[str, Any]], number: Any, file: Path) -> dict[str, Any]:

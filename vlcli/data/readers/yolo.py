@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,6 +12,9 @@ import numpy as np
 from vlcli.data.files import IMAGE_SUFFIXES, inside, listed, read_text, walk
 from vlcli.data.readers.labelled_boxes import Labelled, LabelledBoxes
 from vlcli.data.readers.table import class_names_of
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.parts import parts_of
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.errors import DataError, RecipeError, shown
 from vlcli.images.files import BadImageError, read_size
 from vlcli.recipe import yaml
@@ -26,9 +30,9 @@ class YOLO(LabelledBoxes):
     Args:
         root: data root.
         split: train, val or test, as ``data.yaml`` names them; ``valid`` is ``val``.
-        data: the file that says where pictures are and how classes are called; None: ``data.yaml`` or ``dataset.yaml``.
-            Without one, the parts are ``{split}/images``, ``images/{split}`` or lists ``{split}.txt``, and else
-            ``train`` is all of ``images``.
+        data: the YAML file that says where pictures are and how classes are called, or the file of class names beside
+            them; None: ``data.yaml`` or ``dataset.yaml``. Without a YAML file, the parts are ``{split}/images``,
+            ``images/{split}`` or lists ``{split}.txt``, and else ``train`` is all of ``images``.
         classes: names of the classes; None: those of the file, of ``classes.txt`` or of ``obj.names``.
         empty: keep images without boxes too.
         take: which images, see :mod:`vlcli.data.take`.
@@ -55,6 +59,40 @@ class YOLO(LabelledBoxes):
         self.data = next((path for path in options if path.is_file()), options[0] if data else None)
         self.classes, self.empty = classes, empty
         self._scales: dict[str, Any] = {}
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        """Text files of numbers beside pictures or in ``labels``, and what names their classes."""
+        beside = [name for name in folder.files("*.txt") if Path(name).stem in folder.pictures.by_id]
+        labels = [name for name in beside if all(map(_LINE.fullmatch, folder.lines(name, 2)))]
+        named = [name for name in folder.files(*cls.usual) if "names:" in folder.text(name)]
+        named = named or [name for name in folder.files("classes.txt", "obj.names", "*.names") if folder.lines(name, 1)]
+        if not any(folder.lines(name, 1) for name in labels):
+            wrong = [name for name in beside if "labels" in Path(name).parts and name not in labels]
+            question = f"{len(wrong):,} text files in labels, such as {wrong[0]}, hold no boxes" if wrong else ""
+            return [Recognised("", {"name": "yolo"}, wrong, question=question)] if wrong else []
+        found = Recognised("boxes", {"name": "yolo"}, [*named[:1], *labels], {"boxes": "labels/*.txt"})
+        found.title = f"{len(labels):,} text files of boxes" + (f" and {named[0]}" if named else "")
+        if not named:
+            found.question = (
+                f"{found.title}: nothing names their classes (expected: data.yaml, classes.txt or obj.names)"
+            )
+            return [found]
+        if named[0] not in (*cls.usual, *cls.name_files):
+            found.entry["data"] = named[0]
+        reader = cls(folder.root, data=found.entry.get("data"))
+        found.parts = parts_of([split for split in ("train", "val", "test") if reader.has(split)])
+        found.reasons["parts"] = f"{named[0]} or folders name the parts"
+        lists = [name for name in folder.files("train.txt", "val.txt", "valid.txt", "test.txt") if name not in labels]
+        found.files += lists
+        return [found]
+
+    def has(self, split: str) -> bool:
+        """Whether a split has pictures of its own."""
+        try:
+            return bool(self._pictures(split))
+        except DataError:
+            return False
 
     def files(self) -> list[Path]:
         """``data.yaml`` or the file of class names, and the text files of the pictures."""
@@ -100,7 +138,7 @@ class YOLO(LabelledBoxes):
         return self._scales[image]
 
     def _document(self) -> dict[str, Any]:
-        if self.data is None or not self.data.is_file():
+        if self.data is None or self.data.suffix not in (".yaml", ".yml") or not self.data.is_file():
             return {}
         try:
             found = yaml.read(self.data).value
@@ -111,7 +149,9 @@ class YOLO(LabelledBoxes):
         return found if isinstance(found, dict) else {}
 
     def _names_file(self) -> Path | None:
-        return next((path for name in self.name_files if (path := self.root / name).is_file()), None)
+        given = self.data if self.data is not None and self.data.suffix not in (".yaml", ".yml") else None
+        home = self.root if self.data is None else self.data.parent
+        return given or next((path for name in self.name_files if (path := home / name).is_file()), None)
 
     def _pictures(self, split: str) -> list[Path]:
         """The pictures of a split, in order of their paths."""
@@ -132,6 +172,7 @@ class YOLO(LabelledBoxes):
         raise DataError("There are no pictures of this split.", where=where, got=split, expected=expected)
 
 
+_LINE = re.compile(r"\d+(\.0*)?(\s+[-\d.e]+){4,}")
 _USUAL = ("NAME/images", "images/NAME", "NAME.txt", "NAME")
 
 

@@ -44,6 +44,8 @@ class Meaning:
         separator: between several sentences in one cell; empty where each has one.
         answers: column of answers.
         label: column of the class.
+        labels: columns of several labels: flags, one a class, or a single one that holds the classes' names.
+        several: what separates these names in a cell; empty where cells are lists.
         boxes: column of boxes.
         one_box: whether each of its cells holds a single box.
         box_labels: column of their classes.
@@ -59,6 +61,8 @@ class Meaning:
     separator: str = ""
     answers: str | None = None
     label: str | None = None
+    labels: Sequence[str] = ()
+    several: str = ""
     boxes: str | None = None
     one_box: bool = False
     box_labels: str | None = None
@@ -75,7 +79,7 @@ class Meaning:
             "image": sources[0] if len(sources) == 1 else sources,
             "text": [self.text, *self.more_texts] if self.text and self.more_texts else self.text,
             "answers": self.answers,
-            "label": self.label,
+            "label": list(self.labels) or self.label,
             "boxes": self.boxes,
             "box_labels": self.box_labels,
             "split": self.split,
@@ -110,7 +114,10 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
 def _choose(found: Meaning, left: dict[str, list[Any]], chosen: Mapping[str, str]) -> None:
     """The columns that the user names."""
     for role, column in chosen.items():
-        setattr(found, role, column)
+        if role == "label" and (mark := _names_mark(left.get(column, ()))) is not None:
+            found.labels, found.several = [column], mark
+        else:
+            setattr(found, role, column)
         if left.pop(column, None) is None:
             found.unclear = f"the column {column} is empty"
     if "answers" in chosen and "text" not in chosen:
@@ -139,7 +146,9 @@ def _guess(found: Meaning, table: TableFile, left: dict[str, list[Any]]) -> None
         found.answers = _only_one(found, left, "answer", _answer_like)
     elif found.answers is None and found.boxes is None:
         named = [name for name in left if is_hinted("label", name) and _label_like(left[name])]
-        if found.text is None or named:
+        if found.text is None and _several(found, left, named):
+            pass
+        elif found.text is None or named:
             found.label = _only_one(found, left, "label", _label_like)
         else:
             found.label = _take(left, "", _is_verdict)
@@ -163,9 +172,42 @@ def _only_one(
     return None
 
 
+def _several(found: Meaning, left: dict[str, list[Any]], named: Sequence[str]) -> bool:
+    """Take the columns of several labels a row, where there are some: of names, or two or more of flags alone."""
+    for name, values in left.items():
+        if _TAGS.search(name.lower()) and (mark := _names_mark(values)) is not None:
+            found.labels, found.several = [name], mark
+    flags = [name for name in left if {str(value).lower() for value in left[name]} <= _FLAGS]
+    able = {name for name in left if _label_like(left[name])}
+    if not found.labels and not named and len(flags) > 1 and able and able <= set(flags):
+        found.labels = flags
+    for name in found.labels:
+        left.pop(name)
+    return bool(found.labels)
+
+
+_TAGS = re.compile(r"labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas")
+_FLAGS = {"0", "1", "0.0", "1.0", "-1", "-1.0", "true", "false", "yes", "no"}
+
+
+def _names_mark(values: Sequence[Any]) -> str | None:
+    """What separates the names of several classes in cells; empty where cells are lists, None where they hold one."""
+    if values and _is_words_list(values):
+        return ""
+    texts = [value for value in values if isinstance(value, str)]
+    for mark in ("|", ";", ",", " ") if len(texts) == len(values) else ():
+        cells = [[part.strip() for part in text.split(mark)] for text in texts]
+        names = [name for parts in cells for name in parts]
+        if sum(len(parts) > 1 for parts in cells) > len(cells) / 10 and len(set(names)) <= min(
+            MOST_LABELS, len(names) / 3
+        ):
+            return mark
+    return None
+
+
 def _empty(found: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
     """Why columns that are named like answers or labels cannot be learnt from: empty, or different in every row."""
-    if found.answers or found.label or found.boxes:
+    if found.answers or found.label or found.labels or found.boxes:
         return ""
     for name, column in values.items():
         if name in found.columns.values() or not (is_hinted("answers", name) or is_hinted("label", name)):

@@ -5,14 +5,23 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from vlcli.data.files import IMAGE_SUFFIXES, walk
+from vlcli.data.files import IMAGE_SUFFIXES, text_lines, walk
 from vlcli.data.recognition.parts import part_in
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.recognition.tables import MOST_BYTES, TableFile, encoding_of, is_table, read_table, readable_text
+from vlcli.data.recognition.tables import (
+    MOST_BYTES,
+    TableFile,
+    encoding_of,
+    is_list,
+    is_table,
+    read_table,
+    readable_text,
+)
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
 
@@ -68,12 +77,12 @@ class Folder:
     def table(self, name: str) -> TableFile | None:
         """A table with its first rows, or a JSON document; None where the file is none or cannot be read."""
         if name not in self._tables:
-            self._tables[name] = self._read(name) if is_table(name) else None
+            self._tables[name] = self._read(name) if self._is_table(name) else None
         return self._tables[name]
 
     def tables(self, *patterns: str) -> list[TableFile]:
         """The tables and documents among :meth:`files`."""
-        found = (self.table(name) for name in self.files(*patterns) if is_table(name))
+        found = (self.table(name) for name in self.files(*patterns) if self._is_table(name))
         return [table for table in found if table is not None]
 
     def documents(self, *patterns: str) -> list[tuple[str, Any]]:
@@ -92,6 +101,16 @@ class Folder:
         except DataError as error:
             self._note(name, error)
             return ""
+
+    def lines(self, name: str, most: int | None = None) -> list[str]:
+        """The lines of a text file that are not blank, all or the first, read no further; none where it is no text."""
+        try:
+            rows = (
+                line.strip() for line in text_lines(self.root / name, self.encoding(name) if most is None else "utf-8")
+            )
+            return list(islice((row for row in rows if row), most))
+        except DataError:
+            return []
 
     def encoding(self, name: str) -> str:
         """The encoding of a text file."""
@@ -146,6 +165,9 @@ class Folder:
     def claim(self, names: Iterable[str]) -> None:
         """Keep files from readers that are asked later."""
         self.claimed |= set(names)
+
+    def _is_table(self, name: str) -> bool:
+        return is_table(name) or is_list(self.root / name)
 
     def _read(self, name: str) -> TableFile | None:
         path = self.root / name

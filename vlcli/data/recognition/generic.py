@@ -56,7 +56,7 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
     elif kind := ("" if meaning.unclear else _kind(meaning)):
         found.kind = kind
         in_parts = _split_images(folder, found, group)
-        found.entry |= _entry(found, table, meaning) | in_parts
+        found.entry |= _entry(found, table, meaning) | _class_names(folder, found, table, meaning) | in_parts
         if meaning.unused:
             unused = ", ".join(map(str, meaning.unused[:12]))
             found.notes.append(f"columns of {found.where} that are not used: {unused}")
@@ -83,11 +83,15 @@ def _entry(found: Recognised, table: TableFile, meaning: Meaning) -> dict[str, A
     entry: dict[str, Any] = {}
     if table.separator != ",":
         entry["separator"] = "tab" if table.separator == "\t" else table.separator
+    if table.header:
+        entry["header"] = table.header
+        found.reasons["header"] = "the first line is data"
     if table.encoding != "utf-8":
         entry["encoding"] = table.encoding
         found.reasons["encoding"] = "the file is not UTF-8"
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}
     entry |= _column_options(found.kind, found.columns)
+    entry |= {"several": meaning.several} if meaning.several not in ("", ";") else {}
     entry |= {"sentences": meaning.separator} if found.kind == "captions" and meaning.separator else {}
     if not found.parts and meaning.split is not None:
         words = list(dict.fromkeys(str(value) for value in table.values(meaning.split)))
@@ -100,6 +104,19 @@ def _entry(found: Recognised, table: TableFile, meaning: Meaning) -> dict[str, A
     if found.kind in ("statements", "pairs") and meaning.label is not None:
         entry |= _label_words(table, meaning.label)
     return entry
+
+
+def _class_names(folder: Folder, found: Recognised, table: TableFile, meaning: Meaning) -> dict[str, Any]:
+    """The option ``labels`` for class numbers of a list, where a file beside it has a line for each."""
+    numbers = [str(value) for value in table.values(meaning.label or "")] if table.header and meaning.label else []
+    if not numbers or not all(number.isdecimal() for number in numbers):
+        return {}
+    most = max(map(int, numbers))
+    for name in folder.files("*class*.txt", "*names*.txt", "*.names", "synset*.txt", "labels.txt"):
+        if most < len(folder.lines(name)) + (min(map(int, numbers)) > 0):
+            found.files.append(name)
+            return {"labels": name}
+    return {}
 
 
 def _split_images(folder: Folder, found: Recognised, group: Sequence[TableFile]) -> dict[str, Any]:
@@ -130,7 +147,7 @@ def _kind(meaning: Meaning) -> str:
         return "captions" if meaning.label is None else "statements"
     if meaning.boxes is not None:
         return "boxes"
-    return "labels" if meaning.label is not None else ""
+    return "multilabel" if meaning.labels else "labels" if meaning.label is not None else ""
 
 
 def _column_options(kind: str, columns: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +157,7 @@ def _column_options(kind: str, columns: dict[str, Any]) -> dict[str, Any]:
         "image": columns["image"],
         "text": columns.get("text"),
         "answers": columns.get("answers") if kind == "vqa" else None,
-        "label": label if kind in ("statements", "pairs", "labels") else None,
+        "label": label if kind in ("statements", "pairs", "labels", "multilabel") else None,
         "box": columns.get("boxes") if kind == "referring" else None,
         "boxes": columns.get("boxes") if kind == "boxes" else None,
         "box_labels": columns.get("box_labels") if kind == "boxes" else None,

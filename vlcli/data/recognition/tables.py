@@ -6,20 +6,28 @@ import csv
 import importlib.util
 import io
 import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vlcli.data.files import as_object, parsed, read_text, records_of
+from vlcli.data import sheets
+from vlcli.data.files import IMAGE_SUFFIXES, as_object, parsed, read_text, records_of
 from vlcli.errors import DataError
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+SUFFIXES |= {".xlsx": "xlsx", ".xlsm": "xlsx"}
 """Reader by the ending of a file's name; ``.gz`` may follow."""
 MOST_BYTES = 512 * 2**20
 """Larger files are named and left unread."""
 MOST_ROWS = 5000
 """Rows, spread over the table, from which the meaning of columns is guessed; the reader of the recipe reads all."""
 T = TypeVar("T")
+_NAMED = re.compile(
+    rf"(.*?(?:{'|'.join(map(re.escape, sorted(IMAGE_SUFFIXES)))}))(\s*[,;|\t]\s*|\s+)(\S.*)", re.IGNORECASE
+)
 _SEPARATORS = ("\t", ";", "|", ",")
 INSTALL = "pip install 'vlcli[parquet]'"
 
@@ -30,10 +38,11 @@ class TableFile:
 
     Attributes:
         path: the file.
-        reader: reader that reads it: ``csv``, ``jsonl``, ``json`` or ``parquet``.
+        reader: reader that reads it: ``csv``, ``jsonl``, ``json``, ``parquet`` or ``xlsx``.
         rows: at most :data:`MOST_ROWS` of them, spread over the whole table.
         encoding: of its text.
         separator: between the columns of a CSV.
+        header: names given to the columns of a CSV without a header.
         document: the whole JSON document, where it is one.
     """
 
@@ -42,6 +51,7 @@ class TableFile:
     rows: list[dict[str, Any]]
     encoding: str = "utf-8"
     separator: str = ","
+    header: list[str] = field(default_factory=list)
     document: Any = field(default=None, repr=False)
 
     @property
@@ -57,6 +67,21 @@ class TableFile:
 def is_table(name: str) -> bool:
     """Whether a file's name ends like that of a table or of a JSON document."""
     return bool(_reader_of(name))
+
+
+def is_list(path: Path) -> bool:
+    """Whether a text file begins with the file name of a picture and something else, as lists without a header do."""
+    if path.suffix.lower() not in (".txt", ".lst", ".list"):
+        return False
+    with suppress(OSError), path.open("rb") as file:
+        return len(_list_cells(file.readline(4096).decode("utf-8", "replace"))) == 2
+    return False
+
+
+def _list_cells(line: str) -> list[str]:
+    """A line of such a list as a picture's file name and the rest; empty where it is none."""
+    hit = _NAMED.match(line.strip())
+    return [hit[1], hit[3]] if hit else []
 
 
 def _reader_of(name: str) -> str:
@@ -75,7 +100,11 @@ def read_table(path: Path) -> TableFile | None:
     reader = _reader_of(path.name)
     if reader == "parquet":
         return _parquet(path)
+    if reader == "xlsx":
+        return _sheet(path)
     text, encoding = readable_text(path)
+    if not reader:
+        return _list(path, text, encoding)
     if reader == "csv":
         return _csv(path, text, encoding)
     if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
@@ -143,7 +172,9 @@ def encoding_of(path: Path) -> str:
 def _csv(path: Path, text: str, encoding: str) -> TableFile | None:
     head = text.split("\n", 1)[0]
     separator = max(_SEPARATORS, key=head.count)
-    table = csv.DictReader(io.StringIO(text), delimiter=separator, strict=True)
+    cells = next(csv.reader([head], delimiter=separator), [])
+    header = header_of([Path(cell).suffix.lower() in IMAGE_SUFFIXES for cell in cells])
+    table = csv.DictReader(io.StringIO(text), header or None, delimiter=separator, strict=True)
     rows: list[dict[str, Any]] = []
     try:
         for row in table:
@@ -156,7 +187,42 @@ def _csv(path: Path, text: str, encoding: str) -> TableFile | None:
         got = long if "field limit" in str(error) else str(error)
         raise DataError(f"Line {table.reader.line_num} is malformed.", got=got) from None
     rows = [{name: _cell(cell) for name, cell in row.items()} for row in spread(rows)]
-    return TableFile(path, "csv", rows, encoding, separator) if rows else None
+    return TableFile(path, "csv", rows, encoding, separator, header) if rows else None
+
+
+def header_of(pictures: Sequence[bool]) -> list[str]:
+    """Names for the columns of a table whose first row names pictures in some; empty where that is a header."""
+    if not any(pictures):
+        return []
+    names = ["image" if picture else "value" for picture in pictures]
+    return [name if names.count(name) == 1 else f"{name}{place}" for place, name in enumerate(names, 1)]
+
+
+def _list(path: Path, text: str, encoding: str) -> TableFile | None:
+    """A list of file names and labels or sentences, without a header."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    cells = [_list_cells(line) for line in lines]
+    if not all(cells):
+        return None
+    between = {_NAMED.match(line.strip())[2].strip(" ") for line in lines}  # type: ignore[index]
+    if len(between) > 1 or (between == {""} and any(" " in rest for _, rest in cells)):
+        return None
+    rows = [{"image": name, "value": rest} for name, rest in spread(cells)]
+    return TableFile(path, "csv", rows, encoding, between.pop() or "space", ["image", "value"])
+
+
+def _sheet(path: Path) -> TableFile | None:
+    """The first sheet of a workbook."""
+    if importlib.util.find_spec("openpyxl") is None:
+        raise DataError("Spreadsheets need the package openpyxl.", hint=sheets.INSTALL)
+    lines = list(sheets.sheet_lines(path))
+    if not lines:
+        return None
+    (_, names), *rest = lines
+    if wrong := [number for number, line in rest if len(line) != len(names)]:
+        raise DataError(f"Row {wrong[0]} does not have the header's {len(names)} cells.")
+    rows = [{name: _cell(cell) for name, cell in zip(names, line, strict=True)} for _, line in spread(rest)]
+    return TableFile(path, "xlsx", rows) if rows else None
 
 
 def spread(rows: list[T]) -> list[T]:

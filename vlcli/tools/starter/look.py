@@ -56,7 +56,8 @@ def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = 
         raise DataError("No picture of the folder can be read.", where=str(path), got=reason)
     if not sources:
         raise nothing_found(folder, aside)
-    return Seen(root, pictures, sources, aside, boxes, find_weights(root), unreadable, checked)
+    weights, others = find_weights(root)
+    return Seen(root, pictures, sources, [*aside, *others], boxes, weights, unreadable, checked)
 
 
 def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = None) -> Plan:

@@ -26,9 +26,12 @@ GOALS = {
     "retrieval": ("captions", "find pictures by sentences and sentences by pictures (retrieval)"),
     "captioning": ("captions", "write captions"),
     "image-classification": ("labels", "classify pictures"),
+    "multi-label": ("multilabel", "say which classes a picture has, several or none"),
     "detection": ("boxes", "find objects (detection)"),
 }
 """What can be learnt: the kind of data it needs, and what it is in words; the first that fits is chosen."""
+OF_IMAGES = ("image-classification", "multi-label")
+"""Goals whose model reads pixels and nothing else."""
 FEWEST = 10
 """Pictures below this number cannot be divided."""
 STEPS, FEWEST_EPOCHS = 2400, 8

@@ -7,7 +7,7 @@ from typing import Any
 
 from vlcli.tools.starter import stages
 from vlcli.tools.starter.emit import Writer
-from vlcli.tools.starter.plan import GOALS, Plan, whole
+from vlcli.tools.starter.plan import GOALS, OF_IMAGES, Plan, whole
 from vlcli.tools.starter.times import Times
 
 _STAGES: dict[str, Callable[[Plan, Writer], dict[str, str]]] = {
@@ -18,6 +18,7 @@ _STAGES: dict[str, Callable[[Plan, Writer], dict[str, str]]] = {
     "retrieval": stages.retrieval,
     "captioning": stages.captioning,
     "image-classification": stages.image_classification,
+    "multi-label": stages.image_classification,
     "detection": stages.detection,
 }
 """What writes the stages of a goal and returns the rows of its table."""
@@ -102,7 +103,7 @@ def _model(plan: Plan, writer: Writer) -> None:
         return
     writer.comment(why)
     writer.key("model", model)
-    if plan.goal == "image-classification":
+    if plan.goal in OF_IMAGES:
         return
     writer.open("text")
     train: Any = ["train", "captioned"] if plan.captions else "train"

@@ -100,7 +100,7 @@ def _target(targets: dict[str, Any], names: Sequence[str]) -> str:
         return " / ".join(sorted(scores, key=lambda answer: -scores[answer])[:3])
     if isinstance(label := targets.get("label"), int):
         return names[label] if 0 <= label < len(names) else str(label)
-    if isinstance(flags := targets.get("labels", label), list):
-        return ", ".join(name for name, flag in zip(names, flags, strict=False) if flag == 1) or "none"
+    if isinstance(labels := targets.get("labels"), list):
+        return ", ".join(labels) or "none"
     box = targets.get("pixel_box", targets.get("box"))
     return "" if box is None else f"box {[round(float(side), 2) for side in box]}"

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from vlcli import registry
 from vlcli.data.files import first_object
 from vlcli.data.reader import Reader
+from vlcli.data.recognition.exports import HOW, exports
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.errors import ComponentError, DataError, UsageError
@@ -51,7 +52,11 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     found: list[Recognised] = []
     questions: list[str] = []
     readers, aside = _readers()
+    foreign = exports(folder)
+    aside += [f"{tool}: {_shown(names)} not read; its COCO export is: {HOW[tool]}" for tool, names in foreign.items()]
     for rank in sorted({reader.recognise_order for reader in readers}):
+        if rank > 1 and not found:
+            questions += [line for line, count in _unknown(folder).items() if count > len(folder.pictures) / 2]
         if rank > 1 and (found or ((questions or folder.unread) and not fallback)):
             break
         for reader in readers:
@@ -63,25 +68,28 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
                 elif one.kind:
                     found.append(one)
     aside += [f"{name}: {reason}" for name, reason in folder.unread.items()]
-    aside += _unknown(folder)
+    aside += [line for line in _unknown(folder) if line not in questions]
+    if foreign and not found:
+        raise _export(folder, foreign)
     if questions and not found:
         raise _unclear(folder, questions)
     return found, [*questions, *aside]
 
 
-def _unknown(folder: Folder) -> list[str]:
-    """Files of data that no reader recognises; of many with one ending, the number and an example."""
+def _unknown(folder: Folder) -> dict[str, int]:
+    """Lines about files of data that no reader recognises, with their number; those of one ending share a line."""
     by_ending: dict[str, list[str]] = {}
     for name in folder.files():
         ending = PurePosixPath(name).suffix.lower()
         if ending in _DATA and name not in folder.unread and not _ABOUT.match(PurePosixPath(name).name):
             by_ending.setdefault(ending, []).append(name)
-    found = []
+    found: dict[str, int] = {}
     for ending, names in by_ending.items():
         if len(names) > _MOST_NAMED:
-            found.append(f"{len(names):,} files that end in {ending}, such as {names[0]}: no reader recognises them")
+            line = f"{len(names):,} files that end in {ending}, such as {names[0]}: no reader recognises them"
+            found[line] = len(names)
         else:
-            found += [f"{name}: no reader recognises it" for name in names]
+            found |= {f"{name}: no reader recognises it": 1 for name in names}
     return found
 
 
@@ -123,6 +131,21 @@ def check_columns(folder: Folder) -> None:
         hint = f"did you mean {' and '.join(map(repr, close))}?" if close else ""
         got, expected = ", ".join(map(repr, absent)), ", ".join(map(repr, known[:40])) or "a table in the folder"
         raise UsageError("No table has such a column.", got=got, expected=expected, hint=hint)
+
+
+def _export(folder: Folder, foreign: dict[str, list[str]]) -> DataError:
+    tool, names = next(iter(foreign.items()))
+    return DataError(
+        f"The annotations are an export of {tool}, which no reader reads.",
+        where=str(folder.root),
+        got=_shown(names),
+        expected="labelled boxes in COCO's format, or in that of Pascal VOC or YOLO",
+        hint=f"export them as COCO ({HOW[tool]}), put the file beside the pictures, and call init again",
+    )
+
+
+def _shown(names: list[str]) -> str:
+    return names[0] + (f" and {len(names) - 1:,} more" if len(names) > 1 else "")
 
 
 def _unclear(folder: Folder, questions: list[str]) -> DataError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vlcli.tools.starter.emit import Writer, flow
-from vlcli.tools.starter.plan import EYES_BATCH, EYES_STEPS, POOLED_MOST, Plan, patience_for
+from vlcli.tools.starter.plan import EYES_BATCH, EYES_STEPS, OF_IMAGES, POOLED_MOST, Plan, patience_for
 
 Rows = dict[str, str]
 SMOOTHING = 0.1
@@ -28,6 +28,7 @@ METRICS: dict[str, tuple[list[str], str]] = {
     "referring": (["accuracy"], "in brackets: a box chosen at random"),
     "retrieval": (["image/*", "text/*", "r_mean"], "recall at 1, 5, 10 both ways; in brackets: a random order"),
     "captioning": (["cider_d", "baseline/cider_d", "bleu_4", "distinct"], "baseline: one caption said of all pictures"),
+    "multi-label": (["map", "ap/*"], "mean average precision; in brackets: the same score for every picture"),
     "image-classification": (["top1", "top5", "top1/*"], "in brackets: always the most frequent class"),
     "detection": (["AP", "AP50", "AP75"], "COCO's average precision"),
 }
@@ -49,7 +50,7 @@ def is_pooled(plan: Plan) -> bool:
     if plan.weights is None:
         return False
     few = plan.parts["train"].examples < POOLED_MOST
-    return plan.goal == "image-classification" or (plan.goal in ("vqa", "classification", "pairs") and few)
+    return plan.goal in OF_IMAGES or (plan.goal in ("vqa", "classification", "pairs") and few)
 
 
 def model_of(plan: Plan) -> tuple[dict[str, Any] | None, str]:
@@ -59,10 +60,10 @@ def model_of(plan: Plan) -> tuple[dict[str, Any] | None, str]:
     if plan.goal == "detection":
         return None, ""
     if is_pooled(plan):
-        words = {} if plan.goal != "image-classification" else {"words": False}
+        words = {"words": False} if plan.goal in OF_IMAGES else {}
         few = f"{plan.parts['train'].examples:,} training examples"
         return {"name": "pooled", **words}, f"Pooled, whitened features and one hidden layer: {few}."
-    if plan.goal == "image-classification" or (not grid and plan.goal in ("vqa", "classification", "pairs")):
+    if plan.goal in OF_IMAGES or (not grid and plan.goal in ("vqa", "classification", "pairs")):
         return film_of(plan)
     if plan.goal == "captioning":
         shape = {"hidden": size.hidden, "heads": size.heads, "layers": max(2, size.layers[2])}
@@ -199,8 +200,9 @@ def image_classification(plan: Plan, writer: Writer) -> Rows:
     _features(plan, writer)
     writer.open("classify", 2)
     writer.key("kind", "finetune", 4)
-    writer.key("task", "image-classification", 4)
-    writer.key("objectives", [{"name": "image-classification", "smoothing": SMOOTHING}], 4)
+    writer.key("task", plan.goal, 4)
+    if plan.goal == "image-classification":
+        writer.key("objectives", [{"name": "image-classification", "smoothing": SMOOTHING}], 4)
     writer.key("data", "train", 4)
     writer.key("validation", "validation", 4, "the epoch with the best score here is kept")
     if plan.weights is None:
@@ -249,7 +251,7 @@ def _features(plan: Plan, writer: Writer) -> None:
         writer.key("batch_size", EYES_BATCH, 4)
         writer.key("optimizer", {"lr": 2e-3}, 4)
         extractor |= {"arch": "tiny-conv", "short": 256, "long": 427}
-    whole = plan.goal in ("retrieval", "captioning", "image-classification")
+    whole = plan.goal in ("retrieval", "captioning", *OF_IMAGES)
     on_grid = whole or not (plan.boxes or plan.goal == "referring")
     given = {"boxes": "given"} if plan.goal == "referring" else {"boxes": "given-or-grid", "limit": 36}
     extractor |= {"boxes": "grid", "grid": _GRID} if on_grid else given

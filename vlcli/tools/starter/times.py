@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlcli.tools.starter.machine import seconds_a_picture
-from vlcli.tools.starter.plan import CLASSIFIER_LAYERS, EYES_BATCH, EYES_STEPS, Plan
+from vlcli.tools.starter.plan import CLASSIFIER_LAYERS, EYES_BATCH, EYES_STEPS, OF_IMAGES, Plan
 
 _RESNET = {"resnet18": 1.8e9, "resnet34": 3.7e9, "resnet50": 4.1e9, "resnet101": 7.8e9, "resnet152": 11.5e9}
 """Multiply-adds of a picture of 224 x 224."""
@@ -81,7 +81,7 @@ def times_of(plan: Plan) -> Times:
 
 def _features(plan: Plan) -> tuple[float, float]:
     """Seconds in which a small network learns to see, and in which features are extracted."""
-    if plan.features == "pixels" or plan.goal in ("image-classification", "detection"):
+    if plan.features == "pixels" or plan.goal in (*OF_IMAGES, "detection"):
         return 0.0, 0.0
     rate, pictures = plan.machine.rate, sum(part.pictures for part in plan.parts.values())
     if plan.weights is not None:
@@ -94,7 +94,7 @@ def operations(plan: Plan) -> float:
     """Multiply-adds of one forward pass of one example."""
     hidden, (text, image, both) = plan.size.hidden, plan.size.layers
     layer = 12 * hidden**2
-    if plan.goal == "image-classification":
+    if plan.goal in OF_IMAGES:
         return (196 if plan.machine.gpu else 64) * CLASSIFIER_LAYERS * layer
     if plan.goal == "detection":
         pixels = 600 * 800 if plan.machine.gpu else 320 * 427

@@ -31,17 +31,25 @@ class Weights:
     layout: str
 
 
-def find_weights(root: Path) -> Weights | None:
-    """The first ResNet under a folder; None where there is none."""
+def find_weights(root: Path) -> tuple[Weights | None, list[str]]:
+    """The first ResNet under a folder, and a line for each other file of weights: why it is not used."""
+    found: Weights | None = None
+    aside: list[str] = []
     for place, names in walk(root):
         if "stage.json" in names or place.name.startswith("step-"):
             continue
         for name in names:
-            arch = _arch(place / name) if name.endswith(_ENDINGS) else None
-            if arch is not None:
+            if not name.endswith(_ENDINGS):
+                continue
+            file, arch = (place / name).relative_to(root).as_posix(), _arch(place / name)
+            if arch is None:
+                aside.append(f"{file}: its weights are not those of a ResNet, by its tensors or its name")
+            elif found is not None:
+                aside.append(f"{file}: the weights of {found.file} are used")
+            else:
                 caffe = re.search(r"caffe|msra|detectron", name.lower()) is not None
-                return Weights((place / name).relative_to(root).as_posix(), arch, "caffe" if caffe else "torchvision")
-    return None
+                found = Weights(file, arch, "caffe" if caffe else "torchvision")
+    return found, aside
 
 
 def _arch(path: Path) -> str | None:

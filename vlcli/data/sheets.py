@@ -1,0 +1,72 @@
+"""Reads the cells of XLSX workbooks."""
+
+from __future__ import annotations
+
+import datetime
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vlcli.data.files import too_much, unpacked_limit
+from vlcli.errors import DataError
+
+INSTALL = "pip install 'vlcli[xlsx]'"
+_FAULTS = (OSError, ValueError, TypeError, LookupError, AttributeError, EOFError, SyntaxError, NotImplementedError)
+
+
+def sheet_lines(file: Path, sheet: str | None = None, width: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """Read the rows of a sheet as the cells that CSV would have, each with its number; empty rows are passed over.
+
+    Args:
+        file: the workbook.
+        sheet: name of the sheet; None: the first.
+        width: cells of a row; 0: as many as the first row has.
+
+    Raises:
+        DataError: the file is missing, damaged, of another format, unpacks to too much, or has no such sheet.
+    """
+    try:
+        yield from _rows(file, sheet, width)
+    except (*_FAULTS, zipfile.BadZipFile, zlib.error) as error:
+        got = f"{type(error).__name__}: {str(error)[:200]}"
+        hint = "is it complete, and saved as .xlsx without a password?"
+        raise DataError("The spreadsheet cannot be read.", where=str(file), got=got, hint=hint) from None
+
+
+def _rows(file: Path, wanted: str | None, width: int) -> Iterator[tuple[int, list[str]]]:
+    import openpyxl
+
+    with zipfile.ZipFile(file) as archive:
+        limit = unpacked_limit(file.stat().st_size)
+        if sum(member.file_size for member in archive.infolist()) > limit:
+            raise too_much(file, limit)
+    book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+    try:
+        names = [sheet.title for sheet in book.worksheets]
+        if not names or wanted not in (None, *names):
+            got, expected = str(wanted or "no sheet"), ", ".join(names)
+            raise DataError("The workbook has no such sheet.", where=str(file), got=got, expected=expected)
+        sheet = book[wanted or names[0]]
+        sheet.reset_dimensions()  # what a file says of its size may be wrong
+        for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
+            cells = [_text(cell) for cell in row]
+            while len(cells) > width and not cells[-1]:
+                cells.pop()
+            if any(cells):
+                width = width or len(cells)
+                yield number, cells + [""] * (width - len(cells))
+    finally:
+        book.close()
+
+
+def _text(cell: Any) -> str:
+    """A cell as a CSV file has it."""
+    if cell is None:
+        return ""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    return cell.isoformat() if isinstance(cell, datetime.datetime | datetime.date | datetime.time) else str(cell)

@@ -1,0 +1,76 @@
+"""Refuses ids that stand twice in the files of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from vlcli.data.files import value
+from vlcli.data.sample import Example
+from vlcli.errors import DataError, shown
+
+
+def by_id(rows: Sequence[Any], name: str, where: str, needed: bool = True) -> dict[Any, Any]:
+    """Return rows by their id; a row that stands twice, equal in all, counts once.
+
+    Args:
+        rows: objects of a file.
+        name: the field that holds the id: ``question_id``.
+        where: file and list: ``FILE: annotations``.
+        needed: refuse rows without an id; else their number stands for it.
+
+    Raises:
+        DataError: two different rows have one id (the message names both places), or one has none.
+    """
+    found: dict[Any, Any] = {}
+    places: dict[Any, int] = {}
+    for place, row in enumerate(rows):
+        lacks = not needed and isinstance(row, dict) and row.get(name) is None
+        key = ("row", place) if lacks else value(row, name, (int, str), f"{where}[{place}]")
+        if key in found and found[key] != row:
+            raise twice(name, key, where, f"[{places[key]}] and [{place}]")
+        found.setdefault(key, row)
+        places.setdefault(key, place)
+    return found
+
+
+def check_keys(reader: Any, hashes: Sequence[int], example_at: Callable[[int], Example]) -> None:
+    """Refuse a data set in which two examples have one key, whatever reader made them.
+
+    Args:
+        reader: a :class:`vlcli.data.reader.Reader`.
+        hashes: (N,) of the keys, in the order of the examples.
+        example_at: returns an example by its row; called where two hashes are equal.
+
+    Raises:
+        DataError: two have one key; the message says where both stand.
+    """
+    column = np.array(hashes, np.int64)
+    order = np.argsort(column, kind="stable")
+    equal = np.flatnonzero(column[order][1:] == column[order][:-1])
+    if not len(equal):
+        return
+    first, second = min((int(order[row]), int(order[row + 1])) for row in equal)
+    one, other = example_at(first), example_at(second)
+    if one.key != other.key:
+        return  # two keys with one hash: about one in 10**12 pairs of data sets
+    place_of = getattr(reader, "place_of", "example {}".format)
+    got = " and ".join(f"{place_of(row)} ({_about(e)})" for row, e in ((first, one), (second, other)))
+    raise twice("id", one.key, reader._where(), got, getattr(reader, "keys_help", ""))
+
+
+def twice(what: str, key: Any, where: str, got: str, hint: str = "") -> DataError:
+    """The error, not raised, for an id that two rows have."""
+    return DataError(
+        f"Two rows have the {what} {shown(key)}.",
+        where=where,
+        got=got,
+        expected=f"a {what} of its own for every row",
+        hint=hint or "files merged of several sets need new ids; of a row that stands twice, delete one",
+    )
+
+
+def _about(example: Example) -> str:
+    return ", ".join([shown(example.text)] * (example.text is not None) + example.images[:2])
