@@ -238,8 +238,7 @@ def _references(file):
 def test_values_that_no_extraction_writes_are_refused(store, change):
     with h5py.File(store, "r+") as file:
         change(file)
-    with pytest.raises(DataError, match="damaged"):
-        FeatureStore(store)
+    assert any("holds values of type" in str(fault) for fault in verify(store))
 
 
 def test_a_crowd_of_regions_in_one_picture_is_a_fault():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
 import pytest
 
-from tests.runner.fakes import Told, go, planned
+from tests.runner.fakes import Told, _importer, go, planned
 from vlcli.recipe import pictures, stage_record
 from vlcli.recipe.pictures import note_pictures
 
@@ -27,6 +28,7 @@ def album(world, monkeypatch):
         return plain(context)
 
     monkeypatch.setattr(stage, "run", run)
+    monkeypatch.setattr(importlib, "import_module", _importer({k: m for k, m in sys.modules.items() if "stages" in k}))
     go(until="regions")
     return folder
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
 
+import vlcli.cli
 from vlcli.cli import console
 from vlcli.cli.words import refuse_bytes
 from vlcli.errors import UsageError
@@ -37,3 +39,15 @@ def test_a_text_that_is_not_utf8_is_a_fault_of_the_command_line():
     with pytest.raises(UsageError, match="not UTF-8"):
         refuse_bytes(b"caf\xe9".decode(errors="surrogateescape"))
     refuse_bytes("café")
+
+
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(monkeypatch):
+    monkeypatch.setattr(vlcli.cli, "end_with", lambda command: None)
+    for name in ("OMP_WAIT_POLICY", *vlcli.cli.WAITS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KMP_BLOCKTIME", "7")
+    vlcli.cli.main()
+    assert (os.environ.pop("GOMP_SPINCOUNT"), os.environ["KMP_BLOCKTIME"]) == ("1000", "7")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    vlcli.cli.main()
+    assert "GOMP_SPINCOUNT" not in os.environ

@@ -115,10 +115,11 @@ def pair_findings(code: int, out: str, err: str) -> list[Finding]:
     if code == 0:
         facts = json.loads(out.strip().splitlines()[-1])
         versions = ", ".join(f"{name} {facts[name]}" for name in ("torch", "torchvision", "timm"))
+        waits = [f"{name}={os.environ[name]}" for name in WAITS if name in os.environ]
         return [
             Finding("torch and torchvision", "ok", versions),
             Finding("devices", "ok", ", ".join(facts["devices"]) + f"; {facts['threads']} threads"),
-            Finding("waits of threads", "ok", ", ".join(f"{n}={os.environ[n]}" for n in WAITS if n in os.environ)),
+            Finding("waits of threads", "ok", ", ".join(waits) or "as OpenMP has them"),
         ]
     cause = (err.strip().splitlines() or [f"ended with code {code}"])[-1]
     if any(mark in err for mark in MISMATCH):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlcli.tools.starter.plan import EYES_BATCH, EYES_STEPS, Plan
+from vlcli.tools.starter.machine import seconds_a_picture
+from vlcli.tools.starter.plan import EYES_BATCH, EYES_STEPS, OF_IMAGES, Plan
 from vlcli.tools.starter.stages import is_pooled
 
 _RESNET = {"resnet18": 1.8e9, "resnet34": 3.7e9, "resnet50": 4.1e9, "resnet101": 7.8e9, "resnet152": 11.5e9}
@@ -87,8 +88,7 @@ def _features(plan: Plan) -> tuple[float, float]:
         return 0.0, 0.0
     rate, pictures = plan.machine.rate, sum(part.pictures for part in plan.parts.values())
     if plan.weights is not None:
-        one = _RESNET[plan.weights.arch] * 256 * 384 / 224**2
-        return 0.0, pictures * (one / (_EXTRACTED * rate) + _READ)
+        return 0.0, pictures * seconds_a_picture(plan.weights.arch, plan.machine.cores)
     sees = EYES_STEPS * EYES_BATCH * (3 * _TINY / rate + _EACH + _READ / 8)
     return sees, pictures * (_TINY * (256 * 341 / 112**2) / (_EXTRACTED * rate) + _READ)
 
@@ -99,7 +99,7 @@ def operations(plan: Plan) -> float:
     layer = 12 * hidden**2
     if is_pooled(plan):
         return 2048 * 512
-    if plan.features == "pixels" and plan.goal != "detection" and plan.goal != "retrieval":
+    if plan.features == "pixels" and plan.goal not in ("detection", "retrieval"):
         return _FILM
     if plan.goal == "detection":
         pixels = 600 * 800 if plan.machine.gpu else 320 * 427
