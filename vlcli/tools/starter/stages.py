@@ -8,6 +8,8 @@ from vlcli.tools.starter.emit import Writer, flow
 from vlcli.tools.starter.plan import EYES_BATCH, EYES_STEPS, OF_IMAGES, POOLED_MOST, Plan, patience_for
 
 Rows = dict[str, str]
+TRIED_WIDTH = 192
+"""Width up to which captioning was tried at its stated rates, above those of the rule."""
 SMALL = 96
 """Longest side in pixels of pictures that are read at their own size."""
 SMOOTHING = 0.1
@@ -191,7 +193,8 @@ def captioning(plan: Plan, writer: Writer) -> Rows:
     writer.open("pretrain", 2)
     writer.key("data", "train", 4)
     writer.key("objectives", [{"name": "blm-s2slm", "probability": 0.3, "limit": None}], 4)
-    _training(plan, writer, batch=plan.batch, stops=False)
+    tried = plan.size.hidden <= TRIED_WIDTH
+    _training(plan, writer, batch=plan.batch, stops=False, lr=1e-3 if tried else None)
     writer.open("caption", 2)
     writer.key("kind", "finetune", 4)
     writer.key("from", "pretrain", 4)
@@ -200,7 +203,7 @@ def captioning(plan: Plan, writer: Writer) -> Rows:
     writer.key("data", "train", 4)
     writer.key("epochs", max(1, plan.epochs // 3), 4)
     writer.key("batch_size", 64, 4)
-    writer.key("optimizer", {"lr": 3e-4, "betas": [0.9, 0.98]}, 4)
+    writer.key("optimizer", {"lr": 3e-4, "betas": [0.9, 0.98]} if tried else {"betas": [0.9, 0.98]}, 4)
     task = {"name": "captioning", "no_repeat_ngram": 3}
     writer.key("test", {"kind": "evaluate", "from": "caption", "task": task, "data": "test"}, 2)
     writer.comment("A row beside: the caption of the training picture that looks most alike.", 2)
@@ -339,8 +342,16 @@ def _baselines(plan: Plan, writer: Writer, task: dict[str, Any], kinds: tuple[st
     return rows
 
 
-def _training(plan: Plan, writer: Writer, *, batch: int, epochs: int | None = None, stops: bool = True) -> None:
-    """Epochs, batch and optimizer; the learning rate is left to the rule of the engine (docs/training.md)."""
+def _training(
+    plan: Plan,
+    writer: Writer,
+    *,
+    batch: int,
+    epochs: int | None = None,
+    stops: bool = True,
+    lr: float | None = None,
+) -> None:
+    """Epochs, batch and optimizer; without ``lr`` the engine's rule chooses the learning rate (docs/training.md)."""
     longest = epochs or plan.epochs
     writer.key("epochs", longest, 4)
     if stops:
@@ -352,7 +363,7 @@ def _training(plan: Plan, writer: Writer, *, batch: int, epochs: int | None = No
     if is_pooled(plan):
         writer.key("schedule", {"name": "constant"}, 4)
     decay = {"weight_decay": 0.3} if is_pooled(plan) else {"weight_decay": 0.05} if plan.goal in OF_IMAGES else {}
-    writer.key("optimizer", {"betas": [0.9, 0.98], **decay}, 4)
+    writer.key("optimizer", {**({} if lr is None else {"lr": lr}), "betas": [0.9, 0.98], **decay}, 4)
     if plan.machine.gpu:
         writer.key("precision", "bf16", 4, "the GPU is faster in it")
 
