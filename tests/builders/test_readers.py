@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vlcli.builders.readers import open_readers, plain
+from vlcli.builders.readers import build_reader, open_readers
 from vlcli.errors import DataError
 
 
@@ -40,5 +40,6 @@ def test_some_set_must_remain(root):
         open_readers([{"name": "jsonl", "split": "test", "if_missing": "skip"}], root)
 
 
-def test_the_toolkits_own_keys_are_not_the_readers():
-    assert plain({"name": "jsonl", "weight": 3, "if_missing": "skip", "split": "x"}) == {"name": "jsonl", "split": "x"}
+def test_the_toolkits_own_keys_are_not_the_readers(root):
+    reader = build_reader({"name": "jsonl", "weight": 3, "if_missing": "skip", "split": "x", "ids": "path"}, root)
+    assert (reader.weight, reader.split, reader.ids) == (3.0, "x", "path")

@@ -43,8 +43,9 @@ _LATER_OF_STAGES = ("curriculum", "fit", "stop", "group", "state_dict", "rename"
 
 
 def is_seeded(stage: Stage) -> bool:
-    """Whether a stage draws random numbers: it trains, or it fits a baseline."""
-    return stage.seeded or bool(getattr(stage, "fit", None))
+    """Whether a stage draws random numbers: training, and baselines that are fitted by steps."""
+    task = getattr(stage, "task", None)
+    return stage.seeded or (isinstance(task, dict) and task.get("name") == "baseline")
 
 
 def seed_of(recipe: Recipe, stage: Stage) -> int:

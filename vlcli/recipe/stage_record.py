@@ -221,7 +221,7 @@ def writing_alone(folder: Path) -> Iterator[None]:
     Raises:
         VlcliError: another process writes it.
     """
-    lock = folder / ".lock"
+    lock = _lock(folder.absolute())
     with flocked(lock) as file:
         if file is None:
             raise taken("Another vlcli is writing this folder.", folder, lock)

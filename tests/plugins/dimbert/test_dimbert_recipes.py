@@ -79,19 +79,19 @@ def test_published_counts(tmp_path, monkeypatch):
 
 
 def test_rows_of_the_ablations():
-    base, full = load("dimbert/table4:base"), load("dimbert/xe")
+    base, full = load("dimbert/table4:base"), load("dimbert/parts:xe")
     assert [name for name, stage in base.stages.items() if isinstance(stage, Training)] == ["coco"]
     assert base.stages["coco"].source == []
     assert not [stage for stage in full.stages.values() if getattr(stage, "task", None) == "scst"]
     assert "scst" not in full.stages
     asked = {"blm": ["blm"], "s2slm": ["s2slm"], "masked-roi": ["blm-s2slm", "masked-roi"]}
     for name, objectives in asked.items():
-        stages = load(f"dimbert/table4-{name}").stages
+        stages = load(f"dimbert/table4:{name}").stages
         for stage in ("pretrain", "coco-further"):
             assert [part["name"] for part in stages[stage].objectives] == objectives
     for number in (10, 30, 40):
-        assert load(f"dimbert/table8-{number}").recipe.model["concepts"] == number
-    for name in ("table7-base-without", "table7-without", "vlp"):
+        assert load(f"dimbert/table8:{number}").recipe.model["concepts"] == number
+    for name in ("table7:base-without", "table7:without", "vlp"):
         resolved = load(f"dimbert/{name}")
         assert resolved.recipe.model["concepts"] == 0
         read = [file for stage in resolved.stages.values() for file in getattr(stage, "features", [])]
@@ -123,7 +123,7 @@ def test_every_row_of_tables_4_7_and_8_has_its_column_of_referring_expressions()
         assert other.table.rows == {"val": "val", "testA": "testA", "testB": "testB"}
 
 
-@pytest.mark.parametrize("name", ["pretrain", "table6-uniter", "table6-uniter-dim", "table6-vl-bert", "table6-vilbert"])
+@pytest.mark.parametrize("name", ["parts:pretrain", "table6:uniter", "table6:uniter-dim", "table6:vl-bert", "table6:vilbert"])
 def test_language_weights_fill_all_but_what_the_recipe_allows(name):
     resolved = load(f"dimbert/{name}")
     sizes = {"hidden": 16, "heads": 2}

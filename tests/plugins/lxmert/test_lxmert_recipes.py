@@ -69,9 +69,9 @@ def test_controls_of_table_2_see_one_modality():
 
 
 def test_parts_keep_their_own_table_rows():
-    assert load("lxmert/vqa").recipe.table.rows == {"VQA minival": "vqa-minival"}
-    assert load("lxmert/nlvr2").recipe.table.rows == {"NLVR2 dev": "nlvr2-dev", "NLVR2 test-P": "nlvr2-test"}
-    assert not [s for s in load("lxmert/pretrain").stages.values() if isinstance(s, Evaluate)]
+    assert load("lxmert/parts:vqa").recipe.table.rows == {"VQA minival": "vqa-minival"}
+    assert load("lxmert/parts:nlvr2").recipe.table.rows == {"NLVR2 dev": "nlvr2-dev", "NLVR2 test-P": "nlvr2-test"}
+    assert not [s for s in load("lxmert/parts:pretrain").stages.values() if isinstance(s, Evaluate)]
 
 
 def test_published_counts_without_any_data(tmp_path, monkeypatch):

@@ -98,9 +98,11 @@ def _readers() -> tuple[list[type[Reader]], list[str]]:
     found, broken = [], []
     for name in registry.datasets.names():
         try:
-            found.append(registry.datasets.load(name))
+            reader = registry.datasets.load(name)
         except ComponentError as error:
             broken.append(f"reader {name}: {error.what}")
+        else:
+            found += [reader] if issubclass(reader, Reader) else []
     return found, broken
 
 
