@@ -205,7 +205,7 @@ def test_doctor_knows_the_mismatched_pair():
     good = doctor.pair_findings(
         0, json.dumps({"torch": "2", "torchvision": "0", "timm": "1", "devices": ["cpu"], "threads": 1}), ""
     )
-    assert [f.state for f in good] == ["ok", "ok"]
+    assert {f.state for f in good} == {"ok"}
 
 
 def test_doctor_names_broken_and_double_components():

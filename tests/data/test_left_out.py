@@ -13,7 +13,6 @@ import pytest
 
 from vlcli import registry
 from vlcli.builders.readers import keep_answered
-from vlcli.data.readers.tar_shards import DOTTED
 from vlcli.images.boxes import NO_AREA, BoxList, read_boxes
 
 
@@ -78,8 +77,8 @@ def test_names_with_further_dots_and_further_pictures_are_counted(tmp_path: Path
             info.size = 4
             archive.addfile(info, io.BytesIO(b"text"))
     reader = registry.datasets.build({"name": "webdataset", "shards": "s.tar"}, tmp_path)
-    assert [one.key for one in reader.examples()] == ["c", "d"]
-    assert reader.left_out == {DOTTED: 3, "further pictures of one name": 1, "without a picture": 1}
+    assert [one.key for one in reader.examples()] == ["a 2.0", "c", "d"]
+    assert reader.left_out == {"without a caption": 2, "further pictures of one name": 1, "without a picture": 1}
 
 
 def test_questions_and_cells_without_an_answer_are_counted(tmp_path: Path) -> None:

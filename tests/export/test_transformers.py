@@ -21,7 +21,7 @@ from converted import (
 )
 
 from vlcli import registry
-from vlcli.builders.training import load_sources
+from vlcli.builders.start_weights import load_sources
 from vlcli.engine.training_module import build_training_module
 from vlcli.nn import WORDS as WORD_SLOT
 from vlcli.nn import (

@@ -105,7 +105,7 @@ class Boxed(Reader):
 
 
 def test_predictions_are_told_what_holds(tmp_path) -> None:
-    runner = SimpleNamespace(data=SimpleNamespace(readers=[SimpleNamespace(root=tmp_path)]))
+    runner = SimpleNamespace(data=SimpleNamespace(readers=[SimpleNamespace(root=tmp_path, ids="name")]))
     rows = [{"key": "a", "prediction": "a red circle at the top left"}, {"key": "b", "prediction": "a red circle"}]
     metrics = check_facts("facts-of-a-test", runner, rows)
     assert metrics == {"right/look": 1.0, "right/place": 1.0, "named/place": 1.0}

@@ -76,7 +76,8 @@ def test_questions_named_without_an_ending_become_a_recipe_with_a_control(rooms,
     assert any("underscores" in note for note in plan.notes)
     assert any("commas" in note for note in plan.notes)
     recipe = resolved(tmp_path, text).recipe
-    assert list(recipe.stages) == ["answer", "test", "answer-blind", "test-blind"]
+    beside = ["frequent", "question", "words", "words-by-image"]
+    assert list(recipe.stages) == ["answer", "test", "answer-blind", "test-blind", *beside]
     assert recipe.stages["answer-blind"].task["only"] == "text"
     assert recipe.stages["answer"].data == [{**plan.source.entry, "take": "first:0.7"}]
     assert recipe.table.rows == {"with pictures": "test", "question alone": "test-blind"}
@@ -183,7 +184,7 @@ def test_pairs_named_by_a_template(tmp_path):
     assert plan.source.entry["labels"] == ["False", "True"]
     example = plan_examples(plan, tmp_path)[3]
     assert example.images == ["dev-3-0", "dev-3-1"]
-    assert resolved(tmp_path, text).recipe.model["images"] == 2
+    assert resolved(tmp_path, text).recipe.stages["judge"].task["images"] == 2
 
 
 def test_numbers_with_zeros_before_them(tmp_path):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -14,6 +13,7 @@ from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import keep_answered, open_readers, refuse_held_out
 from vlcli.builders.resolve import resolve_stage
+from vlcli.builders.start_weights import load_sources
 from vlcli.builders.stores import Stores, open_stores, region_sample, require_stores
 from vlcli.builders.tokenizers import make_tokenizer, refuse_endless
 from vlcli.data.pipeline import Pipeline
@@ -21,9 +21,9 @@ from vlcli.data.reader import Reader
 from vlcli.data.sample import Corruption
 from vlcli.data.transforms import Transform
 from vlcli.engine import processes
-from vlcli.engine.bundle import Bundle, find_bundle, read_bundle, read_weights, verified
+from vlcli.engine.bundle import Bundle, find_bundle, read_bundle
 from vlcli.engine.training_module import TrainingModule, build_training_module
-from vlcli.engine.weights import LoadReport, WeightLoader
+from vlcli.engine.weights import LoadReport
 from vlcli.errors import DataError, Problem, RecipeError
 from vlcli.features import FeatureStore
 from vlcli.nn.model import DataSpec, InputSpec, Model
@@ -35,7 +35,6 @@ from vlcli.registry import Spec
 from vlcli.tasks.base import Task
 
 T = TypeVar("T")
-WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 @dataclass
@@ -289,45 +288,6 @@ def _labels(store: FeatureStore, what: str) -> int:
     tops = [part.block(field_name, 0, int(part.offsets[-1])).max(initial=-1) for part in store.parts()]
     told = store.provenance.get("class_ids" if what == "class" else "attributes", ())
     return max(int(max(tops, default=-1)) + 1, len(told))
-
-
-def load_sources(
-    module: TrainingModule,
-    sources: list[Path],
-    allow_unmatched: list[str],
-    state_dict: str | None = None,
-    rename: Mapping[str, str] = MappingProxyType({}),
-) -> LoadReport | None:
-    """Fill the module from bundles, checkpoints of other tools, or folders that hold one; None where none is named.
-
-    The last two arguments are those of :meth:`WeightLoader.add_file`.
-
-    Raises:
-        DataError: there are no weights, or the backbone is not complete.
-    """
-    if not sources:
-        return None
-    loader = WeightLoader(module, allow_unmatched)
-    for path in sources:
-        folder = find_bundle(path)
-        if folder is not None:
-            loader.add(read_weights(folder), str(path), ours=True)
-        else:
-            loader.add_file(verified(_weight_file(path)), state_dict, rename)
-    return loader.finish()
-
-
-def _weight_file(path: Path) -> Path:
-    if path.is_file():
-        return path
-    found = [path / name for name in WEIGHT_FILES if (path / name).is_file()]
-    if not found:
-        raise DataError(
-            "There are no weights here.",
-            where=str(path),
-            expected=f"a stage of this recipe, a model folder, {' or '.join(WEIGHT_FILES)}, or a file",
-        )
-    return found[0]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from vlcli.recipe.schema import Training
 
 __all__ = ["Evaluate", "Score", "StepPlan", "Trainer", "TrainingOutcome"]
 
-SHOWN = ("accuracy", "score")  # metrics of objectives that the progress line shows beside the loss
+SHOWN = ("accuracy", "score")
 SAVE_SECONDS = 300.0
 """Without ``save_every``, a checkpoint is written at each epoch's end and when this long has passed."""
 
@@ -195,10 +195,7 @@ class Trainer:
         return batch
 
     def _agree(self, asked: int) -> None:
-        """Stop on all processes if one of them was asked to (the number of the signal; 0: it was not).
-
-        They agree as well on whether a checkpoint is due by the clock, and on whether this step is the last.
-        """
+        """Agree on all processes whether a signal stops them (0: none), a checkpoint is due, this step is the last."""
         late = time.monotonic() - self._saved_at > SAVE_SECONDS
         ends = processes.rank() == 0 and self.stop.due()
         number, due = divmod(processes.highest(4 * asked + 2 * ends + late, self.accelerator.device), 4)
@@ -293,7 +290,7 @@ class Trainer:
             tracker.log(self.at.step, values)
 
     def _evaluate(self) -> None:
-        """Rank 0 scores, or all of them together; those that need it learn the score."""
+        """Rank 0 scores, or all ranks together; those that need it learn the score."""
         asked, first = 0, processes.rank() == 0
         scores = first or bool(getattr(self.evaluate, "joint", False))
         pulse.note(pulse.EVALUATES if scores else pulse.WAITS)

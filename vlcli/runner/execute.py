@@ -17,7 +17,6 @@ from typing import Any
 
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.errors import VlcliError
-from vlcli.images.files import pixel_range
 from vlcli.progress import Progress
 from vlcli.recipe import artifacts, digests, keys, litter, pictures, stage_record, wiring
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
@@ -122,6 +121,8 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
         try:
             if ranks.several() and STAGES[step.kind].joint:
                 ranks.announce(context)
+            from vlcli.images.files import pixel_range  # not before a stage runs: pillow takes a tenth of a second
+
             module = importlib.import_module(f"vlcli.stages.{step.kind}")
             noted = pictures.noted(step.folder, lambda row: _keep_pictures(step.folder, record, row))
             with noted, pixel_range(planner.resolved.recipe.images.range):

@@ -73,9 +73,9 @@ def test_published_counts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = CliRunner().invoke(app, ["count", "dimbert/vlp", "--stage", "coco"])
     assert "115,939,396" in shown.stdout
-    assert parameters("xe") - parameters("table4-blm-s2slm") == DIM
+    assert parameters("parts:xe") - parameters("table4:blm-s2slm") == DIM
     for name, more in (("uniter", DIM), ("vl-bert", DIM), ("vilbert", 0)):
-        assert parameters(f"table6-{name}-dim") - parameters(f"table6-{name}") == more
+        assert parameters(f"table6:{name}-dim") - parameters(f"table6:{name}") == more
 
 
 def test_rows_of_the_ablations():
@@ -123,7 +123,9 @@ def test_every_row_of_tables_4_7_and_8_has_its_column_of_referring_expressions()
         assert other.table.rows == {"val": "val", "testA": "testA", "testB": "testB"}
 
 
-@pytest.mark.parametrize("name", ["parts:pretrain", "table6:uniter", "table6:uniter-dim", "table6:vl-bert", "table6:vilbert"])
+@pytest.mark.parametrize(
+    "name", ["parts:pretrain", "table6:uniter", "table6:uniter-dim", "table6:vl-bert", "table6:vilbert"]
+)
 def test_language_weights_fill_all_but_what_the_recipe_allows(name):
     resolved = load(f"dimbert/{name}")
     sizes = {"hidden": 16, "heads": 2}
