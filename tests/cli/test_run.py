@@ -156,7 +156,7 @@ def test_a_killed_worker_is_told_and_resumed(vlcli):
     ended = vlcli("run", "both.yaml", env={"FAKE_KILL": "pretrain"})
     assert ended.code == 1
     assert "stage pretrain failed" in ended.err
-    assert "exit code -9" in ended.err
+    assert "The process of this stage ended: SIGKILL" in ended.err
     assert json.loads(vlcli("run", "both.yaml", "--json").out)["stages"][0]["action"] == "resume"
 
 

@@ -270,7 +270,7 @@ def test_a_full_disk_is_one_message_and_leaves_nothing(tmp_path: Path) -> None:
     try:
         reader = JsonLines(tmp_path)
         reader.cache = tmp_path / "cache"
-        with pytest.raises(VlcliError, match="disk is full"):
+        with pytest.raises(VlcliError, match="grew beyond the limit on its size"):
             reader.examples()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, size)

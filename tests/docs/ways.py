@@ -97,6 +97,7 @@ WAYS: dict[str, Way] = {
     "vlcli run quickstart --dry-run": Way("unchanged"),
     "vlcli run quickstart root=photographs": Way("pretrain", DRY),  # run in earnest by test_photographs
     "vlcli init photos -o first.yaml": Way("vlcli run first.yaml", more=("--force",)),
+    "vlcli init photos --sheet sheet.html": Way("wrote", more=("-o", "sheet.yaml")),
     "vlcli validate first.yaml": Way("valid (shallow)", instead=("validate", "first.yaml")),
     "vlcli run first.yaml": Way("judge", DRY),
     "vlcli reproduce": Way("not in small", ("--list",)),

@@ -68,7 +68,7 @@ LINES: dict[str, str | bytes] = {
 }
 MAY_BE_RIGHT = {
     "no-text", "image-number", "image-long", "label-nan", "id-list", "nul", "box-labels-list", "boxes-nan",
-    "boxes-huge", "answers-number-list", "answers-nan", "image-nul", "id-surrogate",
+    "boxes-huge", "answers-number-list", "answers-nan", "image-nul", "id-surrogate", "text-list", "same-name",
 }  # fmt: skip
 
 TABLES: dict[str, str | bytes] = {

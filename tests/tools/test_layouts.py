@@ -100,7 +100,10 @@ def gone(root: Path) -> None:
 
 READ_IN_PART = {
     *(("cut", name) for name in ("flickr30k", "flickr8k", "cub", "webdataset", "text_beside_pictures", "daquar")),
-    *(("cut", name) for name in ("csv_without_header", "list_without_header", "tags", "yolo_flat", "flags", "yolo")),
+    *(
+        ("cut", name)
+        for name in ("captions_txt", "csv_without_header", "list_without_header", "tags", "yolo_flat", "flags", "yolo")
+    ),
 }
 """Lists of which the first half is as good a list; what is missing shows in the counts that init prints."""
 

@@ -30,7 +30,7 @@ SAMPLED = 5000
 
 
 class Folder:
-    """A folder that ``vlcli init`` looks at.
+    """A folder that ``init`` looks at.
 
     Args:
         root: the folder.
