@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.builders.context import StageContext
-from vlcli.images.files import pixel_range
 from vlcli.progress import Silent
 from vlcli.recipe.plan import RunOptions
 from vlcli.recipe.resolved import Resolved
@@ -74,5 +73,7 @@ def follow(resolved: Resolved, options: RunOptions) -> None:
                 resume=ticket["resume"],
                 kinds=ticket["kinds"],
             )
+            from vlcli.images.files import pixel_range
+
             with pixel_range(context.recipe.images.range):
                 importlib.import_module(f"vlcli.stages.{stage.kind}").run(context)
