@@ -80,9 +80,7 @@ def test_questions_named_without_an_ending_become_a_recipe_with_a_control(rooms,
     assert list(recipe.stages) == ["answer", "test", "answer-blind", "test-blind", *beside]
     assert recipe.stages["answer-blind"].task["only"] == "text"
     assert recipe.stages["answer"].data == [{**plan.source.entry, "take": "first:0.7"}]
-    rows = {"with pictures": "test", "question alone": "test-blind"}
-    rows |= {"most frequent": "frequent", "best answer to the same text": "question", "bag of words": "words"}
-    assert recipe.table.rows == rows | {"bag of words times pooled image": "words-by-image"}
+    assert list(recipe.table.rows.values()) == ["test", "test-blind", *beside]
 
 
 def test_a_busy_machine_expects_the_same_time():
