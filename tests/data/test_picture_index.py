@@ -250,3 +250,13 @@ def test_a_path_is_an_id_below_the_root_or_the_image_folder(tmp_path: Path) -> N
     assert path_id(root, folder, f"{Path.cwd()}/data/a/1.jpg") == "a/1"
     assert path_id(root, folder, f"{folder}/b/2.0") == "b/2.0"
     assert path_id(root, folder, "data/a/1.jpg", ending=True) == "a/1.jpg"
+
+
+def test_pictures_of_a_folder_that_was_not_there_are_found_and_each_working_folder_has_its_own(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        assert picture_index.picture_index(Path("images")).find("x") is None
+        (tmp_path / name / "images").mkdir()
+        (tmp_path / name / "images" / f"{name}.jpg").touch()
+        assert picture_index.picture_index(Path("images")).files == [f"{name}.jpg"]

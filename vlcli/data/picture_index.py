@@ -77,7 +77,7 @@ class PictureIndex:
         self.folder = folder
         self.files: list[str] = []
         self.by_stem: dict[str, list[str]] = {}
-        self._states: dict[str, tuple[int, int]] = {}
+        self._states = {str(folder): _state(str(folder))}  # a folder that is not there may come
         for place, names in walk(folder):
             inner = os.path.relpath(place, folder).replace(os.sep, "/")
             self._states[str(place)] = _state(str(place))
@@ -172,16 +172,17 @@ class _Name:
 
 
 @lru_cache(8)
-def _indexed(folder: Path) -> PictureIndex:
+def _indexed(folder: Path, working_folder: str) -> PictureIndex:  # noqa: ARG001 (a part of the key)
     return PictureIndex(folder)
 
 
 def picture_index(folder: Path) -> PictureIndex:
     """Return the index of a folder, kept while its folders stay as they were."""
-    found = _indexed(folder)
+    where = "" if folder.is_absolute() else str(Path.cwd())
+    found = _indexed(folder, where)
     if not found.current:
         _indexed.cache_clear()
-        found = _indexed(folder)
+        found = _indexed(folder, where)
     return found
 
 
