@@ -13,6 +13,7 @@ from vlcli.errors import ComponentError
 from vlcli.foreign import projections
 from vlcli.foreign.choice import WHERE, Maker, Tokens, maker_of, objection, placed_stacks
 from vlcli.foreign.equipment import Equipment, EquippedAttention
+from vlcli.foreign.equipper import AttentionEquipper
 from vlcli.foreign.stacks import AttentionStack
 from vlcli.nn import Attention, PairwisePosition
 from vlcli.registry import Spec
@@ -124,7 +125,7 @@ def _adopt(model: nn.Module, added: list[tuple[AttentionStack, PairwisePosition]
 
 
 def _refused(model: nn.Module, found: list[AttentionStack], name: str, reasons: list[str]) -> ComponentError:
-    styles = [registry.equippers.load(one).looks_for for one in registry.equippers.names()]
+    styles = [registry.of(AttentionEquipper).load(one).looks_for for one in registry.names("equippers")]
     seen = "; ".join(reasons) or "; ".join(one.name for one in found) or "no attention at all"
     return ComponentError(
         f"{type(model).__name__} cannot be equipped with {name!r}.",

@@ -76,9 +76,9 @@ def maker_of(encoding: Any, options: dict[str, Any]) -> tuple[str, Maker]:
         return type(encoding).__name__, lambda _: encoding
     spec = registry.as_spec(encoding)
     name = str(spec["name"])
-    kind = registry.attentions if name in registry.attentions.names() else registry.positions
-    own = {} if kind is registry.attentions else getattr(registry.positions.load(name), "foreign_options", {})
-    return name, lambda shape: kind.build({**own, **spec, **options}, shape)
+    kind = "attentions" if name in registry.names("attentions") else "positions"
+    defaults = getattr(registry.load(kind, name), "foreign_options", {})
+    return name, lambda shape: registry.build(kind, {**defaults, **spec, **options}, shape)
 
 
 def objection(stack: AttentionStack, part: nn.Module) -> str:

@@ -56,7 +56,7 @@ def find_stacks(
     model: nn.Module, tokens: TokenPlaces | None, special_ids: tuple[int, ...] | None
 ) -> list[AttentionStack]:
     """Every stack of attention in a model, with its style and where its tokens stand, or why that is not known."""
-    equippers = [registry.equippers.build(name) for name in registry.equippers.names()]
+    equippers = [registry.of(AttentionEquipper).build(name) for name in registry.names("equippers")]
     sources = Sources(model, special_ids)
     found: dict[str, AttentionStack] = {}
     for path, module in model.named_modules():

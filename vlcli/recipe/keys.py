@@ -163,9 +163,9 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     stage = recipe.stages[name]
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):
-        files += registry.datasets.build(spec, root).files()
+        files += registry.build("datasets", spec, root).files()
     for spec in data_specs(recipe, stage, defaults=defaults, optional=True):
-        own = registry.datasets.build(spec, root).files()
+        own = registry.build("datasets", spec, root).files()
         files += own if all(file.exists() for file in own) else []
     if isinstance(stage, Extract):
         boxes = stage.boxes if isinstance(stage.boxes, list) else [stage.boxes]
@@ -199,7 +199,7 @@ def where_to_get(recipe: Recipe, name: str, file: Path) -> str:
     weights = stage.extractor.get("weights") if isinstance(stage, Extract) else None
     if not isinstance(stage, Extract) or not weights or file.name != Path(weights).name:
         return ""
-    said = getattr(registry.extractors.load(stage.extractor["name"]), "weights_help", "")
+    said = getattr(registry.load("extractors", stage.extractor["name"]), "weights_help", "")
     return f" ({said})" if said else ""
 
 
@@ -246,7 +246,7 @@ def _read_specs(recipe: Recipe, stage: Stage, defaults: bool) -> list[Spec]:
 
 
 def _draws_data(stage: Stage) -> bool:
-    return isinstance(stage, Draw) and bool(registry.drawings.load(stage.drawing["name"]).reads_data)
+    return isinstance(stage, Draw) and bool(registry.load("drawings", stage.drawing["name"]).reads_data)
 
 
 def task_kept(name: str) -> Kept | None:

@@ -228,7 +228,7 @@ def _fit_given(resolved: Resolved, name: str) -> list[Problem]:
     stage = resolved.stages[name]
     spec: Spec | None = getattr(stage, "task", None)
     fit = bool(getattr(stage, "fit", []))
-    fitted = spec is not None and bool(getattr(registry.tasks.load(spec["name"]), "fitted", False))
+    fitted = spec is not None and bool(getattr(registry.load("tasks", spec["name"]), "fitted", False))
     said = "no task" if spec is None else str(spec["name"])
     if fitted and stage.kind != "evaluate":
         what = "this task is fitted without a model: it belongs to an evaluate stage"
@@ -261,7 +261,7 @@ def _readers_of(resolved: Resolved, name: str, stage: Stage, root: Path) -> list
     problems = []
     for (owner, *place), spec in keys.data_places(resolved.recipe, stage):
         try:
-            registry.datasets.build(spec, root).require()
+            registry.build("datasets", spec, root).require()
         except VlcliError as error:
             key: Path_ = tuple(place) if owner == "recipe" else ("stages", name, *place)
             problems.append(

@@ -66,8 +66,7 @@ def fault(kind: str, target: Any) -> str:
         return ""
     if not inspect.isclass(target):
         return f"it is a {type(target).__name__}, not a class"
-    places = [_place(one) for one in target.__mro__]
-    if not set(places) & set(contract.bases):
+    if not {place(one) for one in target.__mro__} & set(contract.bases):
         wanted = " or ".join(public_name(base.replace(":", ".")) for base in contract.bases)
         return f"its base class is not {wanted}"
     missing = sorted({name for name in _wanted(contract, target) if not overrides(target, name, contract.bases)})
@@ -89,7 +88,7 @@ def incomplete(kind: str, name: str, got: str, where: str, author: str) -> Compo
 def overrides(target: type, name: str, bases: Iterable[str]) -> bool:
     """Whether a class or one of its parents below ``bases`` (``module:name``) defines ``name``."""
     for one in target.__mro__:
-        if _place(one) in bases:
+        if place(one) in bases:
             return False
         if name in vars(one):
             return True
@@ -150,5 +149,6 @@ def _wanted(contract: Contract, target: type) -> Iterator[str]:
             yield from CAPABLE.get(capability, ())
 
 
-def _place(target: type) -> str:
+def place(target: Any) -> str:
+    """Returns ``module:name`` of a class."""
     return f"{target.__module__}:{target.__qualname__}"
