@@ -30,7 +30,6 @@ from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.schema import Stage, Training
 from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry import Spec
-from vlcli.registry.renames import former_names
 
 
 def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Problem]:
@@ -151,7 +150,7 @@ def _known(resolved: Resolved, use: Use) -> list[Problem]:
         if use.kind == "datasets":
             hint = suggestion(use.spec["name"], resolved.recipe.datasets) or hint
         return [_at(resolved, path, error.what, error.got or use.spec["name"], error.expected, hint, code=4)]
-    return [_placed(resolved.document, fault, use.key) for fault in former_names(use.kind, use.spec, use.key)]
+    return []
 
 
 def _lacking(resolved: Resolved, use: Use) -> list[Problem]:

@@ -63,7 +63,6 @@ class Entry:
         version: that package's version.
         needs: packages that its distribution does not install, as far as the metadata say so (``vlcli.needs``).
         loaded: the component itself where it was registered at run time.
-        renames: former and present names of its options (``vlcli.renames``).
     """
 
     kind: str
@@ -73,13 +72,10 @@ class Entry:
     version: str = ""
     needs: tuple[str, ...] = ()
     loaded: Any = field(default=None, compare=False)
-    renames: tuple[tuple[str, str], ...] = ()
 
 
 NEEDS = "vlcli.needs"
 """Entry points that name the package a component needs: ``"extractors.detectron2" = "detectron2"``."""
-RENAMES = "vlcli.renames"
-"""Entry points that name options as they were called earlier: see ``vlcli.registry.renames``."""
 _MOST_LISTED = 40
 _session: dict[tuple[str, str], Entry] = {}
 _BUILT_IN = tuple(
@@ -222,17 +218,8 @@ def _installed() -> tuple[Entry, ...]:
             seen.add(name)
         version = distribution.version if points else ""
         needs = {p.name: (p.value,) for p in points if p.group == NEEDS}
-        renames = [(*p.name.rpartition(".")[::2], p.value) for p in points if p.group == RENAMES]
         found += [
-            Entry(
-                kind,
-                p.name,
-                p.value,
-                name,
-                version,
-                needs.get(f"{kind}.{p.name}", ()),
-                renames=tuple((old, new) for whose, old, new in renames if whose == f"{kind}.{p.name}"),
-            )
+            Entry(kind, p.name, p.value, name, version, needs.get(f"{kind}.{p.name}", ()))
             for p in points
             if (kind := p.group[6:]) in KINDS
         ]

@@ -18,7 +18,7 @@ from vlcli.registry.bounds import has_bounds, number_fault
 from vlcli.registry.contract import blame, fault, incomplete, origin
 from vlcli.registry.entries import FILES, Entry, entries, find
 from vlcli.registry.public import imports_of, warn_of_private_imports
-from vlcli.registry.renames import former_names
+from vlcli.registry.renames import RENAMED
 from vlcli.registry.schema import Parameter, as_spec, parameters, validator
 
 TRUSTED = ("vlcli", "session")
@@ -143,9 +143,14 @@ def check(kind: str, value: Any, key: str = "") -> list[Problem]:
     except ComponentError as error:
         return [Problem(key, error.what, got=error.got, expected=error.expected, hint=error.hint, code=4)]
     given = {name: item for name, item in spec.items() if name != "name"}
-    renamed = former_names(kind, spec, key)
-    given = {name: item for name, item in given.items() if f"{key}.{name}" not in {fault.key for fault in renamed}}
-    problems = [*_lacking(target, spec["name"], key), *renamed, *_value_problems(target, known, given, key)]
+    present = {name: RENAMED.get(f"{kind}.{spec['name']}.{name}", "") for name in given}
+    problems = [
+        Problem(f"{key}.{name}", f"{name!r} has a new name", got=name, expected=new, hint=f"call it {new!r}")
+        for name, new in present.items()
+        if new
+    ]
+    given = {name: item for name, item in given.items() if not present[name]}
+    problems = [*_lacking(target, spec["name"], key), *problems, *_value_problems(target, known, given, key)]
     for name, item in given.items():
         if name in known and known[name].kind:
             problems += _nested(known[name], item, f"{key}.{name}")
