@@ -302,10 +302,8 @@ def _read_engine(file: Path) -> tokenizers.Tokenizer:
 
 def _download(name: str) -> Path:
     """The folder of the hub's cache that holds the vocabulary called ``name``."""
-    try:
-        from huggingface_hub import hf_hub_download
-    except ImportError:
-        raise _absent(name, "pip install 'vlcli[hf]'") from None
+    from huggingface_hub import hf_hub_download
+
     cause = ""
     for file in FILES:
         try:
@@ -315,12 +313,11 @@ def _download(name: str) -> Path:
     raise _absent(name, cause=cause)
 
 
-def _absent(name: str, first: str = "", cause: str = "") -> DataError:
-    steps = [first, "give a folder or file that is here: text.vocabulary=FOLDER (vocab.txt, tokenizer.json)"]
+def _absent(name: str, cause: str = "") -> DataError:
     return DataError(
         "The vocabulary is not here and cannot be fetched.",
         where="text.vocabulary",
         got=name + (f" ({cause})" if cause else ""),
         expected="a folder, a file, or a name on the Hugging Face hub",
-        hint=", or ".join(step for step in steps if step),
+        hint="give a folder or file that is here: text.vocabulary=FOLDER (vocab.txt, tokenizer.json)",
     )
