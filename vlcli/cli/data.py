@@ -110,7 +110,7 @@ def _tell_statistics(rows: list[dict[str, Any]]) -> None:
         console.out(line)
     for row in rows:
         if "composition" in row:
-            titles = registry.datasets.load(row["data set"]).composition_titles
+            titles = registry.load("datasets", row["data set"]).composition_titles
             console.counts(row["composition"], titles, f"{row['stage']}: {row['data set']}")
 
 

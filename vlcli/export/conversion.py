@@ -137,7 +137,7 @@ def exporter_of(trained: Trained, architecture: str = "auto") -> Exporter:
     for name, kind in known.items():
         if wanted in kind.models:
             choice = {} if architecture == "auto" else {"architecture": architecture}
-            made: Exporter = registry.exporters.build({"name": name, **choice})
+            made: Exporter = registry.of(Exporter).build({"name": name, **choice})
             return made
     raise ComponentError(
         f"vlcli knows no class of transformers that equals {type(trained.model).__name__}.",

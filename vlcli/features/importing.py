@@ -125,7 +125,7 @@ def _options(boxes: str | Path | None, pictures: str | Path | None, vocabulary: 
 
 def _kind(format: str) -> Format:
     try:
-        return registry.formats.build(format)
+        return registry.of(Format).build(format)
     except ComponentError as error:
         if format in registry.names("formats"):  # its package cannot be imported, or two packages have the name
             raise

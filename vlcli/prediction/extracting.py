@@ -150,7 +150,7 @@ class OnTheFly:
         if digest and not made.weights and not any(made.spec.get(key) for key in NAMED):
             raise self._no_weights(str(made.provenance.get("weights") or "a file that nobody named"), made)
         spec = {**made.spec, **({"weights": made.weights} if made.weights else {})}
-        extractor: Extractor = registry.extractors.build(spec)
+        extractor: Extractor = registry.of(Extractor).build(spec)
         extractor = extractor.to(self.device)
         told = made.provenance
         extractor.attach(Labels(*(tuple(told.get(name, ())) for name in ("classes", "class_ids", "attributes"))))
@@ -173,7 +173,7 @@ class OnTheFly:
     def _no_weights(self, path: str, made: Extraction) -> DataError:
         helps = ""
         try:
-            helps = registry.extractors.load(made.spec["name"]).weights_help
+            helps = registry.of(Extractor).load(made.spec["name"]).weights_help
         except Exception:  # the extractor's own fault is shown when it is built
             helps = ""
         return DataError(

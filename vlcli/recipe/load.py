@@ -17,7 +17,6 @@ from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
 from vlcli.recipe import datasets, defaults, merge, overrides, yaml
 from vlcli.recipe import trust as trusting
 from vlcli.recipe.check import by_place, check_structure
-from vlcli.recipe.components import with_present_names
 from vlcli.recipe.locate import locate, registered_file, slug
 from vlcli.recipe.resolved import RecipeFile, Resolved, Row
 from vlcli.recipe.rows import Rows, has_rows, read_rows, without_tables_keys
@@ -26,12 +25,10 @@ from vlcli.recipe.validate import of_document
 from vlcli.recipe.yaml import Document
 from vlcli.registry import load_file
 
-__all__ = ["RUN_COPY", "Loading", "about", "from_mapping", "load", "locate", "read_chain", "registered_file", "slug"]
+__all__ = ["Loading", "about", "from_mapping", "load", "locate", "read_chain", "registered_file", "slug"]
 
 _ABOUT = re.compile(r"^about: *(.+)$", re.MULTILINE)
 _ROWS = re.compile(r"^rows:", re.MULTILINE)
-RUN_COPY = "# The recipe of this run, resolved (2).\n"
-"""First line of the copy that a run keeps; copies without it have former names of options, which are converted."""
 
 
 @dataclass(frozen=True)
@@ -174,14 +171,7 @@ def _mapping(source: RecipeFile) -> Document:
         got = type(document.value).__name__
         problem = Problem("", "a recipe is a mapping with the key 'stages'", where=str(source.file), got=got)
         raise RecipeError([problem], source.name)
-    if is_run_copy(source.file) and not source.file.read_text(encoding="utf-8").startswith(RUN_COPY):
-        document.value = with_present_names(document.value)
     return document
-
-
-def is_run_copy(file: Path) -> bool:
-    """Whether a recipe's file is the copy that a run keeps in its folder."""
-    return file.name == "recipe.yaml" and any(file.parent.glob("*/stage.json"))
 
 
 def load(

@@ -94,7 +94,7 @@ def _tell_start(parts: Assembly, config: Training, progress: Progress) -> dict[s
 def _trackers(context: StageContext, config: Training) -> list[Tracker]:
     if processes.rank() != 0:
         return []
-    return [registry.trackers.build(spec, context.folder) for spec in config.trackers]
+    return [registry.of(Tracker).build(spec, context.folder) for spec in config.trackers]
 
 
 @dataclass(frozen=True)

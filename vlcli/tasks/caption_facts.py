@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vlcli import registry
+from vlcli.data.reader import Reader
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
 from vlcli.metrics.captions.facts import Claims, ClaimTruth, Thing, fact_metrics
@@ -23,7 +24,7 @@ def check_facts(spec: Spec | str, runner: Examples | Given, rows: list[dict[str,
     Raises:
         DataError: the data set has no boxes, or none of these pictures.
     """
-    reader = registry.datasets.build(spec, runner.data.readers[0].root)
+    reader = registry.of(Reader).build(spec, runner.data.readers[0].root)
     reader.ids = runner.data.readers[0].ids
     boxes, kinds = reader.boxes(), reader.class_names()
     known = [row for row in rows if row["key"] in boxes]

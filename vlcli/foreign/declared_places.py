@@ -1,4 +1,4 @@
-"""Places that the caller of ``equip`` says, where a model cannot tell them itself."""
+"""Takes the positions of tokens from the caller of ``equip``."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from vlcli.errors import ComponentError
-from vlcli.foreign.places import PICTURE, SENTENCE, Forget, TokenPlaces, numbered, own_layouts
+from vlcli.foreign.places import PICTURE, SENTENCE, TokenPlaces, numbered, own_layouts
 from vlcli.nn import Layout, Sort
 
 
 class GivenPlaces(TokenPlaces):
-    """Tokens that stand where a layout says, or where a function of their number says.
+    """Tokens whose positions a layout gives, or a function of their number.
 
     Args:
         layout: of all tokens, or a function that makes it from their number; with a leading dimension of 1 or B.
-        holds: sorts of tokens in it; None: those that the layout has.
+        holds: sorts of tokens in it; required with a function.
     """
 
     told_by = "the layout that was given"
@@ -32,14 +32,11 @@ class GivenPlaces(TokenPlaces):
             )
         self.layout = layout
         self.holds = sorts_of(layout) if holds is None and isinstance(layout, Layout) else holds or frozenset()
-
-    def watch(self, forget: Forget) -> None:
-        """Nothing tells more than what was given."""
+        ...
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
-        """One layout for both."""
-        made = (self.layout if isinstance(self.layout, Layout) else self.layout(y.shape[1])).to(y.device)
-        count = made.route.shape[1]
+        layout = (self.layout if isinstance(self.layout, Layout) else self.layout(y.shape[1])).to(y.device)
+        count = layout.route.shape[1]
         if count != y.shape[1]:
             raise ComponentError(
                 "The layout that was given is not that of the tokens.",
@@ -47,7 +44,7 @@ class GivenPlaces(TokenPlaces):
                 got=f"a layout of {count} tokens, and {y.shape[1]} tokens",
                 hint="give a function of the number of tokens",
             )
-        return own_layouts(made, x)
+        return own_layouts(layout, x)
 
 
 class PictureInText(TokenPlaces):
@@ -69,11 +66,7 @@ class PictureInText(TokenPlaces):
         self.rows, self.columns, self.start, self.special = rows, columns, start, special
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
-        """One layout for both."""
-        return own_layouts(self.of(y.shape[1], y.device), x)
-
-    def of(self, count: int, device: torch.device) -> Layout:
-        """The layout of ``count`` tokens."""
+        count, device = y.shape[1], y.device
         picture = Layout.for_grid(self.rows, self.columns, skip=self.special, device=device)
         behind = count - self.start - picture.route.shape[1]
         if behind < 0:
@@ -87,14 +80,13 @@ class PictureInText(TokenPlaces):
             Layout.for_text(torch.ones(1, self.start + behind, dtype=torch.bool, device=device)), *SENTENCE
         )
         parts = [words.cut(0, self.start), numbered(picture, *PICTURE), words.cut(self.start, self.start + behind)]
-        made = parts[0] + parts[1] + parts[2]
-        return replace(made, grid=(self.rows, self.columns))
+        layout = parts[0] + parts[1] + parts[2]
+        return own_layouts(replace(layout, grid=(self.rows, self.columns)), x)
 
 
 def sorts_of(layout: Layout) -> frozenset[Sort]:
-    """The sorts of tokens that a layout has."""
-    placed = bool((~layout.centre[..., 0].isnan()).any())
-    found: set[Sort] = {"word"} if bool((layout.index >= 0).any()) else set()
-    if placed:
-        found.add("box" if layout.boxes is not None else "cell")
-    return frozenset(found)
+    """Returns the sorts of tokens in a layout."""
+    sorts: set[Sort] = {"word"} if bool((layout.index >= 0).any()) else set()
+    if bool((~layout.centre[..., 0].isnan()).any()):
+        sorts.add("box" if layout.boxes is not None else "cell")
+    return frozenset(sorts)
