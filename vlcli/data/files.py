@@ -325,11 +325,6 @@ def records_of(content: Any, where: str) -> list[Any]:
     )
 
 
-def listed(given: Any) -> list[Any]:
-    """A cell as a list: itself, nothing where it is empty, else a list of one."""
-    return given if isinstance(given, list) else [] if given is None else [given]
-
-
 def as_object(row: Any) -> Any:
     """A row of a JSON table: a list as an object with the fields ``column1``, ``column2`` ..., anything else itself."""
     return {f"column{place}": cell for place, cell in enumerate(row, 1)} if isinstance(row, list) else row

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from vlcli.data.files import IMAGE_SUFFIXES, inside, prefix, walk
 from vlcli.errors import DataError
+from vlcli.plain import comma_list
 
 WAYS = {
     "separator": "with backslashes for slashes",
@@ -305,11 +306,10 @@ class PictureFiles:
 
 def several_files(name: str, files: Sequence[str], label: str) -> DataError:
     """Make the error for a picture name that several files fit."""
-    more = f" and {len(files) - 4} more" if len(files) > 5 else ""
     return DataError(
         f"Several files fit the picture name {visible(name)!s}.",
         where=label,
-        got=", ".join(visible(file, *files) for file in files[: 4 if more else 5]) + more,
+        got=comma_list((visible(file, *files) for file in files), 4 if len(files) > 5 else 5),
         expected="one file",
         hint="write the path that is meant, rename the others, or point `images` at one of the folders",
     )
