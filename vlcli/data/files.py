@@ -105,7 +105,6 @@ def _codec(encoding: str) -> str:
 
 @contextmanager
 def _readable(path: Path, encoding: str) -> Iterator[None]:
-    """Faults of a text file as messages."""
     try:
         yield
     except FileNotFoundError:
@@ -207,7 +206,6 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, dict[
 
 
 def _one_document(path: Path, encoding: str) -> DataError | None:
-    """The message for a whole JSON document where a file of JSON lines was meant; None where it is no such document."""
     try:
         found = json.loads(read_text(path, encoding))
     except (ValueError, RecursionError):

@@ -31,7 +31,7 @@ class Captions(Reader):
         image: field of the file name.
         text: field of the caption or captions; None: ``captions`` or ``caption``.
         captions: ``all`` (one example a caption), ``first``, or ``sample`` (one an image, drawn anew each epoch).
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

@@ -36,7 +36,7 @@ class YOLO(LabelledBoxes):
             ``images/{split}`` or lists ``{split}.txt``, and else ``train`` is all of ``images``.
         classes: names of the classes; None: those of the file, of ``classes.txt`` or of ``obj.names``.
         empty: keep images without boxes too.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 
