@@ -26,7 +26,7 @@ class ADE20K(Reader):
         root: data root.
         split: training or validation (train, val).
         folder: where the data lie, under the root; empty: the usual places.
-        take: which pictures, see :mod:`vlcli.data.take`.
+        take: which pictures, see :mod:`vlcli.data.holdout`.
         limit: read only so many.
     """
 

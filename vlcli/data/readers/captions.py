@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from vlcli.data.files import first_object, listed, read_json, value
+from vlcli.data.files import first_object, read_json, value
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
+from vlcli.plain import as_list
 
 
 class Captions(Reader):
@@ -30,7 +31,7 @@ class Captions(Reader):
         image: field of the file name.
         text: field of the caption or captions; None: ``captions`` or ``caption``.
         captions: ``all`` (one example a caption), ``first``, or ``sample`` (one an image, drawn anew each epoch).
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 
@@ -102,11 +103,11 @@ def _rows(file: Path, image: str = "image", text: str | None = None) -> Iterator
     content = read_json(file, (list, dict))
     if isinstance(content, dict):
         for name in content:
-            yield name, listed(value(content, name, (list, str), str(file))), f"{file}: {name}"
+            yield name, as_list(value(content, name, (list, str), str(file))), f"{file}: {name}"
         return
     for place, row in enumerate(content):
         where = f"{file}[{place}]"
-        yield value(row, image, str, where), listed(value(row, text or _field(row), (list, str), where)), where
+        yield value(row, image, str, where), as_list(value(row, text or _field(row), (list, str), where)), where
 
 
 def _field(row: Any) -> str:

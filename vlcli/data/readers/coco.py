@@ -65,7 +65,7 @@ class CocoCaptions(_Coco):
         file: annotation file under the root, e.g. ``annotations/captions_train2014.json``; None: the usual places.
         images: folder that the file names are relative to.
         captions: every caption, the first of each image, or none: the images alone (``image_info_test2014.json``).
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 
@@ -137,7 +137,7 @@ class CocoInstances(_Coco):
         images: folder that the file names are relative to.
         crowds: keep crowd boxes.
         empty: keep images without boxes too: true of complete files, where no annotation means no object.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

@@ -31,7 +31,7 @@ class StanfordCars(Reader):
         root: data root.
         split: train or test.
         folder: the data set's folder under the root; empty: the usual places.
-        take: which pictures, see :mod:`vlcli.data.take`.
+        take: which pictures, see :mod:`vlcli.data.holdout`.
         limit: read only so many.
     """
 
@@ -112,7 +112,7 @@ class CUB200(Reader):
         root: data root.
         split: train or test.
         folder: the data set's folder under the root; empty: the usual places.
-        take: which pictures, see :mod:`vlcli.data.take`.
+        take: which pictures, see :mod:`vlcli.data.holdout`.
         limit: read only so many.
     """
 

@@ -25,7 +25,7 @@ class Flickr(Reader):
         split: fills ``{split}`` in the file's name.
         file: the token file under the root.
         images: folder that the file names are relative to.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

@@ -52,7 +52,7 @@ class JsonLines(Table):
         only: column -> value: only these rows are read, e.g. ``{split: train}``.
         types: of ``label``, ``answers`` and ``box_labels``: ``number`` (1, 1.0 and "1" are one class), ``text`` (each
             cell is what it is) or ``list``; by default numbers or lists where all cells of all splits are, else text.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
         encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
         sentences: what stands between several sentences in one cell, such as "|"; each becomes an example of its own.
@@ -233,7 +233,7 @@ class ImageFolder(Reader):
         split: fills ``{split}`` in ``images``.
         images: the folder under the root.
         label: number the first subfolder as the class (``ImageNet``'s layout), sorted by name.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many.
     """
 

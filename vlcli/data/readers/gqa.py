@@ -31,7 +31,7 @@ class GQA(Reader):
             the usual places.
         choices: file of valid and plausible answers under the root; None: the usual places, where it is there.
         images: folder of the pictures, searched by image id.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

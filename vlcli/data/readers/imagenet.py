@@ -28,7 +28,7 @@ class ImageNet(Reader):
         split: train, val, or any other folder's name.
         folder: where the splits lie, under the root; empty: the usual places.
         classes: read only these (a list of folder names), numbered in the order given.
-        take: which pictures, see :mod:`vlcli.data.take`.
+        take: which pictures, see :mod:`vlcli.data.holdout`.
         limit: read only so many.
     """
 

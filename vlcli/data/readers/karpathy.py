@@ -23,7 +23,7 @@ class Karpathy(Reader):
         file: the split file under the root; None: the only ``dataset_*.json`` in ``karpathy/`` or the root.
         images: folder of the pictures; ``filepath`` (COCO's val2014/) is looked for in it, then plain names.
         captions: ``all`` (one example a caption), ``first``, or ``sample`` (one an image, drawn anew each epoch).
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

@@ -29,7 +29,7 @@ class NLVR2(BoxesBeside):
         images: folder of the pictures; they are found in it and in its subfolders.
         boxes: COCO instances file of the pictures, for regions at given boxes; None: ``nlvr2/instances_{split}.json``
             where it is there.
-        take: which pictures, see :mod:`vlcli.data.take`.
+        take: which pictures, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

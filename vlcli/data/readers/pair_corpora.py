@@ -42,7 +42,7 @@ class _Pairs(Reader):
         names: how their files are named: ``column`` (the list's third column), ``row`` (the row's number, zeros in
             front or not), ``url`` (the address's last part), ``crc32`` or ``md5`` of the address; ``auto`` takes what
             fits most rows.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 
@@ -187,7 +187,7 @@ class ConceptualCaptions(_Pairs):
         names: how their files are named: ``column`` (the list's third column), ``row`` (the row's number, zeros in
             front or not), ``url`` (the address's last part), ``crc32`` or ``md5`` of the address; ``auto`` takes what
             fits most rows.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 
@@ -227,7 +227,7 @@ class SBU(_Pairs):
         file: the list of addresses (that of captions beside it), or the .json; None: their published names.
         images: folder of the pictures.
         names: how their files are named, see ``conceptual-captions``.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

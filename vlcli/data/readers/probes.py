@@ -57,7 +57,7 @@ class SugarCrepe(_File):
             ``swap_obj``, or a list of these.
         file: another file under the root; None: ``sugarcrepe/{split}.json``, ``data/{split}.json`` or ``{split}.json``.
         images: folder of COCO's pictures of val2017.
-        take: which pictures, see :mod:`vlcli.data.take`.
+        take: which pictures, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 
@@ -89,7 +89,7 @@ class POPE(_File):
         split: which file: ``random``, ``popular`` or ``adversarial``.
         file: another file under the root; None: ``pope/coco_pope_{split}.json`` or ``coco_pope_{split}.json``.
         images: folder of COCO's pictures of val2014.
-        take: which pictures, see :mod:`vlcli.data.take`.
+        take: which pictures, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 
@@ -125,7 +125,7 @@ class VSR(_File):
         split: which file: ``train``, ``dev`` or ``test``.
         file: another file under the root; None: ``vsr/{split}.jsonl`` or ``{split}.jsonl``.
         images: folder of COCO's pictures.
-        take: which pictures, see :mod:`vlcli.data.take`.
+        take: which pictures, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 
@@ -160,7 +160,7 @@ class Winoground(_File):
         file: JSON lines with ``image_0``, ``image_1``, ``caption_0``, ``caption_1``; None:
             ``winoground/examples.jsonl`` or ``examples.jsonl``.
         images: folder of the pictures.
-        take: which pictures, see :mod:`vlcli.data.take`.
+        take: which pictures, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

@@ -37,7 +37,7 @@ class RefCOCO(Reader):
             the detected setting).
         detections: a file of boxes under the root, MAttNet's or COCO's.
         whole: also the whole picture, before the others (VL-BERT); it stands alone where nothing was detected.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

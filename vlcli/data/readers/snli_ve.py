@@ -45,7 +45,7 @@ class SNLIVE(Reader):
         split: train, dev or test.
         file: annotation file under the root; None: the usual places.
         images: folder of Flickr30k's pictures; they are found in it and in its subfolders.
-        take: which pictures, see :mod:`vlcli.data.take`.
+        take: which pictures, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlcli.data.files import inside, known_encoding, listed, read_text
+from vlcli.data.files import inside, known_encoding, read_text
 from vlcli.data.reader import Reader
 from vlcli.data.readers import cells
 from vlcli.data.readers.column_types import ROLES, ColumnType, check_types, decide, other_splits
@@ -24,6 +24,7 @@ from vlcli.data.sample import Example
 from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import NO_AREA, BoxList
+from vlcli.plain import as_list
 
 COLUMNS = {
     "image": "image",
@@ -187,7 +188,7 @@ class Table(Reader):
         words: dict[str, set[str]] = {"label": set(), "box_labels": set()}
         for where, row in self._admitted():
             for role, found in words.items():
-                items = listed(self._cell(row, role, where)) if row.get(self.columns[role]) is not None else []
+                items = as_list(self._cell(row, role, where)) if row.get(self.columns[role]) is not None else []
                 found.update(str(cells.label(item, where, self.columns[role])) for item in items if item is not None)
         for role, found in words.items():
             if (kind := kinds[role]) is None or kind.number:
@@ -331,11 +332,11 @@ class Table(Reader):
         return [cells.word(name, where, source) for name in self._image_names(row.get(source))]
 
     def _image_names(self, given: Any) -> list[Any]:
-        return [name for name in listed(given) if name not in ("", None)]
+        return [name for name in as_list(given) if name not in ("", None)]
 
     def _items(self, given: Any) -> list[Any]:
         """A cell that holds several words: a list, or words separated as ``several`` says."""
-        return [word.strip() for word in given.split(self.several)] if isinstance(given, str) else listed(given)
+        return [word.strip() for word in given.split(self.several)] if isinstance(given, str) else as_list(given)
 
     def _label(self, given: Any, where: str) -> int | float:
         if not self._words:
@@ -350,7 +351,7 @@ class Table(Reader):
         return self._words.index(word)
 
     def _box_list(self, boxes: Any, labels: Any, where: str) -> BoxList:
-        found = cells.box_list(boxes, listed(labels), where, self._box_words)
+        found = cells.box_list(boxes, as_list(labels), where, self._box_words)
         sound = found.with_area()
         if len(sound) < len(found):
             self.left_out[NO_AREA] += len(found) - len(sound)

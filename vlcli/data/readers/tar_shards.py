@@ -38,7 +38,7 @@ class WebDataset(Reader):
         shards: tar files or folders under the root: ``cc3m/{00000..00331}.tar``, ``cc3m/*.tar``, or a list of such.
         field: the key of a .json that holds the caption, or a list of captions.
         unique: picture ids are their names (``name``), or the shard's name, a dash, and theirs (``shard``).
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

@@ -59,7 +59,7 @@ class VGRegions(_VisualGenome):
         split: there is only one.
         file: annotation file under the root; None: ``region_descriptions.json`` in the usual folders.
         images: folder of the pictures, searched by image id.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 
@@ -83,7 +83,7 @@ class Questions(_VisualGenome):
         split: there is only one.
         file: annotation file under the root; None: ``question_answers.json`` in the usual folders.
         images: folder of the pictures, searched by image id.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

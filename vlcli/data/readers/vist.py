@@ -40,7 +40,7 @@ class VIST(BoxesBeside):
         images: folder of the pictures; None: ``vist/images``, else ``images``.
         boxes: COCO instances file of the pictures, for regions at given boxes; None: ``vist/instances_{split}.json``
             where it is there.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

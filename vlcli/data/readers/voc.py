@@ -33,7 +33,7 @@ class PascalVOC(LabelledBoxes):
         classes: the classes in the order of their numbers; None: all that occur in the data set, sorted.
         difficult: keep boxes marked as difficult; without them, detections there do not count, neither right nor wrong.
         empty: keep images without boxes too.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

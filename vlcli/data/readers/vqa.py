@@ -62,7 +62,7 @@ class VQA(Reader):
         image_name: image id made of the file's number, e.g. ``COCO_train2014_{:012d}``; None: by the file's own
             ``data_subtype``, else twelve digits.
         minival: file that lists the images of minival, under the root; None: the usual places (docs/data.md).
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

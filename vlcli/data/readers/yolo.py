@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vlcli.data.files import IMAGE_SUFFIXES, inside, listed, read_text, walk
+from vlcli.data.files import IMAGE_SUFFIXES, inside, read_text, walk
 from vlcli.data.readers.labelled_boxes import Labelled, LabelledBoxes
 from vlcli.data.readers.table import class_names_of
 from vlcli.data.recognition.folder import Folder
@@ -17,6 +17,7 @@ from vlcli.data.recognition.parts import parts_of
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.errors import DataError, RecipeError, shown
 from vlcli.images.files import BadImageError, read_size
+from vlcli.plain import as_list
 from vlcli.recipe import yaml
 
 
@@ -35,7 +36,7 @@ class YOLO(LabelledBoxes):
             ``images/{split}`` or lists ``{split}.txt``, and else ``train`` is all of ``images``.
         classes: names of the classes; None: those of the file, of ``classes.txt`` or of ``obj.names``.
         empty: keep images without boxes too.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 
@@ -162,7 +163,7 @@ class YOLO(LabelledBoxes):
             usual = [place.replace("NAME", name) for name in names for place in _USUAL]
             entries = [[place] for place in (*usual, *(["images", "."] if split == "train" else []))]
         else:
-            entries = [list(map(str, listed(given)))]
+            entries = [list(map(str, as_list(given)))]
         home = self.root if self.data is None else self.data.parent
         for some in entries:
             if found := [path for entry in some for path in _listed(home, str(document.get("path") or ""), entry)]:

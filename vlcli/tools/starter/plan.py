@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.builders.readers import build_reader
+from vlcli.data.holdout import select
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
-from vlcli.data.take import select
 from vlcli.errors import DataError, UsageError
 from vlcli.tools.starter.machine import Machine
 from vlcli.tools.starter.seen import Row

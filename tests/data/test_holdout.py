@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vlcli.data.holdout import select
 from vlcli.data.readers.captions import Captions
 from vlcli.data.readers.coco import CocoCaptions, CocoInstances
 from vlcli.data.sample import Example
-from vlcli.data.take import select
 from vlcli.errors import DataError
 
 examples = st.lists(
