@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import inspect
 import json
+import re
+import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -282,3 +286,10 @@ def test_compiled_layers_give_the_same_training(tmp_path):
     plain.run(), compiled.run()
     for name, value in plain.module.state_dict().items():
         assert torch.allclose(value, compiled.module.state_dict()[name], atol=1e-4), name
+
+
+def test_the_page_on_training_shows_the_step_as_it_is():
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    section = page.split("## One step")[1].split("\n## ")[0]
+    shown = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
+    assert shown == textwrap.dedent(inspect.getsource(Trainer._step))

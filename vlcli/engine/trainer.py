@@ -86,7 +86,7 @@ class Trainer:
             self.checkpoints.clear()
         self.position = (resume and self._resume(optimizer)) or Position()
         extra = self.position.extra
-        self.forward, self.optimizer = self.shards.prepare(self.accelerator, optimizer, extra.get("idle"))
+        self._wrapped, self.optimizer = self.shards.prepare(self.accelerator, optimizer, extra.get("idle"))
         if "scaler" in extra and self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(extra["scaler"])
         self.window = LogWindow(self.position.window)
@@ -182,7 +182,7 @@ class Trainer:
         rate = set_rate(self.optimizer, self.config, self.position.step, self.plan.steps)
         for part, batch in enumerate(islice(batches, count)):
             with nullcontext() if part == count - 1 else self.shards.no_sync():
-                loss = self._loss(batch, part, rate)
+                loss = self._forward(batch, part, rate)
                 self.accelerator.backward(loss / count)
         norm = self._clip(rate)
         self.optimizer.step()
@@ -196,12 +196,12 @@ class Trainer:
         self.position.step += 1
         self.window.note(norm, rate)
 
-    def _loss(self, batch: Batch, part: int, rate: float) -> Tensor:
+    def _forward(self, batch: Batch, part: int, rate: float) -> Tensor:
         processes.seed_step(self.seed, self.position.step, part)
         where = {"epoch": self.position.epoch, "index": self.position.step}
         if part == 0:
             self.module.open_step(batch, **where)  # momentum copies
-        result = self.forward(batch, **where, first=False)
+        result = self._wrapped(batch, **where, first=False)
         if bad := bad_losses(result):
             raise self._not_finite("The loss is not finite.", bad, rate)
         size = min(self.config.batch_size, len(self.data))  # rows of all processes
