@@ -357,12 +357,14 @@ def load_exactly(
     own = module.state_dict(keep_vars=True)
     wrong = sorted(set(own) ^ set(state)) or [n for n, v in own.items() if v.shape != state[n].shape]
     if wrong:
-        raise DataError(
-            "These weights are of another model.",
-            where=where,
-            got=f"{len(wrong)} names or shapes differ: {', '.join(wrong[:4])}",
-            hint="the recipe has changed since: run with --force to start anew",
-        )
+        raise of_another_model(wrong, where)
     with torch.no_grad():
         for name, tensor in own.items():
             local(tensor).copy_(part_of(name, state[name]) if part_of else state[name])
+
+
+def of_another_model(names: list[str], where: str) -> DataError:
+    """Return the error for saved weights whose names or shapes differ from the model's."""
+    got = f"{len(names)} names or shapes differ: {', '.join(names[:4])}"
+    hint = "the recipe has changed since: run with --force to start anew"
+    return DataError("These weights are of another model.", where=where, got=got, hint=hint)

@@ -1,4 +1,4 @@
-"""What a training logs: sums between two lines."""
+"""Sums losses, metrics and times between two lines of the training log."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from vlcli.engine.training_module import StepResult
 from vlcli.objectives.base import Mean
 
 
-class Window:
+class LogWindow:
     """Sums since the last log line.
 
     Args:
-        sums: what a checkpoint kept of the line under way.
+        sums: of an interrupted line, from a checkpoint.
+
+    Attributes:
+        speed: examples per second of the last line, for the progress bar.
+        waited: seconds for which training waited for batches.
     """
 
     TIMES = ("examples_per_second", "data_wait", "seconds")
 
-    def __init__(self, sums: Mapping[str, tuple[float, float]] | None = None) -> None:
-        self._sums: dict[str, Tensor] = {}
-        for name, pair in (sums or {}).items():
-            self._sums[name] = torch.tensor(pair, dtype=torch.float64)
-        self.speed: dict[str, float] = {}  # examples per second of the last line, as the progress line shows it
+    def __init__(self, sums: Mapping[str, tuple[float, float]]) -> None:
+        self._sums = {name: torch.tensor(pair, dtype=torch.float64) for name, pair in sums.items()}
+        self.speed: dict[str, float] = {}
         self._restart()
 
     def _restart(self) -> None:
         self.waited, self.examples, self._begun = 0.0, 0, time.perf_counter()
 
     def add(self, result: StepResult, examples: int) -> None:
-        """The losses and metrics of a batch."""
+        """Add the losses and metrics of a batch."""
         for name, mean in result.losses.items():
             self._add(f"loss/{name}", mean)
         for name, mean in result.metrics.items():
@@ -40,7 +42,7 @@ class Window:
         self.examples += examples
 
     def note(self, norm: Tensor, rate: float) -> None:
-        """The gradient's norm and the learning rate of a step."""
+        """Add the gradient's norm and the learning rate of a step."""
         self._add("grad_norm", Mean(norm.detach(), torch.ones_like(norm)))
         self._sums["lr"] = torch.tensor([rate, 1.0], dtype=torch.float64)
 
@@ -51,12 +53,11 @@ class Window:
         self._sums[name] = pair if old is None else old.to(pair.device) + pair
 
     def sums(self) -> dict[str, tuple[float, float]]:
-        """For a checkpoint."""
-        found = {name: pair.tolist() for name, pair in self._sums.items()}
-        return {name: (total, count) for name, (total, count) in found.items()}
+        """Return (total, count) by name, for a checkpoint."""
+        return {name: (total, count) for name, pair in self._sums.items() for total, count in [pair.tolist()]}
 
     def close(self, weight: Callable[[str], float]) -> dict[str, float]:
-        """The log line, ``loss`` being the weighted sum; starts the next window."""
+        """Return the means, with ``loss`` the sum of losses times their ``weight``, and start the next window."""
         values = {name: total / count if count else 0.0 for name, (total, count) in self.sums().items()}
         losses = {n.removeprefix("loss/"): v for n, v in values.items() if n.startswith("loss/")}
         elapsed = max(time.perf_counter() - self._begun, 1e-9)
