@@ -19,7 +19,7 @@ from vlcli.registry.contract import blame, fault, incomplete, origin
 from vlcli.registry.entries import FILES, Entry, entries, find
 from vlcli.registry.public import imports_of, warn_of_private_imports
 from vlcli.registry.renames import former_names
-from vlcli.registry.schema import Parameter, as_spec, parameters, validator
+from vlcli.registry.schema import Parameter, as_spec, documentation, parameters, validator
 
 TRUSTED = ("vlcli", "session")
 """Distributions whose private imports nobody is warned of: vlcli itself, and what a test or notebook registers."""
@@ -182,7 +182,7 @@ def describe(kind: str, name: str) -> dict[str, Any]:
     """What ``vlcli show`` tells of a component (imports it); ``broken`` is what it lacks of its kind, in words."""
     entry = find(kind, name)
     target = _imported(entry)
-    text = inspect.getdoc(target) or ""
+    text = documentation(target)
     return {
         "kind": kind,
         "name": name,

@@ -6,6 +6,7 @@ Where ``__init__`` takes ``**options``, the parameters of the base class are the
 from __future__ import annotations
 
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -17,6 +18,9 @@ from pydantic import ConfigDict, PydanticUndefinedAnnotation, create_model
 
 from vlcli.errors import ComponentError
 from vlcli.registry.bounds import Between
+
+_ARGS = re.compile(r"^Args:\n(?:    .*(?:\n|\Z))+", re.MULTILINE)
+_OPTION = re.compile(r"^    (\w+):.*(?:\n     .*)*", re.MULTILINE)
 
 Spec = dict[str, Any]
 """A component as a recipe writes it: ``{"name": "irpe", "method": "product"}``."""
@@ -122,6 +126,26 @@ def _constructors(component: Callable[..., Any]) -> Iterator[Callable[..., Any]]
         yield component
         return
     yield from (vars(one)["__init__"] for one in component.__mro__ if "__init__" in vars(one))
+
+
+def documentation(component: Callable[..., Any]) -> str:
+    """Return the docstring of a component; of a class, its ``Args`` end with the bases' lines on inherited options."""
+    text = inspect.getdoc(component) or ""
+    inherited: dict[str, str] = {}
+    for base in inspect.getmro(component)[1:] if inspect.isclass(component) else ():
+        inherited = _option_lines(inspect.cleandoc(base.__doc__ or "")) | inherited
+    written = _option_lines(text)
+    more = [inherited[name] for name in parameters(component) if name in inherited and name not in written]
+    if not more:
+        return text
+    args = _ARGS.search(text)
+    head, tail = (text[: args.end()].rstrip("\n"), text[args.end() :]) if args else (f"{text}\n\nArgs:", "")
+    return "\n".join([head, *more, *([tail] if tail else [])])
+
+
+def _option_lines(text: str) -> dict[str, str]:
+    args = _ARGS.search(text)
+    return {match[1]: match[0].rstrip("\n") for match in _OPTION.finditer(args[0] if args else "")}
 
 
 @lru_cache(maxsize=1024)
