@@ -58,7 +58,6 @@ class FolderExtractor(Extractor):
         return self.preparation.boxes
 
     def provenance(self) -> dict[str, Any]:
-        """Name, parameters, class of the model, hash of weights and settings, what the regions are, versions."""
         parameters = {key: list(v) if isinstance(v, tuple) else v for key, v in self._parameters.items()}
         return {
             "extractor": self.name,

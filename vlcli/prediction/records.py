@@ -128,15 +128,12 @@ class Prediction(Mapping[str, Any]):
     row: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> Any:
-        """A field of the task's row."""
         return self.row[key]
 
     def __iter__(self) -> Iterator[str]:
-        """The fields of the task's row."""
         return iter(self.row)
 
     def __len__(self) -> int:
-        """Number of fields of the task's row."""
         return len(self.row)
 
     def words(self) -> str:
