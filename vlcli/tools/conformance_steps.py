@@ -18,7 +18,7 @@ from vlcli.recipe.dump import to_yaml
 from vlcli.recipe.load import load as load_recipe
 from vlcli.registry import Entry
 from vlcli.runner.execute import context_of
-from vlcli.runner.smoke_test import smoke_test
+from vlcli.runner.trial_step import trial_step
 from vlcli.tools.conformance import DoesNotApply, Failure
 
 SMALL: dict[str, Any] = {
@@ -75,7 +75,7 @@ class Trial(NamedTuple):
         """What a preflight says of the stage: a training step of it on invented data."""
         try:
             with self.context() as context:
-                return smoke_test(context)
+                return trial_step(context)
         except VlcliError as error:
             return [Problem("check", error.what, got=error.got, expected=error.expected)]
 

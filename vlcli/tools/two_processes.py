@@ -28,7 +28,7 @@ from vlcli.errors import VlcliError
 from vlcli.nn.blocks import DropPath
 from vlcli.registry import Entry
 from vlcli.registry.contract import blame
-from vlcli.runner.smoke_test import rehearse
+from vlcli.runner.trial_step import rehearse
 from vlcli.tools.conformance import Failure, imported
 from vlcli.tools.conformance_steps import Trial
 

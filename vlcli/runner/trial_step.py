@@ -55,7 +55,7 @@ READ_WORDS = {"text", "fuse", "generate", "decode"}
 """What an objective that reads sentences asks of its model; one that asks for nothing reads them too."""
 
 
-def smoke_test(context: StageContext) -> list[Problem]:
+def trial_step(context: StageContext) -> list[Problem]:
     """What would go wrong in this stage, found out in a moment; nothing of its inputs need exist yet.
 
     Checks capabilities, builds model and objectives on the meta device, sorts the parameters into groups, and, where

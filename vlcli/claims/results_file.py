@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from vlcli.claims.cells import Cell
+from vlcli.claims.measurements import Cell
 from vlcli.errors import DataError
 from vlcli.files import write_json
 from vlcli.tables.results import DONE
@@ -44,7 +44,7 @@ class Results:
     """What all cells measured so far.
 
     Attributes:
-        cells: by :attr:`vlcli.claims.cells.Cell.key`.
+        cells: by :attr:`vlcli.claims.measurements.Cell.key`.
         version: of the format.
     """
 
