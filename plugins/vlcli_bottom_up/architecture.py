@@ -92,8 +92,6 @@ def published(family: Family, depth: int, cardinality: int, width: int, pyramid:
 
 
 class _Shapes:
-    """Shapes of a checkpoint's tensors."""
-
     def __init__(self, tensors: Mapping[str, Tensor], where: str) -> None:
         self.shapes = {name: tuple(value.shape) for name, value in tensors.items()}
         self.where = where

@@ -68,8 +68,6 @@ class Worker:
 
 @dataclass
 class _Hand:
-    """A worker as this process knows it."""
-
     actor: Any
     ready: bool = False
     load: int = 0
@@ -77,8 +75,6 @@ class _Hand:
 
 @dataclass
 class _Sent:
-    """What a worker was asked to do; without a batch, to start."""
-
     hand: _Hand
     batch: list[Job] | None = None
     deaths: int = 0
@@ -133,7 +129,6 @@ class RayCluster:
                 crew.dismiss()
 
     def _room(self) -> tuple[int, int]:
-        """GPUs of a worker, and the number of workers."""
         there = self.ray.cluster_resources()
         gpus, cores = int(there.get("GPU", 0)), int(there.get("CPU", 1))
         on_gpu = self.device.startswith("cuda") or (self.device == "auto" and gpus > 0)
@@ -141,7 +136,6 @@ class RayCluster:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Raise what a worker raised as it was."""
         try:
             yield
         except self.ray.exceptions.RayTaskError as error:
@@ -149,8 +143,6 @@ class RayCluster:
 
 
 class _Crew:
-    """The workers, and what each of them has."""
-
     def __init__(self, cluster: RayCluster, extractor: Extractor, source: FeatureStore | None, gpus: int) -> None:
         self.cluster, self.ray, self.source = cluster, cluster.ray, source
         self.device = "cuda" if gpus else "cpu"
@@ -177,7 +169,6 @@ class _Crew:
             self._mention()
 
     def _ended(self) -> list[Any]:
-        """What workers have done, after a moment at the most."""
         if not self.sent:
             time.sleep(0.02)
             return []
@@ -209,7 +200,6 @@ class _Crew:
             self.sent[hand.actor.extract.remote(self._loaded(batch))] = sent
 
     def _loaded(self, batch: list[Job]) -> list[Job | Prepared | Failure]:
-        """What goes to the worker: addresses, the content of files that only this machine has, or stored regions."""
         if self.source is not None:
             return [read_regions(job, self.source) for job in batch]
         return [job if job.far else _with_content(job) for job in batch]
@@ -229,11 +219,6 @@ class _Crew:
         return made
 
     def _lost(self, sent: _Sent, error: Exception) -> None:
-        """Hire for a dead worker, and give its batch to another.
-
-        Raises:
-            VlcliError: too many died over this batch, or as they started.
-        """
         if sent.hand in self.hands:
             self.hands.remove(sent.hand)
             self.ray.kill(sent.hand.actor)  # where it only went out of reach
@@ -247,7 +232,6 @@ class _Crew:
             raise _deaths(sent, error)
 
     def _mention(self) -> None:
-        """Say once that there is no worker yet."""
         if any(hand.ready for hand in self.hands):
             self.since = float("inf")
         elif time.monotonic() - self.since > PATIENCE:
@@ -258,8 +242,6 @@ class _Crew:
 
 
 class _Planned:
-    """Batches planned in a thread, for headers are read meanwhile."""
-
     def __init__(self, batches: Iterator[list[Job]]) -> None:
         self.ended = False
         self._queue: Queue[list[Job] | BaseException | None] = Queue(AHEAD)
@@ -309,7 +291,6 @@ def _with_content(job: Job) -> Job | Failure:
 
 
 def _imported() -> Any:
-    """Ray, which tells nobody that it is used."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -320,7 +301,6 @@ def _imported() -> Any:
 
 @contextmanager
 def _joined(ray: Any, cores: int) -> Iterator[None]:
-    """Join the cluster, and leave it at the end."""
     if ray.is_initialized():
         yield
         return
@@ -336,11 +316,7 @@ def _joined(ray: Any, cores: int) -> Iterator[None]:
 
 
 def _join(ray: Any, cores: int) -> None:
-    """Join what ``RAY_ADDRESS`` names, or the cluster of this machine; where there is none, begin one.
-
-    Raises:
-        VlcliError: the cluster that is named cannot be reached, or has another version.
-    """
+    # Join what ``RAY_ADDRESS`` names, or the cluster of this machine; where there is none, begin one
     named = os.environ.get("RAY_ADDRESS", "")
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     if named != "local":
@@ -358,11 +334,6 @@ def _join(ray: Any, cores: int) -> None:
 
 
 def _reach(address: str) -> None:
-    """Try the connection, for Ray tries for minutes.
-
-    Raises:
-        OSError: nobody answers.
-    """
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=REACH).close()

@@ -126,7 +126,7 @@ def extract_images(
 def _finish(
     report: ExtractionReport, writer: FeatureWriter, chosen: Sequence[tuple[str, Path | str]], progress: Progress
 ) -> None:
-    """Write ``errors.jsonl`` and the finished store; the first process does this for all of them."""
+    # Write ``errors.jsonl`` and the finished store; the first process does this for all of them
     write_errors(report.path.with_name("errors.jsonl"), report.errors)
     check_errors(report, len(chosen))
     with progress.task("writing the store", len(chosen) - len(report.errors), "image") as task:
@@ -134,7 +134,6 @@ def _finish(
 
 
 def _open_writer(out: Path, provenance: dict[str, Any], share: Share, options: dict[str, Any]) -> FeatureWriter:
-    """The store; the first process clears it up before the others look what is there."""
     if share.rank:
         share.wait()
     writer = FeatureWriter(out, provenance, rank=share.rank, background=True, **options)
@@ -144,13 +143,11 @@ def _open_writer(out: Path, provenance: dict[str, Any], share: Share, options: d
 
 
 def _part(count: int, share: Share) -> int:
-    """About how many of ``count`` images fall to each process."""
+    # About how many of ``count`` images fall to each process
     return -(-count // share.count)
 
 
 class _Run:
-    """The state of one process's extraction."""
-
     def __init__(
         self,
         extractor: Extractor,
@@ -257,7 +254,6 @@ class _Run:
 
 @contextmanager
 def _flushed(writer: FeatureWriter) -> Iterator[None]:
-    """Put everything on disk at the end, also when something else goes wrong."""
     try:
         yield
     except BaseException:

@@ -96,15 +96,6 @@ class Preparation:
         return side(height), side(width)
 
     def __call__(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
-        """Resize (bilinear, antialiased) and settle the regions.
-
-        Args:
-            image: upright 8-bit RGB.
-            boxes: given boxes in its pixels.
-
-        Raises:
-            ValueError: boxes are needed and not given, or were measured in an image of another size.
-        """
         width, height = image.size
         size = (height, width)
         target = self.input_size(size)

@@ -71,7 +71,6 @@ class Classification(Objective):
         return out
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy and accuracy over the examples that have a label."""
         logits = self.logits(step)
         labels = self.numbers(step.batch.targets.get("label"), logits)
         known = labels >= 0
@@ -84,11 +83,10 @@ class Classification(Objective):
         )
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, C)."""
+        # ``logits`` (B, C)
         return {"logits": self.logits(step)}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
-        """The entropy of the labels."""
         return label_entropy(targets, {} if self.numbered else self.table.index, self.count, self.smoothing)
 
     def numbers(self, given: Any, logits: Tensor) -> Tensor:
@@ -101,5 +99,4 @@ class Classification(Objective):
         return class_ids(given, len(logits), index, self.count).to(logits.device)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Take over the rows of labels that both sets have."""
         return self.table.adapt(state, self.state_dict(), report)

@@ -30,12 +30,11 @@ class Detection(Objective):
         self.view = view
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """The model's losses by name."""
         losses = step.model.detection_losses(pictures_of(step, self.view))
         return ObjectiveOutput({name: Mean(total, count) for name, (total, count) in losses.items()})
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """What the task ``detection`` decodes, see :func:`as_outputs`."""
+        # What the task ``detection`` decodes, see :func:`as_outputs`
         return as_outputs(step.model.detect(pictures_of(step, self.view)), step, self.view)
 
 

@@ -54,7 +54,6 @@ class RolePicker:
         self._known.clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the cache, which every process builds for itself."""
         return {**self.__dict__, "_known": {}}
 
     def pick(

@@ -59,11 +59,10 @@ class SwapSentence(Corruption):
         self._length: int | None = None
 
     def ready(self, tokenizer: Any, length: int | None) -> None:
-        """Rewritten captions become ids as any other."""
         self._tokenizer, self._length = (tokenizer, length) if self.rewrites else (None, None)
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        """Replace the sentence of ``sample``, or leave it; mark which."""
+        # Replace the sentence of ``sample``, or leave it; mark which
         sample.mask_labels.example[MARK] = 1
         if self.rewrites:
             sample.mask_labels.example[CHANGE] = 0
@@ -77,7 +76,6 @@ class SwapSentence(Corruption):
             sample.text, sample.mask_labels.example[MARK] = changed, 0
 
     def _rewrite(self, sample: Sample, rng: np.random.Generator, donor: Donor, foiled: bool) -> bool:
-        """Rewrite the caption by the first rewrite that can, in a drawn order, else take another picture's."""
         assert sample.text is not None
         own = sample.text
         for number in rng.permutation(len(self.rewrites)).tolist() if foiled else []:
@@ -143,7 +141,7 @@ def join_words(text: TextSample, words: list[Word]) -> TextSample:
 
 
 def _exchanges(own: list[Word], other: list[Word]) -> list[tuple[int, Word]]:
-    """Places of ``own``, and unlike words of ``other`` that stand between like neighbours there."""
+    # Places of ``own``, and unlike words of ``other`` that stand between like neighbours there
     found = []
     for place, word in enumerate(own):
         for spot, candidate in enumerate(other):
@@ -155,7 +153,6 @@ def _exchanges(own: list[Word], other: list[Word]) -> list[tuple[int, Word]]:
 
 
 def _names(rewrites: Sequence[Spec | str]) -> list[str]:
-    """Names of the rewrites, numbered where one is used several times."""
     given = [str(as_spec(spec)["name"]) for spec in rewrites]
     return [
         name if given.count(name) == 1 else f"{name}-{given[:place].count(name) + 1}"
@@ -205,11 +202,9 @@ class Matching(Objective):
         self.head = build_head(model, "matching", model.pooled_dim, 2, head)
 
     def corruption(self) -> SwapSentence:
-        """Replace sentences."""
         return self._corruption
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over examples."""
         matched = step.view(self.view).mask_labels.get(MARK)
         if matched is None:
             return ObjectiveOutput({})
@@ -221,7 +216,6 @@ class Matching(Objective):
         return ObjectiveOutput({"matching": loss}, outputs={"logits": logits}, metrics=metrics)
 
     def _by_change(self, step: ForwardPasses, right: Tensor) -> dict[str, Mean]:
-        """How often each rewrite made the sentence, and how often that was found out."""
         change = step.view(self.view).mask_labels.get(CHANGE)
         if change is None or not self.rewrites:
             return {}
@@ -236,6 +230,6 @@ class Matching(Objective):
         return out
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, 2) and ``score`` (B,), the log-odds of a match, of the samples as read."""
+        # ``logits`` (B, 2) and ``score`` (B,), the log-odds of a match, of the samples as read
         logits = self.logits(step.fused("clean"))
         return {"logits": logits, "score": torch.diff(logits, dim=-1)[..., 0]}

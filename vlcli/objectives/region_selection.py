@@ -52,7 +52,6 @@ class RegionSelection(Objective):
         self.head = build_head(model, "region", self.dim, 1, head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """The loss over real regions, and how often the best one is right."""
         from torchvision.ops import box_iou  # its import takes as long as torch's
 
         scores, mask, boxes = self._scored(step)
@@ -73,12 +72,12 @@ class RegionSelection(Objective):
         )
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``scores`` (B, R), lowest at padding, and ``boxes`` (B, R, 4) in shares of the picture."""
+        # ``scores`` (B, R), lowest at padding, and ``boxes`` (B, R, 4) in shares of the picture
         scores, mask, boxes = self._scored(step)
         return {"scores": scores.masked_fill(~mask, torch.finfo(scores.dtype).min), "boxes": boxes}
 
     def _scored(self, step: ForwardPasses) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores (B, R), real regions (B, R) and their boxes (B, R, 4)."""
+        # Scores (B, R), real regions (B, R) and their boxes (B, R, 4)
         view = step.view(self.view)
         regions = None if view.images is None else view.images.regions
         if regions is None:

@@ -69,7 +69,6 @@ class SelfCritical(Objective):
         self.tokenizer: Any = None
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        """Count in how many pictures' captions each run of words occurs, or read what was counted before."""
         self.tokenizer = tokenizer
         kept = None if folder is None else folder / FILE
         if kept is not None and kept.is_file():
@@ -88,7 +87,6 @@ class SelfCritical(Objective):
         self.reward = CiderReward(frequency, end=self.end)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Minus the log probability of each drawn word times its caption's advantage, a mean over words."""
         references = step.batch.targets.get(REFERENCES)
         if self.reward is None or references is None or not all(references):
             raise DataError(
@@ -109,7 +107,6 @@ class SelfCritical(Objective):
         return ObjectiveOutput({"scst": Mean.of(losses, drawn.mask)}, metrics=metrics)
 
     def _greedy(self, step: ForwardPasses) -> Generated:
-        """The likeliest captions, as they are made after training: without dropout."""
         with torch.no_grad(), _evaluating(step.model):
             return ForwardPasses(step.model, step.batch, training=False).generate(self.choosing)
 
@@ -128,7 +125,6 @@ class SelfCritical(Objective):
 
     @staticmethod
     def _others(reward: Tensor) -> Tensor:
-        """For every sample the mean reward of the picture's other samples."""
         return (reward.sum(-1, keepdim=True) - reward) / (reward.shape[-1] - 1)
 
 

@@ -78,7 +78,6 @@ class Segmentation(Objective):
         return found
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over the pixels that have a class, and their accuracy."""
         images = step.view(self.view).images
         assert images is not None
         truth = self.truth(images)
@@ -108,7 +107,7 @@ class Segmentation(Objective):
         return classes_of(images.pixels.label_map, self.count, self.zero_is_void)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, classes, h, w)."""
+        # ``logits`` (B, classes, h, w)
         view = step.view(self.view)
         assert view.images is not None
         return {"logits": self.scores(step.model, view.images)[view.image_rows[:, 0]]}

@@ -19,7 +19,7 @@ from vlcli.data.remote import local_copy
 from vlcli.detection.cluster import RayCluster
 from vlcli.detection.extraction import ExtractionReport, Share, extract_images
 from vlcli.detection.extractor import Extractor
-from vlcli.detection.given import stored_boxes, stored_labels
+from vlcli.detection.stored_boxes import stored_boxes, stored_labels
 from vlcli.engine import processes
 from vlcli.engine.bundle import WEIGHTS, verified
 from vlcli.errors import DataError, UsageError

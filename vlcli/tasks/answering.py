@@ -38,7 +38,6 @@ class Answering(Task):
         self.answers: tuple[str, ...] = ()
 
     def objectives(self) -> list[Spec]:
-        """Classification over the answer table."""
         spec: Spec = {"name": "answering", "loss": self.loss}
         spec |= {"only": self.only} if self.only != "both" else {}
         spec |= {"head": self.head} if self.head is not None else {}
@@ -46,7 +45,6 @@ class Answering(Task):
         return [spec | ({"source_answers": self.source_answers} if self.source_answers is not None else {})]
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        """The answer table: a published one, else made of the training questions."""
         file = table_file(self.answers_file, readers, self.usual_table) if self.usual_table else None
         return self.count(readers) if file is None else read_answers(file).strings
 
@@ -55,21 +53,19 @@ class Answering(Task):
         raise NotImplementedError(f"{type(self).__name__} makes no table")
 
     def attach(self, data_spec: DataSpec) -> None:
-        """The answer table the model was trained on."""
         self.answers = data_spec.answers
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``prediction`` (the answer), ``score`` (its logit), and what the data say of the question."""
+        # ``prediction`` (the answer), ``score`` (its logit), and what the data say of the question
         score, chosen = full_precision(logits_of(outputs, "answering", classes=len(self.answers))).max(-1)
         return self.answered(batch, [self.answers[place] for place in chosen.tolist()], score.tolist())
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Answers, whether or not a table has them."""
         answers = [str(row["prediction"]) for row in predictions]
         return self.answered(batch, answers, [row.get("score", 0.0) for row in predictions])
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        """Answers of the table: each by its own sigmoid where ``loss`` is ``bce``, else by a softmax."""
+        # Answers of the table: each by its own sigmoid where ``loss`` is ``bce``, else by a softmax
         logits = full_precision(logits_of(predict(step), "answering", classes=len(self.answers)))
         return likeliest(self.answers, logits.sigmoid() if self.loss == "bce" else logits.softmax(-1))
 

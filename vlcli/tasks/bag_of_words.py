@@ -62,7 +62,7 @@ class Network(nn.Module):
         self.out = nn.Sequential(nn.ReLU(), nn.Dropout(0.5), nn.Linear(HIDDEN, answers))
 
     def forward(self, words: Tensor, image: Tensor) -> Tensor:
-        """(B, A) logits of word numbers (B, L) and features (B, D)."""
+        # (B, A) logits of word numbers (B, L) and features (B, D)
         logits: Tensor
         if self.how == "probe":
             logits = self.out(image)

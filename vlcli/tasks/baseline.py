@@ -72,31 +72,19 @@ class Baseline(Task):
         self.images = self.task.images
 
     def objectives(self) -> list[Spec]:
-        """None: it is not trained by steps.
-
-        Raises:
-            ComponentError: always, with the stage it belongs to.
-        """
         raise trains_no_model("baseline", "vqa or classification")
 
     def dataset(self) -> Spec:
-        """That of the task."""
         return self.task.dataset()
 
     def arrange(self, readers: list[Any]) -> list[Any]:
-        """As the task arranges them."""
         return self.task.arrange(readers)
 
     def input_spec(self, spec: InputSpec, training: bool) -> InputSpec:
-        """Nothing of pictures where only words are read."""
         return replace(spec, regions=self.by not in ("frequent", "question", "words"))
 
     def solve(self, given: Given) -> Result:
-        """Learn from ``fit``, answer, and score by the task.
-
-        Raises:
-            DataError: no example in ``fit`` has an answer.
-        """
+        # Learn from ``fit``, answer, and score by the task
         examples, asked = list(given.fit.examples), list(given.data.examples)
         labels = _Truths(given.fit, given.progress)
         rows = self.task.rescore(lambda batch: [{"prediction": "true"} for _ in batch.keys], labels).predictions
@@ -125,14 +113,11 @@ class Baseline(Task):
         return learned(cast("How", self.by), known, asked, pooled, given.data.seed, given.progress)
 
     def submission(self, predictions: list[Row], folder: Path) -> list[Path]:
-        """None: nobody sends a baseline to a server."""
         return []
 
 
 @dataclass(frozen=True)
 class _Known:
-    """Examples with their answers: one each, or the labels of each picture where there may be ``several``."""
-
     examples: list[Example]
     answers: list[tuple[str, ...]]
     several: bool = False
@@ -151,8 +136,6 @@ class _Known:
 
 @dataclass
 class _Truths:
-    """Batches of keys and targets (``vlcli.tasks.base.Examples``): no picture is loaded to score an answer."""
-
     data: Any
     progress: Progress
 

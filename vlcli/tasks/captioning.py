@@ -89,23 +89,18 @@ class Captioning(Task):
         self._constant: dict[int, tuple[str, float]] = {}
 
     def objectives(self) -> list[Spec]:
-        """Sequence-to-sequence language modelling."""
         return [{"name": "s2slm"}]
 
     def dataset(self) -> Spec:
-        """A Karpathy split file."""
         return {"name": "karpathy"}
 
     def arrange(self, readers: list[Any]) -> list[Any]:
-        """One example a picture, which knows all its captions."""
         return [_referring(reader, by_picture=True) for reader in readers]
 
     def arrange_training(self, readers: list[Any]) -> list[Any]:
-        """One example a caption or a picture; either knows all the picture's captions."""
         return [_referring(reader, by_picture=self.train_on == "pictures") for reader in readers]
 
     def attach(self, data_spec: DataSpec) -> None:
-        """Which id stands for words outside the vocabulary."""
         self.unk_id = data_spec.unk_id
 
     def generation(self, tokenizer: Any) -> Generation:
@@ -117,7 +112,7 @@ class Captioning(Task):
         return replace(self.settings, bad_words=tuple(sorted(pieces)))
 
     def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
-        """A caption of every example: ``prediction``, ``score`` (its log probability) and the ``references``."""
+        # A caption of every example: ``prediction``, ``score`` (its log probability) and the ``references``
         batch = step.batch
         found = step.generate(self.generation(tokenizer), generator=_draws(step))
         said = [tokenizer.decode(words[0]) for words in found.words(tokenizer.ids["sep"])]
@@ -132,16 +127,13 @@ class Captioning(Task):
         ]
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Captions beside the references."""
         said = [str(row["prediction"]) for row in predictions]
         return self._rows(batch, said, [row.get("score") for row in predictions])
 
     def rescore(self, find: Find, runner: Examples) -> Result:
-        """Score the captions; say which metrics could not be computed."""
         return self.measured(super().rescore(find, runner), runner)
 
     def evaluate(self, runner: Runner) -> Result:
-        """Caption every picture; say which metrics could not be computed."""
         return self.measured(super().evaluate(runner), runner)
 
     def measured(self, result: Result, runner: Examples | Given) -> Result:
@@ -169,14 +161,13 @@ class Captioning(Task):
         return [row for row in rows if row[REFERENCES]]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Words a caption and different captions, as a share; the rest needs references."""
         said = [row["prediction"] for row in predictions]
         if not said:
             return {}
         return {"words": sum(len(text.split()) for text in said) / len(said), "distinct": len(set(said)) / len(said)}
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """COCO's result file, ``captions.json``; the server's pair and its zip where the pictures are its splits'."""
+        # COCO's result file, ``captions.json``; the server's pair and its zip where the pictures are its splits'
         by_split = {split: [row for row in predictions if f"_{split}_" in str(row["key"])] for split in SERVER}
         files = [write_json(folder / "captions.json", _results(predictions))]
         for split, rows in by_split.items():
@@ -198,7 +189,6 @@ def _referring(reader: Any, *, by_picture: bool) -> Any:
 
 
 def _draws(step: ForwardPasses) -> torch.Generator:
-    """Of a batch's own, so that an evaluation repeated is the same."""
     image = step.pictures().hidden
     return torch.Generator(image.device).manual_seed(int(step.batch.seeds[0]))
 

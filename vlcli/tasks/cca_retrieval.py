@@ -13,7 +13,7 @@ from vlcli.registry import Spec
 from vlcli.tasks.base import Given, Result
 from vlcli.tasks.correlation_fit import FitSetting, Fitted, fit
 from vlcli.tasks.pairs import blocks_of, refuse_known, sentences_by_picture, trains_no_model
-from vlcli.tasks.places import Ranking, RankingVectors, groups_of
+from vlcli.tasks.rank_counts import Ranking, RankingVectors, groups_of
 from vlcli.tasks.retrieval import Retrieval
 
 BLOCK = 4096
@@ -61,19 +61,9 @@ class CCARetrieval(Retrieval):
                 )
 
     def objectives(self) -> list[Spec]:
-        """None: it is not trained by steps.
-
-        Raises:
-            ComponentError: always, with the stage it belongs to.
-        """
         raise trains_no_model("cca-retrieval", "retrieval")
 
     def solve(self, given: Given) -> Result:
-        """Choose, fit and rank.
-
-        Raises:
-            DataError: too few pictures, some of them tested too, or nothing varies.
-        """
         assert given.store is not None
         texts, sides = sentences_by_picture(given.fit.examples), split(given.data)
         refuse_known(texts, sides.image_keys)

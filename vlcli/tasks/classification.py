@@ -42,7 +42,6 @@ class Classification(Task):
         self.words: tuple[str, ...] = ()
 
     def objectives(self) -> list[Spec]:
-        """Classification into the strings that :meth:`labels` finds."""
         spec: Spec = {"name": "classification", "images": self.images}
         if self.only != "both":
             spec["only"] = self.only
@@ -50,15 +49,10 @@ class Classification(Task):
         return [spec if self.head is None else {**spec, "head": self.head}]
 
     def dataset(self) -> Spec:
-        """JSON lines with the columns ``text``, ``image`` and ``label``."""
+        # JSON lines with the columns ``text``, ``image`` and ``label``
         return {"name": "jsonl"}
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        """The label strings: the words that readers number, or every number that occurs.
-
-        Raises:
-            DataError: two training sets number different words.
-        """
         words = {tuple(reader.label_names()) for reader in readers}
         if len(words) > 1:
             raise DataError(
@@ -72,23 +66,20 @@ class Classification(Task):
         return tuple(sorted({str(label) for label in given if label is not None}, key=_order))
 
     def attach(self, data_spec: DataSpec) -> None:
-        """The label strings the model was trained on."""
         self.names = data_spec.answers
 
     def evaluate(self, runner: Runner) -> Result:
-        """The usual loop, with the words that the data number."""
         self.words = self._words_of(runner)
         return super().evaluate(runner)
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``prediction`` (the label), ``score`` (its probability) and ``correct`` where the label is known."""
+        # ``prediction`` (the label), ``score`` (its probability) and ``correct`` where the label is known
         logits = logits_of(outputs, "classification", classes=len(self.names) or None)
         score, chosen = full_precision(logits).softmax(-1).max(-1)
         facts = zip(batch.keys, chosen.tolist(), score.tolist(), target(batch, "label"), strict=True)
         return with_relation([self._row(*row) for row in facts], batch)
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        """Of all labels, by a softmax."""
         logits = logits_of(predict(step), self.objectives()[0]["name"], classes=len(self.names) or None)
         names = self.names or tuple(map(str, range(logits.shape[-1])))
         return likeliest(names, full_precision(logits).softmax(-1))
@@ -98,14 +89,12 @@ class Classification(Task):
         return self._judged({"key": key, "prediction": name, "score": chance}, label)
 
     def _judged(self, row: dict[str, Any], label: Any) -> dict[str, Any]:
-        """A row with the true label, where it is known."""
         if label not in (None, ""):
             truth = self.words[label] if self.words and isinstance(label, int) else str(label)
             row |= {"label": truth, "correct": row["prediction"] == truth}
         return row
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Labels, as the data write them."""
         kept: list[dict[str, Any]] = [{k: row[k] for k in ("score", "top") if k in row} for row in predictions]
         given = zip(batch.keys, predictions, kept, target(batch, "label"), strict=True)
         rows = [
@@ -114,7 +103,6 @@ class Classification(Task):
         return with_relation(rows, batch)
 
     def rescore(self, find: Find, runner: Examples) -> Result:
-        """The usual loop, with the words that the data number."""
         self.words = self._words_of(runner)
         return super().rescore(find, runner)
 
@@ -123,10 +111,7 @@ class Classification(Task):
         return next((tuple(reader.label_names()) for reader in runner.data.readers if reader.label_names()), ())
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy, overall beside that of the most frequent label, by label, and by the target ``relation`` (VSR).
-
-        Where the labels are yes and no: precision, recall and F1 of yes, and the share of yes (POPE).
-        """
+        # Accuracy, overall beside that of the most frequent label, by label, and by the target ``relation`` (VSR)
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}

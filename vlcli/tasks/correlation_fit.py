@@ -96,7 +96,6 @@ def fit(texts: Texts, store: FeatureStore, choices: Sequence[FitSetting]) -> Fit
 
 
 def _apart(names: list[str]) -> tuple[list[str], list[str]]:
-    """The pictures that are fitted on first, and those among which is chosen."""
     count = min(max(2, round(HELD * len(names))), MOST_HELD)
     chosen = set(np.random.default_rng(SEED).permutation(len(names))[:count].tolist())
     kept = [name for place, name in enumerate(names) if place not in chosen]
@@ -112,7 +111,7 @@ def _moments(texts: Texts, names: Sequence[str], counted: CountedWords, store: F
 
 
 def _sides(sums: Moments, words: int, image: Axes | None = None) -> tuple[Axes, Axes, Rows]:
-    """The axes of the first ``words`` words and of the pictures (as given, if they are), and how they vary together."""
+    # The axes of the first ``words`` words and of the pictures (as given, if they are), and how they vary together
     text = Axes.of(sums.words[:words] / sums.count, sums.covariance("words", words), "sentences")
     image = image or Axes.of(sums.image / sums.count, sums.covariance("image"), "mean features")
     return text, image, text.axes.T @ sums.covariance("across", words) @ image.axes

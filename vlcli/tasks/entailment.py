@@ -34,29 +34,25 @@ class Entailment(Classification):
         super().__init__(only=only, head=head)
 
     def objectives(self) -> list[Spec]:
-        """Classification into the three labels, in the order of their numbers."""
         (spec,) = super().objectives()
         return [{**spec, "classes": len(LABELS)}]
 
     def dataset(self) -> Spec:
-        """SNLI-VE."""
         return {"name": "snli-ve"}
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        """None: the labels are numbers whose names are known."""
         return ()
 
     def attach(self, data_spec: DataSpec) -> None:
-        """The names of the three classes."""
         self.names = LABELS
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``prediction``, its probability, ``label`` and ``correct`` where the label is known; the data's ``kind``."""
+        # ``prediction``, its probability, ``label`` and ``correct`` where the label is known; the data's ``kind``
         self.names = self.words = LABELS
         return self._with_kind(super().decode(outputs, batch), batch)
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Labels by their words; the data's ``kind``."""
+        # Labels by their words; the data's ``kind``
         self.words = LABELS
         return self._with_kind(super().judge(predictions, batch), batch)
 
@@ -66,12 +62,11 @@ class Entailment(Classification):
         return [row if kind in (None, "") else {**row, "kind": kind} for row, kind in zip(rows, kinds, strict=True)]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy, by label and by the data's own kinds, beside that of the most frequent label."""
         rows = [row for row in predictions if "correct" in row]
         kinds = {f"accuracy/{kind}": share for kind, share in by_kind(rows, "kind").items()}
         return super().score(predictions) | kinds | most_frequent(rows, "kind")
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """``snli_ve.jsonl``: pair and label a line (the test set is public; there is no server)."""
+        # ``snli_ve.jsonl``: pair and label a line (the test set is public; there is no server)
         rows = [{"pairID": row["key"], "label": row["prediction"]} for row in predictions]
         return [write_json_lines(folder / "snli_ve.jsonl", rows)]

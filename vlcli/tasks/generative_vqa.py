@@ -57,11 +57,9 @@ class GenerativeVQA(VQA):
         self._ids: tuple[tuple[str, ...], Text] | None = None
 
     def objectives(self) -> list[Spec]:
-        """Saying the answers that people gave, softened by a momentum copy."""
         return [{"name": "answer-generation"}]
 
     def attach(self, data_spec: DataSpec) -> None:
-        """The answer list the model was trained with."""
         super().attach(data_spec)
         if self.decoding == "rank" and not self.answers:
             raise ComponentError(
@@ -72,7 +70,6 @@ class GenerativeVQA(VQA):
             )
 
     def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
-        """The likeliest answer of every question, with its probability among the candidates (or log probability)."""
         if self.decoding == "generate":
             found = generate(step.model, step.fused().text, Generation("greedy", max_length=self.max_length))
             said = [tokenizer.decode(words[0]) for words in found.words(tokenizer.ids["sep"])]
@@ -81,7 +78,6 @@ class GenerativeVQA(VQA):
         return self.answered(step.batch, [row[0][0] for row in best], [row[0][1] for row in best])
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        """The answers of the list that were said in full; none where any words may be said."""
         return self.ranked(step, tokenizer) if self.decoding == "rank" else [[] for _ in step.batch.keys]
 
     def ranked(self, step: ForwardPasses, tokenizer: Any) -> list[list[tuple[str, float]]]:
@@ -92,7 +88,6 @@ class GenerativeVQA(VQA):
         return [[(self.answers[p], c) for p, c in zip(*row, strict=True)] for row in rows]
 
     def _list(self, tokenizer: Any, seen: EncoderOutput) -> Text:
-        """The answers as ids, made once."""
         if self._ids is None or self._ids[0] != self.answers:
             encoded = [tokenizer.encode_answer(answer) for answer in self.answers]
             self._ids = self.answers, collate_texts(encoded, tokenizer.ids["pad"])

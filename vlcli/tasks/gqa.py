@@ -66,11 +66,10 @@ class GQA(Answering):
         self.set_up(answers, loss, only, head, source_answers)
 
     def dataset(self) -> Spec:
-        """The official question files."""
         return {"name": "gqa"}
 
     def count(self, readers: list[Any]) -> tuple[str, ...]:
-        """The answers of ``min_count`` training questions or more, in alphabetical order."""
+        # The answers of ``min_count`` training questions or more, in alphabetical order
         counts: dict[str, int] = {}
         for reader in readers:
             for example in reader.examples():
@@ -79,12 +78,10 @@ class GQA(Answering):
         return tuple(sorted(answer for answer, count in counts.items() if count >= self.min_count))
 
     def evaluate(self, runner: Runner) -> Result:
-        """The usual loop, with the data's files of choices."""
         self._read_choices(runner)
         return super().evaluate(runner)
 
     def rescore(self, find: Find, runner: Examples) -> Result:
-        """The usual loop, with the data's files of choices."""
         self._read_choices(runner)
         return super().rescore(find, runner)
 
@@ -95,7 +92,7 @@ class GQA(Answering):
         }
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
-        """The answers, with ``correct`` where the true one is known."""
+        # The answers, with ``correct`` where the true one is known
         rows = super().answered(batch, answers, scores)
         for row in rows:
             if "answer" in row:
@@ -103,11 +100,10 @@ class GQA(Answering):
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """The official scores that the data allow."""
         return gqa.scores([row for row in predictions if "answer" in row], self.choices)
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """``gqa.json``: a list of ``questionId`` and ``prediction``."""
+        # ``gqa.json``: a list of ``questionId`` and ``prediction``
         rows = [
             {"questionId": str(row.get("question_id", row["key"])), "prediction": row["prediction"]}
             for row in predictions

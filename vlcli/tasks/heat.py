@@ -84,7 +84,7 @@ def hottest(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) -> 
 
 
 def _placed(layout: Layout, row: int) -> Tensor:
-    """(R,) bool: tokens that lie somewhere on the picture."""
+    # (R,) bool: tokens that lie somewhere on the picture
     return layout.valid[row] & ~layout.special[row] & ~layout.centre[row, :, 0].isnan()
 
 

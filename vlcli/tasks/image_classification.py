@@ -35,15 +35,13 @@ class ImageClassification(Classification):
         super().__init__(head=head)
 
     def objectives(self) -> list[Spec]:
-        """Cross-entropy over the labels of the data."""
         return [{"name": "image-classification", **({"head": self.head} if self.head else {})}]
 
     def dataset(self) -> Spec:
-        """ImageNet's folders."""
         return {"name": "imagenet"}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``prediction``, ``score``, the five best as ``top``, and whether they hold the label."""
+        # ``prediction``, ``score``, the five best as ``top``, and whether they hold the label
         logits = logits_of(outputs, "image-classification", classes=len(self.names) or None)
         scores, places = full_precision(logits).softmax(-1).topk(min(5, logits.shape[-1]))
         facts = zip(batch.keys, places.tolist(), scores[:, 0].tolist(), target(batch, "label"), strict=True)
@@ -55,14 +53,14 @@ class ImageClassification(Classification):
         return {**row, "in_top": row["label"] in row["top"]} if "label" in row else row
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Labels, with the five best as ``top``; without them, the one label stands for all."""
+        # Labels, with the five best as ``top``; without them, the one label stands for all
         rows = super().judge(predictions, batch)
         for row in rows:
             row.setdefault("top", [row["prediction"]])
         return [{**row, "in_top": row["label"] in row["top"]} if "label" in row else row for row in rows]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """``top1`` beside that of the most frequent label, ``top5``, and top-1 by label where there are few."""
+        # ``top1`` beside that of the most frequent label, ``top5``, and top-1 by label where there are few
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}

@@ -28,19 +28,17 @@ class MaskedImage(Task):
         self.objective = objective
 
     def objectives(self) -> list[Spec]:
-        """Masked image modelling."""
         return [{"name": "masked-image", **({"as": self.objective} if self.objective != "masked-image" else {})}]
 
     def dataset(self) -> Spec:
-        """ImageNet's folders."""
         return {"name": "imagenet"}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``loss`` of each picture."""
+        # ``loss`` of each picture
         losses = logits_of(outputs, self.objective, "loss")
         return [{"key": key, "loss": loss} for key, loss in zip(batch.keys, losses.tolist(), strict=True)]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """``loss`` and ``score``."""
+        # ``loss`` and ``score``
         loss = sum(row["loss"] for row in predictions) / max(1, len(predictions))
         return {"loss": loss, "score": -loss}

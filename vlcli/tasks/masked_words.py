@@ -32,19 +32,13 @@ class MaskedWords(Task):
         self.corrupted_by = (objective,)
 
     def objectives(self) -> list[Spec]:
-        """Masked language modelling."""
         return [{"name": "mlm", **({"as": self.objective} if self.objective != "mlm" else {})}]
 
     def dataset(self) -> Spec:
-        """Captions of COCO by Karpathy's split."""
         return {"name": "karpathy"}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``accuracy`` of each sentence that has hidden words, and how many it has (``hidden``).
-
-        Raises:
-            DataError: examples have several sentences, or none.
-        """
+        # ``accuracy`` of each sentence that has hidden words, and how many it has (``hidden``)
         right, hidden = (logits_of(outputs, self.objective, name) for name in ("right", "hidden"))
         if len(right) != len(batch):
             got = f"{len(right)} sentences in {len(batch)} examples"
@@ -53,7 +47,7 @@ class MaskedWords(Task):
         return [{"key": key, "accuracy": good / all_, "hidden": int(all_)} for key, good, all_ in rows if all_]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """``accuracy``, a mean over sentences, and ``hidden``, the number of hidden pieces."""
+        # ``accuracy``, a mean over sentences, and ``hidden``, the number of hidden pieces
         shares = [row["accuracy"] for row in predictions]
         return {
             "accuracy": sum(shares) / max(1, len(shares)),

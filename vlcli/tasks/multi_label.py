@@ -30,15 +30,14 @@ class MultiLabel(ImageClassification):
     usual_answers = 0
 
     def objectives(self) -> list[Spec]:
-        """Binary cross-entropy for each class of the data."""
         return [{"name": "multi-label", **({"head": self.head} if self.head else {})}]
 
     def dataset(self) -> Spec:
-        """CSV with the columns ``image`` and ``labels``."""
+        # CSV with the columns ``image`` and ``labels``
         return {"name": "csv", "label": ["labels"]}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``scores`` (probability by class) and ``prediction`` (the classes of at least a half)."""
+        # ``scores`` (probability by class) and ``prediction`` (the classes of at least a half)
         chances = full_precision(logits_of(outputs, "multi-label", classes=len(self.names) or None)).sigmoid()
         names = self.names or tuple(map(str, range(chances.shape[-1])))
         scores = [dict(zip(names, row, strict=True)) for row in chances.tolist()]
@@ -47,13 +46,12 @@ class MultiLabel(ImageClassification):
         )
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        """Of all classes, each by its own sigmoid."""
         logits = logits_of(predict(step), "multi-label", classes=len(self.names) or None)
         names = self.names or tuple(map(str, range(logits.shape[-1])))
         return likeliest(names, full_precision(logits).sigmoid())
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Names of classes, with ``scores`` by class where they are given; ``labels`` where they are known."""
+        # Names of classes, with ``scores`` by class where they are given; ``labels`` where they are known
         rows = []
         facts = zip(batch.keys, predictions, *(target(batch, name) for name in _TARGETS), strict=True)
         for key, given, labels, unknown, label in facts:
@@ -70,7 +68,7 @@ class MultiLabel(ImageClassification):
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """``map`` over the classes that occur, ``ap`` of each, and what equal scores for all have: their share."""
+        # ``map`` over the classes that occur, ``ap`` of each, and what equal scores for all have: their share
         rows = [row for row in predictions if "labels" in row]
         names = self.names or tuple(dict.fromkeys(name for row in rows for name in [*row["scores"], *row["labels"]]))
         found, chance = {}, {}

@@ -30,12 +30,11 @@ class MultipleChoice(VQA):
     paper = "Schwenk et al. 2022, A-OKVQA: A Benchmark for Visual Question Answering using World Knowledge"
 
     def dataset(self) -> Spec:
-        """JSON with the columns of A-OKVQA."""
         columns = {"text": "question", "id": "question_id", "answers": "direct_answers", "choices": "choices"}
         return {"name": "json", "file": "aokvqa_v1p0_{split}.json", "image": "{image_id:012}.jpg", **columns}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``prediction`` (the choice) and ``score`` (its logit); where the right one is known, ``correct``."""
+        # ``prediction`` (the choice) and ``score`` (its logit); where the right one is known, ``correct``
         logits = full_precision(logits_of(outputs, "answering", classes=len(self.answers))).tolist()
         table = AnswerList(self.answers)
         chosen = []
@@ -47,7 +46,6 @@ class MultipleChoice(VQA):
         return self.answered(batch, [word for word, _ in chosen], [score for _, score in chosen])
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
-        """The choices; where the right one is known, whether it was chosen and how likely that is by chance."""
         rows = super(VQA, self).answered(batch, answers, scores)
         for row, choices, right in zip(rows, target(batch, "choices"), target(batch, "choice"), strict=True):
             if right is not None:
@@ -56,11 +54,10 @@ class MultipleChoice(VQA):
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Share of questions whose right choice was chosen, beside that of guessing."""
         rows = [row for row in predictions if "correct" in row]
         return {"accuracy": mean(rows, "accuracy"), f"{CHANCE}/accuracy": mean(rows, "chance")} if rows else {}
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """``multiple_choice.json``: ``{"multiple_choice": CHOICE}`` by ``question_id``, A-OKVQA's form."""
+        # ``multiple_choice.json``: ``{"multiple_choice": CHOICE}`` by ``question_id``, A-OKVQA's form
         found = {str(row.get("question_id", row["key"])): {"multiple_choice": row["prediction"]} for row in predictions}
         return [write_json(folder / "multiple_choice.json", found)]

@@ -46,19 +46,9 @@ class NearestCaption(Captioning):
         super().__init__(metrics=metrics, baseline=baseline, facts=facts, algorithm=algorithm)
 
     def objectives(self) -> list[Spec]:
-        """None: it is not trained by steps.
-
-        Raises:
-            ComponentError: always, with the stage it belongs to.
-        """
         raise trains_no_model("nearest-caption", "captioning")
 
     def solve(self, given: Given) -> Result:
-        """Find the nearest picture of each, take its first caption and score it.
-
-        Raises:
-            DataError: too few pictures, or some of them are captioned too.
-        """
         assert given.store is not None
         texts = sentences_by_picture(given.fit.examples)
         examples = given.data.examples
@@ -80,7 +70,7 @@ class NearestCaption(Captioning):
 
 
 def _means(store: FeatureStore, groups: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-    """(N, D) the mean feature of each group of pictures, length 1."""
+    # (N, D) the mean feature of each group of pictures, length 1
     rows = mean_features(store, [name for group in groups for name in group])
     starts = np.cumsum([0, *(len(group) for group in groups[:-1])])
     return unit(np.add.reduceat(rows, starts, axis=0))

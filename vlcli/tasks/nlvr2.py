@@ -36,36 +36,31 @@ class NLVR2(Task):
         self.only, self.head = only, head
 
     def objectives(self) -> list[Spec]:
-        """Two-way classification of the sentence with both pictures."""
         spec: Spec = {"name": "classification", "classes": 2, "images": 2}
         if self.only != "both":
             spec["only"] = self.only
         return [spec if self.head is None else {**spec, "head": self.head}]
 
     def dataset(self) -> Spec:
-        """The published JSON lines."""
         return {"name": "nlvr2"}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``prediction`` (bool) and ``score``, the probability of True; ``correct`` where the label is known."""
+        # ``prediction`` (bool) and ``score``, the probability of True; ``correct`` where the label is known
         chances = full_precision(logits_of(outputs, "classification", classes=2)).softmax(-1)[:, 1].tolist()
         names = [given or key for given, key in zip(target(batch, "identifier"), batch.keys, strict=True)]
         labels, kinds = target(batch, "label"), target(batch, "kind")
         return [_row(name, p > 0.5, p, *facts) for name, p, *facts in zip(names, chances, labels, kinds, strict=True)]
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Verdicts: True or False, as such or as words."""
         names = [given or key for given, key in zip(target(batch, "identifier"), batch.keys, strict=True)]
         facts = zip(names, predictions, target(batch, "label"), target(batch, "kind"), strict=True)
         return [_row(name, _verdict(row), row.get("score"), label, kind) for name, row, label, kind in facts]
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        """Of both verdicts."""
         chances = full_precision(logits_of(predict(step), "classification", classes=2)).softmax(-1)
         return likeliest(("False", "True"), chances)
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy beside that of the more frequent label, also by kind of statement, and consistency."""
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
@@ -76,16 +71,11 @@ class NLVR2(Task):
         return found | kinds | most_frequent(rows, "kind")
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """``nlvr2.csv``: a line ``identifier,True`` or ``identifier,False`` each."""
+        # ``nlvr2.csv``: a line ``identifier,True`` or ``identifier,False`` each
         return [write_csv(folder / "nlvr2.csv", [(row["key"], row["prediction"]) for row in predictions])]
 
 
 def _verdict(row: dict[str, Any]) -> bool:
-    """The prediction of a row.
-
-    Raises:
-        DataError: it is neither true nor false.
-    """
     said = str(row["prediction"]).strip().lower()
     if said not in ("true", "false"):
         what = "A prediction is no verdict."

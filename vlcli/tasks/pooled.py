@@ -71,7 +71,7 @@ class Pooled:
 
 
 def _thumbnails(names: Sequence[str], files: Any) -> Rows:
-    """(N, 192) colours of thumbnails in [0, 1]; grey where a picture cannot be read."""
+    # (N, 192) colours of thumbnails in [0, 1]; grey where a picture cannot be read
     made = np.full((len(names), THUMBNAIL * THUMBNAIL * 3), 0.5)
     for row, name in zip(made, names, strict=True):
         try:

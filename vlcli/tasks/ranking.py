@@ -93,11 +93,9 @@ class EncodedStep(ForwardPasses):
         self.encoded = states
 
     def text(self, view: str = "clean", rows: Rows = "all") -> EncoderOutput:
-        """The encoded sentences, whatever the view."""
         return self.encoded[0]
 
     def image(self, view: str = "clean", rows: Rows = "all") -> EncoderOutput:
-        """The encoded pictures, whatever the view."""
         return self.encoded[1]
 
     def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[EncoderOutput, EncoderOutput]:
@@ -246,7 +244,7 @@ def match_score(logits: Tensor, how: Scoring = "odds") -> Tensor:
 def _blocks(
     texts: list[Chunk], images: list[Chunk], codes: NDArray[np.int64], many: int, block: int
 ) -> Iterator[tuple[Chunk, Chunk, NDArray[np.int64]]]:
-    """A chunk of sentences, one of pictures, and places in ``codes`` of pairs between them."""
+    # A chunk of sentences, one of pictures, and places in ``codes`` of pairs between them
     starts = np.array([image.start for image in images])
     for text in texts:
         first, last = np.searchsorted(codes, [text.start * many, (text.start + len(text.rows)) * many])

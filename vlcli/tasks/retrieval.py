@@ -10,7 +10,7 @@ from vlcli.metrics.baseline import CHANCE
 from vlcli.metrics.ranking import Standing, recall_of
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
-from vlcli.tasks.places import Group, Ranking, RankingVectors, by_chance, groups_of
+from vlcli.tasks.rank_counts import Group, Ranking, RankingVectors, by_chance, groups_of
 from vlcli.tasks.ranking import Exact, Scoring, Shelf, embed, encode, score_pairs
 
 
@@ -66,10 +66,6 @@ class Retrieval(Task):
         self.hard_negatives, self.ks = hard_negatives, tuple(ks)
 
     def objectives(self) -> list[Spec]:
-        """Contrast for the first stage, matching of a sentence and a picture for the pairs.
-
-        The head of matching goes by one name whichever way negatives are drawn.
-        """
         if self.objective is None:
             return [{"name": self.first}]
         if self.first is not None and not self.hard_negatives:
@@ -80,11 +76,9 @@ class Retrieval(Task):
         return [{"name": "matching"}]
 
     def dataset(self) -> Spec:
-        """A Karpathy split file."""
         return {"name": "karpathy"}
 
     def evaluate(self, runner: Runner) -> Result:
-        """Encode everything once, score the pairs, rank both ways."""
         with Shelf(self.memory) as shelf:
             sides, vectors, chunks = self._read(runner, split(runner.data), shelf)
             groups = groups_of(sides, self.folds)
@@ -101,7 +95,6 @@ class Retrieval(Task):
         return self._result(ranking, groups, exact)
 
     def _read(self, runner: Runner, sides: Sides, shelf: Shelf) -> tuple[Sides, RankingVectors | None, Any]:
-        """The sides as far as they can be read, their vectors, and what is fused of them."""
         images, kept = self._side(runner, sides, "image", shelf)
         sides = sides.keep(kept)
         texts, _ = self._side(runner, sides, "text", shelf)

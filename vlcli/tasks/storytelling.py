@@ -72,23 +72,18 @@ class Storytelling(Captioning):
         self.story_per, self.team = story_per, team
 
     def dataset(self) -> Spec:
-        """VIST's stories."""
         return {"name": "vist"}
 
     def arrange(self, readers: list[Any]) -> list[Any]:
-        """One example an album, or a story, which knows all stories of its album."""
         return [_of_album(reader, first=self.story_per == "album") for reader in readers]
 
     def arrange_training(self, readers: list[Any]) -> list[Any]:
-        """Every story."""
         return [_of_album(reader, first=False) for reader in readers]
 
     def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
-        """A story of every example, with its album, its photographs and its sentences."""
         return self._of_albums(super().predictions(step, predict, tokenizer), step.batch)
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Stories beside those that people wrote on the album."""
         return self._of_albums(super().judge(predictions, batch), batch)
 
     @staticmethod
@@ -102,7 +97,6 @@ class Storytelling(Captioning):
         return rows
 
     def scored(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The first story of each album."""
         first: dict[str, dict[str, Any]] = {}
         for row in rows:
             if row[REFERENCES]:
@@ -110,7 +104,6 @@ class Storytelling(Captioning):
         return list(first.values())
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Words and sentences a story, different stories as a share, and what is told in order."""
         found = super().score(predictions)
         if not predictions:
             return found
@@ -122,7 +115,7 @@ class Storytelling(Captioning):
         return found
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """The challenge's file, ``challenge.json``: one story for each sequence of photographs."""
+        # The challenge's file, ``challenge.json``: one story for each sequence of photographs
         stories: dict[tuple[str, ...], dict[str, Any]] = {}
         for row in predictions:
             told = {

@@ -58,18 +58,17 @@ class VQA(Answering):
         self.set_up(answers, loss, only, head, source_answers)
 
     def dataset(self) -> Spec:
-        """The official question and annotation files."""
         return {"name": "vqa"}
 
     def count(self, readers: list[Any]) -> tuple[str, ...]:
-        """The answers that most people gave to ``min_count`` training questions or more."""
+        # The answers that most people gave to ``min_count`` training questions or more
         targets = (example.targets for reader in readers for example in reader.examples())
         best = ((best_answer(found), found.get("answer_form") == "plain") for found in targets)
         counts = Counter(answer if plain else vqa.table_form(answer) for answer, plain in best if answer is not None)
         return vqa.answer_vocabulary(counts, self.min_count)
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
-        """The answers; where the true ones are known, ``accuracy``, and as ``answers`` that of each true one."""
+        # The answers; where the true ones are known, ``accuracy``, and as ``answers`` that of each true one
         rows = super().answered(batch, answers, scores)
         given = zip(rows, target(batch, "raw_answers"), target(batch, "answers"), strict=True)
         for row, people, soft in given:
@@ -82,7 +81,6 @@ class VQA(Answering):
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy, by answer type and by question type, each beside that of the most frequent answer."""
         rows = [row for row in predictions if "accuracy" in row]
         if not rows:
             return {}
@@ -93,7 +91,7 @@ class VQA(Answering):
         return found
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """``vqa.json``: a list of ``question_id`` and ``answer``."""
+        # ``vqa.json``: a list of ``question_id`` and ``answer``
         rows = [
             {"question_id": _number(row.get("question_id", row["key"])), "answer": row["prediction"]}
             for row in predictions
@@ -102,5 +100,4 @@ class VQA(Answering):
 
 
 def _number(question: Any) -> Any:
-    """Question ids are integers in the official files."""
     return int(question) if str(question).isdecimal() else question

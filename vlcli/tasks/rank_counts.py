@@ -63,8 +63,6 @@ def groups_of(sides: Sides, folds: int | None) -> list[Group]:
 
 @dataclass
 class _Subset:
-    """Some rows of an array, read by slices as the array itself."""
-
     whole: NDArray[Any]
     places: Places
 
@@ -130,7 +128,6 @@ class Ranking:
         return joined(parts)
 
     def _scores(self, way: Way, group: Group, exact: Exact | None) -> Iterator[tuple[Places, NDArray[np.floating]]]:
-        """A few queries at a time with their scores of all candidates (q, C)."""
         others = self._others(way, group)
         if exact is not None and self.candidates is None:
             for queries in self._queries(way, group):
@@ -149,7 +146,6 @@ class Ranking:
                 yield queries, rerank(near, places, scores)
 
     def _nearest(self, way: Way, group: Group) -> Iterator[tuple[Places, Places]]:
-        """Queries and the places (q, k), among the group's candidates, of those the first stage ranks highest."""
         assert self.vectors is not None
         assert self.candidates is not None
         own, other = self._vectors(way)
@@ -159,7 +155,6 @@ class Ranking:
             yield queries, search(asked, subset, self.candidates, memory_mb=self.memory)[1].numpy()
 
     def _near(self, way: Way, queries: Places, others: Places) -> NDArray[np.float32]:
-        """(q, C) products of the first stage's vectors."""
         own, other = self._vectors(way)
         asked = torch.from_numpy(np.ascontiguousarray(own[queries], np.float32))
         scores = np.empty((len(queries), len(others)), np.float32)
@@ -168,7 +163,6 @@ class Ranking:
         return scores
 
     def _queries(self, way: Way, group: Group) -> Iterator[Places]:
-        """Runs of queries whose scores of all candidates, some times over, fit into memory."""
         asked = group.texts if way == "image" else group.images
         count = len(self._others(way, group))
         step = max(1, self.memory * 2**20 // (32 * count))
@@ -188,7 +182,6 @@ class Ranking:
         return texts * len(self.sides.image_keys) + images
 
     def _relevant(self, way: Way, queries: Places, others: Places) -> NDArray[np.bool_]:
-        """(q, C) which belong together; both lists of places are sorted."""
         ask, answer = (self.sides.pairs[:, 0], self.sides.pairs[:, 1])[:: 1 if way == "image" else -1]
         rows, columns = np.searchsorted(queries, ask), np.searchsorted(others, answer)
         inside = np.isin(ask, queries) & np.isin(answer, others)
