@@ -89,7 +89,6 @@ class StoredTarget:
         self.width = width
 
     def __call__(self, images: Images) -> Tensor:
-        # (M, cells, D)
         if images.regions is None:
             raise DataError("Patches are guessed as stored features, and the batch has none.", where="masked-image")
         return F.layer_norm(images.regions.features.float(), (self.width,))
@@ -141,7 +140,6 @@ class FeatureTarget(Frozen):
 
     @torch.no_grad()
     def __call__(self, images: Images) -> Tensor:
-        # (M, cells, D)
         pixels = shades(pixels_of(images), self.needs)
         maps = self.network(pixels).feature_map(255 * pixels)  # type: ignore[operator]
         cells = F.adaptive_avg_pool2d(maps, self.grid).flatten(2).transpose(1, 2)
