@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 Metric = Literal["euclidean", "l1", "chebyshev"]
-Move = tuple[tuple[int, ...], float]
-"""A shift along the last dimensions, and what it costs."""
+Move = tuple[tuple[int, ...], float]  # A shift along the last dimensions, and what it costs
 
 
 def shortest_paths(

@@ -16,8 +16,8 @@ from vlcli_bottom_up.proposals import ProposalNetwork
 from vlcli_bottom_up.resnet import NormedConv, Pyramid, ResNet, stage
 
 STRIDES = (4, 8, 16, 32, 64)
+# A region of this side is cut from the pyramid's map of this index, stride 16 (Lin et al. 2017, equation 1).
 CANONICAL_SIDE, CANONICAL_LEVEL = 224, 2
-"""A region of this side is cut from the pyramid's map of this index, stride 16 (Lin et al. 2017, equation 1)."""
 
 
 class Predictor(nn.Module):

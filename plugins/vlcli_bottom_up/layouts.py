@@ -26,8 +26,8 @@ RENAMED = {
     "roi_heads.attribute_predictor.fc.0.": f"{ATTRIBUTES}hidden.",
     "roi_heads.attribute_predictor.attr_score.": f"{ATTRIBUTES}score.",
 }
+# Tensors of checkpoints that a detector at work does not read: training state, an ImageNet classifier
 UNNEEDED = ("pixel_mean", "pixel_std", "*_momentum", "lr", "weight_order", "pred", "pred_[wb]", "fc1000_[wb]")
-"""Tensors of checkpoints that a detector at work does not read: training state, an ImageNet classifier."""
 
 CAFFE2 = {
     "conv1": "backbone.bottom_up.stem.conv1",

@@ -26,16 +26,11 @@ from vlcli.errors import ComponentError, VlcliError
 from vlcli.progress import Progress
 
 INSTALL = "pip install 'vlcli[ray]'"
-IN_FLIGHT = 3
-"""Batches that a worker has: one in the network, the others fetched and decoded meanwhile."""
-TRIES = 5
-"""Workers that may die over one batch, or one after another as they start."""
-PATIENCE = 60.0
-"""Seconds without a worker after which a line says so."""
-REACH = 10.0
-"""Seconds in which a cluster that is named must answer."""
-AHEAD = 64
-"""Batches planned ahead."""
+IN_FLIGHT = 3  # Batches that a worker has: one in the network, the others fetched and decoded meanwhile
+TRIES = 5  # Workers that may die over one batch, or one after another as they start
+PATIENCE = 60.0  # Seconds without a worker after which a line says so
+REACH = 10.0  # Seconds in which a cluster that is named must answer
+AHEAD = 64  # Batches planned ahead
 
 
 class Worker:

@@ -21,8 +21,7 @@ TINY = "tiny-conv"
 TINY_WIDTHS = (16, 32, 64, 96, 128)
 """The output channels of its five convolutions."""
 TINY_STRIDES = (2, 2, 1, 2, 1)
-TINY_CHANNELS = (16, 64, 128)
-"""Of the maps of stride 2, 4 and 8."""
+TINY_CHANNELS = (16, 64, 128)  # Of the maps of stride 2, 4 and 8
 CAFFE_MEAN = (123.68, 116.779, 103.939)
 """Mean of RGB in 0..255 of weights trained with Caffe."""
 IMAGENET_MEAN_255 = (123.675, 116.28, 103.53)

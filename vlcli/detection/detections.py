@@ -122,8 +122,7 @@ def apply_deltas(
     return torch.cat([centre - 0.5 * size, centre + 0.5 * size - float(inclusive)], -1)
 
 
-MAX_LOG_SCALE = float(np.log(1000.0 / 16))
-"""A box grows at most from 16 to 1,000 pixels, in every published detector."""
+MAX_LOG_SCALE = float(np.log(1000.0 / 16))  # A box grows at most from 16 to 1,000 pixels, in every published detector
 
 
 def clip_boxes(boxes: Tensor, size: tuple[float, float], extra: int = 0) -> Tensor:

@@ -18,8 +18,7 @@ Resize = Literal["float", "image"]
 DETECTRON_MEAN = (102.9801, 115.9465, 122.7717)
 """Mean of BGR in 0..255 that Caffe's and Detectron's detectors were trained with."""
 
-LEAST_SIDE = 16
-"""Pixels of a resized side that still give the coarsest map a cell."""
+LEAST_SIDE = 16  # Pixels of a resized side that still give the coarsest map a cell
 
 
 @dataclass

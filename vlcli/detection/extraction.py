@@ -52,11 +52,10 @@ from vlcli.progress import Progress, ProgressTask, Silent
 
 __all__ = ["WINDOW", "ExtractionReport", "Share", "extract_images"]
 
+# Images looked through at a time for equal input sizes. Part of the result's definition: batches are cut from the whole
+# list, never from what is left of it, so that a resumed run extracts in the very same batches.
 WINDOW = 1024
-"""Images looked through at a time for equal input sizes. Part of the result's definition: batches are cut from
-the whole list, never from what is left of it, so that a resumed run extracts in the very same batches."""
-LOOKED = 64
-"""Remote headers that one task of a cluster reads."""
+LOOKED = 64  # Remote headers that one task of a cluster reads
 
 
 def extract_images(
@@ -121,7 +120,7 @@ def extract_images(
         provenance |= labels.provenance()
     if share.rank:  # the first process clears the store up before the others look what is there
         share.wait()
-    options = {"set": set, "dtype": dtype, "compression": compression, "resume": resume}
+    options: dict[str, Any] = {"set": set, "dtype": dtype, "compression": compression, "resume": resume}
     writer = FeatureWriter(out, provenance, rank=share.rank, background=True, **options)
     if not share.rank:
         share.wait()

@@ -22,8 +22,7 @@ from vlcli.images.boxes import BoxList
 from vlcli.images.labels import Labels
 from vlcli.version import __version__
 
-OWN = ("none", "cells")
-"""What a preparation says of boxes where the extractor's network decides on the regions."""
+OWN = ("none", "cells")  # What a preparation says of boxes where the extractor's network decides on the regions
 
 
 @dataclass
@@ -155,10 +154,9 @@ class Extractor(ABC):
 
     paper: ClassVar[str] = ""
     weights_help: ClassVar[str] = ""
+    # Whether it is given pictures, or the regions that another extraction stored (``features`` of the stage)
     reads: Literal["pixels", "regions"] = "pixels"
-    """Whether it is given pictures, or the regions that another extraction stored (``features`` of the stage)."""
-    set: ClassVar[str] = DEFAULT_SET
-    """The box set it writes."""
+    set: ClassVar[str] = DEFAULT_SET  # The box set it writes
     dim: int
     trained_on: str = "untrained"
     preparation: Preparation

@@ -22,8 +22,7 @@ from vlcli.images.boxes import BoxList, boxes_for
 from vlcli.images.files import BadImageError, open_image, read_content, read_size
 from vlcli.images.remote import is_remote
 
-FETCHING = 16
-"""Remote pictures that a process reads at a time."""
+FETCHING = 16  # Remote pictures that a process reads at a time
 T = TypeVar("T")
 
 

@@ -50,13 +50,13 @@ class Rule:
         return {"caffe": _caffe, "airsplay": _airsplay, "vlp": _vlp, "detectron2": _detectron2}[self.name](found, self)
 
 
+# Non-maximum suppression and confidence of each rule where nothing else is said
 DEFAULTS: dict[RuleName, tuple[float, float]] = {
     "caffe": (0.3, 0.2),
     "airsplay": (0.3, 0.2),
     "vlp": (0.5, 0.2),
     "detectron2": (0.5, 0.05),
 }
-"""Non-maximum suppression and confidence of each rule where nothing else is said."""
 
 
 def make_rule(name: RuleName, least: int, most: int, nms: float | None = None, confidence: float | None = None) -> Rule:

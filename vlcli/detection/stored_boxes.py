@@ -1,4 +1,4 @@
-"""The boxes of a store as given boxes: features of other extractors at the same places."""
+"""Reads the boxes of a store as given boxes: features of other extractors at the same places."""
 
 from __future__ import annotations
 
@@ -11,25 +11,20 @@ from vlcli.images.labels import Labels
 _FIELDS = ("scores", "classes", "attributes", "box_ids")
 
 
-def stored_boxes(path: str | Path, set: str | None = None) -> dict[str, BoxList]:
-    """Boxes by image id of a store's box set, with their labels and names.
-
-    Args:
-        path: the store.
-        set: box set; None for the only one.
-    """
-    store = FeatureStore(path, set)
+def stored_boxes(path: str | Path) -> dict[str, BoxList]:
+    """Return the boxes of a store's only box set by image id, with their labels and names."""
+    store = FeatureStore(path)
     # A store imported without its pictures does not know their sizes.
     known = store.provenance.get("sizes") in (None, "pictures")
-    found = {}
+    boxes = {}
     for name in store.ids:
         record = store.read(name, _FIELDS, copy=False)
         columns = {field: getattr(record, field) for field in _FIELDS}
-        found[name] = BoxList(record.boxes.copy(), size=record.size if known else None, **columns)
-    return found
+        boxes[name] = BoxList(record.boxes.copy(), size=record.size if known else None, **columns)
+    return boxes
 
 
-def stored_labels(path: str | Path, set: str | None = None) -> Labels:
-    """What the numbers of a store's classes and attributes stand for, where its provenance tells."""
-    told = FeatureStore(path, set).provenance
-    return Labels(*(tuple(told.get(name, ())) for name in ("classes", "class_ids", "attributes")))
+def stored_labels(path: str | Path) -> Labels:
+    """Return the names of a store's classes and attributes, where its provenance has them."""
+    provenance = FeatureStore(path).provenance
+    return Labels(*(tuple(provenance.get(name, ())) for name in ("classes", "class_ids", "attributes")))

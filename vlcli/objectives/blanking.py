@@ -13,8 +13,8 @@ import torch
 from vlcli.nn.batch import Concepts, Images, Pixels, Regions, Text, View
 from vlcli.nn.forward_passes import ForwardPasses
 
+# What a model may see: ``text`` blanks the images, ``images`` blanks the text
 Only = Literal["both", "text", "images"]
-"""What a model may see: ``text`` blanks the images, ``images`` blanks the text."""
 
 
 def seen(step: ForwardPasses, view: str, only: Only) -> str:

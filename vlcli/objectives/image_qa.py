@@ -23,8 +23,7 @@ from vlcli.objectives.answering import Answering, draws
 from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only
 
-USUAL = "lxmert/all_ans.json"
-"""Where the authors' data folder has the published table."""
+USUAL = "lxmert/all_ans.json"  # Where the authors' data folder has the published table
 
 
 class ImageQA(Answering):

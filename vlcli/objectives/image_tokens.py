@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from vlcli.errors import DataError
 from vlcli.nn.weights import load_tensors, read_weights
 
-EDGE = 0.1
-"""DALL-E's encoder takes pixels in [0.1, 0.9] (Ramesh et al. 2021, appendix A.3)."""
+EDGE = 0.1  # DALL-E's encoder takes pixels in [0.1, 0.9] (Ramesh et al. 2021, appendix A.3).
 
 
 class Tokenizer(nn.Module):

@@ -16,8 +16,7 @@ from vlcli.registry import Spec
 
 ROLE_OPTIONS = ("roles", "role_share", "phrase")
 """Options on roles that every objective of masked words has."""
-KEPT = 200_000
-"""The number of sentences whose words are cached."""
+KEPT = 200_000  # The number of sentences whose words are cached
 
 
 def role_picker(roles: Sequence[Spec | str], share: float, phrase: bool) -> RolePicker | None:

@@ -20,14 +20,13 @@ from vlcli.nn.model import DataSpec, FusionOutput, Model
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.registry import RewriteSpec, Spec, as_spec
 
+# Per example: 1 where the sentence is the picture's own, 0 where it was replaced. Other objectives may read it.
 MARK = "matched"
-"""Per example: 1 where the sentence is the picture's own, 0 where it was replaced. Other objectives may read it."""
 
+# Per example, where captions are rewritten: 0 its own sentence, 1 another picture's, from 2 on by which rewrite
 CHANGE = "change"
-"""Per example, where captions are rewritten: 0 its own sentence, 1 another picture's, from 2 on by which rewrite."""
 
-TRIES = 16
-"""How many other samples are drawn before an example is left as it is."""
+TRIES = 16  # How many other samples are drawn before an example is left as it is
 
 Word = tuple[int, ...]
 

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Box = tuple[int, int, int, int]
-"""Top, bottom, left, right."""
+Box = tuple[int, int, int, int]  # Top, bottom, left, right
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from vlcli.errors import ComponentError
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.objectives.base import Objective
 
-COPY = "_copy"
-"""What the name of a head's momentum copy ends in."""
+COPY = "_copy"  # What the name of a head's momentum copy ends in
 
 
 def ramped(share: float, steps: int, index: int) -> float:

@@ -15,8 +15,7 @@ from torch import Tensor
 from vlcli.errors import ComponentError
 
 Mask = NDArray[np.bool_]
-ASPECT = 0.3
-"""Rectangles are at most 1 / 0.3 times as long as they are wide (BEiT, Algorithm 1)."""
+ASPECT = 0.3  # Rectangles are at most 1 / 0.3 times as long as they are wide (BEiT, Algorithm 1)
 TRIES = 10
 
 

@@ -17,8 +17,7 @@ from vlcli.nn.model import DataSpec, Model, initialise
 from vlcli.nn.segmentation import LightHead, Maps, PlainHead, UPerHead, resized
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
-VOID = 255
-"""What label files call a pixel that has no class, beside 0."""
+VOID = 255  # What label files call a pixel that has no class, beside 0
 
 
 class Segmentation(Objective):

@@ -23,13 +23,10 @@ Loss = Literal["bce", "ce"]
 class Answering(Task):
     """Base of tasks that choose an answer of a table. The usual one overrides ``count``, ``dataset`` and ``score``."""
 
-    usual_table: ClassVar[str] = ""
-    """Where the authors' data folder has the published table."""
-    facts_of_questions: ClassVar[tuple[str, ...]] = ("question_id",)
-    """Targets that predictions keep."""
+    usual_table: ClassVar[str] = ""  # Where the authors' data folder has the published table
+    facts_of_questions: ClassVar[tuple[str, ...]] = ("question_id",)  # Targets that predictions keep
     answers_file: str | None = None
-    smoothing: float = 0.0
-    """Label smoothing of the loss ``ce``."""
+    smoothing: float = 0.0  # Label smoothing of the loss ``ce``
 
     def set_up(self, answers: str | None, loss: Loss, only: Only, head: str | None, source_answers: str | None) -> None:
         """Keep the parameters that these tasks share."""

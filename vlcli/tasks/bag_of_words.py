@@ -22,9 +22,9 @@ from vlcli.data.sample import Example
 How = Literal["words", "words+image", "words*image", "probe"]
 HIDDEN, WORDS, LONGEST = 512, 4000, 40
 """Width of the hidden layer; most words that are known; most words of a sentence."""
+# Most rounds (an epoch, or several of few examples); least steps of a round; most steps of all; rounds without a better
+# accuracy before the end; share of pictures held out
 ROUNDS, LEAST_STEPS, STEPS, PATIENCE, HELD = 40, 50, 4000, 8, 0.1
-"""Most rounds (an epoch, or several of few examples); least steps of a round; most steps of all; rounds without a
-better accuracy before the end; share of pictures held out."""
 RATE, DECAY, SMOOTHING = 1e-3, 0.3, 0.1
 
 

@@ -17,22 +17,21 @@ from vlcli.nn.model import DataSpec, InputSpec, Model, Recorder
 from vlcli.progress import Progress
 from vlcli.registry import Spec
 
+# ``predict`` of every objective that has one, by objective name
 Predict = Callable[[ForwardPasses], dict[str, dict[str, Tensor]]]
-"""``predict`` of every objective that has one, by objective name."""
 
 
 T = TypeVar("T")
 
+# Returns the predictions of a batch that were made elsewhere, in its order
 Find = Callable[[Batch], list[dict[str, Any]]]
-"""Returns the predictions of a batch that were made elsewhere, in its order."""
 
 
 class Examples(Protocol):
     """What a task is given that scores predictions without a model."""
 
     progress: Progress
-    data: Any
-    """The assembled data (``vlcli.data.pipeline.Pipeline``): keys and targets."""
+    data: Any  # The assembled data (``vlcli.data.pipeline.Pipeline``): keys and targets
 
     def batches(self, data: Any = None) -> Iterable[Batch]:
         """The batches in order (or those of other data)."""
@@ -43,13 +42,10 @@ class Runner(Protocol):
     """What a task's evaluation is given."""
 
     progress: Progress
-    data: Any
-    """The assembled evaluation data (``vlcli.data.pipeline.Pipeline``), for a loop of one's own."""
+    data: Any  # The assembled evaluation data (``vlcli.data.pipeline.Pipeline``), for a loop of one's own
     batch_size: int
-    share: Share
-    """This process's part, where several evaluate a task that is ``joint``."""
-    folder: Path | None
-    """Where what is worth keeping may be kept: the stage's folder; None while training."""
+    share: Share  # This process's part, where several evaluate a task that is ``joint``
+    folder: Path | None  # Where what is worth keeping may be kept: the stage's folder; None while training
 
     @property
     def model(self) -> Model:

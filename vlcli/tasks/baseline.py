@@ -38,8 +38,7 @@ from vlcli.tasks.pairs import trains_no_model
 from vlcli.tasks.pooled import Pooled
 
 By = Literal["frequent", "question", "nearest", "words", "words+image", "words*image", "probe"]
-TOP, BATCH = 5, 256
-"""Answers of an example that are written; examples that are scored at a time."""
+TOP, BATCH = 5, 256  # Answers of an example that are written; examples that are scored at a time
 Row = dict[str, Any]
 
 

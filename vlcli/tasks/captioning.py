@@ -23,8 +23,7 @@ from vlcli.tasks.base import Examples, Find, Given, Predict, Result, Runner, Tas
 from vlcli.tasks.caption_facts import check_facts
 from vlcli.tasks.outputs import target
 
-SERVER = ("val2014", "test2014")
-"""The splits that the COCO caption server wants, each in a file of its own."""
+SERVER = ("val2014", "test2014")  # The splits that the COCO caption server wants, each in a file of its own
 
 
 class Captioning(Task):

@@ -16,8 +16,7 @@ from vlcli.tasks.pairs import blocks_of, refuse_known, sentences_by_picture, tra
 from vlcli.tasks.rank_counts import Ranking, RankingVectors, groups_of
 from vlcli.tasks.retrieval import Retrieval
 
-BLOCK = 4096
-"""Sentences whose words are counted at a time."""
+BLOCK = 4096  # Sentences whose words are counted at a time
 
 
 class CCARetrieval(Retrieval):

@@ -19,8 +19,7 @@ from vlcli.errors import DataError
 from vlcli.metrics.captions.tokens import tokenize
 
 Rows = NDArray[np.float64]
-LEAST = 1e-6
-"""Correlations below this share of the greatest are rounding, and their directions are left out."""
+LEAST = 1e-6  # Correlations below this share of the greatest are rounding, and their directions are left out
 
 
 @dataclass(frozen=True)

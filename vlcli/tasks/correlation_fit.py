@@ -15,12 +15,9 @@ from vlcli.metrics.ranking import both_ways
 from vlcli.tasks.correlation import Axes, Canonical, CountedWords, Moments, Rows, solve
 from vlcli.tasks.pairs import blocks_of, mean_features
 
-HELD, MOST_HELD = 0.15, 500
-"""Share and number of the fitted pictures on which is chosen."""
-SEED = 0
-"""Of the draw of these pictures: the same whatever the run's, so that the row does not move with it."""
-Texts = dict[str, list[str]]
-"""Sentences by picture."""
+HELD, MOST_HELD = 0.15, 500  # Share and number of the fitted pictures on which is chosen
+SEED = 0  # Of the draw of these pictures: the same whatever the run's, so that the row does not move with it
+Texts = dict[str, list[str]]  # Sentences by picture
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from vlcli.tasks.base import Examples, Find, Result, Runner, Task
 from vlcli.tasks.outputs import logits_of
 
 SUBMISSION, SHEET = "detections.json", "detections.png"
-SIDE = 300
-"""Longer side of a picture on the sheet."""
+SIDE = 300  # Longer side of a picture on the sheet
 
 
 class Detection(Task):

@@ -14,8 +14,7 @@ from vlcli.registry import Spec
 from vlcli.tasks.classification import Classification
 from vlcli.tasks.outputs import logits_of, target
 
-FEW = 20
-"""So many classes are also scored one by one."""
+FEW = 20  # So many classes are also scored one by one
 
 
 class ImageClassification(Classification):

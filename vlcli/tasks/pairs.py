@@ -12,10 +12,8 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.features import FeatureStore
 from vlcli.tasks.correlation import unit
 
-BLOCK = 64
-"""Pictures whose regions are held at a time."""
-LEAST_PICTURES = 8
-"""Fewer are refused: nothing can be held out of them."""
+BLOCK = 64  # Pictures whose regions are held at a time
+LEAST_PICTURES = 8  # Fewer are refused: nothing can be held out of them
 
 
 def sentences_by_picture(examples: Sequence[Example]) -> dict[str, list[str]]:

@@ -16,10 +16,8 @@ from vlcli.features import FeatureStore
 from vlcli.tasks.correlation import Axes, Rows
 from vlcli.tasks.pairs import mean_features
 
-DIMS = 256
-"""Most principal axes that are kept."""
-THUMBNAIL = 8
-"""Pixels of a thumbnail's sides."""
+DIMS = 256  # Most principal axes that are kept
+THUMBNAIL = 8  # Pixels of a thumbnail's sides
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ Item = dict[int, float]
 
 class _Pairs(Task):
     eval_split = "test"
-    parts: ClassVar[int] = 2
-    """Pairs of an item."""
+    parts: ClassVar[int] = 2  # Pairs of an item
 
     def __init__(self, *, objective: str = "matching") -> None:
         self.objective = objective

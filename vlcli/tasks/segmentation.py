@@ -24,8 +24,7 @@ from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
 from vlcli.tasks.outputs import logits_of
 
-FEW = 20
-"""So many classes are also scored one by one."""
+FEW = 20  # So many classes are also scored one by one
 
 
 class Segmentation(Task):
