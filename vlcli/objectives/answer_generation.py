@@ -14,9 +14,7 @@ from torch import Tensor
 from vlcli.data.collate import collate_texts
 from vlcli.data.sample import TextSample
 from vlcli.errors import ComponentError
-from vlcli.nn.batch import Text
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model, Text
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.momentum import checked_share, ramped, softened
 

@@ -12,9 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.batch import Images, Text
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Images, Model, Text
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.contrast import Contrast, Known, Positives
 

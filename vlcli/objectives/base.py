@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.data.sample import Corruption
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model
 
 
 @dataclass

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, EncoderOutput, Model, initialise
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model, initialise
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.negatives import ids_of
 

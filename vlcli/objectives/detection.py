@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from vlcli.errors import DataError
-from vlcli.nn.batch import Images
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, DetectionOutput, Model
+from vlcli.nn import DataSpec, DetectionOutput, ForwardPasses, Images, Model
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 
 

@@ -11,10 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.batch import View
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, EncoderOutput, Model
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model, View, build_head
 from vlcli.objectives.answers import AnswerTable
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.labels import class_ids, label_entropy

@@ -17,8 +17,7 @@ from vlcli.data.answers import (
     read_answers,
     table_file,
 )
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model
 from vlcli.objectives.answering import Answering, draws
 from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only

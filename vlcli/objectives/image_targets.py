@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from vlcli.detection.backbone import RegionBackbone
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.batch import Images
-from vlcli.nn.model import DataSpec, InputSpec, Model
+from vlcli.nn import DataSpec, Images, InputSpec, Model
 from vlcli.objectives.image_tokens import read_tokenizer
 
 Kind = Literal["auto", "pixels", "normalised-pixels", "tokens", "features"]

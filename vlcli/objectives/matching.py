@@ -14,9 +14,7 @@ from torch import Tensor
 from vlcli import registry
 from vlcli.data.language import Rewrite
 from vlcli.data.sample import Corruption, Donor, Sample, TextSample, copied
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, FusionOutput, Model
+from vlcli.nn import DataSpec, ForwardPasses, FusionOutput, Model, build_head
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.registry import RewriteSpec, Spec, as_spec
 

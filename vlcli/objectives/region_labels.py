@@ -10,9 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.batch import Pixels
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model, initialise
+from vlcli.nn import DataSpec, ForwardPasses, Model, Pixels, initialise
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
 

@@ -10,11 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vlcli.errors import DataError
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.layout import IMAGE
-from vlcli.nn.model import DataSpec, FusionOutput, Model
+from vlcli.nn import IMAGE, Batch, DataSpec, ForwardPasses, FusionOutput, Model, build_head
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
 

@@ -16,9 +16,8 @@ from vlcli.data.references import REFERENCES
 from vlcli.errors import ComponentError, DataError
 from vlcli.metrics.captions.cider import DocumentFrequency
 from vlcli.metrics.captions.reward import CiderReward
-from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn import DataSpec, ForwardPasses, Model
 from vlcli.nn.generation import Generated, Generation, generate
-from vlcli.nn.model import DataSpec, Model
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 
 FILE = "document_frequency.json"

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model
 from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
 from vlcli.objectives.contrast import Contrast, Known, Positives
 

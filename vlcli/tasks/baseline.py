@@ -16,8 +16,7 @@ from vlcli.data.collate import CLEAN, Item, collate
 from vlcli.data.sample import Example, Sample
 from vlcli.errors import ComponentError, DataError
 from vlcli.metrics.baseline import true_answer
-from vlcli.nn.batch import Batch
-from vlcli.nn.model import InputSpec
+from vlcli.nn import Batch, InputSpec
 from vlcli.progress import Progress
 from vlcli.registry import Spec, TaskSpec
 from vlcli.tasks.bag_of_words import (

@@ -14,10 +14,8 @@ from vlcli.data.references import REFERENCES, WithReferences
 from vlcli.errors import ComponentError
 from vlcli.files import write_json, written
 from vlcli.metrics.captions.measure import NAMES, Metric, measure, same_for_all
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.nn.generation import Generation
-from vlcli.nn.model import DataSpec
 from vlcli.registry import DatasetSpec, Spec
 from vlcli.tasks.base import Examples, Find, Given, Predict, Result, Runner, Task
 from vlcli.tasks.caption_facts import check_facts

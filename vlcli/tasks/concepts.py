@@ -17,9 +17,7 @@ from vlcli.data.images import load_image
 from vlcli.files import write_json
 from vlcli.images.shards import is_there
 from vlcli.metrics.concepts import Count, average_precision, per_image, pooled
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec
+from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.registry import Spec
 from vlcli.report.sheet import Cell, contact_sheet
 from vlcli.tasks.base import Predict, Result, Runner, Task

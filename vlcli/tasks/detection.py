@@ -13,8 +13,7 @@ from vlcli.data.truth import Truth
 from vlcli.errors import DataError
 from vlcli.files import write_json
 from vlcli.metrics.detection import INSTALL, average_precision
-from vlcli.nn.batch import Batch
-from vlcli.nn.model import DataSpec
+from vlcli.nn import Batch, DataSpec
 from vlcli.registry import Spec
 from vlcli.report.drawing import draw_boxes
 from vlcli.tasks.base import Examples, Find, Result, Runner, Task

@@ -16,8 +16,7 @@ from vlcli.data.images import load_labels
 from vlcli.errors import DataError
 from vlcli.metrics.baseline import NAME
 from vlcli.metrics.segmentation import confusion, union_scores
-from vlcli.nn.batch import Batch, Images, Pixels, View
-from vlcli.nn.model import InputSpec
+from vlcli.nn import Batch, Images, InputSpec, Pixels, View
 from vlcli.nn.segmentation import resized
 from vlcli.objectives.segmentation import classes_of
 from vlcli.registry import Spec

@@ -12,8 +12,7 @@ from vlcli.data.references import REFERENCES, OfAlbum
 from vlcli.files import write_json
 from vlcli.metrics.captions.measure import NAMES, Metric
 from vlcli.metrics.captions.tokens import tokenize
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn import Batch, ForwardPasses
 from vlcli.registry import Spec
 from vlcli.tasks.base import Predict
 from vlcli.tasks.captioning import Captioning

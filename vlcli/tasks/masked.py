@@ -1,4 +1,4 @@
-"""Masked words as a task: how many hidden words of held-out sentences are guessed."""
+"""Scores masked language and image modelling on held-out data."""
 
 from __future__ import annotations
 
@@ -7,10 +7,38 @@ from typing import Any
 from torch import Tensor
 
 from vlcli.errors import DataError
-from vlcli.nn.batch import Batch
+from vlcli.nn import Batch
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
-from vlcli.tasks.outputs import logits_of
+from vlcli.tasks.outputs import logits_of, mean
+
+
+class MaskedImage(Task):
+    """Guess hidden patches of pictures: the mean loss, and minus it as the score that chooses checkpoints.
+
+    Args:
+        objective: the name of the objective that was trained.
+    """
+
+    paper = "BEiT, Bao et al. 2022"
+    requires = frozenset({"image", "hide"})
+    metric = "score"
+    eval_split = "val"
+    usual_data = "imagenet"
+
+    def __init__(self, *, objective: str = "masked-image") -> None:
+        self.objective = objective
+
+    def objectives(self) -> list[Spec]:
+        return [{"name": "masked-image", **({"as": self.objective} if self.objective != "masked-image" else {})}]
+
+    def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
+        losses = logits_of(outputs, self.objective, "loss")
+        return [{"key": key, "loss": loss} for key, loss in zip(batch.keys, losses.tolist(), strict=True)]
+
+    def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
+        loss = sum(row["loss"] for row in predictions) / max(1, len(predictions))
+        return {"loss": loss, "score": -loss}
 
 
 class MaskedWords(Task):
@@ -26,6 +54,7 @@ class MaskedWords(Task):
     paper = "BERT, Devlin et al. 2019; with pictures: LXMERT, Tan and Bansal 2019"
     requires = frozenset({"text"})
     eval_split = "val"
+    usual_data = "karpathy"
 
     def __init__(self, *, objective: str = "mlm") -> None:
         self.objective = objective
@@ -34,9 +63,6 @@ class MaskedWords(Task):
     def objectives(self) -> list[Spec]:
         return [{"name": "mlm", **({"as": self.objective} if self.objective != "mlm" else {})}]
 
-    def dataset(self) -> Spec:
-        return {"name": "karpathy"}
-
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         # ``accuracy`` of each sentence that has hidden words, and how many it has (``hidden``)
         right, hidden = (logits_of(outputs, self.objective, name) for name in ("right", "hidden"))
@@ -44,15 +70,7 @@ class MaskedWords(Task):
             got = f"{len(right)} sentences in {len(batch)} examples"
             raise DataError("Each example needs one sentence.", where="task masked-words", got=got)
         rows = zip(batch.keys, right.tolist(), hidden.tolist(), strict=True)
-        return [{"key": key, "accuracy": good / all_, "hidden": int(all_)} for key, good, all_ in rows if all_]
+        return [{"key": key, "accuracy": good / count, "hidden": int(count)} for key, good, count in rows if count]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        # ``accuracy``, a mean over sentences, and ``hidden``, the number of hidden pieces
-        shares = [row["accuracy"] for row in predictions]
-        return {
-            "accuracy": sum(shares) / max(1, len(shares)),
-            "hidden": float(sum(row["hidden"] for row in predictions)),
-        }
-
-
-__all__ = ["MaskedWords"]
+        return {"accuracy": mean(predictions, "accuracy"), "hidden": float(sum(row["hidden"] for row in predictions))}
