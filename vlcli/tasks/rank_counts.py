@@ -1,4 +1,4 @@
-"""Where the right pictures of a sentence stand, and the right sentences of a picture, a few queries at a time."""
+"""Ranks the right pictures of each sentence and the right sentences of each picture, a few queries at a time."""
 
 from __future__ import annotations
 
@@ -16,38 +16,25 @@ from vlcli.metrics.ranking import Standing, expected_rank, joined, standing
 from vlcli.metrics.search import products, search
 from vlcli.tasks.ranking import Exact, Scoring
 
-Way = Literal["image", "text"]
-Places = NDArray[np.int64]
-
-
-@dataclass
-class RankingVectors:
-    """The first stage's vectors, in memory or mapped.
-
-    Attributes:
-        text: (N, D).
-        image: (M, D).
-    """
-
-    text: NDArray[np.float32]
-    image: NDArray[np.float32]
+Way = Literal["image", "text"]  # which side is ranked
+WAYS: tuple[Way, Way] = ("image", "text")
+Indices = NDArray[np.int64]
 
 
 @dataclass
 class Group:
-    """Sentences and pictures that are ranked among themselves: all, or a fold.
+    """Indices of the sentences and the pictures that are ranked among themselves: all, or a fold."""
 
-    Attributes:
-        texts: places of its sentences.
-        images: places of its pictures.
-    """
+    texts: Indices
+    images: Indices
 
-    texts: Places
-    images: Places
+    def sides(self, way: Way) -> tuple[Indices, Indices]:
+        """Return the queries and the candidates."""
+        return (self.texts, self.images) if way == "image" else (self.images, self.texts)
 
 
 def groups_of(sides: Sides, folds: int | None) -> list[Group]:
-    """All of it, then ``folds`` parts of the pictures in their order, each with its sentences.
+    """Return the whole, then ``folds`` parts of the pictures in their order, each with its sentences.
 
     Raises:
         DataError: there are fewer pictures than folds.
@@ -63,18 +50,19 @@ def groups_of(sides: Sides, folds: int | None) -> list[Group]:
 
 @dataclass
 class _Subset:
+    # Some rows of an array, read by slices as the array itself
     whole: NDArray[Any]
-    places: Places
+    rows: Indices
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self.places), int(self.whole.shape[1])
+        return len(self.rows), int(self.whole.shape[1])
 
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
-        places = self.places[rows]
-        if len(places) and places[-1] - places[0] + 1 == len(places):  # a run is read without a copy
-            return np.asarray(self.whole[places[0] : places[-1] + 1])
-        return np.asarray(self.whole[places])
+    def __getitem__(self, part: slice) -> NDArray[Any]:
+        rows = self.rows[part]
+        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):  # a run is read without a copy
+            return np.asarray(self.whole[rows[0] : rows[-1] + 1])
+        return np.asarray(self.whole[rows])
 
 
 @dataclass
@@ -83,43 +71,43 @@ class Ranking:
 
     Attributes:
         sides: names, and what belongs together.
-        vectors: of the first stage, if any.
+        vectors: of the first stage, if any: sentences (N, D) and pictures (M, D), in memory or mapped.
         memory: MiB of scores at a time.
-        candidates: how many of the first stage's best are scored in pairs; None: all, or none where nothing is.
-        scoring: what a candidate is ranked by.
+        candidates: number of the first stage's best that are scored in pairs; None: all, or none where nothing is.
+        scoring: rank candidates by log odds, logit or sum.
     """
 
     sides: Sides
-    vectors: RankingVectors | None
+    vectors: tuple[NDArray[np.float32], NDArray[np.float32]] | None
     memory: int
     candidates: int | None = None
     scoring: Scoring = "odds"
 
-    def codes(self, groups: list[Group]) -> Places:
-        """The pairs that are to be scored, of every group and both ways: sentence times M, plus picture; sorted."""
-        found = [np.zeros(0, np.int64)]
+    def codes(self, groups: list[Group]) -> Indices:
+        """Return the pairs to score, of every group and both ways: sentence times M, plus picture; sorted."""
+        codes = [np.zeros(0, np.int64)]
         for group in groups:
-            for way in ("image", "text"):
-                for queries, places in self._nearest(way, group):
-                    found.append(np.unique(self._code(way, queries[:, None], self._others(way, group)[places])))
-        return np.unique(np.concatenate(found))
+            for way in WAYS:
+                for queries, best in self._nearest(way, group):
+                    codes.append(np.unique(self._code(way, queries[:, None], group.sides(way)[1][best])))
+        return np.unique(np.concatenate(codes))
 
     def stand(self, way: Way, group: Group, exact: Exact | None, rows: list[dict[str, Any]] | None = None) -> Standing:
-        """Where the best right candidate of each query stands; ``rows`` is given one prediction a query."""
+        """Return the standing of the best right candidate of each query; ``rows`` receives a prediction a query."""
         parts, names = [], (self.sides.text_keys, self.sides.image_keys)
-        asked, found = names if way == "image" else names[::-1]
-        others = self._others(way, group)
+        query_names, names_of = names if way == "image" else names[::-1]
+        candidates = group.sides(way)[1]
         for queries, scores in self._scores(way, group, exact):
-            relevant = self._relevant(way, queries, others)
-            place = standing(scores, relevant)
-            parts.append(place)
-            best, ranks = scores.argmax(1), expected_rank(place)
-            for row, query in enumerate(queries.tolist() if rows is not None else ()):
-                assert rows is not None
+            relevant = self._relevant(way, queries, candidates)
+            parts.append(standing(scores, relevant))
+            if rows is None:
+                continue
+            best, ranks = scores.argmax(1), expected_rank(parts[-1])
+            for row, query in enumerate(queries.tolist()):
                 rows.append(
                     {
-                        "key": f"{way}/{asked[query]}",
-                        "prediction": found[others[best[row]]],
+                        "key": f"{way}/{query_names[query]}",
+                        "prediction": names_of[candidates[best[row]]],
                         "score": float(scores[row, best[row]]),
                         "rank": float(ranks[row]),
                         "correct": bool(relevant[row, best[row]]),
@@ -127,80 +115,75 @@ class Ranking:
                 )
         return joined(parts)
 
-    def _scores(self, way: Way, group: Group, exact: Exact | None) -> Iterator[tuple[Places, NDArray[np.floating]]]:
-        others = self._others(way, group)
-        if exact is not None and self.candidates is None:
-            for queries in self._queries(way, group):
-                codes = self._code(way, queries[:, None], others[None])
-                near = self._near(way, queries, others) if self.scoring == "sum" else 0
-                yield queries, exact.of(codes) + near
-        elif exact is None:
-            for queries in self._queries(way, group):
-                yield queries, self._near(way, queries, others)
-        else:
-            for queries, places in self._nearest(way, group):
-                near = self._near(way, queries, others)
-                scores = exact.of(self._code(way, queries[:, None], others[places]))
+    def _scores(self, way: Way, group: Group, exact: Exact | None) -> Iterator[tuple[Indices, NDArray[np.floating]]]:
+        # a few queries at a time with their scores of all candidates (q, C)
+        candidates = group.sides(way)[1]
+        if exact is not None and self.candidates is not None:
+            for queries, best in self._nearest(way, group):
+                near = self._near(way, queries, candidates)
+                scores = exact.of(self._code(way, queries[:, None], candidates[best]))
                 if self.scoring == "sum":
-                    scores = scores + np.take_along_axis(near, places, 1)
-                yield queries, rerank(near, places, scores)
-
-    def _nearest(self, way: Way, group: Group) -> Iterator[tuple[Places, Places]]:
-        assert self.vectors is not None
-        assert self.candidates is not None
-        own, other = self._vectors(way)
-        subset = _Subset(other, self._others(way, group))
+                    scores = scores + np.take_along_axis(near, best, 1)
+                yield queries, rerank(near, best, scores)
+            return
         for queries in self._queries(way, group):
-            asked = torch.from_numpy(np.ascontiguousarray(own[queries], np.float32))
-            yield queries, search(asked, subset, self.candidates, memory_mb=self.memory)[1].numpy()
+            if exact is None:
+                yield queries, self._near(way, queries, candidates)
+            else:
+                scores = exact.of(self._code(way, queries[:, None], candidates[None]))
+                yield queries, scores + self._near(way, queries, candidates) if self.scoring == "sum" else scores
 
-    def _near(self, way: Way, queries: Places, others: Places) -> NDArray[np.float32]:
-        own, other = self._vectors(way)
-        asked = torch.from_numpy(np.ascontiguousarray(own[queries], np.float32))
-        scores = np.empty((len(queries), len(others)), np.float32)
-        for start, part in products(asked, _Subset(other, others), self.memory):
+    def _nearest(self, way: Way, group: Group) -> Iterator[tuple[Indices, Indices]]:
+        # queries, and where among the group's candidates those stand that the first stage ranks highest (q, k)
+        assert self.candidates is not None
+        for queries in self._queries(way, group):
+            vectors, subset = self._vectors(way, queries, group.sides(way)[1])
+            yield queries, search(vectors, subset, self.candidates, memory_mb=self.memory)[1].numpy()
+
+    def _near(self, way: Way, queries: Indices, candidates: Indices) -> NDArray[np.float32]:
+        # (q, C) products of the first stage's vectors
+        scores = np.empty((len(queries), len(candidates)), np.float32)
+        for start, part in products(*self._vectors(way, queries, candidates), self.memory):
             scores[:, start : start + part.shape[1]] = part.numpy()
         return scores
 
-    def _queries(self, way: Way, group: Group) -> Iterator[Places]:
-        asked = group.texts if way == "image" else group.images
-        count = len(self._others(way, group))
-        step = max(1, self.memory * 2**20 // (32 * count))
-        for start in range(0, len(asked), step):
-            yield asked[start : start + step]
+    def _queries(self, way: Way, group: Group) -> Iterator[Indices]:
+        # runs of queries whose scores of all candidates, some times over, fit into memory
+        queries, candidates = group.sides(way)
+        step = max(1, self.memory * 2**20 // (32 * len(candidates)))
+        for start in range(0, len(queries), step):
+            yield queries[start : start + step]
 
-    def _vectors(self, way: Way) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def _vectors(self, way: Way, queries: Indices, candidates: Indices) -> tuple[torch.Tensor, _Subset]:
         assert self.vectors is not None
-        found = self.vectors.text, self.vectors.image
-        return found if way == "image" else found[::-1]
+        ours, others = self.vectors if way == "image" else self.vectors[::-1]
+        return torch.from_numpy(np.ascontiguousarray(ours[queries], np.float32)), _Subset(others, candidates)
 
-    def _others(self, way: Way, group: Group) -> Places:
-        return group.images if way == "image" else group.texts
-
-    def _code(self, way: Way, queries: Places, others: Places) -> Places:
-        texts, images = (queries, others) if way == "image" else (others, queries)
+    def _code(self, way: Way, queries: Indices, candidates: Indices) -> Indices:
+        texts, images = (queries, candidates) if way == "image" else (candidates, queries)
         return texts * len(self.sides.image_keys) + images
 
-    def _relevant(self, way: Way, queries: Places, others: Places) -> NDArray[np.bool_]:
-        ask, answer = (self.sides.pairs[:, 0], self.sides.pairs[:, 1])[:: 1 if way == "image" else -1]
-        rows, columns = np.searchsorted(queries, ask), np.searchsorted(others, answer)
-        inside = np.isin(ask, queries) & np.isin(answer, others)
-        made = np.zeros((len(queries), len(others)), dtype=bool)
-        made[rows[inside], columns[inside]] = True
-        return made
+    def _relevant(self, way: Way, queries: Indices, candidates: Indices) -> NDArray[np.bool_]:
+        # (q, C) which belong together; both lists of indices are sorted
+        query, answer = (self.sides.pairs[:, 0], self.sides.pairs[:, 1])[:: 1 if way == "image" else -1]
+        rows, columns = np.searchsorted(queries, query), np.searchsorted(candidates, answer)
+        inside = np.isin(query, queries) & np.isin(answer, candidates)
+        relevant = np.zeros((len(queries), len(candidates)), dtype=bool)
+        relevant[rows[inside], columns[inside]] = True
+        return relevant
 
 
-def rerank(near: NDArray[np.floating], places: Places, scores: NDArray[np.floating]) -> NDArray[np.float64]:
-    """``scores`` (q, k) at ``places``, and below all of those the others (q, C) in the order of ``near``."""
-    made = near.astype(np.float64)  # so that what is nearly equal stays apart below
-    made += scores.min() - 1.0 - made.max()
-    np.put_along_axis(made, places, scores.astype(np.float64), 1)
-    return made
+def rerank(near: NDArray[np.floating], columns: Indices, scores: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Put ``scores`` (q, k) at ``columns``, and below all of those the others (q, C) in the order of ``near``."""
+    ranks = near.astype(np.float64)  # so that what is nearly equal stays apart below
+    ranks += scores.min() - 1.0 - ranks.max()
+    np.put_along_axis(ranks, columns, scores.astype(np.float64), 1)
+    return ranks
 
 
 def by_chance(sides: Sides, way: Way) -> Standing:
-    """Where the right ones stand on average if all scores are equal, for every sentence (``image``) or picture."""
+    """Return the standing of each sentence (``image``) or picture if all scores are equal."""
     counts = len(sides.text_keys), len(sides.image_keys)
-    asked, total = counts if way == "image" else counts[::-1]
-    right: NDArray[np.int64] = np.bincount(sides.pairs[:, 0 if way == "image" else 1], minlength=asked)
-    return Standing(np.zeros(asked, np.int64), total - right, right, total)
+    queries, total = counts if way == "image" else counts[::-1]
+    right: NDArray[np.int64] = np.bincount(sides.pairs[:, 0 if way == "image" else 1], minlength=queries)
+    return Standing(np.zeros(queries, np.int64), total - right, right, total)
