@@ -1,4 +1,4 @@
-"""The cells of a feature map as regions: one row of features a cell, and the part of the picture that it stands for."""
+"""Makes regions of the cells of a feature map."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vlcli.features.schema import Record
 
 @dataclass(frozen=True)
 class MapGeometry:
-    """Where the cells of a map lie in the input of a network.
+    """Position of a map's cells in the input of a network.
 
     Attributes:
         stride: height and width of a cell in pixels of the input.
@@ -31,12 +31,12 @@ class MapGeometry:
 def cell_boxes(
     size: tuple[int, int], cells: tuple[int, int], geometry: MapGeometry
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """The boxes of a map's cells, row by row, and which of them show any of the picture.
+    """Return the boxes of a map's cells, row by row, and which of them show any of the picture.
 
     Args:
         size: height and width of the original picture in pixels.
         cells: rows and columns of the map.
-        geometry: where the cells lie.
+        geometry: position of the cells.
 
     Returns:
         x1 y1 x2 y2 in pixels of the original picture, cut at its borders (rows * columns, 4); False for cells that lie
@@ -49,22 +49,13 @@ def cell_boxes(
     top, left = np.meshgrid(y[:-1], x[:-1], indexing="ij")
     bottom, right = np.meshgrid(y[1:], x[1:], indexing="ij")
     boxes = np.stack([left, top, right, bottom], -1).reshape(-1, 4).astype(np.float32)
-    seen = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
-    return boxes, seen
+    return boxes, (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
 
 
 def cell_record(item: Prepared, rows: Tensor, geometry: MapGeometry) -> Record:
-    """The record of a picture whose regions are the cells of a map, row by row.
-
-    Args:
-        item: the prepared picture.
-        rows: its map with the channels last (h, w, D).
-        geometry: where the cells lie.
-
-    Returns:
-        One row for each cell; cells that show padding alone are left out.
+    """Return the record of a picture whose regions are the cells of ``rows`` (h, w, D), row by row; cells that show
+    padding alone are left out.
     """
-    cells = (int(rows.shape[0]), int(rows.shape[1]))
-    boxes, seen = cell_boxes(item.size, cells, geometry)
+    boxes, seen = cell_boxes(item.size, (rows.shape[0], rows.shape[1]), geometry)
     features: NDArray[np.float32] = rows.flatten(0, 1).float().cpu().numpy()
     return Record(id=item.id, features=features[seen], boxes=boxes[seen], size=item.size)
