@@ -39,11 +39,6 @@ class TransformersViT(TransformersExporter):
     )
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """The classifier, or the encoder where there is none.
-
-        Raises:
-            ComponentError: transformers' ViT cannot express the model.
-        """
         model = of_kind(trained.model, DeiT, "ViT")
         if not model.own_classes:
             network, compare = encoder(model), partial(image_difference, model, size=model.image_size)

@@ -69,7 +69,6 @@ class Block(TransformerLayer):
         self.behind = behind
 
     def forward(self, x: Tensor, context: AttentionContext = NO_CONTEXT) -> Tensor:
-        """``x`` (B, T, D) after the layer, and after the module behind it where there is one."""
         x = super().forward(x, context)
         if self.behind is None:
             return x
@@ -195,16 +194,13 @@ class DeiT(Model):
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
         return self.patch.out_channels
 
     @property
     def depth(self) -> int:
-        """Layers."""
         return len(self.stack.layers)
 
     def input_spec(self) -> InputSpec:
-        """Pixels, normalised as ImageNet's."""
         return InputSpec(pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
     def layout(self, height: int, width: int, device: torch.device) -> Layout:
@@ -220,7 +216,6 @@ class DeiT(Model):
         return self._layouts[key]
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        """Patches, special tokens before them, and their positions: (M, T, D)."""
         return self._embed(images.pixels_for("deit"), images)
 
     def _embed(self, pixels: Tensor, images: Images | None = None) -> EncoderOutput:
@@ -235,7 +230,6 @@ class DeiT(Model):
         return EncoderOutput(self.drop(x), layout)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """Tokens (M, T, D), the class token as ``pooled``, and class scores as ``extra["logits"]``."""
         return self._encode(images.pixels_for("deit"), record, images)
 
     def _encode(self, pixels: Tensor, record: Recorder | None = None, images: Images | None = None) -> EncoderOutput:
@@ -259,7 +253,6 @@ class DeiT(Model):
         return scores
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Weights of timm, transformers or the iRPE authors under our names; positions are interpolated."""
         own = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         state = from_vit(state, "stack") if has_vit_names(state) else state
         made = from_timm(state, own) if has_timm_names(state) else dict(state)
@@ -267,7 +260,6 @@ class DeiT(Model):
         return fit_weights(self, made, report)
 
     def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights by timm's names, as the DeiT and iRPE releases load them."""
         return to_timm(state)
 
     def _resize(self, state: dict[str, Tensor], report: list[str]) -> None:
@@ -283,7 +275,6 @@ class DeiT(Model):
                 report.append(f"{name}: {side}x{side} places interpolated to {rows}x{columns}")
 
     def layer_of(self, name: str) -> int | None:
-        """Depth: tokens 0, layers from 1."""
         parts = name.split(".")
         if parts[:2] in (["stack", "layers"], ["stack", "position"]):
             number = parts[2] if parts[1] == "layers" else next((p for p in parts if p.isdecimal()), "0")

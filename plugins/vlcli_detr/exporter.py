@@ -40,11 +40,6 @@ class TransformersDETR(TransformersExporter):
     classes: ClassVar[tuple[str, ...]] = ("DetrForObjectDetection",)
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """The detector.
-
-        Raises:
-            ComponentError: transformers' DETR cannot express the model.
-        """
         from transformers import DetrForObjectDetection
 
         model = of_kind(trained.model, DETR, "DETR")

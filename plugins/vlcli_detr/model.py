@@ -52,7 +52,6 @@ class Added(PairwisePosition):
     """Vectors added to what queries and keys are projected from, outside the residual; the state is the two of them."""
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys shifted, values as they are."""
         return q_in + state[0], k_in + state[1], v_in
 
 
@@ -74,13 +73,11 @@ class DetrSine(Added):
         self.temperature = temperature
 
     def objection(self, slot: Slot) -> str:
-        """It wants cells and nothing else: one full grid, without class tokens."""
         if slot.holds | slot.keys <= {"cell"}:
             return ""
         return "it encodes the cells of one full grid, without any other token beside them"
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[Tensor, Tensor]:
-        """What is added to queries (B or 1, Tq, dim) and keys."""
         here = self.waves(x_layout).to(x.dtype)
         return here, here if y_layout is x_layout else self.waves(y_layout).to(y.dtype)
 
@@ -224,7 +221,6 @@ class DETR(Model):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Xavier in the transformer, encodings excepted: they have an option of their own."""
         skipped = set() if self.encoder.position is None else set(self.encoder.position.parameters())
         for parameter in [*self.encoder.parameters(), *self.decoder.parameters()]:
             if parameter.dim() > 1 and parameter not in skipped:
@@ -232,15 +228,12 @@ class DETR(Model):
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
         return self.class_embed.in_features
 
     def input_spec(self) -> InputSpec:
-        """Pixels, normalised as ImageNet's, with labelled boxes."""
         return InputSpec(pixels=True, boxes=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """Object queries (M, Q, D); ``extra`` has class scores ``logits`` (M, Q, C + 1) and ``boxes`` (M, Q, 4)."""
         mask = None if images.pixels is None else images.pixels.mask
         hidden = self.decode_queries(*self.encode(images.pixels_for("detr"), mask, record), record)[-1]
         blank = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
@@ -255,25 +248,18 @@ class DETR(Model):
         return Predictions(self.class_embed(hidden), self.bbox_embed(hidden))
 
     def detect(self, images: Images) -> DetectionOutput:
-        """What each query found, its likeliest class among the data's; nothing is suppressed."""
         states = self.encode_image(images)
         chances = states.extra["logits"].float().softmax(-1)[..., self.rows]  # (M, Q, C)
         scores, labels = chances.max(-1)
         return DetectionOutput(corners(states.extra["boxes"].float()).clamp(0, 1), labels, scores)
 
     def detection_losses(self, images: Images) -> Sums:
-        """The set loss, of all decoder layers where ``auxiliary``."""
         mask = None if images.pixels is None else images.pixels.mask
         hidden = self.decode_queries(*self.encode(images.pixels_for("detr"), mask))
         hidden = hidden if self.auxiliary else hidden[-1:]
         return set_loss(self.class_embed(hidden), self.bbox_embed(hidden), self._objects(images), self.weights)
 
     def _objects(self, images: Images) -> list[Objects]:
-        """The given boxes by picture, those without a class left out.
-
-        Raises:
-            DataError: the data have no boxes.
-        """
         pixels = images.pixels
         if pixels is None or pixels.boxes is None or pixels.box_mask is None or pixels.classes is None:
             expected = "a data set with labelled boxes, e.g. coco-instances"
@@ -315,7 +301,6 @@ class DETR(Model):
         return torch.stack(found)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Weights of DETR's release, of iRPE's with its tables, of transformers, or of a ResNet, under our names."""
         own = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         if any(name.startswith("transformer.") for name in state):
             state = from_released(state, own)
@@ -326,11 +311,9 @@ class DETR(Model):
         return self._fit_classes(fit_weights(self, state, report), report)
 
     def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights by the names of DETR's release, iRPE's tables among them."""
         return to_released(state)
 
     def _fit_classes(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """A classifier of COCO's ids where this one has a row a class; new rows where the classes are others."""
         fresh = {"class_embed.weight": self.class_embed.weight, "class_embed.bias": self.class_embed.bias}
         for name, own in fresh.items():
             value = state.get(name)
@@ -345,7 +328,6 @@ class DETR(Model):
         return state
 
     def parameter_groups(self) -> list[tuple[str, dict[str, float]]]:
-        """The backbone learns at a tenth of the rate (DETR appendix A.4)."""
         return [(r"^body\.", {"lr": 0.1})]
 
 
@@ -371,7 +353,6 @@ def class_rows(data_spec: DataSpec, classes: int | None) -> list[int]:
 
 
 def _body(name: str, norm: str, trained_from: int) -> nn.Module:
-    """A ResNet up to its last map, its early stages not trained."""
     if name == TINY:
         return tiny_conv()
     network = torchvision.models.get_model(name, norm_layer=FrozenBatchNorm2d if norm == "frozen" else nn.BatchNorm2d)

@@ -37,7 +37,6 @@ def released_name(name: str) -> tuple[str, int | None]:
 
 
 def _inside(name: str, stack: str) -> tuple[str, int | None]:
-    """The same of a name inside a layer."""
     if part := _PROJECTION.match(name):
         where = "self_attn" if part[1] == "self" else "multihead_attn"
         return f"{where}.in_proj_{part[3]}", ("query", "key", "value").index(part[2])

@@ -138,7 +138,6 @@ def corners(boxes: Tensor) -> Tensor:
 
 
 def _paired_overlap(one: Tensor, other: Tensor) -> Tensor:
-    """Generalised IoU (M,) of boxes (M, 4) with their partners, not of all pairs."""
     low, high = torch.maximum(one[:, :2], other[:, :2]), torch.minimum(one[:, 2:], other[:, 2:])
     shared = (high - low).clamp(min=0).prod(1)
     union = (one[:, 2:] - one[:, :2]).prod(1) + (other[:, 2:] - other[:, :2]).prod(1) - shared

@@ -36,11 +36,6 @@ class TransformersSwin(TransformersExporter):
     classes: ClassVar[tuple[str, ...]] = ("SwinForImageClassification", "SwinModel")
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """The classifier, or the encoder where there is none.
-
-        Raises:
-            ComponentError: transformers' Swin cannot express the model.
-        """
         from transformers import SwinForImageClassification, SwinModel
 
         model = of_kind(trained.model, Swin, "Swin")
@@ -89,11 +84,6 @@ def configuration(model: Swin) -> Any:
 
 
 def _check_position(stage: SwinStage) -> None:
-    """Refuse any encoding but Swin's own bias.
-
-    Raises:
-        ComponentError: it names the encoding.
-    """
     found = [] if stage.position is None else encodings(stage.position)
     if found not in ([], ["SwinBias"]):
         raise refused("Swin", f"the position encoding {' and '.join(found)}", "position: swin-bias")

@@ -264,28 +264,22 @@ class Swin(Model):
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
         made: int = int(self.patch.out_channels) * 2 ** (len(self.stages) - 1)
         return made
 
     def input_spec(self) -> InputSpec:
-        """Pixels, normalised as ImageNet's."""
         return InputSpec(pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
     def pyramid_channels(self) -> tuple[int, ...]:
-        """Twice as many from stage to stage."""
         return tuple(int(self.patch.out_channels) * 2**number for number in range(len(self.stages)))
 
     def pyramid(self, images: Images) -> list[Tensor]:
-        """The map after each stage (M, C, h, w), each cell normalised."""
         return self._stages(images.pixels_for("swin"))[1]
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """The last map (M, T, D), its mean as ``pooled``, and class scores as ``extra["logits"]``."""
         return self._encode(images.pixels_for("swin"), record)
 
     def _stages(self, pixels: Tensor, record: Recorder | None = None) -> tuple[tuple[Tensor, Grid], list[Tensor]]:
-        """The last stage's tokens (M, h w, C) and grid; the maps after all of them, normalised without weights."""
         cells = self.patch(pixels.to(self.patch.weight.dtype))
         grid = (cells.shape[-2], cells.shape[-1])
         x, maps = self.patch_norm(cells.flatten(2).transpose(1, 2)), []
@@ -309,14 +303,12 @@ class Swin(Model):
         return scores
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Weights of timm, of Swin's release or of transformers under our names."""
         own = dict(self.named_parameters())
         state = from_transformers(state, own) if has_transformers_names(state) else state
         made = from_timm_swin(state, own) if any(name.startswith("layers.") for name in state) else dict(state)
         return fit_weights(self, made, report)
 
     def layer_of(self, name: str) -> int | None:
-        """Depth: patches 0, blocks from 1 on."""
         parts = name.split(".")
         depths = [len(cast("SwinStage", stage).blocks) for stage in self.stages]
         if parts[0] != "stages":
@@ -326,7 +318,6 @@ class Swin(Model):
 
 
 def _with_window(position: Any, window: int) -> Any:
-    """The window's side for encodings that need to know it and were not told."""
     if isinstance(position, list):
         return [_with_window(item, window) for item in position]
     name = position if isinstance(position, str) else (position or {}).get("name")

@@ -48,7 +48,6 @@ def transformers_name(name: str) -> str:
 
 
 def _before(found: re.Match[str]) -> str:
-    """Merging stands at the end of a stage there, and at the beginning of the next one here."""
     return f"encoder.layers.{int(found[1]) - 1}.downsample."
 
 
