@@ -83,11 +83,6 @@ def _configured(config: dict[str, Any], where: str) -> Source:
 
 
 def _timm_file(name: str) -> Path | None:
-    """The cached weights of a timm name; None where it is none.
-
-    Raises:
-        DataError: it is one, and its weights are not cached.
-    """
     import timm
 
     if "/" in name.removeprefix("timm/") or not timm.is_model(name.removeprefix("timm/")):
@@ -273,7 +268,6 @@ def _class_of(config: Any, where: str) -> Any:
 
 
 def _options(kind: Any) -> dict[str, Any]:
-    """No pooling layer where a tower may do without: BERT's is trained for sentence pairs, and often not at all."""
     import inspect
 
     return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(kind.__init__).parameters else {}
