@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.errors import Problem, VlcliError
+from vlcli.plugin_kit.conformance import DoesNotApply, Failure
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
 from vlcli.recipe.dump import to_yaml
@@ -19,7 +20,6 @@ from vlcli.recipe.load import load as load_recipe
 from vlcli.registry import Entry
 from vlcli.runner.execute import context_of
 from vlcli.runner.smoke_test import smoke_test
-from vlcli.tools.conformance import DoesNotApply, Failure
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("text_layers", "image_layers", "cross_layers", "fused_layers", "encoder_layers"), 1),

@@ -26,11 +26,11 @@ from vlcli import registry
 from vlcli.engine import processes
 from vlcli.errors import VlcliError
 from vlcli.nn.blocks import DropPath
+from vlcli.plugin_kit.conformance import Failure, imported
+from vlcli.plugin_kit.trials import Trial
 from vlcli.registry import Entry
 from vlcli.registry.contract import blame
 from vlcli.runner.smoke_test import rehearse
-from vlcli.tools.conformance import Failure, imported
-from vlcli.tools.conformance_steps import Trial
 
 EXAMPLES = 5
 """An odd number: the two shares differ in size, so that a mean of means is not the mean."""

@@ -10,14 +10,14 @@ from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList, boxes_for, read_boxes
-from vlcli.tools.starter import plan as planning
-from vlcli.tools.starter.damage import damaged
-from vlcli.tools.starter.machine import Machine, this_machine
-from vlcli.tools.starter.notes import add_notes
-from vlcli.tools.starter.plan import Plan
-from vlcli.tools.starter.seen import Seen, ids_of, rows_of
-from vlcli.tools.starter.sources import ask_readers, box_files, check_columns, nothing_found
-from vlcli.tools.starter.weights import find_weights
+from vlcli.starter import plan as planning
+from vlcli.starter.damage import damaged
+from vlcli.starter.machine import Machine, this_machine
+from vlcli.starter.notes import add_notes
+from vlcli.starter.plan import Plan
+from vlcli.starter.seen import Seen, ids_of, rows_of
+from vlcli.starter.sources import ask_readers, box_files, check_columns, nothing_found
+from vlcli.starter.weights import find_weights
 
 SHOWN = 12
 """Rows that are shown as they are understood."""

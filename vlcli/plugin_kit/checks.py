@@ -21,10 +21,10 @@ from vlcli.export.graph import Form, Graph, form_of, hidden_states
 from vlcli.nn.batch import Batch
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, EncoderOutput
+from vlcli.plugin_kit.conformance import PASSED, Check, DoesNotApply, Failure, Result, interface, one
+from vlcli.plugin_kit.trials import TRIALS, small, step
+from vlcli.plugin_kit.two_processes import Pair, difference, share_of
 from vlcli.registry import Entry
-from vlcli.tools.conformance import PASSED, Check, DoesNotApply, Failure, Result, interface, one
-from vlcli.tools.conformance_steps import TRIALS, small, step
-from vlcli.tools.two_processes import Pair, difference, share_of
 
 SPEC = DataSpec(vocab_size=97, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=12, region_dim=12, region_classes=7)
 """Sizes of the invented data; every model gets them with three answers and three concepts."""

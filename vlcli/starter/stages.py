@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vlcli.tools.starter.emit import Writer, flow
-from vlcli.tools.starter.plan import EYES_BATCH, EYES_STEPS, OF_IMAGES, POOLED_MOST, Plan, patience_for
+from vlcli.starter.emit import Writer, flow
+from vlcli.starter.plan import EYES_BATCH, EYES_STEPS, OF_IMAGES, POOLED_MOST, Plan, patience_for
 
 Rows = dict[str, str]
 TRIED_WIDTH = 192

@@ -12,7 +12,7 @@ from vlcli.data.reader import Reader
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
-from vlcli.tools.starter.weights import Weights
+from vlcli.starter.weights import Weights
 
 
 @dataclass

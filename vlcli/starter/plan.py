@@ -14,9 +14,9 @@ from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.take import select
 from vlcli.errors import DataError, UsageError
-from vlcli.tools.starter.machine import Machine
-from vlcli.tools.starter.seen import Row
-from vlcli.tools.starter.weights import Weights
+from vlcli.starter.machine import Machine
+from vlcli.starter.seen import Row
+from vlcli.starter.weights import Weights
 
 GOALS = {
     "vqa": ("vqa", "answer questions about a picture (VQA)"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vlcli.tools.starter import stages
-from vlcli.tools.starter.emit import Writer
-from vlcli.tools.starter.plan import GOALS, OF_IMAGES, Plan, whole
-from vlcli.tools.starter.times import Times
+from vlcli.starter import stages
+from vlcli.starter.emit import Writer
+from vlcli.starter.plan import GOALS, OF_IMAGES, Plan, whole
+from vlcli.starter.times import Times
 
 _STAGES: dict[str, Callable[[Plan, Writer], dict[str, str]]] = {
     "vqa": stages.answering,

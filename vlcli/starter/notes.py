@@ -12,8 +12,8 @@ from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.shards import is_there
-from vlcli.tools.starter.plan import Part, Plan
-from vlcli.tools.starter.seen import Seen
+from vlcli.starter.plan import Part, Plan
+from vlcli.starter.seen import Seen
 
 FEW_TESTED = 30
 """Test pictures below which a score says little by itself."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlcli.tools.starter.machine import seconds_a_picture
-from vlcli.tools.starter.plan import EYES_BATCH, EYES_STEPS, Plan
-from vlcli.tools.starter.stages import is_pooled
+from vlcli.starter.machine import seconds_a_picture
+from vlcli.starter.plan import EYES_BATCH, EYES_STEPS, Plan
+from vlcli.starter.stages import is_pooled
 
 _RESNET = {"resnet18": 1.8e9, "resnet34": 3.7e9, "resnet50": 4.1e9, "resnet101": 7.8e9, "resnet152": 11.5e9}
 """Multiply-adds of a picture of 224 x 224."""

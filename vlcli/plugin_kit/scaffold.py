@@ -1,4 +1,4 @@
-"""Packages to begin with: ``vlcli plugin new`` fills the files of this folder with a name."""
+"""Packages to begin with: ``vlcli plugin new`` fills the files of the template with a name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vlcli.errors import UsageError, VlcliError
 from vlcli.files import new_folder, write_text
 from vlcli.registry import entries
 
-HERE = Path(__file__).parent
+TEMPLATE = Path(__file__).parent / "package_template"
 PLACES = {
     "pyproject.toml.txt": "pyproject.toml",
     "README.md.txt": "README.md",
@@ -24,7 +24,7 @@ PLACES = {
     "small.yaml.txt": "{module}/small.yaml",
     "test.py.txt": "tests/test_{module}.py",
 }
-"""Where each file of this folder goes."""
+"""Where each file of the template goes."""
 
 
 def write_package(name: str, folder: Path) -> list[Path]:
@@ -45,7 +45,7 @@ def write_package(name: str, folder: Path) -> list[Path]:
     if folder.exists():
         raise VlcliError("The folder exists.", where=str(folder), expected="a new folder", hint="--folder OTHER")
     words = {"name": name, "module": module, "Class": "".join(part.capitalize() for part in name.split("-"))}
-    placed = [(HERE / source, Path(place.format(**words))) for source, place in PLACES.items()]
+    placed = [(TEMPLATE / source, Path(place.format(**words))) for source, place in PLACES.items()]
     with new_folder(folder) as beside:
         for source, place in placed:
             (beside / place).parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def write_package(name: str, folder: Path) -> list[Path]:
 
 
 def filled(text: str, words: dict[str, str]) -> str:
-    """A file of this folder with its placeholders ``{{word}}`` replaced."""
+    """A file of the template with its placeholders ``{{word}}`` replaced."""
     return re.sub(r"\{\{(\w+)\}\}", lambda found: words[found[1]], text)
 
 
