@@ -1,4 +1,4 @@
-"""The checks of each kind of component, on invented data and small models."""
+"""Checks of each kind of component, on invented data and small models."""
 
 from __future__ import annotations
 
@@ -26,175 +26,160 @@ from vlcli.plugin_kit.trials import TRIALS, small, step
 from vlcli.plugin_kit.two_processes import Pair, difference, share_of
 from vlcli.registry import Entry
 
-SPEC = DataSpec(vocab_size=97, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=12, region_dim=12, region_classes=7)
-"""Sizes of the invented data; every model gets them with three answers and three concepts."""
 TOLERANCE, WORDS = 1e-4, 7
 APART = 1e-5
 WHOLE = (
     f"the losses and the gradient of one process with the whole batch (within {APART:g}): a loss is a sum and a count "
     "over the process's own rows (vlcli.objectives.Mean), and what it compares with other rows comes from step.gather"
 )
+_SPEC = DataSpec(vocab_size=97, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=12, region_dim=12)
+_LABELS: dict[str, Any] = {"region_classes": 7, "region_attributes": 5, "answers": ("yes", "no", "red")}
+_CONCEPTS: dict[str, Any] = {"concepts": ("red", "dog", "cat"), "concept_pieces": ((5,), (6, 7), (8,))}
 
 
-def data_spec() -> DataSpec:
-    """Sizes of the invented data."""
-    words: dict[str, Any] = {"concepts": ("red", "dog", "cat"), "concept_pieces": ((5,), (6, 7), (8,))}
-    return replace(SPEC, region_attributes=5, answers=("yes", "no", "red"), **words)
+def _built(entry: Entry, seed: int = 1) -> TrainingModule:
+    spec = replace(_SPEC, **_LABELS, **_CONCEPTS)
+    return build_training_module(small(entry.name, entry.distribution), [], spec, seed=seed).eval()
 
 
-def built(entry: Entry, seed: int = 1) -> TrainingModule:
-    """A small model of an entry, in evaluation mode."""
-    return build_training_module(small(entry.name, entry.distribution), [], data_spec(), seed=seed).eval()
+def _batch_of(module: TrainingModule) -> tuple[Form, tuple[Tensor, ...], Batch]:
+    """Return an invented batch of three rows: its form, its tensors, and the batch."""
+    form = form_of(_trained(module), alone=not module.model.input_spec().text)
+    inputs = form.example(3, 7, 5, 0)
+    return form, inputs, _batch_from(form, inputs)
 
 
-def batch_of(module: TrainingModule, rows: int = 3, seed: int = 0) -> tuple[Form, tuple[Tensor, ...], Batch]:
-    """An invented batch that the model reads: its form, its tensors, and the batch."""
-    form = form_of(trained(module), alone=not module.model.input_spec().text)
-    inputs = form.example(rows, 7, 5, seed)
-    return form, inputs, batch_from(form, inputs)
-
-
-def batch_from(form: Form, inputs: Sequence[Tensor]) -> Batch:
-    """The batch of inputs, with a box on every image where the model reads boxes."""
+def _batch_from(form: Form, inputs: Sequence[Tensor]) -> Batch:
+    """Return the batch of inputs, with a box on every image where the model reads boxes."""
     batch = form.batch(inputs)
     images = batch.clean.images
     if form.needs.boxes and images is not None and images.pixels is not None:
         rows = len(images.pixels.images)
-        images.pixels.boxes = torch.tensor([[[0.1, 0.1, 0.6, 0.7]]]).expand(rows, 1, 4)
-        images.pixels.box_mask = torch.ones(rows, 1, dtype=torch.bool)
+        images.pixels.boxes = torch.tensor([[[0.1, 0.1, 0.6, 0.7]]]).expand(rows, 1, 4)  # (rows, boxes, 4)
+        images.pixels.box_mask = torch.ones(rows, 1, dtype=torch.bool)  # (rows, boxes)
         images.pixels.classes = images.pixels.attributes = torch.zeros(rows, 1, dtype=torch.long)
     return batch
 
 
-def trained(module: TrainingModule) -> Any:
-    """A module as exporters see it."""
+def _trained(module: TrainingModule) -> Any:
+    """Return a module as exporters see it."""
     none: dict[str, Any] = {"tokenizer": None, "text_options": {}, "info": {}, "folder": Path()}
     return SimpleNamespace(module=module, model=module.model, data_spec=module.model.data_spec, **none)
 
 
-def outputs(module: TrainingModule, batch: Batch) -> dict[str, EncoderOutput]:
-    """What a model's encoders and its fusion return, by capability."""
+def _outputs(module: TrainingModule, batch: Batch) -> dict[str, EncoderOutput]:
+    """Return the outputs of a model's encoders and of its fusion."""
     step, able = ForwardPasses(module.model, batch, training=False), module.model.capabilities
-    made: dict[str, EncoderOutput] = {}
+    outputs: dict[str, EncoderOutput] = {}
     with torch.no_grad():
-        made |= {"text": step.text()} if "text" in able else {}
-        made |= {"image": step.image()} if "image" in able else {}
+        outputs |= {"text": step.text()} if "text" in able else {}
+        outputs |= {"image": step.image()} if "image" in able else {}
         if "fuse" in able:
             fused = step.fused()
-            made |= {"fused text": fused.text, "fused image": fused.image}
-            made["fuse"] = EncoderOutput(fused.pooled[:, None], fused.text.layout.cut(0, 1), fused.pooled)
-    if not made:
+            outputs |= {"fused text": fused.text, "fused image": fused.image}
+            outputs["fuse"] = EncoderOutput(fused.pooled[:, None], fused.text.layout.cut(0, 1), fused.pooled)
+    if not outputs:
         raise DoesNotApply(f"a model that can {', '.join(sorted(able)) or 'nothing'}")
-    return made
+    return outputs
 
 
 def shapes(entry: Entry) -> None:
     """Hidden states are (rows, tokens, dim) as their layout says, pooled vectors (rows, dim), all finite."""
-    module = built(entry)
-    batch, dim = batch_of(module)[2], module.model.dim
-    for name, found in outputs(module, batch).items():
-        tokens = found.layout.route.shape[1]
-        got = tuple(found.hidden.shape)
+    module = _built(entry)
+    batch, dim = _batch_of(module)[2], module.model.dim
+    for name, output in _outputs(module, batch).items():
+        tokens, got = output.layout.route.shape[1], tuple(output.hidden.shape)
         if len(got) != 3 or got[:2] != (3, tokens):
             raise Failure(f"{name}: hidden {got}", f"{(3, tokens, dim)}: rows, tokens of the layout, dim")
-        if found.pooled is not None and tuple(found.pooled.shape) != (3, dim):
-            raise Failure(f"{name}: pooled {tuple(found.pooled.shape)}", f"{(3, dim)}: rows, dim")
-        if not bool(found.hidden.isfinite().all()):
+        if output.pooled is not None and tuple(output.pooled.shape) != (3, dim):
+            raise Failure(f"{name}: pooled {tuple(output.pooled.shape)}", f"{(3, dim)}: rows, dim")
+        if not bool(output.hidden.isfinite().all()):
             raise Failure(f"{name}: hidden states are not finite", "finite numbers")
 
 
 def masks(entry: Entry) -> None:
-    """What stands at padding changes no output, and no row changes another."""
-    module = built(entry)
-    form, inputs, batch = batch_of(module)
-    before = outputs(module, batch)
-    _same(before, outputs(module, batch_from(form, _repadded(form, inputs))), "what stands at padding changes")
+    """Values at padding change no output, and no row changes another."""
+    module = _built(entry)
+    form, inputs, batch = _batch_of(module)
+    before = _outputs(module, batch)
+    padded = dict(zip(form.names(), (value.clone() for value in inputs), strict=True))
+    if "ids" in padded:
+        padded["ids"] = padded["ids"].masked_fill(~padded["text_mask"], 50)
+    if "features" in padded:
+        padded["features"] = padded["features"].masked_fill(~padded["region_mask"][..., None], 7.0)
+    after = _outputs(module, _batch_from(form, list(padded.values())))
+    _same(before, after, "what stands at padding changes")
     order = torch.tensor([2, 0, 1])
-    turned = outputs(module, batch_from(form, [one[order] for one in inputs]))
-    _same({name: found.select(order) for name, found in before.items()}, turned, "the order of rows changes")
-
-
-def _repadded(form: Form, inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    """The same inputs with other values at padding."""
-    given = dict(zip(form.names(), (value.clone() for value in inputs), strict=True))
-    if "ids" in given:
-        given["ids"] = given["ids"].masked_fill(~given["text_mask"], 50)
-    if "features" in given:
-        given["features"] = given["features"].masked_fill(~given["region_mask"][..., None], 7.0)
-    return [given[name] for name in form.names()]
+    turned = _outputs(module, _batch_from(form, [one[order] for one in inputs]))
+    _same({name: output.select(order) for name, output in before.items()}, turned, "the order of rows changes")
 
 
 def _same(left: dict[str, EncoderOutput], right: dict[str, EncoderOutput], what: str) -> None:
-    for name, found in left.items():
-        valid = found.layout.valid.expand(found.hidden.shape[0], -1)[..., None]
-        apart = (found.hidden - right[name].hidden).masked_fill(~valid, 0).abs().max()
-        if not float(apart) <= TOLERANCE:
-            raise Failure(f"{what} {name} by {float(apart):.3g}", f"a difference of at most {TOLERANCE:g}")
+    for name, output in left.items():
+        valid = output.layout.valid.expand(output.hidden.shape[0], -1)[..., None]  # (rows, tokens, 1)
+        apart = float((output.hidden - right[name].hidden).masked_fill(~valid, 0).abs().max())
+        if not apart <= TOLERANCE:
+            raise Failure(f"{what} {name} by {apart:.3g}", f"a difference of at most {TOLERANCE:g}")
 
 
 def resume(entry: Entry) -> None:
     """Another instance with the saved weights computes the same, and a copy as well."""
-    module, other = built(entry, 1), built(entry, 2)
-    batch = batch_of(module)[2]
+    module, other = _built(entry, 1), _built(entry, 2)
+    batch = _batch_of(module)[2]
     other.load_state_dict(module.state_dict())
-    before = outputs(module, batch)
-    _same(before, outputs(other.eval(), batch), "a model with the same weights changes")
-    _same(before, outputs(copy.deepcopy(module), batch), "a copy changes")
+    before = _outputs(module, batch)
+    _same(before, _outputs(other.eval(), batch), "a model with the same weights changes")
+    _same(before, _outputs(copy.deepcopy(module), batch), "a copy changes")
 
 
 def gradients(entry: Entry) -> None:
     """The outputs have a finite gradient of some parameter."""
-    module = built(entry)
-    batch = batch_of(module)[2]
-    step, able = ForwardPasses(module.model, batch), module.model.capabilities
-    found = step.fused().pooled if "fuse" in able else step.image().hidden if "image" in able else None
-    if found is None:
+    module = _built(entry)
+    step, able = ForwardPasses(module.model, _batch_of(module)[2]), module.model.capabilities
+    output = step.fused().pooled if "fuse" in able else step.image().hidden if "image" in able else None
+    if output is None:
         raise DoesNotApply("a model without fuse and image")
-    found.square().sum().backward()
-    seen = [value.grad for value in module.parameters() if value.grad is not None]
-    if not any(float(grad.abs().sum()) > 0 for grad in seen) or not all(bool(g.isfinite().all()) for g in seen):
+    output.square().sum().backward()
+    grads = [value.grad for value in module.parameters() if value.grad is not None]
+    if not any(float(grad.abs().sum()) > 0 for grad in grads) or not all(bool(g.isfinite().all()) for g in grads):
         raise Failure("no gradient, or one that is not finite", "a finite gradient of some parameter")
 
 
 def export(entry: Entry) -> None:
     """The model can be traced with a free batch, and the trace computes the same at another size."""
-    module = built(entry)
-    able, needs = module.model.capabilities, module.model.input_spec()
-    if needs.boxes or not {"fuse", "image"} & able:
+    module = _built(entry)
+    if module.model.input_spec().boxes or not {"fuse", "image"} & module.model.capabilities:
         raise DoesNotApply("a model that reads given boxes, or one without fuse and image")
-    graph = hidden_states(trained(module))
-    traced, given = _traced(graph), graph.example(4, WORDS, 7, 3)
+    graph = hidden_states(_trained(module))
+    traced, inputs = _traced(graph), graph.example(4, WORDS, 7, 3)
     with torch.no_grad():
-        pairs = zip(traced(*given), graph(*given), strict=True)
-        apart = max(float((found - wanted).abs().max()) for found, wanted in pairs)
+        pairs = zip(traced(*inputs), graph(*inputs), strict=True)
+        apart = max(float((output - expected).abs().max()) for output, expected in pairs)
     if not apart <= TOLERANCE:
         raise Failure(f"the traced model differs by {apart:.3g} at another size", f"at most {TOLERANCE:g}")
 
 
 def _traced(graph: Graph) -> Any:
     free, perhaps = torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO  # a recurrent network is traced word by word
-    axes = [{place: perhaps if name == "words" else free for place, name in row.items()} for row in graph.axes()]
+    axes = tuple({axis: perhaps if name == "words" else free for axis, name in row.items()} for row in graph.axes())
+    example = graph.example(3, WORDS, 5)
     try:
         with torch.no_grad():
-            program = torch.export.export(
-                graph, graph.example(3, WORDS, 5), dynamic_shapes=(tuple(axes),), strict=False
-            )
+            return torch.export.export(graph, example, dynamic_shapes=(axes,), strict=False).module()
     except Exception as error:
         text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         expected = "sizes read by tensor.shape[0], not len(tensor), and no Python number made of a value"
         raise Failure(f"torch.export refuses it: {text}", expected) from error
-    return program.module()
 
 
 def empty_folder(entry: Entry) -> None:
-    """Of an empty folder a reader says in one message what is missing."""
-    target = registry.load("datasets", f"{entry.distribution}:{entry.name}")
-    if any(parameter.required for parameter in registry.parameters(target).values()):
+    """A reader names in one message what is missing in an empty folder."""
+    name = f"{entry.distribution}:{entry.name}"
+    if any(parameter.required for parameter in registry.parameters(registry.load("datasets", name)).values()):
         raise DoesNotApply("a reader with options that have no default")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            reader = registry.datasets.build({"name": f"{entry.distribution}:{entry.name}"}, Path(folder))
-            reader.require()
+            registry.datasets.build({"name": name}, Path(folder)).require()
         except VlcliError:
             return
     raise Failure("no message", "a DataError that names the missing file")
@@ -208,12 +193,12 @@ def pictures(entry: Entry) -> None:
     from vlcli.nn.model import InputSpec
 
     needs = InputSpec(pixels=True, size=(32, 32))
-    made = registry.transforms.build({"name": f"{entry.distribution}:{entry.name}"}, needs)
+    transform = registry.transforms.build({"name": f"{entry.distribution}:{entry.name}"}, needs)
     scene = TransformInput(Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 50, 3), dtype=np.uint8)))
-    first, second = (np.asarray(made.train(scene, np.random.default_rng(7)).image) for _ in range(2))
+    first, second = (np.asarray(transform.train(scene, np.random.default_rng(7)).image) for _ in range(2))
     if first.shape != second.shape or not (first == second).all():
         raise Failure("two pictures from the same random numbers", "one")
-    made.evaluate(scene)
+    transform.evaluate(scene)
 
 
 _pair: list[Pair] = []
@@ -224,32 +209,23 @@ def two_processes(entry: Entry) -> None:
     """Two processes compute the losses and the gradient that one process computes from the whole batch."""
     trial = TRIALS[entry.kind](entry)
     one = share_of(trial)
+    if _pair and not _pair[0].current:  # they do not know a component
+        _pair.pop().close()
+    if not _pair:
+        _pair.append(Pair())
     try:
-        two = _two().step(trial)
+        two = _pair[0].step(trial)
     except Failure:
-        _end_pair()
+        _pair.pop().close()
         raise
     if one.apart:
         raise DoesNotApply(f"each process computes something for itself: {'; '.join(one.apart)}")
-    if said := difference(one, two, APART):
+    if text := difference(one, two, APART):
         stage = trial.stage.get("task") or ", ".join(trial.stage["objectives"])
-        raise Failure(f"with {trial.model['name']} and {stage}: {said}", WHOLE)
+        raise Failure(f"with {trial.model['name']} and {stage}: {text}", WHOLE)
 
 
-def _two() -> Pair:
-    """The two processes, started anew where they do not know a component."""
-    if _pair and not _pair[0].current:
-        _end_pair()
-    if not _pair:
-        _pair.append(Pair())
-    return _pair[0]
-
-
-def _end_pair() -> None:
-    while _pair:
-        _pair.pop().close()
-
-
+_STEP, _PROCESSES = ("step", step, True), ("processes", two_processes, True)
 OF_KIND: dict[str, tuple[tuple[str, Check, bool], ...]] = {
     "models": (
         ("shapes", shapes, False),
@@ -257,12 +233,12 @@ OF_KIND: dict[str, tuple[tuple[str, Check, bool], ...]] = {
         ("resume", resume, False),
         ("gradients", gradients, False),
         ("export", export, True),
-        ("processes", two_processes, True),
+        _PROCESSES,
     ),
-    "objectives": (("step", step, True), ("processes", two_processes, True)),
-    "tasks": (("step", step, True),),
-    "positions": (("step", step, True),),
-    "attentions": (("step", step, True),),
+    "objectives": (_STEP, _PROCESSES),
+    "tasks": (_STEP,),
+    "positions": (_STEP,),
+    "attentions": (_STEP,),
     "datasets": (("empty folder", empty_folder, False),),
     "transforms": (("pictures", pictures, False),),
 }
@@ -270,7 +246,7 @@ OF_KIND: dict[str, tuple[tuple[str, Check, bool], ...]] = {
 
 
 def conform(entry: Entry, *, quick: bool = False) -> Iterator[Result]:
-    """Every check of a component; without its interface nothing else is tried, ``quick`` leaves the slow ones out."""
+    """Run every check of a component; none after a faulty interface, no slow one where ``quick``."""
     first = one(entry, "interface", interface)
     yield first
     if first.state == PASSED:

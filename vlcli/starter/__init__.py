@@ -1,1 +1,1 @@
-"""The first recipe for a folder of one's own: what lies in it, what can be learnt from it, and a recipe for that."""
+"""Writes a first recipe for a folder of pictures and tables (``vlcli init``)."""

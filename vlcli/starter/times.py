@@ -1,4 +1,4 @@
-"""How long a recipe will take on this machine, from multiply-adds and a measured rate."""
+"""Estimates how long a recipe takes on this machine, from multiply-adds and a measured rate."""
 
 from __future__ import annotations
 
@@ -32,13 +32,7 @@ _START = 7.0
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds by stage.
-
-    Attributes:
-        extraction: of features.
-        training: of all trainings.
-        evaluation: of all evaluations.
-    """
+    """Seconds of all stages of a kind."""
 
     extraction: float
     training: float
@@ -46,72 +40,57 @@ class Times:
 
     @property
     def total(self) -> float:
-        """All of it, with the start of the program."""
+        """Seconds of all stages, and of the start of the program."""
         return _START + self.extraction + self.training + self.evaluation
 
     @property
     def text(self) -> str:
-        """In words, with what takes longest."""
-        parts = {"extraction": self.extraction, "training": self.training, "evaluation": self.evaluation}
-        named = ", ".join(f"{name} {span(value)}" for name, value in parts.items() if value >= 20)
+        """The total, and the kinds that take longest."""
+        named = ", ".join(f"{name} {span(value)}" for name, value in vars(self).items() if value >= 20)
         return f"about {span(self.total)}" + (f" ({named})" if named else "")
 
 
 def span(seconds: float) -> str:
-    """Seconds, minutes or hours, rounded as an estimate should be."""
+    """Return seconds, minutes or hours, rounded as an estimate should be."""
     if seconds < 90:
         return f"{max(10, round(seconds / 10) * 10)} s"
-    if seconds < 5400:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:.1f} h"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def times_of(plan: Plan) -> Times:
-    """An estimate for a machine on which nothing else runs; docs/init.md compares it with measured times."""
-    rate = plan.machine.rate
+    """Estimate for a machine on which nothing else runs; docs/init.md compares with measured times."""
+    rate, train, test = plan.machine.rate, plan.parts["train"], plan.parts["test"]
     each = 3 * operations(plan) / (_USED * rate) + _EACH + (_READ / 8 if plan.features == "pixels" else 0)
     each *= _PASSES if plan.goal == "retrieval" else 1.0
-    seen = plan.parts["train"].examples * plan.epochs * _trainings(plan)
-    tested = plan.parts["validation"].examples * plan.epochs + 2 * plan.parts["test"].examples
-    evaluation = tested * each / 3
+    passes = 1.3 if plan.goal == "captioning" else 1.0  # over the training data: pre-training, the control
+    if plan.goal in ("vqa", "classification", "pairs"):
+        passes = 2.0 if plan.machine.cores < 2 else 1.4  # side by side, sharing the machine
+    training = train.examples * plan.epochs * passes * each
+    evaluation = (plan.parts["validation"].examples * plan.epochs + 2 * test.examples) * each / 3
     if plan.goal == "retrieval":
-        evaluation += plan.parts["test"].examples * each
+        evaluation += test.examples * each
     if plan.goal == "captioning":
-        evaluation += plan.parts["test"].pictures * each * 10
-    sees, extraction = _features(plan)
-    return Times(extraction, seen * each + sees, evaluation)
-
-
-def _features(plan: Plan) -> tuple[float, float]:
-    """Seconds in which a small network learns to see, and in which features are extracted."""
+        evaluation += test.pictures * each * 10
     if plan.features == "pixels" or plan.goal == "detection":
-        return 0.0, 0.0
-    rate, pictures = plan.machine.rate, sum(part.pictures for part in plan.parts.values())
+        return Times(0.0, training, evaluation)
+    pictures = sum(part.pictures for part in plan.parts.values())
     if plan.weights is not None:
-        return 0.0, pictures * seconds_a_picture(plan.weights.arch, plan.machine.cores)
-    sees = EYES_STEPS * EYES_BATCH * (3 * _TINY / rate + _EACH + _READ / 8)
-    return sees, pictures * (_TINY * (256 * 341 / 112**2) / (_EXTRACTED * rate) + _READ)
+        return Times(pictures * seconds_a_picture(plan.weights.arch, plan.machine.cores), training, evaluation)
+    training += EYES_STEPS * EYES_BATCH * (3 * _TINY / rate + _EACH + _READ / 8)
+    return Times(pictures * (_TINY * (256 * 341 / 112**2) / (_EXTRACTED * rate) + _READ), training, evaluation)
 
 
 def operations(plan: Plan) -> float:
-    """Multiply-adds of one forward pass of one example."""
+    """Return the multiply-adds of one forward pass of one example."""
     hidden, (text, image, both) = plan.size.hidden, plan.size.layers
-    layer = 12 * hidden**2
     if is_pooled(plan):
         return 2048 * 512
-    if plan.features == "pixels" and plan.goal not in ("detection", "retrieval"):
-        return _FILM
     if plan.goal == "detection":
         pixels = 600 * 800 if plan.machine.gpu else 320 * 427
         body = _RESNET[plan.weights.arch] * pixels / 224**2 if plan.weights else _TINY * pixels / 112**2
         return body + pixels / 8**2 * 9 * 256**2 + _HEADS
+    if plan.features == "pixels" and plan.goal != "retrieval":
+        return _FILM
     regions = round(plan.candidates) if plan.goal == "referring" else 36
-    found = plan.length * text * layer + regions * image * layer + (plan.length + regions) * both * layer * 4 / 3
-    return found + regions * 2048 * hidden * (plan.features == "weights")
-
-
-def _trainings(plan: Plan) -> float:
-    """Passes over the training data beside the main one: the control on text alone, pre-training."""
-    if plan.goal in ("vqa", "classification", "pairs"):
-        return 2.0 if plan.machine.cores < 2 else 1.4  # side by side, sharing the machine
-    return 1.3 if plan.goal == "captioning" else 1.0
+    tokens = plan.length * text + regions * image + (plan.length + regions) * both * 4 / 3
+    return 12 * hidden**2 * tokens + regions * 2048 * hidden * (plan.features == "weights")
