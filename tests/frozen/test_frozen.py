@@ -18,7 +18,9 @@ COMPONENTS = {"models": "meadow", "objectives": "meadow-match", "positions": "me
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("outside")
-    sources = shutil.copytree(Path(__file__).parent, folder / "meadow", ignore=shutil.ignore_patterns("test_*", "__pycache__"))
+    sources = shutil.copytree(
+        Path(__file__).parent, folder / "meadow", ignore=shutil.ignore_patterns("test_*", "__pycache__")
+    )
     interpreter = environment(folder / "environment")
     install(interpreter, sources)
     return interpreter

@@ -81,7 +81,7 @@ def stats(
     from vlcli import registry
     from vlcli.cli import console
     from vlcli.recipe.load import load
-    from vlcli.tools.statistics import statistics
+    from vlcli.tools.dataset_counts import dataset_counts
 
     names, overrides = o.split_words(words)
     if root is not None and not names:
@@ -89,7 +89,7 @@ def stats(
         return
     o.load_plugins(plugin)
     name, overrides = o.one_recipe(words)
-    rows = statistics(load(name, overrides, only=stage, trust=trust), stage, output)
+    rows = dataset_counts(load(name, overrides, only=stage, trust=trust), stage, output)
     errors = [row["error"] for row in rows if "error" in row]
     if json_:
         told = [{**row, "error": row["error"].as_dict()} if "error" in row else row for row in rows]

@@ -180,8 +180,8 @@ def collate_texts(texts: Sequence[TextSample], pad_id: int = 0, multiple: int = 
     special[mask] = np.fromiter(chain.from_iterable([text.special for text in texts]), bool, total)
     causal = torch.tensor([text.causal for text in texts]) if any(text.causal for text in texts) else None
     keys, raw = [text.key for text in texts], [text.raw for text in texts]
-    tensors = (torch.from_numpy(array) for array in (ids, mask, special, words))
-    return Text(*tensors, causal=causal, keys=keys, raw=raw)
+    ids_t, mask_t, special_t, words_t = map(torch.from_numpy, (ids, mask, special, words))
+    return Text(ids_t, mask_t, special_t, words_t, causal=causal, keys=keys, raw=raw)
 
 
 def collate_images(images: Sequence[ImageSample], multiple: int = 1) -> Images:

@@ -22,10 +22,10 @@ from vlcli.cli import app
 from vlcli.data.recognition.tables import encoding_of
 from vlcli.errors import DataError
 from vlcli.recipe.load import load
-from vlcli.tools.starter.look import look, plan_for
-from vlcli.tools.starter.machine import Machine, this_machine
-from vlcli.tools.starter.recipe import recipe_text
-from vlcli.tools.starter.times import times_of
+from vlcli.starter.look import look, plan_for
+from vlcli.starter.machine import Machine, this_machine
+from vlcli.starter.recipe import recipe_text
+from vlcli.starter.times import times_of
 
 HERE = Machine(2, "", 2e10)
 
@@ -126,7 +126,7 @@ def test_tables_of_any_encoding_and_separator(tmp_path, encoding, delimiter):
 
 
 def plan_examples(plan, root):
-    from vlcli.tools.starter.plan import read
+    from vlcli.starter.plan import read
 
     return read(plan.source, root)[1]
 
@@ -211,7 +211,7 @@ def test_weights_and_boxes_of_the_folder_are_used(tmp_path):
 
 
 def test_larger_data_and_a_gpu_give_larger_models():
-    from vlcli.tools.starter.plan import size_for
+    from vlcli.starter.plan import size_for
 
     gpu = Machine(16, "a GPU", 1e13)
     widths = [size_for(count, gpu, False).hidden for count in (1000, 20_000, 200_000, 2_000_000)]

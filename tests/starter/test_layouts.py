@@ -9,16 +9,16 @@ import pytest
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from tests.tools.layouts import LAYOUTS, coco_instances, photos, write
-from tests.tools.more_layouts import MORE
+from tests.starter.layouts import LAYOUTS, coco_instances, photos, write
+from tests.starter.more_layouts import MORE
 from vlcli.cli import app
 from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.errors import DataError
 from vlcli.recipe.load import load
-from vlcli.tools.starter.look import look, plan_for
-from vlcli.tools.starter.machine import Machine
-from vlcli.tools.starter.recipe import recipe_text
-from vlcli.tools.starter.times import times_of
+from vlcli.starter.look import look, plan_for
+from vlcli.starter.machine import Machine
+from vlcli.starter.recipe import recipe_text
+from vlcli.starter.times import times_of
 
 HERE = Machine(2, "", 2e10)
 

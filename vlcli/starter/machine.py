@@ -1,4 +1,4 @@
-"""What this machine can do: processors, a GPU, and how many operations a second."""
+"""Measures this machine: processors, a GPU, and operations a second."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import time
 from dataclasses import dataclass
 from functools import cache
 
+_SECOND_CORE = 0.8
+"""Speed that a further core adds to convolutions."""
+
 
 @dataclass(frozen=True)
 class Machine:
-    """What a recipe may count on.
+    """The machine on which a recipe will run.
 
     Attributes:
         cores: processor cores this process may use.
@@ -25,13 +28,13 @@ class Machine:
 
     @property
     def text(self) -> str:
-        """In words."""
+        """Cores and GPU in words."""
         cores = f"{self.cores} processor core{'s' if self.cores > 1 else ''}"
         return f"{cores} and {self.gpu}" if self.gpu else f"{cores}, no GPU"
 
 
 def this_machine() -> Machine:
-    """Look at this machine; takes a fraction of a second (and torch's import)."""
+    """Measure this machine; takes a fraction of a second (and torch's import)."""
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -43,19 +46,14 @@ def this_machine() -> Machine:
     rates = []
     for _ in range(12):
         began = clock()
-        product = left @ left
-        float(product[0, 0])  # waits for the device
+        float((left @ left)[0, 0])  # waits for the device
         rates.append(threads * side**3 / max(clock() - began, 1e-9))
     return Machine(cores, gpu, statistics.median(rates))
 
 
-_SECOND_CORE = 0.8
-"""What a further core adds to the speed of convolutions."""
-
-
 @cache
 def seconds_a_picture(arch: str, cores: int) -> float:
-    """Seconds in which features of a photograph are extracted where nothing else runs, by a trial on invented ones.
+    """Return the seconds in which a backbone extracts features of an invented photograph where nothing else runs.
 
     Args:
         arch: the backbone, as recipes name it.
@@ -71,15 +69,15 @@ def seconds_a_picture(arch: str, cores: int) -> float:
     spec = {"name": "backbone", "arch": arch, "short": 256, "long": 427, "boxes": "grid", "grid": [6, 6]}
     gpu, threads = torch.cuda.is_available(), torch.get_num_threads()
     clock = time.perf_counter if gpu else time.process_time  # processor time leaves out other programs
-    pixels = np.random.default_rng(0).integers(0, 256, (427, 640, 3), np.uint8)
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (427, 640, 3), np.uint8))
     try:
         torch.set_num_threads(1)
         extractor = registry.of(Extractor).build(spec).to("cuda" if gpu else "cpu")
-        taken = []
+        seconds = []
         for _ in range(3):
             began = clock()
-            extractor.extract([extractor.prepare(Image.fromarray(pixels), None)])
-            taken.append(clock() - began)
+            extractor.extract([extractor.prepare(picture, None)])
+            seconds.append(clock() - began)
     finally:
         torch.set_num_threads(threads)
-    return min(taken) / (1.0 if gpu else 1 + _SECOND_CORE * (cores - 1))
+    return min(seconds) / (1.0 if gpu else 1 + _SECOND_CORE * (cores - 1))

@@ -14,7 +14,7 @@ from vlcli.recipe import plan as planning
 from vlcli.recipe.resolved import Resolved
 
 
-def statistics(resolved: Resolved, stage: str | None = None, output: Path = Path("runs")) -> list[dict[str, Any]]:
+def dataset_counts(resolved: Resolved, stage: str | None = None, output: Path = Path("runs")) -> list[dict[str, Any]]:
     """One row per stage and data set: examples, different pictures and texts, words.
 
     A data set that cannot be read has a row with its ``error`` instead.

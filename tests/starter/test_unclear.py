@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.layouts import answer, photos, rows_of, write
+from tests.starter.layouts import answer, photos, rows_of, write
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
-from vlcli.tools.starter.look import look, plan_for
-from vlcli.tools.starter.machine import Machine
+from vlcli.starter.look import look, plan_for
+from vlcli.starter.machine import Machine
 
 HERE = Machine(2, "", 2e10)
 

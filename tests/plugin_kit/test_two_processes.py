@@ -7,11 +7,11 @@ import torch
 from typer.testing import CliRunner
 
 from vlcli.cli import app
-from vlcli.tools import two_processes
-from vlcli.tools.conformance import FAILED, PASSED, SKIPPED, chosen, of_folder
-from vlcli.tools.conformance_checks import conform
-from vlcli.tools.conformance_steps import Trial
-from vlcli.tools.two_processes import Share, difference, share_of
+from vlcli.plugin_kit import two_processes
+from vlcli.plugin_kit.checks import conform
+from vlcli.plugin_kit.conformance import FAILED, PASSED, SKIPPED, chosen, of_folder
+from vlcli.plugin_kit.trials import Trial
+from vlcli.plugin_kit.two_processes import Share, difference, share_of
 
 FAMILIES = ("lxmert", "dimbert", "albef", "vlmo", "deit", "swin", "detr", "two-tower")
 

@@ -1,4 +1,4 @@
-"""What every component must do, checked: ``vlcli plugin check`` asks it of a package, a test of the built-ins."""
+"""Selects components to check, and turns what a check raises into a result."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from vlcli import registry
@@ -15,19 +16,17 @@ from vlcli.registry import Entry
 from vlcli.registry.contract import blame, fault, origin
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "does not apply"
+_NOT_CHECKED = (*registry.FILES, "commands")
 
 
 @dataclass(frozen=True)
 class Result:
-    """One check of one component.
+    """Result of one check of one component.
 
     Attributes:
-        kind: of the component.
-        name: of the component.
-        check: what was checked.
         state: :data:`PASSED`, :data:`FAILED` or :data:`SKIPPED`.
-        where: ``file:line``, where it failed.
-        got: what was found.
+        where: ``file:line`` of the failure.
+        got: what the check met.
         expected: what would have been right.
     """
 
@@ -41,18 +40,13 @@ class Result:
 
     def __str__(self) -> str:
         """One line: what, where, got, expected."""
-        place = f" ({self.where})" if self.where else ""
-        wanted = f"; expected {self.expected}" if self.expected else ""
-        return f"{self.kind[:-1]} {self.name}, {self.check}{place}: {self.got}{wanted}"
+        where = f" ({self.where})" if self.where else ""
+        expected = f"; expected {self.expected}" if self.expected else ""
+        return f"{self.kind[:-1]} {self.name}, {self.check}{where}: {self.got}{expected}"
 
 
 class Failure(Exception):  # noqa: N818  (a check that fails is no fault of vlcli)
-    """A check that a component does not pass.
-
-    Args:
-        got: what was found.
-        expected: what would have been right.
-    """
+    """Raised by a check that a component does not pass."""
 
     def __init__(self, got: str, expected: str) -> None:
         super().__init__(got)
@@ -60,33 +54,33 @@ class Failure(Exception):  # noqa: N818  (a check that fails is no fault of vlcl
 
 
 class DoesNotApply(Exception):  # noqa: N818
-    """A check that means nothing for this component."""
+    """Raised by a check that means nothing for a component."""
 
 
 Check = Callable[[Entry], None]
 
 
 def chosen(what: str | None) -> list[Entry]:
-    """The components of a package, of its folder, or of a name; all of them without one.
+    """Return the components of a package, of its folder, or of a name; without one, all components.
 
     Raises:
         ComponentError: nothing has that name.
         UsageError: the folder declares no component.
     """
-    known = [entry for entry in registry.entries() if entry.kind not in (*registry.FILES, "commands")]
+    known = [entry for entry in registry.entries() if entry.kind not in _NOT_CHECKED]
     if what is None:
         return known
     if Path(what).is_dir():
         return of_folder(Path(what))
-    found = [entry for entry in known if what in (entry.distribution, entry.name)]
-    if not found:
+    entries = [entry for entry in known if what in (entry.distribution, entry.name)]
+    if not entries:
         expected, hint = "an installed package, a component, or a folder with pyproject.toml", "list them: vlcli ls"
         raise ComponentError("There is no such package or component.", got=repr(what), expected=expected, hint=hint)
-    return found
+    return entries
 
 
 def of_folder(folder: Path) -> list[Entry]:
-    """The components that a folder's ``pyproject.toml`` declares; registered for this process if not installed.
+    """Return the components that a folder's ``pyproject.toml`` declares; registers those that are not installed.
 
     Raises:
         UsageError: it declares none, or cannot be read.
@@ -95,73 +89,60 @@ def of_folder(folder: Path) -> list[Entry]:
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
         points = {group[6:]: names for group, names in project["entry-points"].items() if group[6:] in registry.KINDS}
+        distribution, version = project["name"].lower(), str(project.get("version", ""))
     except (OSError, KeyError, AttributeError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         got = f"{type(error).__name__}: {error}"
         expected = '[project.entry-points."vlcli.models"] and the like'
         raise UsageError("The folder declares no components.", where=str(file), got=got, expected=expected) from None
     sys.path[:0] = [str(path) for path in (folder / "src", folder) if path.is_dir() and str(path) not in sys.path]
-    installed = {(e.kind, e.name) for e in registry.entries() if e.distribution == project["name"].lower()}
-    rows = [(kind, name, value) for kind, names in points.items() for name, value in names.items()]
-    return [
-        registry.find(kind, f"{project['name'].lower()}:{name}") if (kind, name) in installed else _added(project, *row)
-        for row in rows
-        for kind, name, _ in [row]
-        if kind not in (*registry.FILES, "commands")
-    ]
-
-
-def _added(project: dict[str, Any], kind: str, name: str, value: str) -> Entry:
-    """A component of a folder that is not installed, under its own name."""
-    made = Entry(kind, name, value, project["name"].lower(), str(project.get("version", "")))
-    try:
-        registry.register(kind, name, imported(made), made.distribution)
-    except Exception:  # the check of its interface says why it cannot be imported
-        return made
-    return registry.find(kind, f"{made.distribution}:{name}")
+    installed = {(entry.kind, entry.name) for entry in registry.entries() if entry.distribution == distribution}
+    entries = []
+    for kind in (kind for kind in points if kind not in _NOT_CHECKED):
+        for name, value in points[kind].items():
+            entry = Entry(kind, name, value, distribution, version)
+            try:
+                if (kind, name) not in installed:
+                    registry.register(kind, name, imported(entry), distribution)
+                entry = registry.find(kind, f"{distribution}:{name}")
+            except Exception:  # noqa: S110  (the check of its interface says why it cannot be imported)
+                pass
+            entries.append(entry)
+    return entries
 
 
 def imported(entry: Entry) -> Any:
-    """The component itself, imported from the module that its entry names."""
-    if entry.loaded is not None:
-        return entry.loaded
-    module, _, attribute = entry.value.partition(":")
-    __import__(module)
-    found: Any = sys.modules[module]
-    for part in attribute.split("."):
-        found = getattr(found, part)
-    return found
+    """Import a component from the module that its entry names."""
+    return resolve_name(entry.value) if entry.loaded is None else entry.loaded
 
 
 def one(entry: Entry, name: str, check: Check) -> Result:
-    """What a check finds; whatever the component raises is a failure with its author's line."""
+    """Run a check; an exception of the component is a failure with the line of its author's code."""
     try:
         check(entry)
     except DoesNotApply as reason:
         return Result(entry.kind, entry.name, name, SKIPPED, got=str(reason))
-    except Failure as failure:
-        where = _origin(entry)
-        return Result(entry.kind, entry.name, name, FAILED, where, failure.got, failure.expected)
-    except VlcliError as error:
-        got = f"{error.what} {error.got}".strip()
-        return Result(entry.kind, entry.name, name, FAILED, error.where or _origin(entry), got, error.expected)
     except Exception as error:
-        text = (str(error).strip() or "no message").split("\n")[0]
-        return Result(
-            entry.kind, entry.name, name, FAILED, blame(error, _target(entry)), f"{type(error).__name__}: {text}"
-        )
+        return Result(entry.kind, entry.name, name, FAILED, *_failure(entry, error))
     return Result(entry.kind, entry.name, name)
 
 
-def _origin(entry: Entry) -> str:
-    target = _target(entry)
-    return origin(target) if target is not None else entry.value
-
-
-def _target(entry: Entry) -> Any:
+def _failure(entry: Entry, error: Exception) -> tuple[str, str, str]:
+    """Return where, got and expected."""
     try:
-        return imported(entry)
+        target = imported(entry)
     except Exception:
-        return None
+        target = None
+    where = entry.value if target is None else origin(target)
+    if isinstance(error, Failure):
+        return where, error.got, error.expected
+    if isinstance(error, VlcliError):
+        return error.where or where, f"{error.what} {error.got}".strip(), error.expected
+    return blame(error, target), in_a_line(error), ""
+
+
+def in_a_line(error: Exception) -> str:
+    """Return the type of an exception and the first line of its message."""
+    return f"{type(error).__name__}: {(str(error).strip() or 'no message').split(chr(10))[0]}"
 
 
 def interface(entry: Entry) -> None:

@@ -15,24 +15,9 @@ from vlcli.data.recognition.recognised import Recognised
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.images.boxes import image_id
 
-_DATA = frozenset(
-    {".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xml", ".xlsx", ".xls", ".ods", ".mat", ".tar"}
-    | {
-        ".zip",
-        ".p",
-        ".pkl",
-        ".pickle",
-        ".npy",
-        ".npz",
-        ".h5",
-        ".hdf5",
-        ".token",
-        ".lst",
-        ".yaml",
-        ".yml",
-        ".arrow",
-        ".gz",
-    }
+_DATA = re.compile(
+    r"\.(csv|tsv|txt|json|jsonl|ndjson|parquet|xml|xlsx|xls|ods|mat|tar|zip|p|pkl|pickle|npy|npz|h5|hdf5|token|lst|"
+    r"yaml|yml|arrow|gz)"
 )
 """Endings of files that may hold annotations."""
 _ABOUT = re.compile(r"readme|licen[sc]e|requirements|changelog|citation", re.IGNORECASE)
@@ -40,24 +25,24 @@ _MOST_NAMED = 5
 
 
 def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised], list[str]]:
-    """The data sets of a folder, and what is left aside: "FILE: reason".
+    """Return the data sets of a folder, and what is left aside: "FILE: reason".
 
     Args:
-        folder: what lies there; files that a reader recognises are claimed.
-        fallback: whether classes named by folders are looked for although a table is not understood.
+        folder: files that a reader recognises are claimed.
+        fallback: look for classes named by folders although a table is not understood.
 
     Raises:
         DataError: a table that annotates pictures is not understood, and nothing else is.
     """
-    found: list[Recognised] = []
+    sources: list[Recognised] = []
     questions: list[str] = []
     readers, aside = _readers()
     foreign = exports(folder)
     aside += [f"{tool}: {_shown(names)} not read; its COCO export is: {HOW[tool]}" for tool, names in foreign.items()]
     for rank in sorted({reader.recognise_order for reader in readers}):
-        if rank > 1 and not found:
+        if rank > 1 and not sources:
             questions += [line for line, count in _unknown(folder).items() if count > len(folder.pictures) / 2]
-        if rank > 1 and (found or ((questions or folder.unread) and not fallback)):
+        if rank > 1 and (sources or ((questions or folder.unread) and not fallback)):
             break
         for reader in readers:
             for one in reader.recognise(folder) if reader.recognise_order == rank else []:
@@ -66,58 +51,70 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
                 if one.question:
                     questions.append(one.question)
                 elif one.kind:
-                    found.append(one)
+                    sources.append(one)
     aside += [f"{name}: {reason}" for name, reason in folder.unread.items()]
     aside += [line for line in _unknown(folder) if line not in questions]
-    if foreign and not found:
-        raise _export(folder, foreign)
-    if questions and not found:
-        raise _unclear(folder, questions)
-    return found, [*questions, *aside]
+    if foreign and not sources:
+        tool, names = next(iter(foreign.items()))
+        raise DataError(
+            f"The annotations are an export of {tool}, which no reader reads.",
+            where=str(folder.root),
+            got=_shown(names),
+            expected="labelled boxes in COCO's format, or in that of Pascal VOC or YOLO",
+            hint=f"export them as COCO ({HOW[tool]}), put the file beside the pictures, and call init again",
+        )
+    if questions and not sources:
+        raise DataError(
+            "It is not clear what the pictures' table says.",
+            where=str(folder.root),
+            got="; ".join(questions[:4]),
+            hint="name the columns: --image COLUMN --text COLUMN --answer COLUMN --label COLUMN; or leave the table "
+            "aside and take folders of pictures as classes: --task image-classification",
+        )
+    return sources, [*questions, *aside]
 
 
 def _unknown(folder: Folder) -> dict[str, int]:
-    """Lines about files of data that no reader recognises, with their number; those of one ending share a line."""
+    """Return lines about files of data that no reader recognises, with their number; one line for many of an ending."""
     by_ending: dict[str, list[str]] = {}
     for name in folder.files():
         ending = PurePosixPath(name).suffix.lower()
-        if ending in _DATA and name not in folder.unread and not _ABOUT.match(PurePosixPath(name).name):
+        if _DATA.fullmatch(ending) and name not in folder.unread and not _ABOUT.match(PurePosixPath(name).name):
             by_ending.setdefault(ending, []).append(name)
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for ending, names in by_ending.items():
         if len(names) > _MOST_NAMED:
             line = f"{len(names):,} files that end in {ending}, such as {names[0]}: no reader recognises them"
-            found[line] = len(names)
+            lines[line] = len(names)
         else:
-            found |= {f"{name}: no reader recognises it": 1 for name in names}
-    return found
+            lines |= {f"{name}: no reader recognises it": 1 for name in names}
+    return lines
 
 
 def _readers() -> tuple[list[type[Reader]], list[str]]:
-    """Every registered reader, sorted by name, and a line for each that cannot be imported."""
-    found, broken = [], []
+    readers, broken = [], []
     for name in registry.names("datasets"):
         try:
             reader = registry.of(Reader).load(name)
         except ComponentError as error:
             broken.append(f"reader {name}: {error.what}")
         else:
-            found += [reader] if issubclass(reader, Reader) else []
-    return found, broken
+            readers += [reader] if issubclass(reader, Reader) else []
+    return readers, broken
 
 
 def box_files(folder: Folder) -> list[str]:
-    """Claims and returns files with boxes that say nothing else: detections of a picture's regions."""
-    found = []
+    """Claim and return files of boxes alone: detections of a picture's regions."""
+    files = []
     for name, rows in folder.documents():
         row = first_object(rows)
-        own = isinstance(row.get("boxes"), list) and isinstance(row.get("file_name"), str)
-        if own or {"image_id", "bbox", "score"} <= set(row):
+        vlcli_form = isinstance(row.get("boxes"), list) and isinstance(row.get("file_name"), str)
+        if vlcli_form or {"image_id", "bbox", "score"} <= set(row):
             names = [image_id(str(row.get("file_name", row.get("image_id", "")))) for row in rows[:200]]
             if sum(one in folder.pictures.by_id for one in names) > len(names) / 4:
-                found.append(name)
-    folder.claim(found)
-    return found
+                files.append(name)
+    folder.claim(files)
+    return files
 
 
 def check_columns(folder: Folder) -> None:
@@ -135,33 +132,12 @@ def check_columns(folder: Folder) -> None:
         raise UsageError("No table has such a column.", got=got, expected=expected, hint=hint)
 
 
-def _export(folder: Folder, foreign: dict[str, list[str]]) -> DataError:
-    tool, names = next(iter(foreign.items()))
-    return DataError(
-        f"The annotations are an export of {tool}, which no reader reads.",
-        where=str(folder.root),
-        got=_shown(names),
-        expected="labelled boxes in COCO's format, or in that of Pascal VOC or YOLO",
-        hint=f"export them as COCO ({HOW[tool]}), put the file beside the pictures, and call init again",
-    )
-
-
 def _shown(names: list[str]) -> str:
     return names[0] + (f" and {len(names) - 1:,} more" if len(names) > 1 else "")
 
 
-def _unclear(folder: Folder, questions: list[str]) -> DataError:
-    return DataError(
-        "It is not clear what the pictures' table says.",
-        where=str(folder.root),
-        got="; ".join(questions[:4]),
-        hint="name the columns: --image COLUMN --text COLUMN --answer COLUMN --label COLUMN; or leave the table aside "
-        "and take folders of pictures as classes: --task image-classification",
-    )
-
-
 def nothing_found(folder: Folder, aside: list[str]) -> DataError:
-    """The message for a folder from which nothing can be learnt."""
+    """Return the error for a folder from which nothing can be learnt."""
     return DataError(
         "Nothing in this folder says what its pictures show.",
         where=str(folder.root),

@@ -1,8 +1,4 @@
-"""One training step on two processes beside the same step on one: ``vlcli plugin check`` compares what they compute.
-
-The two processes (gloo, on the CPU) are started once and serve all checks; each gets the sizes of a trial and answers
-with its share: a JSON document and, from rank 0, the gradient as safetensors.
-"""
+"""Compares a training step on two processes (gloo, on the CPU) with the same step on one."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import json
 import multiprocessing
 import os
 import socket
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -26,11 +21,11 @@ from vlcli import registry
 from vlcli.engine import processes
 from vlcli.errors import VlcliError
 from vlcli.nn.blocks import DropPath
+from vlcli.plugin_kit.conformance import Failure, imported, in_a_line
+from vlcli.plugin_kit.trials import Trial
 from vlcli.registry import Entry
 from vlcli.registry.contract import blame
 from vlcli.runner.trial_step import rehearse
-from vlcli.tools.conformance import Failure, imported
-from vlcli.tools.conformance_steps import Trial
 
 EXAMPLES = 5
 """An odd number: the two shares differ in size, so that a mean of means is not the mean."""
@@ -42,12 +37,12 @@ START = 120.0
 
 @dataclass
 class Share:
-    """What one step computes, over all processes.
+    """Result of one step over all processes.
 
     Attributes:
         losses: unweighted means by name.
         gradients: by the parameter's name; zeros where a step leaves a parameter out.
-        apart: why two processes may compute something else than one without a fault, in words.
+        apart: reasons why two processes may compute something else than one without a fault.
     """
 
     losses: dict[str, float]
@@ -56,7 +51,7 @@ class Share:
 
 
 class _Draws(TorchDispatchMode):
-    """Notes which operators draw random numbers; attention counts as one for its dropout, which is 0 here."""
+    """Records which operators draw random numbers; attention counts as one for its dropout, which is 0 here."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -70,7 +65,7 @@ class _Draws(TorchDispatchMode):
 
 
 def share_of(trial: Trial) -> Share:
-    """The step of a trial, without dropout; this process takes its part of the batch.
+    """Run the step of a trial without dropout; this process takes its part of the batch.
 
     Raises:
         VlcliError: the stage cannot be built, or the processes disagree about its losses.
@@ -82,25 +77,18 @@ def share_of(trial: Trial) -> Share:
         with _Draws() as draws:
             result = rehearsal.loss(batch)
         result.total.backward()
-        found = {
+        gradients = {
             name: processes.summed(torch.zeros_like(value) if value.grad is None else value.grad) / processes.world()
             for name, value in module.named_parameters()
             if value.requires_grad
         }
         module.close_step()
-    losses = {name: float(mean.value()) for name, mean in result.losses.items()}
-    return Share(losses, found, _apart_by_nature(module, draws.seen))
-
-
-def _apart_by_nature(module: nn.Module, drawn: set[str]) -> list[str]:
-    """What a process does for itself: random numbers, and statistics of its own rows."""
-    found = [f"it draws random numbers ({', '.join(sorted(drawn))})"] if drawn else []
-    norms = [
-        name
-        for name, part in module.named_modules()
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training
-    ]
-    return [*found, f"its batch normalisation takes the statistics of its own rows ({norms[0]})"] if norms else found
+    apart = [f"it draws random numbers ({', '.join(sorted(draws.seen))})"] if draws.seen else []
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
+            apart.append(f"its batch normalisation takes the statistics of its own rows ({name})")
+            break
+    return Share({name: float(mean.value()) for name, mean in result.losses.items()}, gradients, apart)
 
 
 def _without_dropout(module: nn.Module) -> None:
@@ -114,13 +102,19 @@ def _without_dropout(module: nn.Module) -> None:
 
 
 class Pair:
-    """Two processes that compute steps together, until :meth:`close`."""
+    """Two processes that run steps together, until :meth:`close`.
+
+    Each receives a trial as JSON, and answers with a JSON document and, from rank 0, the gradient as safetensors.
+    """
 
     def __init__(self) -> None:
         spawn = multiprocessing.get_context("spawn")
         self.links: list[Connection] = []
         self.children = []
-        port, self.components = _free_port(), _registered()
+        self.components = _registered()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
         for rank in (0, 1):
             ours, theirs = spawn.Pipe()
             child = spawn.Process(target=serve, args=(rank, port, theirs, self.components), daemon=True)
@@ -136,41 +130,38 @@ class Pair:
         return self.components == _registered()
 
     def step(self, trial: Trial) -> Share:
-        """What the two compute.
+        """Run the step of a trial.
 
         Raises:
-            Failure: one of them fails, or they wait for one another.
+            Failure: one of the processes fails, or they wait for one another.
         """
         for link in self.links:
             link.send_bytes(json.dumps(trial._asdict()).encode())
-        documents = self._answers(PATIENCE)
-        gradients = tensors_of(self.links[0].recv_bytes())
-        return Share(documents[0]["losses"], gradients, documents[0]["apart"])
+        document = self._answers(PATIENCE)[0]
+        return Share(document["losses"], tensors_of(self.links[0].recv_bytes()), document["apart"])
 
     def close(self) -> None:
-        """End both."""
+        """End both processes."""
         for link in self.links:
             link.close()
         for child in self.children:
             child.kill()
             child.join()
 
-    def _answers(self, seconds: float) -> list[dict[str, Any]]:
-        """A document from each."""
-        found: dict[int, dict[str, Any]] = {}
-        while len(found) < len(self.links):
-            waiting = [link for rank, link in enumerate(self.links) if rank not in found]
-            ready = wait(waiting, seconds)
+    def _answers(self, seconds: float) -> dict[int, dict[str, Any]]:
+        """Return a document from each rank."""
+        documents: dict[int, dict[str, Any]] = {}
+        while missing := [rank for rank in range(len(self.links)) if rank not in documents]:
+            ready = wait([self.links[rank] for rank in missing], seconds)
             if not ready:
-                ranks = ", ".join(str(rank) for rank in range(len(self.links)) if rank not in found)
                 raise Failure(
-                    f"of two processes rank {ranks} did not end its step within {seconds:.0f} s",
+                    f"of two processes rank {', '.join(map(str, missing))} did not end its step within {seconds:.0f} s",
                     "a step in which every process takes part in the same collective operations, whatever it holds",
                 )
-            for link in ready:
-                rank = self.links.index(link)  # type: ignore[arg-type]
-                found[rank] = self._answer(rank)
-        return [found[rank] for rank in sorted(found)]
+            for rank in missing:
+                if self.links[rank] in ready:
+                    documents[rank] = self._answer(rank)
+        return documents
 
     def _answer(self, rank: int) -> dict[str, Any]:
         try:
@@ -185,17 +176,20 @@ class Pair:
 
 
 def serve(rank: int, port: int, link: Connection, components: list[tuple[str, str, str, str]]) -> None:
-    """One of the two processes: answer trials until the link is closed."""
+    """Answer trials as one of the two processes until the link is closed."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
     torch.set_num_threads(1)
     try:
-        _register(components)
+        known = {(entry.kind, entry.name, entry.distribution) for entry in registry.entries()}
+        for kind, name, value, distribution in components:
+            if (kind, name, distribution) not in known:
+                registry.register(kind, name, imported(Entry(kind, name, value, distribution)), distribution)
         processes.start("cpu")
         link.send_bytes(b"{}")
     except Exception as error:
         with suppress(OSError):
-            link.send_bytes(json.dumps({"fault": _told(error)}).encode())
+            link.send_bytes(json.dumps({"fault": _in_words(error)}).encode())
         return
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
@@ -206,74 +200,49 @@ def _reply(link: Connection, trial: Trial) -> None:
     try:
         share = share_of(trial)
     except Exception as error:
-        link.send_bytes(json.dumps({"fault": _told(error, *_components_of(trial))}).encode())
+        named = [("objectives", registry.as_spec(spec)["name"]) for spec in trial.stage.get("objectives", [])]
+        targets = [registry.load(kind, name) for kind, name in [*named, ("models", trial.model["name"])]]
+        link.send_bytes(json.dumps({"fault": _in_words(error, *targets)}).encode())
         return
     link.send_bytes(json.dumps({"losses": share.losses, "apart": share.apart}).encode())
     if processes.rank() == 0:
         link.send_bytes(bytes_of({name: value.contiguous() for name, value in share.gradients.items()}))
 
 
-def _told(error: Exception, *targets: Any) -> str:
-    """A fault in one line, with the line of code that raised it."""
+def _in_words(error: Exception, *targets: Any) -> str:
+    """Return a fault in one line, with the line of code that raised it."""
     if isinstance(error, VlcliError):
         return f"{error.what} {error.got}".strip()
-    text = (str(error).strip() or "no message").split("\n")[0]
-    return f"{type(error).__name__}: {text} ({blame(error, *targets)})"
-
-
-def _components_of(trial: Trial) -> list[Any]:
-    """The classes whose code a trial runs."""
-    named = [("objectives", registry.as_spec(spec)["name"]) for spec in trial.stage.get("objectives", [])]
-    return [registry.load(kind, name) for kind, name in [*named, ("models", trial.model["name"])]]
+    return f"{in_a_line(error)} ({blame(error, *targets)})"
 
 
 def _registered() -> list[tuple[str, str, str, str]]:
-    """Components that this process registered itself, from folders that are not installed."""
+    """Return components that this process registered itself, from folders that are not installed."""
     session = [entry for entry in registry.entries() if entry.loaded is not None and "<" not in entry.value]
     return [(entry.kind, entry.name, entry.value, entry.distribution) for entry in session]
 
 
-def _register(components: list[tuple[str, str, str, str]]) -> None:
-    known = {(entry.kind, entry.name, entry.distribution) for entry in registry.entries()}
-    for kind, name, value, distribution in components:
-        if (kind, name, distribution) in known:
-            continue
-        registry.register(kind, name, imported(Entry(kind, name, value, distribution)), distribution)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 def difference(one: Share, two: Share, tolerance: float) -> str:
-    """What two processes compute otherwise than one, in words; empty where all is equal.
+    """Return in words what differs between one process and two; empty where all is equal.
 
-    Numbers count as equal if they differ by at most ``tolerance`` times the larger of 1 and the largest of the tensor.
+    Numbers are equal if they differ by at most ``tolerance`` times the larger of 1 and the largest of the tensor.
     """
     if one.losses.keys() != two.losses.keys():
         return f"losses {', '.join(two.losses) or 'none'} instead of {', '.join(one.losses)}"
-    said = [
+    lines = [
         f"loss {name!r} is {one.losses[name]:.6g} on one process and {two.losses[name]:.6g} on two"
         for name in one.losses
         if not abs(one.losses[name] - two.losses[name]) <= tolerance * max(1.0, abs(one.losses[name]))
     ]
-    apart = _apart(one.gradients, two.gradients)
+    apart = dict.fromkeys(one.gradients, 0.0)
+    for name, value in one.gradients.items():
+        if value.numel():
+            scale = max(1.0, float(value.abs().max()))
+            apart[name] = float((value - two.gradients[name]).abs().max()) / scale
     worst = max(apart, key=lambda name: apart[name], default="")
     if worst and not apart[worst] <= tolerance:
         count = sum(not value <= tolerance for value in apart.values())
-        said.append(
+        lines.append(
             f"the gradient of {worst} differs by {apart[worst]:.3g} ({count} of {len(apart)} parameters differ)"
         )
-    return "; ".join(said)
-
-
-def _apart(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> dict[str, float]:
-    """The largest difference of each gradient, in units of the larger of 1 and its largest number."""
-    scale = {name: max(1.0, float(value.abs().max())) if value.numel() else 1.0 for name, value in one.items()}
-    return {
-        name: float((value - two[name]).abs().max()) / scale[name] if value.numel() else 0.0
-        for name, value in one.items()
-    }
+    return "; ".join(lines)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.layouts import ASKED, LAYOUTS, answer, layout, photos, rows_of, sentence, write
+from tests.starter.layouts import ASKED, LAYOUTS, answer, layout, photos, rows_of, sentence, write
 
 BEFORE = set(LAYOUTS)
 

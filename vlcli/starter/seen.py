@@ -1,18 +1,18 @@
-"""What lies in a folder, and the rows of it as a reader understands them."""
+"""Records of what lies in a folder, and of rows as a reader understands them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
-from vlcli.tools.starter.weights import Weights
+from vlcli.starter.weights import Weights
 
 
 @dataclass
@@ -20,8 +20,6 @@ class Seen:
     """What lies in a folder.
 
     Attributes:
-        root: the folder.
-        pictures: its pictures.
         sources: the data sets that readers recognise.
         aside: files that are not used, each with the reason.
         boxes: files of boxes.
@@ -36,29 +34,22 @@ class Seen:
     aside: list[str]
     boxes: list[str]
     weights: Weights | None
-    unreadable: dict[Path, str] = field(default_factory=dict)
-    checked: str = ""
+    unreadable: dict[Path, str]
+    checked: str
 
     @cached_property
     def paths(self) -> set[Path]:
         """The pictures' absolute paths."""
-        return {path.absolute() for found in self.pictures.by_id.values() for path in found}
+        return {path.absolute() for paths in self.pictures.by_id.values() for path in paths}
 
     def name(self, path: Path) -> str:
-        """A path as people know it: relative to the folder if it lies there."""
+        """Return a path relative to the folder if it lies there."""
         path, root = path.absolute(), self.root.absolute()
         return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
-@dataclass
-class Row:
-    """One example, as a person checks it.
-
-    Attributes:
-        files: its pictures.
-        text: the sentence; empty where there is none.
-        target: answer, label or boxes in words; empty where there is none.
-    """
+class Row(NamedTuple):
+    """One example in words: its pictures, its sentence, and its answer, label or boxes; empty where there is none."""
 
     files: list[Path]
     text: str
@@ -66,36 +57,35 @@ class Row:
 
 
 def ids_of(readers: Sequence[Reader]) -> str:
-    """What image ids must be so that no two pictures of some data sets share one: ``name``, ``path`` or ``file``.
+    """Return the form of image ids (``name``, ``path``, ``file``) in which no two pictures of the data share one.
 
     Raises:
         DataError: several files fit a name, or two names find one file.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for reader in readers:
         for name, path in reader.image_files().items():
-            if reader.ids != "name" or found.setdefault(name, path) != path:
+            if reader.ids != "name" or paths.setdefault(name, path) != path:
                 return reader.ids if reader.ids != "name" else "path"
     return "name"
 
 
 def rows_of(reader: Reader, examples: Sequence[Example], count: int) -> list[Row]:
-    """Some examples, spread over all, as they are understood."""
+    """Return some examples, spread over all."""
     chosen = examples[:: max(1, len(examples) // count)][:count]
     names, boxes = reader.label_names(), reader.boxes() if any(not one.targets for one in chosen) else {}
     kinds = reader.class_names() if boxes else []
-    found = []
+    rows = []
     for example in chosen:
         target = _target(example.targets, names)
         if not target and example.images and (box := boxes.get(example.images[0])) is not None:
             classes = [] if box.classes is None else [kinds[int(one)] for one in box.classes if int(one) < len(kinds)]
             target = f"{len(box)} boxes: {', '.join(classes[:5])}".removesuffix(": ")
-        found.append(Row([reader.locate(name) for name in example.images], example.text or "", target))
-    return found
+        rows.append(Row([reader.locate(name) for name in example.images], example.text or "", target))
+    return rows
 
 
 def _target(targets: dict[str, Any], names: Sequence[str]) -> str:
-    """Answer, label or box of an example, in words."""
     if scores := targets.get("answers"):
         return " / ".join(sorted(scores, key=lambda answer: -scores[answer])[:3])
     if isinstance(label := targets.get("label"), int):

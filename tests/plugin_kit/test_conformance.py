@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from vlcli.cli import app
-from vlcli.tools.conformance import FAILED, PASSED, chosen, of_folder
-from vlcli.tools.conformance_checks import conform
+from vlcli.plugin_kit.checks import conform
+from vlcli.plugin_kit.conformance import FAILED, PASSED, chosen, of_folder
 
 QUICK = {
     ("models", "lxmert"),
