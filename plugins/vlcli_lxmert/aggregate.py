@@ -180,7 +180,6 @@ def aggregate(
 
 
 def _split_of(key: str, split: str | None, listed: set[str] | None) -> str:
-    """The file an image goes to; ``split`` is where COCO's own sets have it."""
     if listed is not None and key in listed:
         return "mscoco_minival"
     if split is None:

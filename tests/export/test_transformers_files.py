@@ -9,6 +9,7 @@ import sys
 import pytest
 import tiny_models
 import torch
+import transformers
 import yaml
 from converted import (
     DEIT,
@@ -28,7 +29,6 @@ from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import ComponentError, DataError
 from vlcli.progress import Silent
 
-transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("more_families")
 
 

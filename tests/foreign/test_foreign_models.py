@@ -7,14 +7,11 @@ import re
 import sys
 from pathlib import Path
 
+import foreign_models as fm
 import pytest
 import timm
 import torch
 from torch import nn
-
-pytest.importorskip("transformers")
-
-import foreign_models as fm
 
 from vlcli import registry
 from vlcli.errors import ComponentError

@@ -150,7 +150,7 @@ def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
         UsageError: other pictures lie there under these names, and nothing says that they may go.
     """
     from vlcli.recipe import stage_record
-    from vlcli.report.keeping import refuse_others
+    from vlcli.report.refuse_overwrite import refuse_others
 
     record = stage_record.read(outcome.folder) if outcome.error is None else None
     files = [outcome.folder / name for name in record.files.values()] if record else []

@@ -62,8 +62,6 @@ class TransformersExporter(Exporter):
         classes: transformers' classes that it writes, for messages.
     """
 
-    packages: ClassVar[tuple[str, ...]] = ("transformers",)
-    install: ClassVar[str] = "pip install 'vlcli[hf]'"
     writes: ClassVar[str] = "transformers"
     models: ClassVar[tuple[str, ...]] = ()
     classes: ClassVar[tuple[str, ...]] = ()

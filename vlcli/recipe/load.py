@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
+from vlcli.plain import comma_list
 from vlcli.recipe import datasets, defaults, merge, overrides, yaml
 from vlcli.recipe import trust as trusting
 from vlcli.recipe.check import by_place, check_structure
@@ -134,12 +135,9 @@ def no_such_row(source: RecipeFile, written: Rows, labels: list[str]) -> UsageEr
         return UsageError("This cell of the grid is left out by `skip`.", where=where, got=got, expected=why)
     close = difflib.get_close_matches(labels[0], list(written.rows), n=1)
     hint = f"did you mean {source.table}:{close[0]}?" if close else f"see all rows: vlcli ls {source.table}"
-    return UsageError("The table has no such row.", where=where, got=got, expected=_some(written.rows), hint=hint)
-
-
-def _some(labels: Any, most: int = 20) -> str:
-    shown = list(labels)
-    return ", ".join(shown[:most]) + (f" and {len(shown) - most} more" if len(shown) > most else "")
+    return UsageError(
+        "The table has no such row.", where=where, got=got, expected=comma_list(written.rows, 20), hint=hint
+    )
 
 
 def _above(

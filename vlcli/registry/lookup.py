@@ -21,7 +21,7 @@ from vlcli.registry.entries import entries, find
 from vlcli.registry.entry import FILES, Entry
 from vlcli.registry.public import imports_of, warn_of_private_imports
 from vlcli.registry.renames import RENAMED
-from vlcli.registry.schema import Parameter, as_spec, parameters, validator
+from vlcli.registry.schema import Parameter, as_spec, documentation, parameters, validator
 
 TRUSTED = ("vlcli", "session")
 """Distributions whose private imports are not reported: vlcli itself, and what a test or notebook registers."""
@@ -183,7 +183,7 @@ def describe(kind: str, name: str) -> dict[str, Any]:
     """Returns what ``vlcli show`` prints of a component (imports it); ``broken`` is what it lacks of its kind."""
     entry = find(kind, name)
     target = _imported(entry)
-    text = inspect.getdoc(target) or ""
+    text = documentation(target)
     rows = []
     for one in parameters(target).values():
         default = None if one.required else one.default

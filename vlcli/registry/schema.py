@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from pydantic import ConfigDict, PydanticUndefinedAnnotation, create_model
 
 from vlcli.errors import ComponentError
 from vlcli.registry.bounds import Between
+
+_ARGS = re.compile(r"^Args:\n(?:    .*(?:\n|\Z))+", re.MULTILINE)
+_OPTION = re.compile(r"^    (\w+):.*(?:\n     .*)*", re.MULTILINE)
 
 Spec = dict[str, Any]
 """A component as a recipe writes it: ``{"name": "irpe", "method": "product"}``."""
@@ -121,6 +125,26 @@ def _parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
         if all(one.kind is not one.VAR_KEYWORD for one in signature):
             break
     return options
+
+
+def documentation(component: Callable[..., Any]) -> str:
+    """Return the docstring of a component; of a class, its ``Args`` end with the bases' lines on inherited options."""
+    text = inspect.getdoc(component) or ""
+    inherited: dict[str, str] = {}
+    for base in inspect.getmro(component)[1:] if inspect.isclass(component) else ():
+        inherited = _option_lines(inspect.cleandoc(base.__doc__ or "")) | inherited
+    written = _option_lines(text)
+    more = [inherited[name] for name in parameters(component) if name in inherited and name not in written]
+    if not more:
+        return text
+    args = _ARGS.search(text)
+    head, tail = (text[: args.end()].rstrip("\n"), text[args.end() :]) if args else (f"{text}\n\nArgs:", "")
+    return "\n".join([head, *more, *([tail] if tail else [])])
+
+
+def _option_lines(text: str) -> dict[str, str]:
+    args = _ARGS.search(text)
+    return {match[1]: match[0].rstrip("\n") for match in _OPTION.finditer(args[0] if args else "")}
 
 
 @lru_cache(maxsize=1024)

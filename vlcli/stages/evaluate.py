@@ -20,8 +20,8 @@ from vlcli.detection.extraction import Share
 from vlcli.engine import processes
 from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
+from vlcli.engine.joint_evaluation import JointEvaluation
 from vlcli.engine.processes import resolve_device, use_threads
-from vlcli.engine.together import Together
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
@@ -218,7 +218,7 @@ def evaluate(task: Task, runner: TaskRunner) -> Result:
 
 
 def _evaluate_together(task: Task, runner: TaskRunner) -> Result:
-    meeting = Together()
+    meeting = JointEvaluation()
     runner.share = meeting.share()
     return meeting.run(lambda: evaluate(task, runner))
 
