@@ -56,14 +56,12 @@ def lost(folder: Path, record: StageRecord) -> str:
 
 
 def _said(folder: Path, files: dict[str, str]) -> dict[str, int]:
-    """Every file of a record without sizes, with the bytes that its own head says it has; 0 where it says nothing."""
     named = {name: 0 for role, name in files.items() if role not in LIGHT}
     inside = sizes(folder, files)
     return named | {name: _own_length(folder / name) for name in inside if not name.endswith("/")}
 
 
 def _own_length(path: Path) -> int:
-    """What the head of weights or of a store says; 0 for other files, and for a head that is damaged otherwise."""
     read = {".safetensors": _safetensors_length, ".h5": _hdf5_length}.get(path.suffix)
     try:
         with path.open("rb") as file:
@@ -73,7 +71,6 @@ def _own_length(path: Path) -> int:
 
 
 def _safetensors_length(file: BinaryIO) -> int:
-    """The length of the header, the header, and the furthest end of a tensor."""
     first = file.read(8)
     start = 8 + int.from_bytes(first, "little") * (len(first) == 8)
     if start > _LONGEST_HEADER:
@@ -86,7 +83,6 @@ def _safetensors_length(file: BinaryIO) -> int:
 
 
 def _hdf5_length(file: BinaryIO) -> int:
-    """The end-of-file address of the superblock: at byte 40 in version 0, at 28 in versions 2 and 3."""
     head = file.read(_SUPERBLOCK)
     if len(head) < _SUPERBLOCK:
         return _SUPERBLOCK

@@ -97,7 +97,6 @@ _OPTION_MODELS: dict[str, type[BaseModel]] = {"objectives": ObjectiveOptions, "d
 
 
 def _options(use: Use, document: Document) -> list[Problem]:
-    """Faults of the keys that stand beside a component's own parameters, and numbers there that are not finite."""
     model = None if CHANGED in use.options else _OPTION_MODELS.get(use.kind)
     given = {key: value for key, value in use.options.items() if key != "as"}
     problems = _validate(model, given, use.path, document)[1] if model else []
@@ -111,7 +110,6 @@ def _options(use: Use, document: Document) -> list[Problem]:
 
 
 def _pattern_faults(name: str, stage: Stage, document: Document) -> list[Problem]:
-    """Regular expressions that are none."""
     if not isinstance(stage, Training):
         return []
     path: Path_ = ("stages", name)
@@ -134,14 +132,12 @@ _FINITE = "numbers that are finite and fit 64 bits"
 
 
 def _all_finite(value: Any) -> bool:
-    """Whether every number in ``value`` is one that any parameter could hold."""
     if isinstance(value, dict | list):
         return all(map(_all_finite, value.values() if isinstance(value, dict) else value))
     return not isinstance(value, int | float) or (math.isfinite(value) and abs(value) <= MOST_INT)
 
 
 def _walk(raw: Any, fault: Any) -> Path_:
-    """The parts of a pydantic location that are keys of the recipe; labels of union branches are passed over."""
     at: list[str | int] = []
     value, loc = raw, fault["loc"]
     names_key = fault["type"] in ("missing", "extra_forbidden")
@@ -173,7 +169,6 @@ def _problem(model: type[BaseModel], at: Path_, fault: Any, path: Path_, documen
 
 
 def _keys(model: Any, at: Path_) -> list[str]:
-    """What a recipe may write inside ``model`` at ``at``."""
     for part in at:
         if isinstance(part, int):
             continue
@@ -185,14 +180,12 @@ def _keys(model: Any, at: Path_) -> list[str]:
 
 
 def _section(annotation: Any) -> Any:
-    """The section model inside an annotation such as ``list[Section] | None``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for arg in getattr(annotation, "__args__", ()) if (found := _section(arg))), None)
 
 
 def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) -> list[Problem]:
-    """``from`` and ``features`` name earlier stages, or places; whether a place is there is no matter of structure."""
     problems: list[Problem] = []
     earlier: list[str] = []
     for name in raw:

@@ -92,7 +92,6 @@ def of_stage(name: str, stage: Stage) -> Iterator[Use]:
 
 
 def _changed(kind: str, value: Spec, path: tuple[str | int, ...]) -> Iterator[Use]:
-    """An objective as it is after each of its changes."""
     changes = value.get("changes", ()) if kind == "objectives" else ()
     spec = split_options(kind, value)[0]
     for index, change in enumerate(changes if isinstance(changes, list) else ()):

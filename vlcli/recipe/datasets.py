@@ -66,7 +66,6 @@ def suggestion(name: str, recipe_datasets: dict[str, Any]) -> str:
 
 
 def _named(named: dict[str, Any], document: Document) -> tuple[dict[str, Entries], list[Problem]]:
-    """What each name stands for: readers alone; and the faults of names."""
     readers, problems = set(names(KEY)), []
     sound = {}
     for name, value in named.items():
@@ -92,7 +91,6 @@ def _named(named: dict[str, Any], document: Document) -> tuple[dict[str, Entries
 
 
 def _stands_for(name: str, named: dict[str, Any], within: tuple[str, ...]) -> tuple[Entries | None, list[str]]:
-    """The entries behind a name; None where they have no form of entries (the schema says so), and a circle."""
     if name in within:
         return None, [*within[within.index(name) :], name]
     if named[name] is None:
@@ -113,7 +111,6 @@ def _stands_for(name: str, named: dict[str, Any], within: tuple[str, ...]) -> tu
 
 
 def _replaced(given: Any, path: Path_, found: dict[str, Entries], document: Document) -> Any:
-    """A data field with its names replaced; as it is where it names none."""
     items = as_list(given)
     if not any((entry := _entry(item)) is not None and entry["name"] in found for item in items):
         return given
@@ -130,7 +127,6 @@ def _replaced(given: Any, path: Path_, found: dict[str, Entries], document: Docu
 
 
 def _note_places(document: Document, path: Path_, entry: dict[str, Any], named: dict[str, Any]) -> None:
-    """Faults of a replaced entry are told with the line of the key: at the data set, or where the stage changes it."""
     own = document.place(path)
     document.places[path] = own
     for key in named:

@@ -47,7 +47,6 @@ def expand(document: Document) -> list[Problem]:
 
 
 def _merge_under(document: Document, name: str, kind: str, shared: dict[str, Any]) -> None:
-    """The defaults of ``kind`` under the stage ``name``, with the line of every key."""
     at: Path_ = ("stages", name)
     lines = {(*at, *path[2:]): where for path, where in document.places.items() if path[:2] == (KEY, kind)}
     own = {path: where for path, where in document.places.items() if path[:2] == at}

@@ -68,7 +68,6 @@ def _why(folder: Path, row: dict[str, Any]) -> str:
 
 
 def _why_content(path: Path, stat: os.stat_result, row: dict[str, Any]) -> str:
-    """How the content of a file with another time or inode differs; empty where it is the same."""
     if "inode" in row or stat.st_size <= _ENDS_ONLY_OVER:
         same = _file_digest(path, (stat.st_size, stat.st_mtime_ns, stat.st_ino)) == row["digest"]
         return "" if same else f"{path} has changed"
@@ -91,10 +90,6 @@ def _row(path: Path, digests: dict[tuple[str, int, int, int], str]) -> dict[str,
 
 @lru_cache(_REMEMBERED)
 def _file_digest(path: Path, known: tuple[int, int, int]) -> str:
-    """Hash of a file's size and whole content.
-
-    Remembered in this process by size, time and inode (``known``), since a run plans its stages repeatedly.
-    """
     hashed = hashlib.sha256(str(known[0]).encode())
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -103,7 +98,6 @@ def _file_digest(path: Path, known: tuple[int, int, int]) -> str:
 
 
 def _folder_digest(path: Path) -> str:
-    """Hash of the file names of a folder, with sizes where there are few; the fingerprint of a stage's folder."""
     if done := finished(path):
         return done[1].fingerprint
     with os.scandir(path) as found:

@@ -23,7 +23,6 @@ def as_list(value: Any) -> Any:
 
 
 def _place(value: Any) -> Any:
-    """A text that names a stage or a file; a ValueError that says so where it is none (a mapping, a number)."""
     if not isinstance(value, str):
         raise ValueError("the name of an earlier stage, of a file or of a folder, or a list of them")
     return value

@@ -158,7 +158,6 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
 
 
 def _named_files(value: Any, root: Path) -> Iterator[Path]:
-    """The files that parameters of a component name: under the data root, or here."""
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _named_files(inner, root)
@@ -212,7 +211,6 @@ def _vocabulary_specs(text: TextOptions, stage: Stage) -> list[Spec]:
 
 
 def _read_specs(recipe: Recipe, stage: Stage, defaults: bool) -> list[Spec]:
-    """The data sets a stage trains on or reads: those it names, with ``defaults`` else those of its task."""
     named: list[Spec] = list(getattr(stage, "data", []))
     if not defaults or not (isinstance(stage, Finetune | Evaluate) or _draws_data(stage)):
         return named

@@ -140,7 +140,6 @@ def look_at(folder: Path) -> Run:
 
 
 def _planned(folder: Path) -> list[str]:
-    """The stages of the recipe that was run last, in its order; none where its copy is missing or damaged."""
     try:
         stages = yaml.read(folder / "recipe.yaml").value["stages"]
     except (VlcliError, OSError, KeyError, TypeError):
@@ -156,7 +155,6 @@ def _status(folder: Path) -> str:
 
 
 def _litter(path: Path) -> Iterator[Litter]:
-    """What can go of one entry of a run's folder."""
     found = RECIPE.match(path.name)
     if found and _is_gone(int(found[1]), path):
         yield Litter(path, _measure(path)[0], "half written by a process that is gone")
@@ -176,7 +174,6 @@ def _litter(path: Path) -> Iterator[Litter]:
 
 
 def _is_gone(process: int, path: Path) -> bool:
-    """Whether the process that wrote ``path`` has ended; a fresh file may be of another machine's process."""
     try:
         if time() - path.stat().st_mtime < _FRESH:
             os.kill(process, 0)
@@ -190,7 +187,6 @@ def _is_gone(process: int, path: Path) -> bool:
 
 
 def _measure(path: Path) -> tuple[int, float]:
-    """Bytes and the newest change of a file, or of all in a folder; links count as themselves."""
     size, changed = 0, 0.0
     for file in [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]:
         try:

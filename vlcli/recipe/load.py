@@ -143,7 +143,6 @@ def no_such_row(source: RecipeFile, written: Rows, labels: list[str]) -> UsageEr
 def _above(
     parent: Any, place: str, child: RecipeFile, within: tuple[RecipeFile, ...]
 ) -> tuple[Document, list[RecipeFile]]:
-    """What ``child`` extends."""
     if not isinstance(parent, str):
         problem = Problem("extends", "a parent is a name or a path", where=place, got=repr(parent))
         raise RecipeError([problem], (within or (child,))[0].name)
@@ -155,7 +154,6 @@ def _above(
 
 
 def _parent(name: str, child: RecipeFile, place: str) -> RecipeFile:
-    """The recipe that ``child`` extends; one that does not exist is told with the line that names it."""
     try:
         return locate(name, child)
     except (ComponentError, UsageError) as error:
@@ -237,7 +235,6 @@ def resolve(
 
 
 def _folder(source: RecipeFile, recipe: Recipe) -> str:
-    """What the run folder of a recipe or a row is called."""
     if source.tree is not None:
         return slug(source.name)
     name = recipe.name or Path(source.table).stem
@@ -245,7 +242,6 @@ def _folder(source: RecipeFile, recipe: Recipe) -> str:
 
 
 def _is_table(source: RecipeFile, written: Rows) -> Exception:
-    """The error where one recipe is wanted and a table is named."""
     if written.problems:
         return RecipeError(sorted(written.problems, key=by_place), source.name)
     expected = ", ".join(f"{source.name}:{label}" for label in list(written.rows)[:5])
@@ -259,7 +255,6 @@ def _is_table(source: RecipeFile, written: Rows) -> Exception:
 
 
 def _with_components(problems: list[Problem], document: Document) -> list[Problem]:
-    """Faults of structure and of components' parameters, each key once."""
     known = {problem.key for problem in problems}
     return sorted([*problems, *(fault for fault in of_document(document) if fault.key not in known)], key=by_place)
 
@@ -277,11 +272,6 @@ def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = Non
 
 
 def _change(document: Document, loading: Loading, gone: list[str] | None = None) -> tuple[list[str], list[Problem]]:
-    """Apply the overrides, with what the stages of a kind share in its place; returns them with absolute paths.
-
-    Overrides of ``defaults`` come first, all others change the stages as ``defaults`` left them. Those of stages that
-    a row takes out of its table (``gone``) concern the other rows.
-    """
     every = [
         one
         for one in overrides.collect(list(loading.words))
@@ -315,7 +305,6 @@ def _verb_stage(stages: dict[str, Any], verb: str | None, only: str | None) -> s
 
 
 def _load_plugins(document: Document, chain: list[RecipeFile], trust: bool) -> list[Path]:
-    """Run the files of ``plugins:``, each relative to the recipe file that names it; all or none."""
     plugins = document.value.get("plugins")
     if not isinstance(plugins, list):
         return []

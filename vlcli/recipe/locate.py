@@ -57,7 +57,6 @@ def is_recipe(reference: str) -> bool:
 
 
 def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:
-    """The recipe or table that a reference without a row means; None where there is none."""
     is_path, known = reference.endswith((".yaml", ".yml")), names("recipes")
     head, _, tail = reference.rpartition(":")
     if not is_path and tail in known and head not in known:  # a name, or DISTRIBUTION:NAME; else TABLE:ROW

@@ -54,7 +54,6 @@ def _merge(parent: Document, child: Document, path: Path_, places: dict[Path_, s
 
 
 def _is_component(path: Path_) -> bool:
-    """Whether a ``name`` there is a component's: a recipe's own is its run folder's, and a stage may be called so."""
     return path not in ((), ("stages",))
 
 
@@ -63,7 +62,6 @@ def _renamed(old: dict[str, Any], new: dict[str, Any]) -> bool:
 
 
 def _order(old: list[str], new: list[str]) -> list[str]:
-    """The parent's keys in order, each new one before the next key of the child that the parent has."""
     order = list(old)
     for index, key in enumerate(new):
         if key in old:
@@ -74,7 +72,6 @@ def _order(old: list[str], new: list[str]) -> list[str]:
 
 
 def _take(source: Document, path: Path_, places: dict[Path_, str]) -> None:
-    """Keep the places of a part that comes whole from ``source``."""
     places.update({p: where for p, where in source.places.items() if p[: len(path)] == path})
 
 

@@ -151,7 +151,6 @@ def _descend(holder: Any, path: Path_, key: str, override: Override) -> tuple[An
 
 
 def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
-    """The key or list position that ``key`` means inside ``holder``."""
     if isinstance(holder, dict):
         return key
     if isinstance(holder, list):
@@ -198,7 +197,6 @@ def _remove(document: Document, holder: Any, key: Any, target: Path_, override: 
 
 
 def _forget(document: Document, target: Path_) -> None:
-    """Drop the places of everything at and below ``target``."""
     for path in [p for p in document.places if p[: len(target)] == target]:
         del document.places[path]
 
@@ -221,7 +219,6 @@ def uneven(recipe: Recipe, words: list[str]) -> list[str]:
 
 
 def _controls(stage: Stage, other: Stage, key: str) -> bool:
-    """Whether two stages are the same but for ``key``, and for ``only`` somewhere in them."""
     one, two = (
         {k: v for k, v in each.model_dump(by_alias=True, mode="json").items() if k != key} for each in (stage, other)
     )

@@ -102,5 +102,4 @@ def _compile(text: str) -> Any:
 
 
 def _plain_braces(text: str) -> str:
-    """Escape the braces that ``re`` reads as themselves: ``regex`` reads ``{e<=1}`` as fuzzy matching."""
     return _UNITS.sub(lambda unit: r"\{" if unit[0] == "{" else unit[0], text)

@@ -164,7 +164,6 @@ class Planner:
         return self._look(step, before)
 
     def _look(self, step: PlannedStage, before: dict[str, PlannedStage]) -> PlannedStage:
-        """With the key known: what is on disk."""
         chosen = step.name in self.chosen
         own = stage_record.finished(step.folder)
         if own is not None and not self._forced(step.name):
@@ -280,7 +279,6 @@ HOW = {"jobs", "hang_timeout"}
 
 
 def _folder_names(resolved: Resolved) -> list[str]:
-    """Folder names to try, in order."""
     said = {"about", "paper", "jobs", "hang_timeout", "stages", "report", "defaults", *OF_TABLES}
     dump = resolved.recipe.model_dump(by_alias=True, mode="json", exclude=said)
     dump["stages"] = {name: keys.plain(stage) for name, stage in resolved.stages.items()}

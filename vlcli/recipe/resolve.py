@@ -109,7 +109,6 @@ class ResolvedStage:
         return {**spec, "split": self.built_task.eval_split} if takes else spec
 
     def _asked(self, ask: Callable[[Any], list[Spec]]) -> list[Spec]:
-        """What the task answers, nothing without one; a fault of its code is told with its author's line."""
         if self.task is None:
             return []
         try:
@@ -179,13 +178,11 @@ def named_model(recipe: Recipe, stage: Stage) -> Spec | None:
 
 
 def _may_give_weights(recipe: Recipe, name: str) -> bool:
-    """Whether a word of ``from`` may give weights (features and data come by other ways)."""
     stage = recipe.stages.get(name)
     return stage.gives_weights if stage is not None else not name.endswith(".h5")
 
 
 def _first_kept(recipe: Recipe, stage: Stage, sources: tuple[str, ...], read: ReadKept) -> tuple[str, Kept]:
-    """The first source that is (or will be) a trained model, and what it keeps."""
     for name in sources:
         kept = read(name)
         before = recipe.stages.get(name)
@@ -197,7 +194,6 @@ def _first_kept(recipe: Recipe, stage: Stage, sources: tuple[str, ...], read: Re
 
 
 def _will_keep(recipe: Recipe, stage: Stage, read: ReadKept) -> Kept | None:
-    """What the bundle of a stage will keep that has not been made; None where it makes none."""
     if isinstance(stage, Training):
         made = resolve(recipe, stage, read)
         return Kept(made.model, made.task, made.text, made.transform)
@@ -207,7 +203,6 @@ def _will_keep(recipe: Recipe, stage: Stage, read: ReadKept) -> Kept | None:
 
 
 def _task(stage: Stage, kept: Kept) -> Spec | None:
-    """A stage that reads with a trained model has that model's task, and its options where it names the task alone."""
     own: Spec | None = getattr(stage, "task", None)
     if not isinstance(stage, Reading) or kept.task is None:
         return own
@@ -216,5 +211,4 @@ def _task(stage: Stage, kept: Kept) -> Spec | None:
 
 
 def _overrides_dataset(task: Any) -> bool:
-    """Whether a task has a data set of its own, without which the stage names one."""
     return overrides(type(task), "dataset", CONTRACTS["tasks"].bases)

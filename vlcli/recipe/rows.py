@@ -99,7 +99,6 @@ def without_tables_keys(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _axes(written: dict[str, Any], document: Document, found: Rows) -> dict[str, dict[str, Any]] | None:
-    """The axes, where ``rows`` is a grid: no key below them is a key of recipes; None where it lists rows."""
     kinds = {name: _kind_of(value) for name, value in written.items()}
     if "axis" not in kinds.values() or (len(kinds) == 1 and "axis" in kinds.values() and _near(written)):
         return None
@@ -114,7 +113,6 @@ def _axes(written: dict[str, Any], document: Document, found: Rows) -> dict[str,
 
 
 def _kind_of(value: Any) -> str:
-    """What stands below a key of ``rows``: a row, an axis, or nothing (which is either)."""
     if not value:
         return "nothing"
     if not isinstance(value, dict) or set(value) & _RECIPE_KEYS:
@@ -127,7 +125,6 @@ def _near(written: dict[str, Any]) -> bool:
 
 
 def _mixed(written: dict[str, Any], kinds: dict[str, str], document: Document, found: Rows) -> dict[str, Any]:
-    """Rows and axes in one mapping: the axes are likely rows with a misspelt key, or labels are keys of recipes."""
     for name, kind in kinds.items():
         for key in written[name] if kind == "axis" else ():
             close = difflib.get_close_matches(key, _RECIPE_KEYS, 1)
@@ -188,7 +185,6 @@ def too_many(document: Document, cells: int) -> Problem:
 
 
 def _level(label: str, value: Any, path: Path_, document: Document, found: Rows) -> Any:
-    """One mapping of changes, checked: the document to merge, about, published numbers, whether it says `unchanged`."""
     problems = []
     if not _LABEL.match(label) or label.endswith(" "):
         problems.append(_fault(document, path, "this cannot be the label of a row", shown(label), _EXPECTED))
@@ -216,7 +212,6 @@ def _level(label: str, value: Any, path: Path_, document: Document, found: Rows)
 
 
 def _numbers(written: Any, path: Path_, document: Document) -> tuple[dict[str, Published], list[Problem]]:
-    """Published numbers by metric: a number, or its mean and spread."""
     if written is None:
         return {}, []
     if not isinstance(written, dict) or not written:
@@ -239,7 +234,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _skip(document: Document, found: Rows) -> None:
-    """Take out the cells that ``skip`` names: labels or patterns, each with a reason where it is a mapping."""
     written = document.value.get("skip")
     if written is None:
         return
@@ -256,7 +250,6 @@ def _skip(document: Document, found: Rows) -> None:
 
 
 def _unlike_folders(document: Document, found: Rows) -> None:
-    """Run folders are called after labels: two labels that differ only in signs would share one."""
     from vlcli.recipe.locate import slug
 
     folders: dict[str, str] = {}
@@ -268,7 +261,6 @@ def _unlike_folders(document: Document, found: Rows) -> None:
 
 
 def _beside(document: Document, found: Rows) -> None:
-    """The keys beside ``rows``: the reference, the seeds, and published numbers by label."""
     reference, seeds, published = (document.value.get(key) for key in ("reference", "seeds", "published"))
     if reference is not None:
         found.reference = str(reference)

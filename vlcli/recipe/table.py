@@ -127,7 +127,6 @@ _INSTEAD = {"seeds": "--seeds N", "rows": "--rows A,B", "reference": "vlcli tabl
 
 
 def _check_words(words: list[str]) -> None:
-    """Overrides are for the rows; a key of the table would have no effect there."""
     for one in overrides.collect(words):
         if one.keys[0] in OF_TABLES:
             what = f"`{one.keys[0]}` belongs to the table: an override changes its rows alone."
@@ -145,7 +144,6 @@ def is_table(reference: str) -> bool:
 
 
 def _compared(source: RecipeFile, document: Document, written: Rows, chosen: list[str]) -> list[Problem]:
-    """Rows that change nothing, rows that are alike, and published numbers without a metric of the table."""
     base, problems = _effect(Document(without_tables_keys(document.value))), []
     seen: dict[str, str] = {}
     for label in chosen:
@@ -160,7 +158,6 @@ def _compared(source: RecipeFile, document: Document, written: Rows, chosen: lis
 
 
 def _of_effect(row: Row, same: bool, other: str, cell: bool) -> tuple[str, str] | None:
-    """What is wrong with what a row changes, and what to do; None where it is right."""
     if other:
         return f"this row is like the row {other!r}", "leave one out, or change something else in it"
     if row.unchanged and not same:
@@ -185,7 +182,6 @@ def _effect(document: Document) -> str:
 
 
 def _published(row: Row, made: Document, document: Document) -> list[Problem]:
-    """Published numbers of metrics that the row's table does not have."""
     labels, patterns = metrics_of(made.value)
     problems = []
     for metric in row.published:

@@ -75,7 +75,6 @@ def _data(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _scale(measured: Mapping[str, Any], wanted: Mapping[str, Any]) -> float:
-    """How many times longer the wanted stage is, by its steps or epochs; 1 where they cannot be compared."""
     for unit in ("steps", "epochs"):
         pair = measured.get(unit), wanted.get(unit)
         if all(isinstance(value, (int, float)) and value > 0 for value in pair):
@@ -112,7 +111,6 @@ def _start(
     jobs: int,
     now: float,
 ) -> None:
-    """Move what could start at ``clock`` from ``waiting`` to ``running``, which holds the time of its end."""
     open_ones = {stage.name for stage in waiting} | set(running)
     for stage in list(waiting):
         if len(running) >= max(1, jobs):

@@ -52,7 +52,6 @@ def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Prob
 
 
 def _world(resolved: Resolved, name: str, stage: Stage) -> list[Problem]:
-    """A generated world that no package has."""
     if stage.kind != "make":
         return []
     try:
@@ -115,7 +114,6 @@ def uses(resolved: Resolved, names: Iterable[str] | None = None) -> list[Use]:
 
 
 def _model_with_recipe(resolved: Resolved, name: str) -> list[Use]:
-    """The model it starts from with a stage's changes, where the stage does not name a model of its own."""
     stage = resolved.stages[name]
     own = getattr(stage, "model", None)
     if not isinstance(stage, Training) or own is None or "name" in own:
@@ -125,7 +123,6 @@ def _model_with_recipe(resolved: Resolved, name: str) -> list[Use]:
 
 
 def _fixed(use: Use) -> list[Problem]:
-    """Parameters that a change by epoch names though they are fixed once the objective is built."""
     if CHANGED not in use.options:
         return []
     try:
@@ -162,7 +159,6 @@ def _lacking(resolved: Resolved, use: Use) -> list[Problem]:
 
 
 def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> list[Problem]:
-    """The root and the files a stage names itself; nothing where the root is still to be made."""
     if (
         stage.if_missing == "skip"
         or wiring.root_stage(resolved.recipe, stage, earlier)
@@ -188,7 +184,6 @@ def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str])
 
 
 def _missing_places(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> list[Problem]:
-    """Files, folders and hub names in ``from`` and ``features`` that are not there."""
     made = wiring.root_stage(resolved.recipe, stage, earlier)
     rootless = not made and not wiring.root_folder(resolved.recipe, stage, {}).is_dir()  # told already
     if stage.if_missing == "skip":
@@ -223,7 +218,6 @@ def _model_given(resolved: Resolved, name: str, stage: Stage) -> list[Problem]:
 
 
 def _fit_given(resolved: Resolved, name: str) -> list[Problem]:
-    """Where `fit` and the task do not go together."""
     stage = resolved.stages[name]
     spec: Spec | None = getattr(stage, "task", None)
     fit = bool(getattr(stage, "fit", []))
@@ -278,7 +272,6 @@ def _readers_of(resolved: Resolved, name: str, stage: Stage, root: Path) -> list
 
 
 def _placed(document: Document, fault: Problem, key: str) -> Problem:
-    """A component's fault with the line of the key it is about."""
     path = next((p for p in document.places if dotted(p) == fault.key), None)
     if path is None:
         path = next((p for p in document.places if dotted(p) == key), ())
