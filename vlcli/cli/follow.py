@@ -157,12 +157,12 @@ def _tell_end(folder: Path, state: RunState | None) -> int:
     """The table of its stages on stdout and how it ended on stderr; returns the exit code."""
     from vlcli.cli import console, render
     from vlcli.cli.scores import main_metrics
-    from vlcli.recipe import litter, stage_record
+    from vlcli.recipe import leftovers, stage_record
 
     word, rows = state.status if state is not None else "", []
     stages = {stage.name: stage.status for stage in state.stages} if state is not None else {}
     if state is None:
-        run = litter.look_at(folder)
+        run = leftovers.look_at(folder)
         word, stages = run.state, run.stages
     for name, status in stages.items():
         record = stage_record.read(folder / name)

@@ -13,7 +13,7 @@ from vlcli.cli.guard import guarded
 from vlcli.cli.words import age, size
 
 if TYPE_CHECKING:
-    from vlcli.recipe.litter import Litter, Run
+    from vlcli.recipe.leftovers import Leftover, Run
 
 
 @guarded
@@ -32,12 +32,12 @@ def runs(
     """
     from vlcli.cli import console
     from vlcli.errors import DataError
-    from vlcli.recipe import litter
+    from vlcli.recipe import leftovers
 
     if not output.is_dir():
         raise DataError("There is no such folder of runs.", where=str(output), hint="make a run: vlcli run quickstart")
-    found = litter.look(output)
-    rubbish = [item for run in found for item in run.litter]
+    found = leftovers.look(output)
+    rubbish = [item for run in found for item in run.leftovers]
     gone = _clean(found, rubbish, yes or json_) if clean else []
     if json_:
         removed = {str(item.path) for item in gone}
@@ -50,10 +50,10 @@ def runs(
         console.err("remove what can go: vlcli runs --clean")
 
 
-def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
+def _clean(found: list[Run], rubbish: list[Leftover], sure: bool) -> list[Leftover]:
     """Remove it, where no run has begun in the folder meanwhile; returns what was removed."""
     from vlcli.cli import console
-    from vlcli.recipe import litter, run_state
+    from vlcli.recipe import leftovers, run_state
 
     if not rubbish:
         console.err("nothing to remove")
@@ -63,9 +63,9 @@ def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
     total = size(sum(item.size for item in rubbish))
     if not sure and not typer.confirm(f"Remove these {len(rubbish)}, {total}?", err=True):
         return []
-    gone = [item for run in found if not run_state.is_alive(run.folder) for item in run.litter]
+    gone = [item for run in found if not run_state.is_alive(run.folder) for item in run.leftovers]
     for item in gone:
-        litter.remove(item.path)
+        leftovers.remove(item.path)
     console.err(f"removed {len(gone)}, {size(sum(item.size for item in gone))}")
     return gone
 
@@ -73,7 +73,7 @@ def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
 def _row(run: Run, removed: set[str]) -> dict[str, Any]:
     from vlcli.tools.table import main_number
 
-    items = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in run.litter]
+    items = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in run.leftovers]
     items = [{**item, "removed": item["path"] in removed} for item in items]
     row = {"folder": str(run.folder), "state": run.state, "stages": run.stages, "bytes": run.size}
     pid = run.progress.pid if run.progress is not None and run.state == "running" else None
@@ -88,9 +88,9 @@ def _tell(found: list[Run]) -> None:
     rows = []
     for run in found:
         done = sum(state == "done" for state in run.stages.values())
-        rubbish = sum(item.size for item in run.litter)
+        rubbish = sum(item.size for item in run.leftovers)
         facts = [str(run.folder), _state(run), f"{done} of {len(run.stages)}", _main(run), size(run.size)]
-        rows.append([*facts, age(time() - run.changed), size(rubbish) if run.litter else ""])
+        rows.append([*facts, age(time() - run.changed), size(rubbish) if run.leftovers else ""])
     console.table(["run", "state", "stages done", "metric", "size", "age", "can go"], rows)
     if any(run.state == "running" for run in found):
         console.err("watch a running one: vlcli follow RUN")

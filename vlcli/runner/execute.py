@@ -18,7 +18,7 @@ from typing import Any
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.errors import VlcliError
 from vlcli.progress import Progress
-from vlcli.recipe import artifacts, digests, keys, litter, pictures, stage_record, wiring
+from vlcli.recipe import artifacts, digests, keys, leftovers, pictures, stage_record, wiring
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.schema import STAGES
 from vlcli.recipe.stage_record import StageRecord
@@ -139,7 +139,7 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
             progress.warn(f"{step.name}: {record.notes[-1]}; the next run makes it again")
         record.sizes = artifacts.sizes(step.folder, record.files)
         stage_record.write(step.folder, record)
-        litter.sweep_replaced(step.folder, record)
+        leftovers.sweep_replaced(step.folder, record)
         return record
 
 
@@ -149,7 +149,7 @@ def _made_room(step: PlannedStage, options: RunOptions, progress: Progress) -> I
 
     What a forced run replaces is removed once the new artifact stands; anything else stays as ``<stage>.old-N``.
     """
-    litter.sweep_stage(step.folder)
+    leftovers.sweep_stage(step.folder)
     old = stage_record.read(step.folder)
     if old is not None and old.key == step.key and (step.action == "resume" or step.goes_on):
         yield True, old.replaces

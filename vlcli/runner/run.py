@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vlcli.files import write_text
 from vlcli.progress import Progress, Silent
-from vlcli.recipe import litter, run_state, stage_record
+from vlcli.recipe import leftovers, run_state, stage_record
 from vlcli.recipe import plan as planning
 from vlcli.recipe.overrides import uneven
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
@@ -139,14 +139,14 @@ def _run(prepared: Prepared, jobs: int, watch: Watch | Unwatched) -> list[StageO
 
 def _tidy(planner: Planner, progress: Progress) -> None:
     """Mend damaged records and sweep what kills left."""
-    litter.sweep_run(planner.folder)
+    leftovers.sweep_run(planner.folder)
     for name in planner.graph:
         folder = planner.folder / name
         if not stage_record.has_record(folder) or stage_record.is_held(folder):
             continue
         if told := stage_record.heal(folder):
             progress.warn(told)
-        litter.sweep_replaced(folder, stage_record.read(folder))
+        leftovers.sweep_replaced(folder, stage_record.read(folder))
 
 
 def _run_sequential(planner: Planner, names: list[str], watch: Watch | Unwatched) -> list[StageOutcome]:
