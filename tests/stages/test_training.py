@@ -171,7 +171,7 @@ def test_no_stage_takes_weights_that_changed(world, tmp_path):
 
 
 def test_an_average_does_not_hang_on_the_machine_s_speed(world, tmp_path, monkeypatch):
-    monkeypatch.setattr("vlcli.engine.trainer.SAVE_SECONDS", -1.0)  # as if every step took long
+    monkeypatch.setattr("vlcli.engine.guard.SAVE_SECONDS", -1.0)  # as if every step took long
     pretrain.run(context(world, tmp_path, "a", pretraining(world, epochs=3, keep=3)))
     result = average.run(context(world, tmp_path, "mean", Average(kind="average", **{"from": "a"}), ["a"]))
     assert result.facts["steps"] == [3, 6, 9]  # the ends of epochs

@@ -13,12 +13,11 @@ from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.errors import DataError, VlcliError
+from vlcli.plain import comma_list
 
 if TYPE_CHECKING:
     from vlcli.checkpoints.identify import Match
     from vlcli.checkpoints.trial import Trial
-
-_SHOWN = 6
 
 
 @guarded
@@ -80,7 +79,7 @@ def _tell(trial: Trial) -> None:
 def _tell_names(groups: Mapping[str, Collection[str]], indent: str) -> None:
     for what, names in groups.items():
         if names:
-            console.out(f"{indent}{len(names)} {what}: {console.some(names, _SHOWN)}")
+            console.out(f"{indent}{len(names)} {what}: {comma_list(names, 6)}")
 
 
 def _identify(path: Path, json_: bool) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -81,11 +81,6 @@ def out_json(value: dict[str, Any]) -> None:
 def answer(as_json: bool, document: dict[str, Any], text: str) -> None:
     """Writes the document with ``--json``, else the text."""
     out_json(document) if as_json else out(text)
-
-
-def some(names: Collection[str], most: int) -> str:
-    """Returns the first names, and how many more there are: ``a, b and 3 more``."""
-    return ", ".join(list(names)[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def table(columns: list[str], rows: list[list[str]], title: str = "") -> None:

@@ -12,6 +12,7 @@ from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded, report
 from vlcli.cli.plugged import PluginGroup
+from vlcli.plain import comma_list
 
 app = typer.Typer(
     cls=PluginGroup, help="Data: make a world, look at a recipe's data.", no_args_is_help=True, rich_markup_mode=None
@@ -73,14 +74,14 @@ def stats(
     """
     from vlcli import registry
     from vlcli.recipe.load import load
-    from vlcli.tools.statistics import statistics
+    from vlcli.tools.dataset_counts import dataset_counts
 
     names, overrides = o.split_words(words)
     if root is not None and not names:
         registry.load("commands", "data.composition")(root, words, json_=json_, verbose=verbose)
         return
     name, overrides = o.one_name(words)
-    rows = statistics(load(name, overrides, only=stage, trust=trust), stage, output)
+    rows = dataset_counts(load(name, overrides, only=stage, trust=trust), stage, output)
     errors = [row["error"] for row in rows if "error" in row]
     if json_:
         document = [{**row, "error": row["error"].as_dict()} if "error" in row else row for row in rows]
@@ -92,7 +93,7 @@ def stats(
             console.out(line)
         for row in rows:
             if "composition" in row:
-                titles = registry.datasets.load(row["data set"]).composition_titles
+                titles = registry.load("datasets", row["data set"]).composition_titles
                 console.counts(row["composition"], titles, f"{row['stage']}: {row['data set']}")
     codes = [report(error, verbose=verbose) for error in dict.fromkeys(errors)]
     if codes:
@@ -116,7 +117,7 @@ def coverage(
         return
     console.out(f"{count:,} of {len(wanted):,} answers have a row")
     if missing:
-        console.out(f"without one: {console.some([repr(answer) for answer in missing], 10)}")
+        console.out(f"without one: {comma_list(map(repr, missing), 10)}")
 
 
 @app.command("concepts")

@@ -114,7 +114,7 @@ def _placed(word: str, name: str) -> str:
     bare = word.lstrip("~")
     key = bare.replace("=", ".").split(".")[0]
     of_stage = {field.alias or name for name, field in Draw.model_fields.items()} - {"kind", "drawing"}
-    if key in registry.parameters(registry.drawings.load(name)) or key not in of_stage | {"root", "stages"}:
+    if key in registry.parameters(registry.load("drawings", name)) or key not in of_stage | {"root", "stages"}:
         return f"{word[: len(word) - len(bare)]}stages.draw.drawing.{bare}"
     return word if key in ("root", "stages") else f"{word[: len(word) - len(bare)]}stages.draw.{bare}"
 

@@ -16,6 +16,7 @@ from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.cli.regions import load_model
 from vlcli.errors import UsageError, shown
+from vlcli.plain import to_plain
 
 if TYPE_CHECKING:
     from vlcli.prediction.records import Failure, Prediction, Request, Use
@@ -192,7 +193,7 @@ def ask(
         if silent and text:
             console.err(f"{loaded.use.name} takes no text: {shown(text, 60)} is not read")
         said = loaded.predict(None if silent else text, images)
-        facts = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in said.items()}
+        facts = {key: to_plain(value) for key, value in said.items()}
         cells = [[key, str(value)] for key, value in facts.items() if key != "key"]
         columns = ["what", "value"]
     else:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vlcli.errors import UsageError
+from vlcli.plain import comma_list
 
 
 def refuse_others(pictures: Mapping[Path, bytes]) -> None:
@@ -16,11 +17,10 @@ def refuse_others(pictures: Mapping[Path, bytes]) -> None:
     """
     lost = [path for path, content in pictures.items() if path.is_file() and path.read_bytes() != content]
     if lost:
-        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
         raise UsageError(
             "Other pictures lie here under these names.",
             where=str(lost[0].parent),
-            got=", ".join(path.name for path in lost[:3]) + more,
+            got=comma_list((path.name for path in lost), 3),
             expected="a folder without them",
             hint="name another: --out FOLDER; or replace them: --force",
         )

@@ -23,7 +23,7 @@ def unbuildable(stages: Mapping[str, Stage], names: list[str]) -> list[Problem]:
         rehearse = None
         try:
             if isinstance(stage, Extract):
-                rehearse = getattr(registry.extractors.load(stage.extractor["name"]), "rehearse", None)
+                rehearse = getattr(registry.load("extractors", stage.extractor["name"]), "rehearse", None)
             if isinstance(stage, Extract) and rehearse is not None:
                 _rehearse(rehearse, _parameters(stage.extractor))
         except (ComponentError, UsageError, DataError) as error:
@@ -72,6 +72,6 @@ def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tupl
 
 
 def _parameters(spec: Spec) -> dict[str, Any]:
-    known = registry.parameters(registry.extractors.load(spec["name"]))
+    known = registry.parameters(registry.load("extractors", spec["name"]))
     defaults = {name: one.default for name, one in known.items() if not one.required}
     return defaults | {key: value for key, value in spec.items() if key != "name"}

@@ -23,7 +23,7 @@ from vlcli.engine.optim import freeze, parameter_groups
 from vlcli.engine.training_module import Part, StepResult, TrainingModule, build_training_module, check_capabilities
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.features.concepts import ConceptStore
-from vlcli.nn.model import DataSpec
+from vlcli.nn.model import DataSpec, Model
 from vlcli.nn.undrawn import without_memory
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
@@ -64,7 +64,7 @@ def trial_step(context: StageContext) -> list[Problem]:
     key = f"stages.{context.name}"
     try:
         resolved = _resolved(context)
-        model = registry.models.load(resolved.model["name"])  # type: ignore[index]
+        model = registry.of(Model).load(resolved.model["name"])  # type: ignore[index]
         check_capabilities(model, [Part.of(entry) for entry in resolved.objectives])
         reader = _real_reader(context, resolved)
         data_spec = _data_spec(context, resolved, reader)
@@ -127,7 +127,9 @@ def _data_spec(context: StageContext, resolved: ResolvedStage, reader: Reader | 
         answers = (tuple(reader.label_names()) if reader is not None else ()) or ANSWERS
     else:
         answers = tuple(task.labels([reader]))
-    chosen = task is not None or any(_chooses(registry.objectives.load(spec["name"])) for spec in resolved.objectives)
+    chosen = task is not None or any(
+        _chooses(registry.load("objectives", spec["name"])) for spec in resolved.objectives
+    )
     of_words: dict[str, Any] = invented_tokenizer().data_spec_fields()
     data_spec = DataSpec(
         text_length=resolved.text.length,

@@ -42,14 +42,14 @@ def world_config(world: dict[str, Any], stage: str) -> World:
     if problems:
         raise RecipeError(problems)
     options = {key: value for key, value in world.items() if key != "name"}
-    config: World = TypeAdapter(registry.worlds.load(world["name"])).validate_python(options)
+    config: World = TypeAdapter(registry.load("worlds", world["name"])).validate_python(options)
     return config
 
 
 def check(world: dict[str, Any], key: str) -> list[Problem]:
     """Returns every fault of a recipe's ``world``."""
     try:
-        target: Any = registry.worlds.load(world["name"])
+        target: Any = registry.load("worlds", world["name"])
     except ComponentError as error:
         return [Problem(f"{key}.name", error.what, got=error.got, expected=error.expected, hint=error.hint, code=4)]
     options = {name: value for name, value in world.items() if name != "name"}

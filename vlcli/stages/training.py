@@ -16,9 +16,9 @@ from vlcli.engine import processes
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.collapse import CollapseWatch
 from vlcli.engine.evaluation import Autocast, TaskRunner, mean_losses, score_task
+from vlcli.engine.joint_evaluation import JointEvaluation
 from vlcli.engine.optim import freeze
-from vlcli.engine.together import Together
-from vlcli.engine.trackers import read_log
+from vlcli.engine.trackers import Tracker, read_log
 from vlcli.engine.trainer import Score, Trainer, TrainingOutcome
 from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
@@ -65,7 +65,7 @@ def run_training(context: StageContext) -> StageResult:
         device=context.device,
         progress=progress,
         evaluate=evaluator,
-        trackers=[registry.trackers.build(spec, context.folder) for spec in config.trackers] if first else [],
+        trackers=[registry.of(Tracker).build(spec, context.folder) for spec in config.trackers] if first else [],
         resume=context.resume,
     )
     if trainer.rate_line:
@@ -116,7 +116,7 @@ class Validation:
         """Returns the score; with several processes all of them call this, where ``joint``."""
         if not self.joint:
             return self.alone(autocast, epoch)
-        meeting = Together()
+        meeting = JointEvaluation()
         return meeting.run(lambda: self._score(autocast, epoch, meeting.share()))
 
     def alone(self, autocast: Autocast, epoch: int) -> Score:
@@ -148,7 +148,7 @@ class Validation:
 
 
 def _write_model(context: StageContext, parts: Assembly, trainer: Trainer, outcome: TrainingOutcome) -> TrainingOutcome:
-    outcome, state = trainer.chosen(outcome)
+    outcome, state = trainer.select_weights(outcome)
     save_bundle(
         context.folder / MODEL,
         parts.module,
