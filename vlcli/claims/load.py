@@ -152,7 +152,6 @@ def read(path: Path) -> list[Registered]:
 
 
 def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
-    """What is wrong between parts of a file: identifiers, worlds, and seeds that chose settings and judge."""
     problems: list[Problem] = []
     seen: dict[str, int] = {}
     for index, claim in enumerate(file.claims):
@@ -181,7 +180,7 @@ def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
 
 
 def _seed_faults(key: str, seeds: Sequence[int], claim: str, file: ClaimsFile, place: str) -> list[Problem]:
-    """Seeds that chose settings do not judge, nor those with which an earlier registration judged the same claim."""
+    # seeds that chose settings do not judge, nor those that judged the claim under an earlier registration
     what = "settings were chosen with these seeds, so they cannot judge"
     used = [(what, file.settings_seeds, "other seeds than settings_seeds")]
     what = "claims were judged with these seeds before, so they cannot judge the new settings"

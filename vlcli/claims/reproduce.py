@@ -62,10 +62,7 @@ class Study:
         chosen: those that are to be run.
         folder: of the file of results.
         seeds: how many seeds each takes; None: as registered.
-        page: the page to be written; what the file of results beside it holds need not be run again.
-        tables: their recipes.
-        results: what was measured so far in the folder.
-        published: what the page's file of results holds.
+        page: to be written; the results beside it (``published``) need not be run again.
     """
 
     claims: list[Registered]
@@ -78,11 +75,7 @@ class Study:
     published: Results = field(default_factory=Results)
 
     def __post_init__(self) -> None:
-        """Reads what earlier runs measured.
-
-        Raises:
-            DataError: a file of results is damaged.
-        """
+        """Reads what earlier runs measured."""
         self.results = results_file.read(self.folder / results_file.FILE)
         if self.page is not None:
             self.published = results_file.read(results_file.beside(self.page))
@@ -122,9 +115,6 @@ def _row_of(key: str) -> tuple[str, str]:
 
 def of_results(file: Path) -> Study:
     """Returns the study of a file of results: the claims of each paper of which it has a cell.
-
-    Args:
-        file: ``results.json`` of a folder, or the file beside a page.
 
     Raises:
         DataError: the file is damaged, or holds no cell of a registered claim.
@@ -192,7 +182,7 @@ def run(
         hours: begin no further cell after this time.
         jobs: stages at a time.
         progress: where stages report.
-        tell: takes a line about what is run next.
+        tell: called with a line about what is run next.
 
     Returns:
         Whether no row failed.
@@ -229,7 +219,7 @@ def _run_cells(
     ends: float | None,
     tell: Callable[[str], None],
 ) -> None:
-    """Cells of one recipe, seed by seed; each is kept when the next begins, and the last at the end."""
+    # each cell is kept when the next begins, and the last at the end
     table = study.tables.table(cells[0].recipe)
     runs = [RowRun(cell.row, cell.seed, table.member(cell.row, [f"seed={cell.seed}"])) for cell in cells]
     number = itertools.count(1)
@@ -249,7 +239,6 @@ def _run_cells(
 
 
 def _keep(study: Study, table: RowTable, runs: Sequence[RowRun]) -> None:
-    """Write down the runs that have ended."""
     ended = [run for run in runs if run.error is not None or run.outcomes]
     cells = {(run.label, run.seed): Cell(table.reference, run.label, run.seed) for run in ended}
     measured = {}

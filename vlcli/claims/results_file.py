@@ -24,11 +24,8 @@ class Measured:
 
     Attributes:
         digest: of the row as a recipe; a result of another recipe counts for nothing.
-        state: ``done``, ``failed`` or ``refused``.
         metrics: by label of the evaluate stage (empty where the recipe has one), then by name.
         evaluation: folders of the evaluate stages, by the same labels.
-        seconds: that the run took.
-        error: what went wrong, one line.
     """
 
     digest: str

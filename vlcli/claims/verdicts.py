@@ -26,15 +26,10 @@ class Judged:
     """A claim and what was measured.
 
     Attributes:
-        registered: the claim.
-        word: the verdict.
-        seeds: that both rows have run with.
-        wanted: seeds that decide.
-        first: the first row's metric, or None.
-        second: the second row's.
-        difference: first minus second, paired by seed, or None.
-        p: its p value after Holm's correction over the claims of the paper's table.
-        error: why a row failed.
+        seeds: number of seeds that both rows have run with.
+        wanted: number of seeds that decide.
+        difference: first row minus second, paired by seed.
+        p: after Holm's correction over the claims of the paper's table.
     """
 
     registered: Registered
@@ -61,10 +56,9 @@ class Judged:
 
     @property
     def smaller(self) -> bool:
-        """Whether an undecided difference is surely smaller than the registered one (``power``), in either direction.
+        """Whether the 95 % interval of an undecided difference lies within plus and minus the registered one.
 
-        Its whole 95 % interval lies between minus and plus this difference: a test of equivalence by two one-sided t
-        tests, each at .025.
+        This is a test of equivalence by two one-sided t tests, each at .025.
         """
         measured = self.difference
         if self.word != "undecided" or measured is None or measured.low is None or measured.high is None:
@@ -140,7 +134,7 @@ def _measure(one: Registered, look: Look, count: int | None) -> Judged:
 
 
 def _p(one: Judged) -> float:
-    """The p value of a claim that has run; 1 of one that has not."""
+    # 1 for a claim that has not run
     difference = one.difference
     if one.word != "undecided" or difference is None:
         return 1.0

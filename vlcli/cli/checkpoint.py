@@ -66,7 +66,6 @@ def _describe(one: Any, json_: bool) -> None:
 
 
 def _spec(one: Any) -> str:
-    """The model or extractor as a recipe writes it."""
     options = ", ".join(f"{key}: {value}" for key, value in one.reader.items() if key != "kind")
     return f"{one.reader['kind']}: {{{options}}}"
 
@@ -83,7 +82,6 @@ def _tell_names(groups: Mapping[str, Collection[str]], indent: str) -> None:
 
 
 def _identify(path: Path, json_: bool) -> None:
-    """The nearest layouts of a file, and what the model of the nearest one would read of it."""
     from vlcli.checkpoints.identify import matches, read_tensors
     from vlcli.checkpoints.trial import attempt
 

@@ -193,8 +193,6 @@ class JsonProgress:
 
 
 class _JsonTask:
-    """Sends its steps a few times a second at most."""
-
     def __init__(self, owner: JsonProgress, label: str) -> None:
         self.owner, self.label = owner, label
         self.count, self.told = 0, time.monotonic()

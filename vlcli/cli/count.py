@@ -66,7 +66,7 @@ def count(
 
 
 def _expanded(name: str, several: bool) -> list[str]:
-    """The recipe, or the rows of a table; of several, one that does not load is told of in its turn."""
+    # of several, one that does not load is told of in its turn
     from vlcli.recipe.table import is_table, load_table
 
     try:
@@ -88,8 +88,6 @@ def _line(row: dict[str, Any]) -> list[str]:
 
 
 def _show(name: str, facts: dict[str, Any]) -> None:
-    """Everything about one recipe: parts, passes, and its other training stages."""
-
     def rows(counts: dict[str, Any]) -> list[list[str]]:
         return [[part, f"{number:,}"] for part, number in counts.items()]
 

@@ -90,7 +90,6 @@ def demo(
 
 
 def _about(demo: Demo) -> str:
-    """What the page can do, in one line."""
     page = demo.page()
     can = [use["name"] for use in page["uses"]]
     can += [f"search in {page['folder']['pictures']} pictures"] if page["folder"] else []
@@ -98,7 +97,6 @@ def _about(demo: Demo) -> str:
 
 
 def _serve(server: Any) -> None:
-    """Serve in another thread until a signal comes, which this thread waits for."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()
     try:

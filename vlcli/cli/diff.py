@@ -64,7 +64,6 @@ def diff(
 
 
 def _recipe(name: str) -> dict[str, Any]:
-    """A recipe's settings; of a table with what each row changes, as it is written."""
     from vlcli.recipe.load import load
     from vlcli.recipe.table import is_table, load_table
 
@@ -119,6 +118,5 @@ def _numbers(row: Paired) -> list[str]:
 
 
 def _cell(value: Any) -> str:
-    """A setting in one cell; ``-`` where a side has no such key."""
     text = "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."

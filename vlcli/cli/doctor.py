@@ -101,7 +101,7 @@ def _python() -> list[Finding]:
 
 
 def _pair() -> list[Finding]:
-    """Import torch, torchvision and timm in a process of their own: a bad pair can bring one down."""
+    # in a process of its own: a bad pair can bring one down
     ended = subprocess.run([sys.executable, "-c", PAIR], capture_output=True, text=True, check=False)
     return pair_findings(ended.returncode, ended.stdout, ended.stderr)
 
@@ -128,7 +128,7 @@ def pair_findings(code: int, out: str, err: str) -> list[Finding]:
 
 
 def _version(module: str) -> str:
-    """Of the distribution that brings a module; the two may have different names."""
+    # of the distribution that brings the module; the two may have different names
     names = _distributions().get(module, [module])
     try:
         return metadata.version(names[0])
@@ -138,7 +138,7 @@ def _version(module: str) -> str:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Reads the file list of every installed package: half a second."""
+    # reads the file list of every installed package: half a second
     return metadata.packages_distributions()
 
 

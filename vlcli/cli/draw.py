@@ -70,7 +70,6 @@ def draw(
 
 
 def _find(source: str, output: Path) -> Path:
-    """A folder, or RECIPE/STAGE of an earlier run."""
     from vlcli.recipe import stage_record
 
     if (path := stage_record.earlier(output, source)) is not None:
@@ -81,7 +80,6 @@ def _find(source: str, output: Path) -> Path:
 
 
 def _resolved(name: str, overrides: list[str], folders: list[Path], root: Path | None) -> Resolved:
-    """A recipe of one draw stage; its data root, data and features are those of the first source that has any."""
     from vlcli.recipe import stage_record
 
     records = [stage_record.read(path) or stage_record.read(path.parent) for path in folders]
@@ -100,14 +98,14 @@ def _resolved(name: str, overrides: list[str], folders: list[Path], root: Path |
 
 
 def _data_of(config: dict[str, Any]) -> list[Any]:
-    """The data sets that a stage names: those it is checked on, else those it reads; none where its task chooses."""
+    # those that the stage is checked on, else those it reads; none where its task chooses
     data = config.get("validation") or config.get("data") or []
     split = config.get("split")
     return [{**spec, "split": split} if split and isinstance(spec, dict) else spec for spec in data]
 
 
 def _placed(word: str, name: str) -> str:
-    """An option of the drawing as an override of the stage; the stage's own keys (``data``, ``split``) stay."""
+    # an option of the drawing as an override of the stage; the stage's own keys (data, split) stay
     from vlcli import registry
     from vlcli.recipe.schema import Draw
 
@@ -120,7 +118,6 @@ def _placed(word: str, name: str) -> str:
 
 
 def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
-    """The pictures' files; copies of them where another folder is asked for."""
     from vlcli.recipe import stage_record
     from vlcli.report.refuse_overwrite import refuse_others
 

@@ -131,7 +131,6 @@ def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | Non
 def _rescore(
     file: Path, stage: Path | None, names: list[str], split: str | None, root: Path | None, request: RunRequest
 ) -> None:
-    """Prints the metrics of a file of predictions, of the task that is named or of a finished stage."""
     if stage is None and not names:
         raise UsageError(
             "Say what the predictions are scored against.",
@@ -161,7 +160,6 @@ def _rescore(
 
 
 def _stage(request: RunRequest, recipe: str | None, checkpoint: Path | None) -> Path | None:
-    """The stage that is named by its folder, or by its recipe and ``--only``."""
     from vlcli.recipe.load import slug
 
     if recipe is not None and request.only:

@@ -44,7 +44,6 @@ def info(path: Store, json_: o.Json = False) -> None:
 
 
 def _short(value: Any, most: int = 8) -> str:
-    """A fact on one line: of a vocabulary the first words and their number."""
     if isinstance(value, list) and len(value) > most:
         return f"{', '.join(map(str, value[:most]))} ... ({len(value)})"
     return str(value)

@@ -51,7 +51,6 @@ def follow(
 
 
 def _folder(name: str | None, output: Path) -> Path:
-    """The run folder that is meant; where there is none, the message names those that run."""
     from vlcli.recipe import run_state
     from vlcli.recipe.locate import slug
 
@@ -86,7 +85,7 @@ def _in_view(folder: Path, state: RunState) -> RunState:
 
 
 def _next(folder: Path, before: RunState) -> RunState:
-    """The state as it is now; a run whose file has gone did all it was asked to."""
+    # a run whose file has gone did all it was asked to
     from vlcli.recipe import run_state, stage_record
 
     now = run_state.seen(folder)
@@ -103,7 +102,6 @@ def _next(folder: Path, before: RunState) -> RunState:
 
 
 def _in_lines(folder: Path, state: RunState) -> RunState:
-    """The same as plain lines on stderr: a line when a stage begins or ends, and one every few seconds."""
     from vlcli.cli import live
 
     told: dict[str, str] = {}
@@ -126,7 +124,6 @@ def _in_lines(folder: Path, state: RunState) -> RunState:
 
 
 def _tell_end(folder: Path, state: RunState | None) -> int:
-    """The table of its stages on stdout and how it ended on stderr; returns the exit code."""
     from vlcli.recipe import litter, stage_record
 
     if state is None:

@@ -62,7 +62,6 @@ def init(
 
 
 def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
-    """What was seen and chosen, as plain data."""
     from vlcli.starter.plan import GOALS, goals_of
 
     width, height = found.pictures.sizes()
@@ -107,7 +106,6 @@ _FEATURES = {
 
 
 def _tell(facts: dict[str, Any]) -> None:
-    """What was seen, what can be learnt and what was chosen, for people."""
     from vlcli.data.recognition.recognised import KINDS
 
     pictures = facts["pictures"]

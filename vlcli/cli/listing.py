@@ -60,7 +60,6 @@ def ls(
 
 
 def _list_kinds() -> None:
-    """One line for each kind: how many components it has, and a few of them."""
     from vlcli.registry import KINDS, names
 
     rows = []
@@ -74,7 +73,6 @@ def _list_kinds() -> None:
 
 
 def _list_components(kind: str | None, check: bool, json_: bool) -> None:
-    """One line for each component of a kind, or of all; with ``check``, exit code 4 where one is broken."""
     from vlcli.recipe.load import about
     from vlcli.registry import entries
     from vlcli.registry.summaries import summary
@@ -100,7 +98,6 @@ def _list_components(kind: str | None, check: bool, json_: bool) -> None:
 
 
 def _check(rows: list[dict[str, Any]], components: Sequence[Entry], kind: str | None) -> bool:
-    """Import every component and add to its row what is wrong with it; whether one is broken."""
     from vlcli.registry import FILES, lacking, private_imports_of, status
 
     broken = {(one.entry.kind, one.entry.name, one.entry.distribution): one for one in status(kind)}
@@ -147,7 +144,6 @@ def _list_checkpoints(json_: bool) -> None:
 
 
 def _list_rows(name: str, as_json: bool) -> None:
-    """The rows of a table: what each is, and what the paper measured."""
     from vlcli.recipe.table import load_table
 
     table = load_table(name, [], plugins=False)
@@ -222,7 +218,6 @@ def _unknown(name: str, kind: str | None) -> Exception:
 
 
 def _recipe(name: str, overrides: list[str]) -> dict[str, Any]:
-    """A recipe with its parents merged in; a table as it is written, with its rows."""
     from vlcli.recipe.load import load
     from vlcli.recipe.table import is_table, load_table
 
@@ -297,7 +292,7 @@ def cp(
 
 
 def _portable(name: str, source: Any) -> str:
-    """The recipe's text; with its parents merged in where it names one by a path that a copy would lose."""
+    # parents are merged in where the recipe names one by a path that a copy would lose
     from vlcli.recipe.dump import to_yaml
     from vlcli.recipe.load import read_chain
     from vlcli.registry import names

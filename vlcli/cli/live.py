@@ -43,7 +43,6 @@ def summary(state: RunState, now: float) -> str:
 
 
 def _forms(state: RunState, now: float) -> list[str]:
-    """The summary in fewer and fewer words."""
     ended = sum(stage.ended and stage.status not in ("failed", "stopped", "blocked") for stage in state.stages)
     running, every = sum(stage.status == "running" for stage in state.stages), len(state.stages)
     beside = [f"{running} side by side"] if running > 1 else []
@@ -132,10 +131,7 @@ def _row(stage: StageState, now: float, narrow: bool) -> list[Any]:
 
 
 def _under_way(stage: StageState, now: float, narrow: bool = False) -> list[str]:
-    """Two lines of a stage that runs: step, time left and speed; what is measured within it, loss and metrics.
-
-    On a narrow terminal: the step; time left and speed.
-    """
+    # step, time left and speed; what is measured within it, loss and metrics (narrow: step; time left and speed)
     rest = stage.left(now)
     left = [f"{roughly(rest)} left"] if rest is not None else []
     if not stage.work:
@@ -168,7 +164,6 @@ def in_a_line(stage: StageState, now: float) -> str:
 
 
 def _known(stage: StageState) -> str:
-    """What is known of a stage that does not run: time and metrics, or why it waits and how long it will take."""
     if stage.status == "waiting":
         return ", ".join(filter(None, [stage.why, roughly(stage.expected) if stage.expected is not None else ""]))
     if stage.status in ("blocked", "passed over", "not chosen"):

@@ -57,7 +57,6 @@ def plan(
 
 
 def _bytes(text: str, option: str) -> float:
-    """``80GB`` as bytes."""
     unit = text[-2:].upper()
     try:
         count = float(text[:-2]) * _UNITS[unit]
@@ -69,7 +68,6 @@ def _bytes(text: str, option: str) -> float:
 
 
 def _shown(value: float, unit: str) -> str:
-    """A number with its unit, as people write it."""
     if unit in ("B", "B/s"):
         return size(value) + unit[1:]
     if unit == "s":

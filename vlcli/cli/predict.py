@@ -138,7 +138,6 @@ def _show(
 
 
 def _tables(use: Use, answers: list[Prediction]) -> None:
-    """One prediction with all that is known of it, or several with a row each."""
     if use.kind == "boxes" or (use.kind == "box" and len(answers) > 1):
         rows = [
             [one.images[box.image], box.label, f"{box.score:.3f}", *(f"{value:.0f}" for value in box.box)]

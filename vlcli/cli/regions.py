@@ -19,14 +19,14 @@ def load_model(
     folder: str = "FOLDER",
     **named: Any,
 ) -> Loaded:
-    """Loads a model, and refuses pictures whose regions it needs before anything is computed.
+    """Loads a model as :func:`vlcli.load` does, and refuses pictures whose regions it needs and nobody extracts.
 
     Args:
-        name: of the model, as :func:`vlcli.load` takes it.
+        name: of the model.
         verb: of the command, for the message.
         pictures: files, or ids in the store; None: not known beforehand.
         device: where to compute; None: on the processor.
-        folder: what holds the pictures, where that is known.
+        folder: of the pictures, where that is known.
         named: the other options of :func:`vlcli.load`.
 
     Raises:
@@ -55,7 +55,7 @@ def load_model(
 
 
 def _extraction(model: Path, verb: str, folder: str) -> str:
-    """The command that makes such regions of new pictures: the extraction that the model learnt from, of a folder."""
+    # the extraction that the model learnt from, of another folder
     from vlcli.recipe import stage_record
     from vlcli.recipe.load import slug
     from vlcli.registry import names

@@ -61,7 +61,6 @@ def report(
 
 
 def _alone(runs: list[str], output: Path) -> Path | None:
-    """The file of a table's or of claims' results that is meant; None where runs are."""
     from vlcli.claims import results_file
     from vlcli.tools.run_folder import is_run
     from vlcli.tools.run_tables import written_table
@@ -75,7 +74,7 @@ def _alone(runs: list[str], output: Path) -> Path | None:
 
 
 def _write_results(results: Path, page: Path) -> Path:
-    """The page of a table or of verdicts: which, the file says by its contents, or else by its name."""
+    # the file says by its contents, or else by its name, whether it is a table
     from vlcli.claims.reproduce import of_results
     from vlcli.claims.verdicts import judge
     from vlcli.pages.table_page import write_table

@@ -104,7 +104,6 @@ def _study(papers: list[str], claims: str | None, seeds: int | None, output: Pat
 
 
 def _write(study: Study, judged: list[Judged], out: Path | None, html: Path, papers: list[str]) -> list[Path]:
-    """The page of verdicts as Markdown, unless an HTML page was named, and as HTML."""
     from vlcli.claims import results_file
     from vlcli.claims.page import PAGE, write_page
     from vlcli.pages.verdicts import write_verdicts

@@ -25,16 +25,7 @@ if TYPE_CHECKING:
 def run_tables(
     names: list[str], overrides: list[str], request: RunRequest, rows: str | None, seeds: int | None, yes: bool
 ) -> None:
-    """Runs (or plans) tables, prints what each measured, and leaves with an exit code.
-
-    Args:
-        names: tables, or ``TABLE:7,8``.
-        overrides: for every row.
-        request: the command line.
-        rows: ``--rows``.
-        seeds: ``--seeds``; None: what the table says.
-        yes: whether a grid may have more than 1,000 cells.
-    """
+    """Runs (or plans) tables, or rows of them (``TABLE:7,8``), prints what each measured, and leaves."""
     from vlcli.recipe.table import load_table
 
     if request.folder is not None:
@@ -84,7 +75,6 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
 
 
 def _write(tables: dict[str, TableResults], folder: Path, request: RunRequest) -> tuple[list[Path], bool]:
-    """Prints the tables and writes their files; returns these, and whether a table could not be shown or written."""
     from vlcli.recipe.locate import slug
     from vlcli.tables.outputs import write_table
     from vlcli.tables.summary import summarise
@@ -133,7 +123,7 @@ def _document(run: RowRun) -> dict[str, Any]:
 
 
 def _plan(table: RowTable, runs: Sequence[RowRun], request: RunRequest) -> tuple[int, dict[str, Any]]:
-    """``--dry-run``: every stage of every row (one that an earlier row will have made is reused), and every fault."""
+    # a stage that an earlier row will have made is reused
     rows: list[dict[str, Any]] = []
     makers: dict[str, str] = {}
     problems: dict[tuple[str, str, str], Problem] = {}

@@ -66,7 +66,6 @@ def run(
 
 
 def _names_rows(names: list[str], rows: str | None) -> bool:
-    """Whether a table, or several rows of one, is to be run."""
     from vlcli.recipe.table import is_table
 
     tables = [name for name in names if rows is not None or is_table(name)]
@@ -186,7 +185,7 @@ def _write_page(folder: Path, new: bool, request: RunRequest, progress: Progress
 
 
 def _next_commands(resolved: Resolved, outcomes: list[StageOutcome]) -> list[str]:
-    """Commands that ask the model that was trained and judged: of the table's first row, or the first evaluation."""
+    # of the model that was trained and judged: by the table's first row, or by the first evaluation
     if not any(outcome.action in ("run", "resume") for outcome in outcomes):
         return []
     recipe = resolved.recipe

@@ -50,7 +50,7 @@ def runs(
 
 
 def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
-    """Remove what can go, where no run has begun in the folder meanwhile; returns what was removed."""
+    # where no run has begun in the folder meanwhile
     from vlcli.recipe import litter, run_state
 
     if not rubbish:

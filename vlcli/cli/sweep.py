@@ -94,10 +94,7 @@ def _tell(
 
 
 def _results(folders: dict[str, list[Path]], title: str) -> TableResults | None:
-    """What the runs measured, read from their folders; None where none has numbers.
-
-    The rows of several recipes begin with the recipe's name, also where the recipes compute the same.
-    """
+    # rows of several recipes begin with the recipe's name, also where the recipes compute the same
     whole = TableResults(title, [])
     for name, paths in folders.items():
         try:

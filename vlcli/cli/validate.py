@@ -64,7 +64,6 @@ def validate(
 
 
 def _check(resolved: Resolved, deep: bool, output: Path, verbose: int) -> None:
-    """Raises what is wrong with a recipe."""
     from vlcli.recipe import plan
     from vlcli.recipe.validate import shallow
 

@@ -99,7 +99,6 @@ class Attention(Drawing):
     def _cells(
         self, bundle: Bundle, batch: Batch, seen: Seen, pair: int, album: Album
     ) -> tuple[list[Cell], tuple[Image.Image, str, str, str]]:
-        """The panels of one picture, and their common colour bar."""
         view, layout = batch.clean, seen.image.layout
         assert view.images is not None
         key = view.images.keys[int(view.image_rows[0, pair])]

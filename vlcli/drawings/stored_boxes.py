@@ -90,7 +90,7 @@ def known_names(store: FeatureStore, what: str) -> list[str]:
 
 
 def _drawn(record: Record, path: Path, names: Mapping[str, Sequence[str]], limit: int | None, least: float) -> bytes:
-    """The PNG of one picture with its boxes; the best are drawn last, so that they lie on top."""
+    # the best boxes are drawn last, so that they lie on top
     try:
         picture = open_image(path, raw=record.size)
     except BadImageError as error:

@@ -41,9 +41,9 @@ def contact_sheet(
 
     Args:
         cells: the pictures.
-        columns: how many stand side by side.
+        columns: in a row.
         width: of a cell in pixels.
-        heading: a line above all of them, and its colour.
+        heading: a line above all cells, and its colour.
         scale: a colour bar below them (any size), the labels of its left and right ends, and what it measures.
     """
     grid = _grid(cells, columns, width)

@@ -135,10 +135,7 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
 
 @contextmanager
 def _made_room(step: PlannedStage, options: RunOptions, progress: Progress) -> Iterator[tuple[bool, str]]:
-    """Moves what another key or ``--force`` leaves behind aside; yields whether to resume, and what will be replaced.
-
-    What a forced run replaces is removed once the new artifact stands; anything else stays as ``<stage>.old-N``.
-    """
+    # what a forced run replaces is removed once the new artifact stands; anything else stays as STAGE.old-N
     litter.sweep_stage(step.folder)
     old = stage_record.read(step.folder)
     if old is not None and old.key == step.key and (step.action == "resume" or step.goes_on):
@@ -209,7 +206,6 @@ def context_of(planner: Planner, name: str, states: dict[str, PlannedStage], pro
 
 
 def _point_at(step: PlannedStage) -> None:
-    """Writes a ``stage.json`` into this run that leads to the artifact of another run."""
     assert step.artifact is not None
     assert step.record is not None
     record = StageRecord(**{**vars(step.record), "stage": step.name})

@@ -102,7 +102,7 @@ class Preview:
         return None
 
     def _peek(self, name: str, spec: Spec) -> Peek | DataError | None:
-        """What is read of a data set; None where it is still to be made, may be absent, or is too large."""
+        # None where the data are still to be made, may be absent, or are too large
         recipe, stage = self.planner.resolved.recipe, self.planner.resolved.stages[name]
         options = split_options("datasets", as_spec(spec))[1]
         if options.get("if_missing") == "skip" or stage.if_missing == "skip":
@@ -118,7 +118,6 @@ class Preview:
         return self.peeks[key]
 
     def _not_extracted(self, name: str, peek: Peek) -> DataError | None:
-        """Pictures of a training's data that no extraction of this recipe holds, or holds another picture of."""
         stage, held = self.planner.resolved.stages[name], self._extracted(name)
         if not held:
             return None
@@ -145,10 +144,7 @@ class Preview:
         return [other for other in inputs.stages if isinstance(stages[other], Extract)]
 
     def _extracted(self, name: str) -> dict[str, Reader] | None:
-        """The ids that the stage's stores hold or will hold, each with the data set that the stage read it of.
-
-        None where that cannot be known yet, or it has none.
-        """
+        # ids that the stores hold or will hold, each with its data set; None where that cannot be known yet
         stage, stores = self.planner.resolved.stages[name], self._stores(name)
         outside = [word for word in getattr(stage, "features", []) if word not in self.planner.graph]
         if not stores or outside or any(word.endswith(".h5") for word in stage.source):
@@ -211,7 +207,6 @@ def pictures_missing(reader: Reader, names: list[str]) -> DataError | None:
 
 
 def _entries(name: str, stage: Stage) -> Iterator[tuple[tuple[str | int, ...], Spec]]:
-    """The data sets that a stage names itself, one split each, with their place in the recipe."""
     if not isinstance(stage, Extract | Training | Evaluate):
         return
     for key in ("data", "validation", "fit"):

@@ -63,7 +63,6 @@ def blocked(planner: Planner, steps: list[PlannedStage]) -> list[Problem]:
 
 
 def _placed(planner: Planner, problem: Problem) -> Problem:
-    """A finding with the line of the key (or the stage) it is about."""
     document = planner.resolved.document
     path = max((p for p in document.places if problem.key.startswith(dotted(p))), key=len, default=())
     return problem if problem.where else replace(problem, where=document.place(path))

@@ -36,12 +36,9 @@ class RowRun:
     """One row with one seed.
 
     Attributes:
-        label: of the row.
-        seed: of the run.
         resolved: the row as a recipe; None where it cannot be loaded.
-        folder: the run's folder.
-        outcomes: what became of its stages.
-        error: why it did not run, or what failed.
+        folder: of the run.
+        error: why the row did not run, or what failed.
         refused: whether the checks before the run found the fault.
         seconds: time spent now.
     """
@@ -140,7 +137,7 @@ def run_rows(
 
 
 def _check(runs: Iterable[RowRun], options: RunOptions, progress: Progress) -> None:
-    """Checks each row once before the run; the other seeds of a row have the same faults."""
+    # once for each row: the other seeds of a row have the same faults
     faults: dict[str, Exception | None] = {}
     for run in runs:
         if run.resolved is None or run.error is not None:
@@ -159,7 +156,6 @@ def _check(runs: Iterable[RowRun], options: RunOptions, progress: Progress) -> N
 def _side_by_side(
     runs: Sequence[RowRun], options: RunOptions, jobs: int, progress: Progress, begins: Callable[[RowRun], None]
 ) -> None:
-    """Runs stages of several rows at a time, each in a process; what two rows share is made once."""
     plain = _Lines(progress)
     with ExitStack() as open_ones:
         lanes: list[_RowLane] = []
@@ -192,8 +188,6 @@ class _RowLane(Lane):
 
 
 class _Lines:
-    """A progress that shows no view of one run, since several run at the same time."""
-
     def __init__(self, inner: Progress) -> None:
         self.info, self.warn, self.debug, self.task = inner.info, inner.warn, inner.debug, inner.task
 
@@ -262,7 +256,6 @@ def _row(table: RowTable, row: str, label: str, runs: Sequence[RowRun], prefixed
 
 
 def _measured(run: RowRun, label: str) -> RunResults:
-    """Returns one run's metrics of the evaluate stage that ``label`` names."""
     faults = getattr(run.error, "problems", [])
     error = " ".join(str(faults[0] if faults else run.error or "").split())
     layout = run.resolved.recipe.table if run.resolved is not None else None

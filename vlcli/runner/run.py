@@ -94,7 +94,6 @@ def run_prepared(prepared: Prepared, progress: Progress) -> list[StageOutcome]:
 
 
 def _in_order(prepared: Prepared, watch: Watch | Unwatched) -> list[StageOutcome]:
-    """Runs stage after stage; under a launcher the other processes wait for the word of this one."""
     planner, chosen = prepared.planner, {step.name for step in prepared.steps}
     group = ranks.joined(planner.options.device, planner.resolved.recipe.hang_timeout)
     states: dict[str, PlannedStage] = {}
@@ -142,7 +141,6 @@ def held(prepared: Prepared, progress: Progress) -> Iterator[Prepared]:
 
 
 def _tidy(planner: Planner, progress: Progress) -> None:
-    """Mends damaged records and sweeps what kills left."""
     litter.sweep_run(planner.folder)
     for name in planner.graph:
         folder = planner.folder / name

@@ -58,7 +58,7 @@ def refuse_other_sizes(context: StageContext, make: Callable[[], TrainingModule]
 
 
 def _state(context: StageContext, name: str, data_spec: DataSpec) -> dict[str, Tensor] | None:
-    """The weights of a source, by name, without values; None where its model cannot be described or built."""
+    # without values; None where the model cannot be described or built
     try:
         described = next(_described(context, name), None)
         if described is None or not described[0].get("name"):
@@ -70,7 +70,6 @@ def _state(context: StageContext, name: str, data_spec: DataSpec) -> dict[str, T
 
 
 def _described(context: StageContext, name: str) -> Iterator[Described]:
-    """What a source trains, by the recipe, or by the config of the trained model that lies there."""
     stage = context.recipe.stages.get(name)
     if isinstance(stage, Training):
         resolved = resolve(context.recipe, stage, lambda word: kept_by(context, word))

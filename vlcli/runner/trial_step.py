@@ -88,7 +88,6 @@ def trial_step(context: StageContext) -> list[Problem]:
 
 
 def _unforeseen(context: StageContext, key: str, error: Exception) -> Problem:
-    """A fault nobody has words for, by the component whose code it is in and its author's line."""
     text = (str(error).strip() or "no message").split("\n")[0]
     resolved = _resolved(context)
     named = [("models", resolved.model["name"])]  # type: ignore[index]
@@ -103,7 +102,7 @@ def _unforeseen(context: StageContext, key: str, error: Exception) -> Problem:
 
 
 def _stores_of(context: StageContext) -> list[str]:
-    """The extract stages whose stores the stage reads: those it names, else every one before it."""
+    # those that the stage names, else every one before it
     named = [*getattr(context.config, "features", []), *context.config.source]
     chosen = [name for name in named if context.kinds.get(name) == "extract"]
     earlier = itertools.takewhile(lambda name: name != context.name, context.recipe.stages)
@@ -119,7 +118,7 @@ def _resolved(context: StageContext) -> ResolvedStage:
 
 
 def _data_spec(context: StageContext, resolved: ResolvedStage, reader: Reader | None) -> DataSpec:
-    """Small sizes; text as long as the recipe says; the labels of the data where they are there."""
+    # small sizes; text as long as the recipe says; the labels of the data where they are there
     config = context.config
     assert isinstance(config, Training)
     task: Task | None = resolved.built_task
@@ -143,13 +142,12 @@ def _data_spec(context: StageContext, resolved: ResolvedStage, reader: Reader | 
 
 
 def _chooses(objective: type[Objective]) -> bool:
-    """Whether the head chooses from strings of the data: it has a table of a known size, or finds them itself."""
+    # the head has a table of a known size, or finds its labels itself
     finds = inspect.getattr_static(objective, "labels") is not inspect.getattr_static(Objective, "labels")
     return finds or bool(objective.usual_answers)
 
 
 def _refuse_wordless(module: TrainingModule, reader: Reader | None) -> None:
-    """Refuse data where an objective reads sentences and an example has none."""
     asked = [objective.requires or {"text"} for objective in module.objectives.values()]
     reads = module.model.input_spec().text and any(READ_WORDS & set(one) for one in asked)
     examples: Sequence[Example] = [] if reader is None or not reads else reader.examples()
@@ -274,7 +272,7 @@ def _rehearsal(
 
 
 def _real_reader(context: StageContext, resolved: ResolvedStage) -> Reader | None:
-    """The first of the stage's data sets that is there and has examples."""
+    # the first data set that is there and has examples
     task: Task | None = resolved.built_task
     for entry in resolved.data:
         try:

@@ -173,8 +173,6 @@ def _status(step: PlannedStage, working: str = "waiting") -> str:
 
 
 class _StageProgress:
-    """Passes on what a stage reports, and notes its steps."""
-
     def __init__(self, watch: Watch, stage: StageState, inner: Progress) -> None:
         self.watch, self.stage, self.inner = watch, stage, inner
 

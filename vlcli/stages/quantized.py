@@ -28,12 +28,7 @@ Run = Callable[[str, tuple[Tensor, ...]], dict[str, Tensor]]
 class FileRunner(TaskRunner):
     """A task's evaluation whose outputs come from files instead of the model.
 
-    Args:
-        module: model and objectives, for all that no file computes.
-        data: to score on.
-        batch_size: examples at a time.
-        graphs: the exported graphs, by the objective that each computes (``text`` and ``image`` by these names).
-        run: runs a file.
+    ``graphs`` are by the objective that each computes (``text`` and ``image`` by these names).
     """
 
     def __init__(self, module: Any, data: Any, batch_size: int, graphs: dict[str, Graph], run: Run) -> None:
@@ -78,7 +73,7 @@ def cost(context: StageContext, bundle: Bundle, graphs: dict[str, Graph]) -> tup
 
 
 def _evaluation(context: StageContext, bundle: Bundle) -> tuple[Evaluate, Any, Any]:
-    """The recipe's evaluation of the same model, or else the task's own split: its section, task and data."""
+    # the recipe's evaluation of the same model, or else the task's own split
     named, stages = set(context.config.source), context.recipe.stages.values()
     sections = (one for one in stages if isinstance(one, Evaluate) and named & set(one.source) and not one.task)
     section = next(sections, None) or Evaluate(kind="evaluate", **{"from": list(named)})
@@ -96,7 +91,6 @@ def _evaluation(context: StageContext, bundle: Bundle) -> tuple[Evaluate, Any, A
 def _scored(
     folder: Path, ending: str, batch_size: int, task: Any, data: Any, bundle: Bundle, graphs: dict[str, Graph]
 ) -> dict[str, float]:
-    """The task's metrics with the files of an ending."""
     from vlcli.export.onnx import run as run_file
     from vlcli.export.onnx import session_of
 

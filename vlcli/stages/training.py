@@ -85,7 +85,6 @@ def run_training(context: StageContext) -> StageResult:
 
 
 def _sources(parts: Assembly) -> list[str]:
-    """What was loaded, or that the weights are drawn."""
     if parts.report:
         return parts.report.lines()
     named = ", ".join(parts.module.model.tower_folders(parts.model_spec).values())
