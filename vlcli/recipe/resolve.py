@@ -217,4 +217,4 @@ def _task(stage: Stage, kept: Kept) -> Spec | None:
 
 def _overrides_dataset(task: Any) -> bool:
     """Whether a task has a data set of its own, without which the stage names one."""
-    return overrides(type(task), "dataset", CONTRACTS["tasks"].bases)
+    return bool(task.usual_data) or overrides(type(task), "dataset", CONTRACTS["tasks"].bases)
