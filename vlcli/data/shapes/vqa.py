@@ -7,7 +7,7 @@ from random import Random
 
 from vlcli.data.shapes.coco import Pictures
 from vlcli.data.shapes.config import SPLITS, ShapesConfig
-from vlcli.data.shapes.questions import Asked, balanced, companions
+from vlcli.data.shapes.questions import TYPES, Asked, balanced, companions
 from vlcli.data.shapes.store import INFO, write_json
 from vlcli.data.shapes.world import Picture, stream
 
@@ -120,7 +120,7 @@ def _gqa_row(one: Asked, picture: Picture, mine: str, entailed: list[str]) -> di
         for place, (operation, argument) in enumerate(question.program)
     ]
     objects = {str(place): _object_id(picture, index) for place, index in enumerate(question.objects)}
-    detailed, semantic, structural = question.types
+    semantic, structural = TYPES[question.detailed]
     return {
         "semantic": steps,
         "entailed": entailed,
@@ -128,11 +128,11 @@ def _gqa_row(one: Asked, picture: Picture, mine: str, entailed: list[str]) -> di
         "question": question.text,
         "imageId": f"{picture.id:012d}",
         "isBalanced": True,
-        "groups": {"global": question.question_type, "local": f"{detailed}-{question.text}"},
+        "groups": {"global": question.question_type, "local": f"{question.detailed}-{question.text}"},
         "answer": question.answer,
         "semanticStr": "->".join(f"{operation}: {argument}" for operation, argument in question.program),
         "annotations": {"answer": {}, "question": objects, "fullAnswer": {}},
-        "types": {"detailed": detailed, "semantic": semantic, "structural": structural},
+        "types": {"detailed": question.detailed, "semantic": semantic, "structural": structural},
         "fullAnswer": question.full,
     }
 
