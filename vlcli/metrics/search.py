@@ -31,8 +31,7 @@ class Vectors(Protocol):
         """Rows and columns."""
         ...
 
-    def __getitem__(self, rows: slice) -> Any:
-        ...
+    def __getitem__(self, rows: slice) -> Any: ...
 
 
 def search(queries: Tensor, vectors: Vectors, k: int, *, memory_mb: int = 256) -> tuple[Tensor, Tensor]:

@@ -148,7 +148,7 @@ class OnTheFly:
         if expected and not weights and not any(extraction.spec.get(key) for key in NAMED):
             raise _no_weights(str(recorded.get("weights") or "a file that nobody named"), extraction)
         spec = {**extraction.spec, **({"weights": weights} if weights else {})}
-        extractor: Extractor = registry.extractors.build(spec)
+        extractor: Extractor = registry.of(Extractor).build(spec)
         extractor = extractor.to(self.device)
         extractor.attach(Labels(*(tuple(recorded.get(name, ())) for name in ("classes", "class_ids", "attributes"))))
         digest = str(extractor.provenance().get("weights_sha256") or "")
@@ -168,7 +168,7 @@ class OnTheFly:
 def _no_weights(path: str, extraction: Extraction) -> DataError:
     expected = "--extractor '{weights: FILE}', or --features-from STAGE"
     with suppress(Exception):  # the extractor's fault is shown when it is built
-        helps = registry.extractors.load(extraction.spec["name"]).weights_help
+        helps = registry.of(Extractor).load(extraction.spec["name"]).weights_help
         expected += f"; {helps}" if helps else ""
     got = f"extractor {extraction.spec.get('name', '?')}, which the model's features were made with"
     hint = "name the file: --extractor '{weights: FILE}'"

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from vlcli.errors import VlcliError
+from vlcli.plain import to_plain
 
 SHOWN = 200
 """Characters of a text that a failure repeats."""
@@ -165,7 +166,7 @@ class Prediction(Mapping[str, Any]):
             **({"point": self.row["point"]} if "point" in self.row else {}),
             **({"notes": self.notes} if self.notes else {}),
         }
-        return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in fields.items()}
+        return {name: to_plain(value) for name, value in fields.items()}
 
 
 @dataclass(frozen=True)

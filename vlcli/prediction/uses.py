@@ -115,7 +115,7 @@ def _of_head(name: str, kind: str, part: Objective) -> Task | None:
         spec = {"name": "retrieval", "objective": name}
     elif type(part).embed is not Objective.embed:
         spec = {"name": "retrieval", "objective": None, "first": name}
-    return None if spec is None else registry.tasks.build(spec)
+    return None if spec is None else registry.of(Task).build(spec)
 
 
 def _asked(name: str, task: Task, reads: bool) -> Asked:

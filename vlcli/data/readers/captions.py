@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from vlcli.data.files import first_object, listed, read_json, value
+from vlcli.data.files import first_object, read_json, value
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
+from vlcli.plain import as_list
 
 
 class Captions(SplitFileReader):
@@ -88,11 +89,11 @@ def _rows(file: Path, image: str = "image", text: str | None = None) -> Iterator
     content = read_json(file, (list, dict))
     if isinstance(content, dict):
         for name in content:
-            yield name, listed(value(content, name, (list, str), str(file))), f"{file}: {name}"
+            yield name, as_list(value(content, name, (list, str), str(file))), f"{file}: {name}"
         return
     for number, row in enumerate(content):
         where = f"{file}[{number}]"
-        yield value(row, image, str, where), listed(value(row, text or _field(row), (list, str), where)), where
+        yield value(row, image, str, where), as_list(value(row, text or _field(row), (list, str), where)), where
 
 
 def _field(row: Any) -> str:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from vlcli.data.files import listed
 from vlcli.data.readers.vqa import soft_scores
 from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import BoxList
 from vlcli.metrics.vqa import plain_form, table_form
+from vlcli.plain import as_list
 
 
 def word(cell: Any, where: str, column: str) -> str:
@@ -109,7 +109,7 @@ def answers(cell: Any, where: str, english: bool = True) -> dict[str, Any]:
     if not isinstance(cell, list | str | int | float):
         expected = "{answer: score}, a list, or one answer"
         raise DataError("The answers are not understood.", where=where, got=shown(cell), expected=expected)
-    words = [str(one["answer"]) if isinstance(one, dict) and "answer" in one else str(one) for one in listed(cell)]
+    words = [str(one["answer"]) if isinstance(one, dict) and "answer" in one else str(one) for one in as_list(cell)]
     forms = [form(word) for word in words]
     scores = {forms[0]: 1.0} if len(forms) == 1 else soft_scores(forms)  # people's answers by VQA's rule
     return {"answers": scores, **({"raw_answers": words} if english else PLAIN)}

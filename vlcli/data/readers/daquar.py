@@ -34,7 +34,8 @@ class DAQUAR(SplitFileReader):
             ``qa.37.raw.reduced.test.txt``).
         images: folder of the pictures, searched by name (``image3.png``).
         whole: keep the words "in the image3" at the end of each question.
-        take: which images, see :mod:`vlcli.data.take`; ``first:0.9`` of train and ``after:0.9`` make a validation part.
+        take: which images, see :mod:`vlcli.data.holdout`; ``first:0.9`` of train and ``after:0.9`` make a
+            validation part.
     """
 
     paper: ClassVar[str] = "Malinowski and Fritz 2014, A Multi-World Approach to Question Answering"

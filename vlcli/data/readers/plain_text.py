@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data import texts
-from vlcli.data.files import listed, parse_json
+from vlcli.data.files import parse_json
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
+from vlcli.plain import as_list
 
 _TAG = re.compile(r"</?doc\b[^>]*>")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
@@ -50,7 +51,7 @@ class PlainText(Reader):
         self.patterns, self.across, self.pieces = files, across, pieces
 
     def files(self) -> list[Path]:
-        named = listed(self.patterns or None)
+        named = as_list(self.patterns or None)
         paths: list[Path] = []
         for split in self.split_names:
             patterns = [pattern.replace("{split}", split) for pattern in named]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from vlcli.data.files import listed, parsed
+from vlcli.data.files import parsed
 from vlcli.errors import DataError, shown
+from vlcli.plain import as_list
 
 UNKNOWN = -1
 _FLAGS = {"1": 1, "1.0": 1, "true": 1, "yes": 1, "0": 0, "0.0": 0, "false": 0, "no": 0, "-1": UNKNOWN, "-1.0": UNKNOWN}
@@ -52,7 +53,7 @@ class SeveralLabels:
         cell = row.get(self.columns[0])
         if isinstance(cell, str):
             cell = items if isinstance(items := parsed(cell), list) else cell.split(self.separator)
-        return {word for item in listed(cell) if item is not None and (word := str(item).strip())}
+        return {word for item in as_list(cell) if item is not None and (word := str(item).strip())}
 
 
 def _flag(cell: Any, where: str, column: str) -> int:

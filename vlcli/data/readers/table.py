@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlcli.data.files import inside, known_encoding, listed, read_text
+from vlcli.data.files import inside, known_encoding, read_text
 from vlcli.data.readers import cells
 from vlcli.data.readers.column_types import ROLES, ColumnType, check_types, decide, other_splits
 from vlcli.data.readers.several import SeveralLabels
@@ -24,6 +24,7 @@ from vlcli.data.sample import Example
 from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import NO_AREA, BoxList
+from vlcli.plain import as_list
 
 COLUMNS = {name: name for name in ("image", "id", "text", "label", "boxes", "box_labels", "answers")}
 """Column names that hold unless a recipe names others."""
@@ -106,7 +107,7 @@ class Table(SplitFileReader):
     ) -> None:
         super().__init__(root, **options)
         self.encoding = known_encoding(encoding)
-        self.sources, self.texts = list(listed(image)), list(listed(text))
+        self.sources, self.texts = list(as_list(image)), list(as_list(text))
         one = label if isinstance(label, str) else NO_COLUMN
         self.columns = {"id": id, "text": self.texts[0], "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers} | ({} if box is None else {"box": box})
@@ -194,7 +195,7 @@ class Table(SplitFileReader):
         words: dict[str, set[str]] = {"label": set(), "box_labels": set()}
         for where, row in self._admitted():
             for role, names in words.items():
-                items = listed(self._cell(row, role, where))
+                items = as_list(self._cell(row, role, where))
                 names.update(str(cells.label(item, where, self.columns[role])) for item in items if item is not None)
         for role, names in words.items():
             if (kind := kinds[role]) is None or kind.number:
@@ -305,7 +306,7 @@ class Table(SplitFileReader):
         if (choices := cell.get("choices")) is not None:
             if isinstance(choices, str):
                 choices = [word.strip() for word in choices.split(self.several)]
-            targets = cells.choices(listed(choices), row.get(self.correct), where) | targets
+            targets = cells.choices(as_list(choices), row.get(self.correct), where) | targets
         if cell.get("box") is not None and images:
             targets["pixel_box"] = cells.box(cell["box"], where)
             known = self._spoken.setdefault(images[0], [])
@@ -321,7 +322,7 @@ class Table(SplitFileReader):
         return [cells.word(name, where, source) for name in self._image_names(row.get(source))]
 
     def _image_names(self, cell: Any) -> list[Any]:
-        return [name for name in listed(cell) if name not in ("", None)]
+        return [name for name in as_list(cell) if name not in ("", None)]
 
     def _label(self, label: Any, where: str) -> int | float:
         if not self._words:
@@ -336,7 +337,7 @@ class Table(SplitFileReader):
         return self._words.index(word)
 
     def _box_list(self, boxes: Any, labels: Any, where: str) -> BoxList:
-        every = cells.box_list(boxes, listed(labels), where, self._box_words)
+        every = cells.box_list(boxes, as_list(labels), where, self._box_words)
         sound = every.with_area()
         if len(sound) < len(every):
             self.left_out[NO_AREA] += len(every) - len(sound)

@@ -10,7 +10,7 @@ from itertools import groupby, islice, product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from vlcli.data.files import IMAGE_SUFFIXES, inside, listed, walk
+from vlcli.data.files import IMAGE_SUFFIXES, inside, walk
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -18,6 +18,7 @@ from vlcli.data.remote import is_remote, local_copy, matching
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.shards import BadShardError, EndMissingError, Member, members
+from vlcli.plain import as_list
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
 NO_PICTURE, NO_CAPTION = "without a picture", "without a caption"
@@ -151,7 +152,7 @@ class WebDataset(Reader):
             content: Any = json.loads(_text(shard, rich))
         except ValueError:
             return []
-        captions = listed(content.get(self.field) if isinstance(content, dict) else None)
+        captions = as_list(content.get(self.field) if isinstance(content, dict) else None)
         return [text.strip() for text in captions if isinstance(text, str) and text.strip()]
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vlcli.data.files import IMAGE_SUFFIXES, inside, listed, read_text, walk
+from vlcli.data.files import IMAGE_SUFFIXES, inside, read_text, walk
 from vlcli.data.readers.labelled_boxes import Labelled, LabelledBoxes
 from vlcli.data.readers.table import class_names_of
 from vlcli.data.recognition.folder import Folder
@@ -17,6 +17,7 @@ from vlcli.data.recognition.parts import parts_of
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.errors import DataError, RecipeError, shown
 from vlcli.images.files import BadImageError, read_size
+from vlcli.plain import as_list
 from vlcli.recipe import yaml
 
 
@@ -100,7 +101,7 @@ class YOLO(LabelledBoxes):
         named = self._document().get("names")
         if self.classes or named:
             names = self.classes or (list(named.values()) if isinstance(named, dict) else named)
-            return list(map(str, listed(names)))
+            return list(map(str, as_list(names)))
         file = self._names_file()
         if file is None:
             expected, hint = ", ".join(self.name_files), "name them: classes=[NAME, ...]"
@@ -156,7 +157,7 @@ class YOLO(LabelledBoxes):
             usual = [path.replace("NAME", name) for name in names for path in _USUAL]
             entries = [[path] for path in (*usual, *(["images", "."] if split == "train" else []))]
         else:
-            entries = [list(map(str, listed(written)))]
+            entries = [list(map(str, as_list(written)))]
         home, base = self.root if self.data is None else self.data.parent, str(document.get("path") or "")
         pictures = ([path for entry in some for path in _listed(home, base, entry)] for some in entries)
         return next(filter(None, pictures), [])
