@@ -63,7 +63,7 @@ def find_sources(
             raise DataError("There is no feature store here.", where=str(features_from), expected=expected)
     else:
         known = _of_bundle(bundle) or extractions_of(recorded)
-    changed = [_changed(one, extractor) for one in known or [None]]
+    changed = [_changed(one, extractor) for one in known] or [_changed(None, extractor)]
     read = dict(read_boxes(boxes)) if boxes is not None else {}
     strict = extractor is None or "name" not in extractor
     fresh = OnTheFly([one for one in changed if one is not None], device, read, str(bundle.folder), strict)
