@@ -89,8 +89,8 @@ def recall_of(queries: Standing, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, 
 
 def joined(parts: Sequence[Standing]) -> Standing:
     """Join the standings of several runs of queries among the same candidates, one after another."""
-    columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("above", "tied", "right"))
-    return Standing(*columns, total=parts[0].total)
+    above, tied, right = (np.concatenate([getattr(p, name) for p in parts]) for name in ("above", "tied", "right"))
+    return Standing(above, tied, right, parts[0].total)
 
 
 def both_ways(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
