@@ -124,10 +124,10 @@ def _in_lines(folder: Path, state: RunState) -> RunState:
 
 
 def _tell_end(folder: Path, state: RunState | None) -> int:
-    from vlcli.recipe import litter, stage_record
+    from vlcli.recipe import leftovers, stage_record
 
     if state is None:
-        run = litter.look_at(folder)
+        run = leftovers.look_at(folder)
         word, stages = run.state, run.stages
     else:
         word, stages = state.status, {stage.name: stage.status for stage in state.stages}

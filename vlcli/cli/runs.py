@@ -15,7 +15,7 @@ from vlcli.cli.words import age, number, size
 from vlcli.errors import DataError
 
 if TYPE_CHECKING:
-    from vlcli.recipe.litter import Litter, Run
+    from vlcli.recipe.leftovers import Leftover, Run
 
 
 @guarded
@@ -31,12 +31,12 @@ def runs(
 
     vlcli runs --clean --yes
     """
-    from vlcli.recipe import litter
+    from vlcli.recipe import leftovers
 
     if not output.is_dir():
         raise DataError("There is no such folder of runs.", where=str(output), hint="make a run: vlcli run quickstart")
-    found = litter.look(output)
-    rubbish = [item for run in found for item in run.litter]
+    found = leftovers.look(output)
+    rubbish = [item for run in found for item in run.leftovers]
     gone = _clean(found, rubbish, yes or json_) if clean else []
     if json_:
         removed = {str(item.path) for item in gone}
@@ -49,9 +49,9 @@ def runs(
         console.err("remove what can go: vlcli runs --clean")
 
 
-def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
+def _clean(found: list[Run], rubbish: list[Leftover], sure: bool) -> list[Leftover]:
     # where no run has begun in the folder meanwhile
-    from vlcli.recipe import litter, run_state
+    from vlcli.recipe import leftovers, run_state
 
     if not rubbish:
         console.err("nothing to remove")
@@ -61,9 +61,9 @@ def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
     total = size(sum(item.size for item in rubbish))
     if not sure and not typer.confirm(f"Remove these {len(rubbish)}, {total}?", err=True):
         return []
-    gone = [item for run in found if not run_state.is_alive(run.folder) for item in run.litter]
+    gone = [item for run in found if not run_state.is_alive(run.folder) for item in run.leftovers]
     for item in gone:
-        litter.remove(item.path)
+        leftovers.remove(item.path)
     console.err(f"removed {len(gone)}, {size(sum(item.size for item in gone))}")
     return gone
 
@@ -71,7 +71,7 @@ def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
 def _row(run: Run, removed: set[str]) -> dict[str, Any]:
     from vlcli.tools.table import main_number
 
-    items = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in run.litter]
+    items = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in run.leftovers]
     items = [{**item, "removed": item["path"] in removed} for item in items]
     row = {"folder": str(run.folder), "state": run.state, "stages": run.stages, "bytes": run.size}
     pid = run.progress.pid if run.progress is not None and run.state == "running" else None
@@ -91,7 +91,7 @@ def _tell(found: list[Run]) -> None:
         done = f"{sum(stage == 'done' for stage in run.stages.values())} of {len(run.stages)}"
         main = main_number(run.folder)
         metric = "" if main is None else f"{main[0]}: {main[1]} {number(main[2])}"
-        rubbish = size(sum(item.size for item in run.litter)) if run.litter else ""
+        rubbish = size(sum(item.size for item in run.leftovers)) if run.leftovers else ""
         rows.append([str(run.folder), state, done, metric, size(run.size), age(time() - run.changed), rubbish])
     console.table(["run", "state", "stages done", "metric", "size", "age", "can go"], rows)
     if any(run.state == "running" for run in found):
