@@ -42,7 +42,7 @@ class RolePicker:
     """
 
     def __init__(self, roles: Sequence[Spec | str], share: float, phrase: bool) -> None:
-        self.roles: list[Role] = [registry.roles.build(role) for role in roles]
+        self.roles: list[Role] = [registry.of(Role).build(role) for role in roles]
         self.share, self.phrase = share, phrase
         self._tokenizer: Any = None
         self._known: dict[tuple[int, ...], tuple[list[list[int]], list[list[int]]]] = {}

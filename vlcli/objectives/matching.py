@@ -194,7 +194,7 @@ class Matching(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         self.view, self.rewrites = view, _names(rewrites)
-        built = [registry.rewrites.build(spec) for spec in rewrites]
+        built = [registry.of(Rewrite).build(spec) for spec in rewrites]
         self._corruption = SwapSentence(probability, foils, view, built)
         self.head = build_head(model, "matching", model.pooled_dim, 2, head)
 

@@ -246,7 +246,7 @@ def build_extractor(context: StageContext) -> Extractor:
         spec["weights"] = str(verified(under(context.root, spec["weights"], there=False)))  # it says where to get them
     if isinstance(spec.get("words"), str):
         spec["words"] = str(under(context.root, spec["words"], there=False))
-    extractor: Extractor = registry.extractors.build(spec)
+    extractor: Extractor = registry.of(Extractor).build(spec)
     return extractor
 
 

@@ -61,7 +61,7 @@ class Baseline(Task):
     fitted = reads_pixels = True
 
     def __init__(self, *, by: By = "frequent", task: TaskSpec = "vqa") -> None:
-        self.by, self.task = by, registry.tasks.build(task)
+        self.by, self.task = by, registry.of(Task).build(task)
         if type(self.task).judge is Task.judge or by not in get_args(By):
             what = "There is no such baseline." if by not in get_args(By) else "There is no baseline of this task."
             expected = ", ".join(get_args(By)) + "; a task that gives one answer an example"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from vlcli import registry
+from vlcli.data.reader import Reader
 from vlcli.data.references import REFERENCES, WithReferences
 from vlcli.errors import ComponentError, DataError
 from vlcli.files import write_json, written
@@ -211,7 +212,7 @@ def check_facts(spec: Spec | str, runner: Examples | Given, rows: list[dict[str,
     Raises:
         DataError: the data set has no boxes, or none of these pictures.
     """
-    reader = registry.datasets.build(spec, runner.data.readers[0].root)
+    reader = registry.of(Reader).build(spec, runner.data.readers[0].root)
     reader.ids = runner.data.readers[0].ids
     boxes, kinds = reader.boxes(), reader.class_names()
     known = [row for row in rows if row["key"] in boxes]
