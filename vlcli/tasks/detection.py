@@ -27,7 +27,7 @@ class Detection(Task):
     """COCO's average precision of detected boxes, and its results file.
 
     Any objective is scored whose ``predict`` gives ``boxes``, ``labels`` and ``scores``, as
-    ``vlcli.objectives.detection.as_outputs`` tells. Classes are matched with those of the annotation file by name where
+    ``vlcli.objectives.regions.as_outputs`` tells. Classes are matched with those of the annotation file by name where
     the model knows names, else by order.
 
     Args:

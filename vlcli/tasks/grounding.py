@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vlcli.data.files import inside, read_json
 from vlcli.errors import ComponentError, DataError
@@ -76,12 +77,7 @@ class Grounding(Task):
 
     def rows(self, runner: Runner, batch: Batch, boxes: dict[str, BoxList]) -> list[dict[str, Any]]:
         """Return a prediction per expression: ``point``, ``prediction`` (the best box in pixels), ``score``, truth."""
-        options = (runner, batch, self.objective, self.layer, self.head, "task grounding")
-        if self.of == "image":
-            values, layout = contrast_maps(*options)  # (B, R)
-        else:
-            maps = matching_maps(*options)
-            values, layout = maps.whole(self.specials), maps.image
+        values, layout = self.maps(runner, batch)
         view = batch.clean
         assert view.images is not None
         source = view.images.regions if view.images.pixels is None else view.images.pixels
@@ -99,6 +95,14 @@ class Grounding(Task):
                 row |= self._judged(row, np.asarray(truth, np.float32), size, candidates)
             rows.append(row)
         return with_target(rows, batch, "kind")
+
+    def maps(self, runner: Runner, batch: Batch) -> tuple[Tensor, Any]:
+        """Return one number an image token (B, R), and the tokens' layout."""
+        options = (runner, batch, self.objective, self.layer, self.head, "task grounding")
+        if self.of == "image":
+            return contrast_maps(*options)
+        maps = matching_maps(*options)
+        return maps.whole(self.specials), maps.image
 
     def _judged(
         self, row: dict[str, Any], share: NDArray[np.float32], size: tuple[int, int], candidates: BoxList | None

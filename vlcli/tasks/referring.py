@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vlcli.metrics.baseline import CHANCE
 from vlcli.nn.batch import Batch
-from vlcli.objectives.region_selection import picture_sides, target_boxes
+from vlcli.objectives.regions import picture_sides, target_boxes
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
 from vlcli.tasks.outputs import logits_of
@@ -38,29 +38,35 @@ class Referring(Task):
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         # per expression: ``prediction`` (the box in pixels), ``score``, ``overlap``, ``correct``, ``chance``
-        from torchvision.ops import box_iou  # its import takes as long as torch's
-
         scores, boxes = (logits_of(outputs, "region-selection", name) for name in ("scores", "boxes"))
         best, sizes = scores.argmax(1), picture_sides(batch)
         chosen = boxes[torch.arange(len(best), device=best.device), best] * sizes  # (B, 4)
         known = {"box", "pixel_box"} & set(batch.targets)
         targets = target_boxes(batch, chosen) * sizes if known else chosen
-        border = torch.tensor([0.0, 0.0, 1.0, 1.0]).to(boxes) if self.pixels else 0.0
         rows: list[dict[str, Any]] = []
         for number, key in enumerate(batch.keys):
             row = {"key": key, "prediction": chosen[number].tolist(), "score": float(scores[number, best[number]])}
             if known:
                 real = boxes[number][scores[number] > torch.finfo(scores.dtype).min] * sizes[number]
-                truth = (targets[number] + border)[None]
-                overlap = float(box_iou(chosen[number][None] + border, truth)[0, 0])
-                overlaps = box_iou(real + border, truth)[:, 0].tolist()
-                hits = [one >= self.overlap if self.reached else one > self.overlap for one in [overlap, *overlaps]]
-                chance = sum(hits[1:]) / max(1, len(overlaps))
-                row |= {"overlap": overlap, "correct": hits[0], "chance": chance}
+                overlap = self.overlaps(chosen[number][None], targets[number])[0]
+                hits = [self.is_hit(one) for one in self.overlaps(real, targets[number])]
+                row |= {"overlap": overlap, "correct": self.is_hit(overlap), "chance": sum(hits) / max(1, len(hits))}
             if "kind" in batch.targets:
                 row["kind"] = batch.targets["kind"][number]
             rows.append(row)
         return rows
+
+    def overlaps(self, boxes: Tensor, target: Tensor) -> list[float]:
+        """Return the intersection over union of boxes (R, 4) with one box (4,)."""
+        from torchvision.ops import box_iou  # its import takes as long as torch's
+
+        border = torch.tensor([0.0, 0.0, 1.0, 1.0]).to(boxes) if self.pixels else 0.0
+        shares: list[float] = box_iou(boxes + border, (target + border)[None])[:, 0].tolist()
+        return shares
+
+    def is_hit(self, overlap: float) -> bool:
+        """Return whether a region with this overlap counts as right."""
+        return overlap >= self.overlap if self.reached else overlap > self.overlap
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         rows = [row for row in predictions if "correct" in row]
