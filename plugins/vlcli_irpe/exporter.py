@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from vlcli.errors import ComponentError
 from vlcli.export import Exported, Exporter, Trained
 from vlcli.files import written
-from vlcli.nn import read_weights
+from vlcli.nn import Model, read_weights
 from vlcli.progress import Progress
 
 
@@ -33,16 +35,18 @@ class ReleasedNames(Exporter):
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         model, state = trained.model, trained.model.state_dict()
-        try:
-            named = model.released_state(state)
-        except NotImplementedError:
+        named: dict[str, Tensor] = {}
+        if isinstance(model, Model):
+            with suppress(NotImplementedError):
+                named = model.released_state(state)
+        if not named:
             raise ComponentError(
                 "The release has no names for this model.",
                 where="exporter irpe-names",
                 got=type(model).__name__,
                 expected="model: deit or detr",
                 hint="format: safetensors",
-            ) from None
+            )
         named = {name: value.detach().cpu().contiguous() for name, value in named.items()}
         final = folder / f"model.{self.file}"
         with written(final) as beside:
