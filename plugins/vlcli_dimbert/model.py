@@ -61,7 +61,6 @@ class DiMBERT(SingleStream):
             anew, so that without it the order of a story's pictures is not told.
         eps: of every layer norm.
         attention: any registered attention; ``standard`` makes it the paper's ESABERT (Table 5).
-        options: of all single-stream models.
     """
 
     paper = "DiMBERT, Liu et al., ACM TKDD 2021, arXiv:2210.16431; VLP, Zhou et al., AAAI 2020, for what it leaves open"

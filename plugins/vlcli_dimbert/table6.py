@@ -56,7 +56,6 @@ class UNITER(SingleStream):
 
     Args:
         data_spec: vocabulary and feature sizes.
-        options: of all single-stream models.
     """
 
     paper = "UNITER, Chen et al., ECCV 2020, section 3.1; DiMBERT, Table 6"
@@ -116,7 +115,6 @@ class VLBERT(SingleStream):
 
     Args:
         data_spec: vocabulary and feature sizes.
-        options: of all single-stream models.
     """
 
     paper = "VL-BERT, Su et al., ICLR 2020, section 3.2; DiMBERT, Table 6"

@@ -41,7 +41,6 @@ class Shaw(BucketPosition):
         plane: rows and columns of an image, clipped each; or indices in the sequence.
         distance: the clip distance k; 3 makes the 7x7 table of iRPE's Table 5.
         value: also add vectors to values (Eq. 7); the cost that Table 5 gives is that of keys alone.
-        options: of all encodings by buckets.
     """
 
     paper = "Shaw et al., NAACL 2018, arXiv:1803.02155; iRPE Eq. 7-9"
@@ -65,7 +64,6 @@ class Huang(BucketPosition):
         shape: of the stack it serves.
         plane: rows and columns of an image, clipped each; or indices in the sequence.
         distance: the clip distance.
-        options: of all encodings by buckets.
     """
 
     paper = "Huang et al., Findings of EMNLP 2020, arXiv:2009.13658; iRPE Eq. 11"
@@ -86,7 +84,6 @@ class SASA(BucketPosition):
     Args:
         shape: of the stack it serves.
         distance: largest offset with a vector of its own; 13 is all of a 14x14 grid.
-        options: of all encodings by buckets.
     """
 
     paper = "Ramachandran et al., NeurIPS 2019, arXiv:1906.05909; iRPE Eq. 12"

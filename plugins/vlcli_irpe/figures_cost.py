@@ -16,7 +16,7 @@ import torch
 from vlcli import registry
 from vlcli.drawings import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture
 from vlcli.errors import UsageError
-from vlcli.nn import DataSpec, model_macs
+from vlcli.nn import DataSpec, Model, model_macs
 from vlcli.registry import Spec
 
 SIDES = {"K": ["key"], "QK": ["query", "key"], "QKV": ["query", "key", "value"]}
@@ -203,7 +203,7 @@ class Speed(Drawing):
 
 def deit(**options: Any) -> Any:
     """Returns the registered model ``deit`` for ImageNet's classes, with these options."""
-    return registry.models.build({"name": "deit", **options}, DataSpec())
+    return registry.of(Model).build({"name": "deit", **options}, DataSpec())
 
 
 def step_of(trial: Trial, name: str) -> Callable[[], None]:

@@ -39,7 +39,7 @@ class IRPE(BucketPosition):
         trim: drop the half of an undirected table that no pair can reach.
         decay: whether weight decay applies to the tables; None follows the form (published no, released yes).
         scale_bias: whether bias mode is divided by sqrt(d); None follows the form (published yes, released no).
-        options: of all encodings by buckets. Released DETR ends with ``init: xavier``, all else with ``zero``.
+        init: of the tables; released DETR ends with Xavier, all else is zero.
     """
 
     paper = "iRPE, Wu et al., ICCV 2021, arXiv:2107.14222, Eq. 13-27"

@@ -98,7 +98,7 @@ class LxmertPretrain(Grouped):
         held_out: files under the root that list images which must not occur; None: the usual ones that are there.
         image_data: Visual Genome's ``image_data.json`` under the root, by which its images are known as COCO's; None:
             the usual places, where it is there.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 
@@ -150,7 +150,7 @@ class LxmertSources(Grouped):
         held_out: files under the root that list images which must not occur; None: the usual ones that are there.
         image_data: Visual Genome's ``image_data.json`` under the root, by which its images are known as COCO's; None:
             the usual places, where it is there.
-        take: which images, see :mod:`vlcli.data.take`.
+        take: which images, see :mod:`vlcli.data.holdout`.
         limit: read only so many examples.
     """
 

@@ -67,7 +67,6 @@ class TwoTowerFused(TowerModel):
         position: encodings of words and cells in one sequence (``merged``).
         attention: a registered attention of the fusion layers.
         init_std: deviation of the fusion layers' first weights; ``auto``: 0.02 at width 768, more in a narrower model.
-        options: of all models of two towers; ``text_pool`` is used where no image is seen.
     """
 
     paper = "METER, Dou et al., CVPR 2022, arXiv:2111.02387"

@@ -29,7 +29,6 @@ class TwoTower(TowerModel):
         width: of the space in which texts and images are compared.
         temperature: to begin with; the scale is log(1 / temperature).
         offset: a learned bias of the cosines' logits to begin with (SigLIP: -10); None: there is none.
-        options: of all models of two towers.
     """
 
     paper = "CLIP, Radford et al. 2021; SigLIP, Zhai et al. 2023; LiT, Zhai et al. 2022; LoRA, Hu et al. 2022"

@@ -17,7 +17,6 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.files import cached_repository
 from vlcli.nn import quiet_transformers
 
-HF = "pip install 'vlcli[hf]'"
 WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -151,16 +150,7 @@ def on_meta() -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences the bars and warnings of transformers.
-
-    Raises:
-        ComponentError: transformers is not installed.
-    """
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        what = "Towers of transformers need the package transformers."
-        raise ComponentError(what, where="model two-tower", hint=HF) from None
+    """Silence transformers' progress bars and Python's warnings."""
     with quiet_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

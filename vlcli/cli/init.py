@@ -37,10 +37,10 @@ def init(
     """
     from vlcli.cli import console
     from vlcli.files import write_text
-    from vlcli.tools.starter.look import look, plan_for
-    from vlcli.tools.starter.plan import GOALS
-    from vlcli.tools.starter.recipe import recipe_text
-    from vlcli.tools.starter.times import times_of
+    from vlcli.starter.look import look, plan_for
+    from vlcli.starter.plan import GOALS
+    from vlcli.starter.recipe import recipe_text
+    from vlcli.starter.times import times_of
 
     if output.exists() and not force:
         hint = "choose another name with -o, or replace it with --force"
@@ -69,7 +69,7 @@ def init(
 
 def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
     """What was seen and chosen, as plain data."""
-    from vlcli.tools.starter.plan import GOALS, goals_of
+    from vlcli.starter.plan import GOALS, goals_of
 
     width, height = found.pictures.sizes()
     return {

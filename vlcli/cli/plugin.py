@@ -29,7 +29,7 @@ def new(
     vlcli plugin new my-paper
     """
     from vlcli.cli import console
-    from vlcli.tools.scaffold import write_package
+    from vlcli.plugin_kit.scaffold import write_package
 
     place = folder or Path(name)
     files = [str(file) for file in write_package(name, place)]
@@ -55,8 +55,8 @@ def check(
     vlcli plugin check my-paper
     """
     from vlcli.cli import console
-    from vlcli.tools.conformance import FAILED, chosen
-    from vlcli.tools.conformance_checks import conform
+    from vlcli.plugin_kit.checks import conform
+    from vlcli.plugin_kit.conformance import FAILED, chosen
 
     found = [result for entry in chosen(what) for result in conform(entry, quick=quick)]
     wrong = [result for result in found if result.state == FAILED]

@@ -46,7 +46,7 @@ def build_positions(
             expected="build_positions(choice, shape, slot), with a vlcli.nn.Slot that says what is used",
             hint='e.g. Slot.of("position", ["tokens", "pairs"], ["word"]); see "Position encodings" in docs/seams.md',
         )
-    made = [registry.positions.build(item, shape) for item in chosen(choice)]
+    made = [registry.build("positions", item, shape) for item in chosen(choice)]
     acting = [module for module in made if not isinstance(module, NoPosition)]
     for module in acting:
         require(module, slot, shape.layers)

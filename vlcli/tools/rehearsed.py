@@ -16,7 +16,7 @@ from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
 from vlcli.recipe.resolved import Resolved
 from vlcli.runner.execute import context_of
-from vlcli.runner.smoke_test import rehearse
+from vlcli.runner.trial_step import rehearse
 
 EXAMPLES = 2
 """Of the step: matching needs another picture."""
