@@ -83,7 +83,7 @@ def _alone(runs: list[str], output: Path) -> Path | None:
 
 def _page_of(results: Path, out: Path | None) -> Path:
     """Write the page of a table or of verdicts, beside its results or where it was named."""
-    from vlcli.pages.table_page import write_table
+    from vlcli.pages.tables import write_table
     from vlcli.tables.results import read_results
     from vlcli.tools.run_folder import REPORT
 
