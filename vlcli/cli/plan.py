@@ -36,7 +36,7 @@ def plan(
     """Say what a training stage takes on several GPUs: memory by part, steps and reads a second, checkpoints."""
     from vlcli.cli import console
     from vlcli.recipe.load import load
-    from vlcli.tools.cluster import Wanted, plan_cluster
+    from vlcli.tools.training_cost import Wanted, training_cost
 
     o.load_plugins(plugin)
     names, overrides = o.some_recipes(words)
@@ -45,9 +45,9 @@ def plan(
     resolved = load(names[0], overrides, only=stage, trust=trust)
     rate = None if disk is None else _bytes(disk, "--disk")
     wanted = Wanted(gpus, _bytes(memory, "--memory"), machine, examples, tflops, link, rate, output, rehearse)
-    found = plan_cluster(resolved, wanted, stage)
+    found = training_cost(resolved, wanted, stage)
     if json_:
-        console.out_json({**found, **{key: [vars(cost) for cost in found[key]] for key in ("memory", "time")}})
+        console.out_json({**found, **{key: [cost._asdict() for cost in found[key]] for key in ("memory", "time")}})
         return
     title = f"{names[0]}, stage {found['stage']}, {gpus} GPU{'s' * (gpus > 1)} of {memory}"
     console.table(["memory of a GPU", "", "from", "how"], [_row(cost) for cost in found["memory"]], title)

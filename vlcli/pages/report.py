@@ -157,7 +157,8 @@ def _score_row(group: Group, name: str) -> dict[str, Any]:
     values = [column.measured[name].value for column in group.columns if name in column.measured]
     best = max(values) if len(values) > 1 else None
     cells: list[dict[str, Any] | None] = []
-    lanes, words, baselines = [], [], {}
+    lanes, words = [], []
+    baselines: dict[str, None] = {}
     for column in group.columns:
         row = column.measured.get(name)
         lane = {key: None if row is None else span.at(getattr(row, key)) for key in ("low", "high", "baseline")}

@@ -96,7 +96,7 @@ def _bars(run: RunFacts) -> tuple[dict[str, Bar], str]:
     """Return a bar for each stage: from when to when where the run went through in one go, else how long."""
     records = {stage.name: stage.record for stage in run.stages.values() if stage.record and stage.record.seconds}
     lengths = {name: float(record.seconds) for name, record in records.items()}
-    starts = {}
+    starts: dict[str, float] = {}
     for name, record in records.items():
         try:
             starts |= {} if run.stages[name].reused else {name: datetime.fromisoformat(record.started).timestamp()}

@@ -101,8 +101,9 @@ def _panel(summary: Summary, name: str) -> Panel:
         estimate, published = line.estimates.get(name), line.published.get(name)
         if line.kind == "baseline" and estimate is None:
             continue
-        numbers = (None, None, None) if estimate is None else (estimate.mean, estimate.low, estimate.high)
-        mark = Mark(*map(span.at, numbers), span.at(published.value) if published else None)
+        mark = Mark(published=span.at(published.value) if published else None)
+        if estimate is not None:
+            mark = Mark(span.at(estimate.mean), span.at(estimate.low), span.at(estimate.high), mark.published)
         spread = "" if published is None or published.spread is None else f" ± {number(published.spread)}"
         row = {"label": line.label, "kind": line.kind, "seeds": line.seeds, "error": line.error, "mark": mark}
         row["measured"] = show_estimate(estimate)
@@ -110,10 +111,9 @@ def _panel(summary: Summary, name: str) -> Panel:
         row["difference"] = show_contrast(line.contrasts[name]) if name in line.contrasts else ""
         rows.append((row, mark))
     baselines = [mark.at for row, mark in rows if row["kind"] == "baseline" and mark.at is not None]
-    published, compared = (
-        any(name in getattr(line, part) for line in summary.lines) for part in ("published", "contrasts")
-    )
-    return Panel(name, span.ticks, [row for row, _ in rows], baselines, published, compared)
+    printed = any(name in line.published for line in summary.lines)
+    compared = any(name in line.contrasts for line in summary.lines)
+    return Panel(name, span.ticks, [row for row, _ in rows], baselines, printed, compared)
 
 
 def _span(summary: Summary, name: str) -> Span:

@@ -100,7 +100,8 @@ def _ends(one: Judged) -> tuple[float | None, float | None, float | None]:
     value = one.sign * contrast.difference
     if contrast.low is None or contrast.high is None:
         return value, None, None
-    return value, *sorted((one.sign * contrast.low, one.sign * contrast.high))
+    low, high = sorted((one.sign * contrast.low, one.sign * contrast.high))
+    return value, low, high
 
 
 def _shown(one: Judged, span: Span | None) -> dict[str, Any]:
