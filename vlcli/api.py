@@ -69,12 +69,12 @@ class Loaded:
         assert bundle.module is not None
         self.module: TrainingModule = bundle.module
         self.tokenizer, self.data_spec, self.folder = bundle.tokenizer, bundle.data_spec, bundle.folder
-        self.task: Task | None = None if bundle.task_spec is None else registry.tasks.build(bundle.task_spec)
+        self.task: Task | None = None if bundle.task_spec is None else registry.of(Task).build(bundle.task_spec)
         if self.task is not None:
             self.task.attach(self.data_spec)
         self.task_spec, self.transform_spec = bundle.task_spec, bundle.transform_spec
         needs, spec, found = bundle.model.input_spec(), bundle.transform_spec, sources or Sources()
-        transform: Transform | None = registry.transforms.build(spec, needs) if spec and needs.pixels else None
+        transform: Transform | None = registry.of(Transform).build(spec, needs) if spec and needs.pixels else None
         stores = {"features": features, "concepts": concepts, **found.stores}
         self.reader = PictureReader(needs, self.data_spec.region_dim, transform, fresh=found.fresh, **stores)
 

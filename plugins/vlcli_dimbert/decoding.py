@@ -52,12 +52,10 @@ class Generating(SingleStream):
         self.word_head = TiedWordHead(core.hidden, data_spec.vocab_size, core.eps)
 
     def word_scores(self, hidden: Tensor) -> Tensor:
-        """Scores (..., V) of hidden states (..., D)."""
         out: Tensor = self.word_head(hidden, self.words.weight)
         return out
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> Decoding:
-        """[CLS] and what the pictures give, seen once; then the words of ``text``, if any."""
         rows, prefix = image.hidden.shape[0], 1 + image.hidden.shape[1]
         first, layout = self._words(torch.full((rows, 1), self.data_spec.cls_id, device=image.hidden.device))
         layout = replace(layout, special=torch.ones_like(layout.special))
@@ -74,12 +72,10 @@ class Generating(SingleStream):
         return layout if self.special_route == TEXT else layout.with_route(self.special_route)
 
     def _words(self, ids: Tensor) -> tuple[Tensor, Layout]:
-        """Words (P, T) as tokens without places, and where they stand."""
         x = self.words(ids) if self.core.by_mode else self.words(ids) + self.segments.weight[SENTENCE]
         return x, Layout.for_text(torch.ones_like(ids, dtype=torch.bool))
 
     def _continued(self, state: Decoding, text: Text) -> Decoding:
-        """Words of a text appended, specials and padding passed over."""
         real = text.mask & ~text.special
         if not bool(real.any()):
             return state
@@ -87,7 +83,6 @@ class Generating(SingleStream):
         return self._append(state, text.ids.gather(1, order), real.gather(1, order))[0]
 
     def _append(self, state: Decoding, ids: Tensor, real: Tensor) -> tuple[Decoding, Tensor]:
-        """Words (P, T) after those seen, and their states (P, T, D); the state handed in stays."""
         x, layout = self._words(ids)
         count = state.words[:, None] + real.long().cumsum(1)  # (P, T): 1 for the first word
         layout = replace(layout, valid=real, index=count)
@@ -101,10 +96,6 @@ class Generating(SingleStream):
         return Decoding(cache, state.before, state.words + real.sum(1), state.begun), hidden
 
     def step(self, ids: Tensor, cache: Decoding) -> tuple[Tensor, Decoding]:
-        """The word chosen last and a mask after it: scores (P, V) of what the mask hides.
-
-        The first ids (the class token) were seen at the start and are passed over.
-        """
         mask = torch.full_like(ids, self.data_spec.mask_id)
         new = torch.stack([ids, mask], 1) if cache.begun else mask[:, None]
         grown, hidden = self._append(cache, new, torch.ones_like(new, dtype=torch.bool))

@@ -104,5 +104,4 @@ class DiMBERT(Generating):
         self.initialise()
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Files of VLP, UniLM and BERT under our names, at this model's sizes."""
         return adapt(self, state, report)

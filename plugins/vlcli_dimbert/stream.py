@@ -138,19 +138,15 @@ class SingleStream(Model):
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
         return self.words.embedding_dim
 
     def input_spec(self) -> InputSpec:
-        """Texts, region features and, unless there are none, visual concepts."""
         return InputSpec(text=True, regions=True, concepts=self.concepts is not None)
 
     def word_table(self) -> nn.Embedding:
-        """The word embeddings."""
         return self.words
 
     def embed_text(self, text: Text) -> EncoderOutput:
-        """Words (N, T, D), before places and norm; ``extra["causal"]`` (N,) where rows are sequence to sequence."""
         hidden = self.words(text.ids)
         if not self.core.by_mode:
             hidden = hidden + self.segments.weight[SENTENCE]
@@ -161,7 +157,6 @@ class SingleStream(Model):
         return EncoderOutput(hidden, layout, extra=extra)
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        """Regions, a separator, and concepts with theirs (M, R + 1 + L + 1, D), before places and norm."""
         if images.regions is None:
             raise DataError("The model reads region features, and the batch has none.", hint="name a store: features")
         roles = [None, None] if self.core.by_mode else [self.segments.weight[REGION], self.segments.weight[CONCEPTS]]
@@ -184,7 +179,6 @@ class SingleStream(Model):
         return out
 
     def _concepts(self, images: Images, role: Tensor | None) -> tuple[Tensor, Layout, Tensor]:
-        """Word pieces of concepts (M, L, D), where they stand, and the place after them (M,)."""
         if images.concepts is None or self.concepts is None:
             hint = "name a store of concepts in `features`, or leave them out: concepts: 0"
             raise DataError("The model reads visual concepts, and the batch has none.", hint=hint)
@@ -197,7 +191,6 @@ class SingleStream(Model):
         return tokens if role is None else tokens + role, layout, after
 
     def _separator(self, rows: int, place: Tensor | int, role: Tensor | None) -> tuple[Tensor, Layout]:
-        """[SEP] (M, 1, D) at a place of its own."""
         word = self.words.weight[self.data_spec.sep_id]
         x = (word if role is None else word + role).expand(rows, 1, -1)
         real = torch.ones(rows, 1, dtype=torch.bool, device=x.device)
@@ -206,11 +199,6 @@ class SingleStream(Model):
         return x, layout
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """Regions, concepts and words, row i with row i.
-
-        ``FusionOutput.text`` has the layout of the text, [CLS] first. ``FusionOutput.image`` are the regions (of all
-        images); its ``extra["concepts"]`` are the hidden states of the concepts' pieces.
-        """
         prefix, causal = 1 + image.hidden.shape[1], text.extra.get("causal")
         x = torch.cat([text.hidden[:, :1], image.hidden, text.hidden[:, 1:]], 1)
         layout = text.layout.cut(0, 1) + image.layout + text.layout.cut(1, text.hidden.shape[1])
@@ -232,7 +220,6 @@ class SingleStream(Model):
         return EncoderOutput(torch.cat([hidden[:, a:b] for a, b in columns], 1), sum(places[1:], places[0]))
 
     def _placed(self, x: Tensor, layout: Layout, prefix: int, causal: Tensor | None) -> Tensor:
-        """Tokens with their places and, by mode, their segments, normalised."""
         self._check_length(layout, prefix)
         if self.which_picture is not None:
             x = x + self._picture_rows(layout, self.which_picture)
@@ -240,11 +227,6 @@ class SingleStream(Model):
         return self._normed(x, self._off_regions(place, layout), prefix, causal)
 
     def _picture_rows(self, layout: Layout, table: nn.Embedding) -> Tensor:
-        """(P, T, D): which of an example's pictures a token belongs to; nothing for words.
-
-        Regions are sums of normalised terms, concepts and separators of embeddings as small as they were drawn: each
-        gets its row at its own scale, or it would not be seen among the former and drown the latter.
-        """
         number = layout.source - 1  # words are source 0
         if not torch.compiler.is_exporting() and int(number.max()) >= len(table.weight):
             raise DataError(
@@ -263,7 +245,6 @@ class SingleStream(Model):
         return place.masked_fill(layout.route == IMAGE, -1)
 
     def _normed(self, x: Tensor, place: Tensor, prefix: int, causal: Tensor | None) -> Tensor:
-        """``place`` (P, T), -1 for none; the first ``prefix`` tokens are the prefix."""
         rows = len(self.places.weight)
         x = x + self.places(place.clamp(0, rows - 1)).masked_fill((place < 0)[..., None], 0)
         if self.core.by_mode:
@@ -293,13 +274,11 @@ class SingleStream(Model):
 
     @staticmethod
     def _mask(layout: Layout, prefix: int, causal: Tensor | None) -> AttentionMask:
-        """One rule for rows of both modes: a row that is not causal is all prefix."""
         if causal is None:
             return AttentionMask(layout.valid)
         return AttentionMask(layout.valid, causal=True, prefix=torch.where(causal, prefix, layout.route.shape[1]))
 
     def layer_of(self, name: str) -> int | None:
-        """Depth: 0 for embeddings; heads lie above the last layer."""
         if name.startswith("stack.layers."):
             return int(name.split(".")[2]) + 1
         above = name.startswith(("pooler.", "word_head."))

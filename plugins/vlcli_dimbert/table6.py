@@ -98,12 +98,10 @@ class UNITER(SingleStream):
         self.initialise()
 
     def normalise(self, x: Tensor, prefix: int) -> Tensor:
-        """Words and regions by a norm each."""
         words = self.norm(torch.cat([x[:, :1], x[:, prefix:]], 1))
         return torch.cat([words[:, :1], self.image_norm(x[:, 1:prefix]), words[:, 1:]], 1)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Files of UNITER and BERT under our names."""
         named = {}
         for name, value in state.items():
             plain = re.sub(r"^(module\.|uniter\.|bert\.)+(?=embeddings|img_embeddings|encoder|pooler)", "", name)
@@ -199,13 +197,11 @@ class VLBERT(SingleStream):
             regions.calm()
 
     def region_tokens(self, regions: Regions, segment: Tensor | None) -> Tensor:
-        """Each region's own look; the word they share lies in their segment's row."""
         x = self.image_look(self.regions(regions.features, regions.boxes))
         out: Tensor = x if segment is None else x + segment
         return out
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        """Regions (M, R, D); ``extra["whole"]`` (M, D) is what the words are given of the whole picture."""
         states = super().embed_image(images)
         if images.regions is None:
             raise DataError("The model reads region features, and the batch has none.")
@@ -217,10 +213,8 @@ class VLBERT(SingleStream):
         return states
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """Words with the (first) whole picture, and the regions."""
         words = text.hidden + image.extra["whole"][:, None] if "whole" in image.extra else text.hidden
         return super().fuse(replace(text, hidden=words), image, record)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Files of BERT under our names."""
         return adapt(self, state, report)

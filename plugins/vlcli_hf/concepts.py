@@ -73,7 +73,6 @@ class ImageText(nn.Module):
         return found
 
     def forward(self, items: list[Shown], device: torch.device) -> Tensor:
-        """The probability of each word for each picture (B, W)."""
         fed: dict[str, Any] = {"pixel_values": stacked(list(items), device)}
         if any(items[0].patches):
             shapes = torch.tensor([item.patches for item in items], device=device)
@@ -136,28 +135,19 @@ class OpenVocabularyConcepts(FolderExtractor):
         self.network.ask(words)
 
     def attach(self, labels: Labels) -> None:
-        """Score the class names of the data, where the recipe names no words.
-
-        Raises:
-            UsageError: there are none.
-        """
         if not self.words:
             self._ask(words_of_data(labels, self.name))
 
     def notes(self) -> list[str]:
-        """Which model was loaded, and how many words it scores."""
         return [f"{self.name}: {self.model_class} of {self.folder}, {len(self.words)} words"]
 
     def provenance(self) -> dict[str, Any]:
-        """What :class:`FolderExtractor` says, and the words that the ids stand for."""
         return {**super().provenance(), WORDS: list(self.words)}
 
     def regions(self) -> str:
-        """Where a word stands."""
         return "whole pictures" if isinstance(self.network, ImageText) else "the best box of each word"
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """The words of each picture."""
         if isinstance(self.network, ImageText):
             items = [item for item in batch if isinstance(item, Shown)]
             return [self._record(item, row) for item, row in zip(items, self.network(items, self.device), strict=True)]

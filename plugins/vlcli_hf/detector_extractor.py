@@ -69,30 +69,21 @@ class TransformersDetector(FolderExtractor):
         self.preparation = ProcessorPreparation(0, 0, "none", processor=image_processor(self.folder))
 
     def attach(self, labels: Labels) -> None:
-        """Look for the class names of the data, where the recipe names no words.
-
-        Raises:
-            UsageError: the detector looks for words, and there are none.
-        """
         if self.network.open_vocabulary and not self.network.names:
             self.network.ask(words_of_data(labels, self.name))
 
     def notes(self) -> list[str]:
-        """Which model was loaded, and what it looks for."""
         names = self.network.names
         some = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
         return [f"{self.name}: {self.model_class} of {self.folder}, {len(names)} classes: {some}"]
 
     def provenance(self) -> dict[str, Any]:
-        """What :class:`FolderExtractor` says, and the names of the classes."""
         return {**super().provenance(), **Labels(self.network.names).provenance()}
 
     def regions(self) -> str:
-        """The detector finds them."""
         return "detected"
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """The regions of each picture."""
         with autocast(self.device, self.precision):
             found = self.network(stacked(batch, self.device))
         rows = zip(batch, found.features.float(), found.boxes.float(), found.probs.float(), strict=True)
@@ -114,7 +105,6 @@ class TransformersDetector(FolderExtractor):
         return Record(id=item.id, size=item.size, **plain)
 
     def _choose(self, boxes: Tensor, scores: Tensor, classes: Tensor) -> Tensor:
-        """Rows of the regions that stay, the most certain first."""
         order: Tensor
         if self.nms < 1:
             order = batched_nms(boxes, scores, classes, self.nms)
@@ -135,6 +125,5 @@ def original_boxes(item: Prepared, parts: Tensor) -> Tensor:
 
 
 def _width(config: Any) -> int:
-    """Numbers of an object query's feature."""
     vision = getattr(config, "vision_config", None)
     return int(vision.hidden_size if vision is not None else getattr(config, "d_model", None) or config.hidden_size)

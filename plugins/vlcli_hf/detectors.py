@@ -61,7 +61,6 @@ class ClosedDetector(nn.Module):
         )
 
     def forward(self, pixels: Tensor) -> Queries:
-        """Object queries with their classes; a class "no object" is left out."""
         out = self.model(pixel_values=pixels)
         states = out.last_hidden_state[:, -out.logits.shape[1] :]  # YOLOS: the last tokens are the queries
         closed = out.logits.shape[-1] == len(self.names) + 1
@@ -86,7 +85,6 @@ class _Open(nn.Module):
     names: tuple[str, ...]
 
     def _fed(self, count: int, device: torch.device) -> dict[str, Tensor]:
-        """The prompt for ``count`` pictures."""
         return {name: value.to(device).repeat(count, *[1] * (value.ndim - 1)) for name, value in self.prompt.items()}
 
 
@@ -106,7 +104,6 @@ class OwlDetector(_Open):
         self.prompt = {name: made[name] for name in ("input_ids", "attention_mask")}
 
     def forward(self, pixels: Tensor) -> Queries:
-        """Patches with the probability of each word."""
         out = self.model(pixel_values=pixels, **self._fed(len(pixels), pixels.device))
         features = out.image_embeds.flatten(1, 2)
         return Queries(features, box_convert(out.pred_boxes, "cxcywh", "xyxy"), out.logits.sigmoid())
@@ -137,7 +134,6 @@ class GroundedDetector(_Open):
             raise DataError("The tokenizer has no tokens for a word.", where=str(self.folder), got=empty[0])
 
     def forward(self, pixels: Tensor) -> Queries:
-        """Object queries with the probability of each word."""
         out = self.model(pixel_values=pixels, **self._fed(len(pixels), pixels.device))
         probs = out.logits.sigmoid()
         words = torch.stack([probs[..., tokens].amax(-1) for tokens in self.tokens], -1)
@@ -148,7 +144,6 @@ PROMPT = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def _sentence(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """The prompt of all words in lower case, each ended by a full stop, and where each stands in it."""
     text, spans = "", []
     for word in words:
         plain = word.lower().replace(".", " ").strip()

@@ -67,7 +67,6 @@ class TransformersExtractor(FolderExtractor):
         self.preparation = ProcessorPreparation(0, 0, boxes, cells, limit or None, processor=processor)
 
     def notes(self) -> list[str]:
-        """Which model was loaded, and what its regions are."""
         down, across = (f"{side:g}" for side in self.network.stride)
         regions = f"patches or cells of {down} x {across} pixels" if self._cells else "RoIAlign of boxes"
         return [f"transformers: {self.model_class} of {self.folder}, {self.dim} numbers a region, {regions}"]
@@ -77,7 +76,6 @@ class TransformersExtractor(FolderExtractor):
         return self.preparation.boxes == "cells"
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """Features of each picture's patches, cells or boxes."""
         items = cast("list[Shown]", batch)
         patches = [item.patches for item in items] if any(items[0].patches) else None
         with autocast(self.device, self.precision):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 from collections.abc import Sequence
 from fnmatch import fnmatch
@@ -13,29 +12,15 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from vlcli.errors import ComponentError, DataError, UsageError
+from vlcli.errors import DataError, UsageError
 from vlcli.files import cached_repository
 from vlcli.nn import file_sha256, quiet_transformers
 
-INSTALL = "pip install 'vlcli[hf]'"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 """Files of which a folder with weights holds one."""
 SETTINGS = ("config.json", "preprocessor_config.json", "processor_config.json")
 """Files beside the weights that decide features."""
 HELP = "a folder that save_pretrained wrote, or a repository of the Hugging Face hub: docs/backbones.md"
-
-
-def require() -> Any:
-    """The package transformers.
-
-    Raises:
-        ComponentError: it is not installed.
-    """
-    if importlib.util.find_spec("transformers") is None:
-        raise ComponentError("This extractor needs the package transformers.", hint=INSTALL)
-    import transformers
-
-    return transformers
 
 
 def locate(weights: str | None, hub: str | None) -> Path:

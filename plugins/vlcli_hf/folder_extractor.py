@@ -11,7 +11,7 @@ import torch
 
 from vlcli import __version__
 from vlcli.detection import Extractor
-from vlcli_hf.folder import HELP, INSTALL, digest, locate, require
+from vlcli_hf.folder import HELP, digest, locate
 
 HIDDEN = ("self", "__class__", "weights", "batch_size", "words")
 """What a store does not keep among the parameters: where the folder lies (its hash is kept), how many pictures go at a
@@ -30,19 +30,15 @@ class FolderExtractor(Extractor):
         network: holds the model of transformers as its attribute ``model``; a subclass sets it.
 
     Raises:
-        ComponentError: transformers is not installed.
         UsageError: the folder is named twice, or not at all.
         DataError: there is no such folder.
     """
 
-    packages: ClassVar[tuple[str, ...]] = ("transformers",)
-    install: ClassVar[str] = INSTALL
     weights_help: ClassVar[str] = HELP
     name: ClassVar[str]
     network: Any
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        require()
         self._parameters = {key: value for key, value in parameters.items() if key not in HIDDEN}
         self.folder = locate(parameters["weights"], parameters["hub"])
         self.trained_on = parameters["hub"] or self.folder.name
@@ -62,7 +58,6 @@ class FolderExtractor(Extractor):
         return self.preparation.boxes
 
     def provenance(self) -> dict[str, Any]:
-        """Name, parameters, class of the model, hash of weights and settings, what the regions are, versions."""
         parameters = {key: list(v) if isinstance(v, tuple) else v for key, v in self._parameters.items()}
         return {
             "extractor": self.name,

@@ -80,7 +80,6 @@ def _shorter_to(short: int, size: tuple[int, int]) -> tuple[int, int]:
 
 
 def _pads_to_square(processor: Any) -> bool:
-    """OWLv2 pads every picture below or on the right, then resizes the square; others pad to the batch, if at all."""
     return bool(getattr(processor, "do_pad", False)) and type(processor).__name__.startswith("Owlv2")
 
 
@@ -129,7 +128,6 @@ class Shown(Prepared):
     patches: tuple[int, int] = (0, 0)
 
     def scaled_boxes(self) -> Tensor:
-        """The boxes in pixels of the model's input (N, 4), float32."""
         x, y = self.offset
         return super().scaled_boxes() - torch.tensor([x, y, x, y])
 
@@ -149,16 +147,9 @@ class ProcessorPreparation(Preparation):
     processor: Any = None
 
     def input_size(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of the model's input for a picture of ``size``."""
         return window_of(self.processor, size).shown
 
     def __call__(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
-        """Run the image processor and settle the regions.
-
-        Raises:
-            ValueError: the processor cannot take the picture, or gives another size than its settings say; or boxes are
-                needed and not given.
-        """
         size = (image.height, image.width)
         made = self.processor(images=image, return_tensors="pt")
         pixels: Tensor = made["pixel_values"][0]
@@ -192,7 +183,6 @@ def whole_pictures(processor: Any, side: tuple[int, int] | None) -> Any:
 
 
 def _plain(processor: Any, side: tuple[int, int]) -> Any:
-    """A processor that stretches pictures and treats their colours as ``processor`` does."""
     from transformers import ViTImageProcessor
 
     names = ("image_mean", "image_std", "resample", "rescale_factor", "do_normalize", "do_rescale")

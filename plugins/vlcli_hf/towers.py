@@ -92,15 +92,6 @@ class Tower(nn.Module):
             raise ComponentError("The tower has no such layer.", got=f"{self.layer}", expected=f"-1 to {-layers - 1}")
 
     def forward(self, pixels: Tensor, patches: list[tuple[int, int]] | None = None) -> list[Tensor]:
-        """The maps of a batch.
-
-        Args:
-            pixels: as the image processor gives them (B, 3, H, W), or patches in a row (B, P, 3 p p) of SigLIP 2.
-            patches: rows and columns of each picture's patches, of SigLIP 2 only.
-
-        Returns:
-            Of each picture the features of its patches or cells with the channels last (h, w, D).
-        """
         if self.kind is None:
             return list(self.model(pixels).feature_maps[-1].permute(0, 2, 3, 1))
         if patches is not None:
@@ -178,7 +169,6 @@ def _backbone(folder: Path, layer: int) -> Any:
 
 @torch.no_grad()
 def _probe(model: Any) -> tuple[int, tuple[float, float]]:
-    """Channels of a backbone's map and the pixels of its cells, by asking for the map of an empty picture."""
     height, width = _square(getattr(model.config, "image_size", None) or 224)
     shape = model(torch.zeros(1, int(getattr(model.config, "num_channels", 3)), height, width)).feature_maps[-1].shape
     return int(shape[1]), (float(height // shape[2]), float(width // shape[3]))

@@ -89,7 +89,6 @@ class Huang(BucketPosition):
         super().__init__(shape, replace(plan, cells=cells, init=init))
 
     def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
-        """(q + p)(k + p) - p p without q k: what q and k each give p."""
         (table,), (ids,) = self.tables(layer, "key"), by_pair(state.keys)
         return plus(by_query(self.scores(q, table, state), ids), by_key(self.scores(k, table, state), ids))
 
@@ -125,7 +124,6 @@ class SASA(BucketPosition):
         super().__init__(shape, replace(plan, width=shape.head_dim // 2))
 
     def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
-        """Columns read the first half of a query, rows the second (Eq. 12)."""
         half = self.shape.head_dim // 2
         rows, columns = self.tables(layer, "key")
         scores = [self.scores(q[..., half:], rows, state), self.scores(q[..., :half], columns, state)]
@@ -176,11 +174,9 @@ class TransformerXL(PairwisePosition):
         nn.init.normal_(self.project, std=0.02)
 
     def objection(self, slot: Slot) -> str:
-        """No pairs here that it measures, or boxes, which a one-dimensional rule cannot number."""
         return box_objection(self.rule, slot) or super().objection(slot)
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Waves:
-        """Ids of every pair, and the sinusoids of all offsets."""
         ids = bucket_ids(self.rule, x_layout, y_layout, cells=self.cells)
         return Waves(ids, self.waves().to(x.device))
 
@@ -194,7 +190,6 @@ class TransformerXL(PairwisePosition):
         return torch.cat([columns, rows], -1).flatten(0, 1)
 
     def logits(self, q: Tensor, k: Tensor, state: Waves, layer: int) -> Tensor | None:
-        """U k + (q + v) W^R s, scaled: (B, H, Tq, Tk)."""
         scale = self.shape.head_dim**-0.5
         content, place = (part[layer][:, None].to(q.dtype) for part in (self.content, self.place))  # (Hs, 1, d)
         table = state.waves.to(q.dtype) @ self.project[layer].to(q.dtype)  # (Hs, K, d)

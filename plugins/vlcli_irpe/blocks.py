@@ -111,7 +111,6 @@ class BlockedAttention:
     scale: float
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The weighted values (B, H, T, d)."""
         rows, heads, tokens, width = q.shape
         out = q.new_empty(rows, tokens, heads, width).transpose(1, 2)
         together = min(heads, torch.get_num_threads())
@@ -162,13 +161,11 @@ def grid_blocks(rule: BucketRule, grid: TokenGrid, mirrored: bool) -> GridBlocks
 
 
 def _places(grid: TokenGrid) -> tuple[Tensor, Tensor]:
-    """Row and column of every token of the plane."""
     cells = torch.arange(grid.rows * grid.columns)
     return cells // grid.columns, cells % grid.columns
 
 
 def _of_keys(rows: Tensor, columns: Tensor, grid: TokenGrid, side: int, front: int, back: int) -> Stretches:
-    """Each query has a stretch for each bucket of rows, and one more of what pairs off the plane get."""
     y, x = _places(grid)
     count, extra = len(y) + grid.outside, side * side
     inner = slice(grid.front, grid.front + len(y))
@@ -182,7 +179,6 @@ def _of_keys(rows: Tensor, columns: Tensor, grid: TokenGrid, side: int, front: i
 
 
 def _of_queries(rows: Tensor, columns: Tensor, grid: TokenGrid, side: int, front: int, back: int) -> Stretches:
-    """Each row of keys has a stretch for each column of queries and bucket of rows, and one for those off the plane."""
     y, x = _places(grid)
     count, extra, wide = len(y) + grid.outside, side * side, grid.columns
     key = grid.front + torch.arange(len(y)).view(grid.rows, wide)  # (y', x')
@@ -198,7 +194,6 @@ def _of_queries(rows: Tensor, columns: Tensor, grid: TokenGrid, side: int, front
 
 
 def _framed(values: Tensor, grid: TokenGrid, front: int, back: int) -> Tensor:
-    """Values of all tokens in groups, padded before the first token and behind the last one."""
     wide = grid.columns
     before, behind = front * wide - grid.front, back * wide - grid.back
     return torch.cat([values[:1].repeat(before), values, values[-1:].repeat(behind)]).view(-1, wide)

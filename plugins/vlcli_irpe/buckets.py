@@ -90,7 +90,6 @@ class BucketRule:
         return side * side if self.method == "product" else side
 
     def __call__(self, rows: Tensor, columns: Tensor) -> tuple[Tensor, ...]:
-        """Ids of offsets; broadcasts, one int64 tensor per table."""
         if self.method == "cross":
             return self._signed(rows) + 0 * columns.long(), self._signed(columns) + 0 * rows.long()
         if self.method == "sequence":
@@ -113,7 +112,6 @@ class BucketRule:
         return _rank(square, self._ranks()) if self.form == "as_published" else square
 
     def _ranks(self) -> int:
-        """From this rank on the index no longer changes."""
         return math.ceil(8 * self.ratio) + 2
 
 
@@ -148,10 +146,6 @@ def _real(x: Tensor) -> Tensor:
 
 
 def _rank(squares: Tensor, count: int) -> Tensor:
-    """The rank of each squared distance among all that a plane has: 0, 1, 2, 4, 5, 8 are 0 to 5.
-
-    Ranking over the whole plane and not over one grid keeps an offset's bucket when the resolution changes.
-    """
     known = torch.tensor(_sums_of_squares(count), device=squares.device, dtype=squares.dtype)
     return torch.searchsorted(known, squares.contiguous()).clamp(max=count)
 

@@ -35,11 +35,6 @@ class ReleasedNames(Exporter):
         self.file = file
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write ``model.FILE`` whole, and read it back.
-
-        Raises:
-            ComponentError: the model is neither of the two.
-        """
         model = trained.model
         own = model.state_dict()
         made = {name: value.detach().cpu().contiguous() for name, value in _released(model, own).items()}
@@ -69,7 +64,6 @@ def _released(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 def _difference(own: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> float:
-    """The largest change of any weight; infinite where one did not come back."""
     if own.keys() != again.keys():
         return float("inf")
     return max(float((value.cpu().float() - again[name].float()).abs().max()) for name, value in own.items())

@@ -33,7 +33,6 @@ class IndexFunctions(Drawing):
         self.ratio, self.reach = ratio, int(10 * ratio) if reach is None else reach
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``index.png``, its numbers in ``index.json``."""
         x = torch.arange(-self.reach, self.reach + 1)
         lines = {"piecewise g(x)": piecewise(x, self.ratio), "clip h(x)": clip(x, self.ratio)}
         figure = new_figure(6.4, 4.2)
@@ -87,7 +86,6 @@ class BucketMaps(Drawing):
             raise UsageError("This cell is not on the grid.", where=where, got=str(outside[0]), expected=expected)
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``buckets-METHOD.png``; the ids of every map in a JSON file of the same name."""
         grid = TokenGrid(*self.grid, 0)
         tables = grid_ids(self.rule, grid, grid)
         names = ["rows", "columns"] if self.rule.tables == 2 else [self.rule.method]
@@ -107,7 +105,6 @@ class BucketMaps(Drawing):
         return [save_picture(figure, stem.with_suffix(".png")), save_numbers(facts, stem.with_suffix(".json"))]
 
     def _map(self, axes: Any, ids: Any, at: tuple[int, int], title: str) -> None:
-        """Neighbouring ids get unlike colours, equal ids the same one in every map."""
         from matplotlib import colormaps
 
         shades = (ids * 0.618033988749895) % 1.0  # the golden ratio spreads them

@@ -16,7 +16,7 @@ import torch
 from vlcli import registry
 from vlcli.drawings import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture
 from vlcli.errors import UsageError
-from vlcli.nn import DataSpec, model_macs
+from vlcli.nn import DataSpec, Model, model_macs
 from vlcli.registry import Spec
 
 SIDES = {"K": ["key"], "QK": ["query", "key"], "QKV": ["query", "key", "value"]}
@@ -58,7 +58,6 @@ class ExtraMacs(Drawing):
         self.size, self.resolutions, self.sides = size, resolutions, sides
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``macs.png``, exact integers in ``macs.json``."""
         rows = []
         with scene.progress.task("count", len(self.resolutions), "px") as bar:
             for pixels in self.resolutions:
@@ -156,7 +155,6 @@ class Speed(Drawing):
         self.trial = Trial(size, resolution, batch, train, "cpu", dtype)
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``speed.png``, every round's seconds and the peaks in ``speed.json``."""
         trial = replace(self.trial, device=str(scene.device))
         times = self._times(trial, scene)
         peaks = {}
@@ -217,7 +215,7 @@ class Speed(Drawing):
 
 def deit(**options: Any) -> Any:
     """The registered model ``deit`` for ImageNet's classes, with these options."""
-    return registry.models.build({"name": "deit", **options}, DataSpec())
+    return registry.of(Model).build({"name": "deit", **options}, DataSpec())
 
 
 def step_of(trial: Trial, name: str) -> Callable[[], None]:
@@ -278,7 +276,6 @@ def _resident(trial: Trial, name: str, threads: int, send: Any) -> None:
 
 
 def _high_water() -> float:
-    """The most memory in MiB that this process has held at a time."""
     status = Path("/proc/self/status")
     if status.is_file():  # getrusage would count what the parent held before this program was started in its place
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

@@ -50,11 +50,6 @@ class PositionTerms(Drawing):
         self.blocks, self.references, self.pictures = blocks, references, pictures
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``block-N.png`` for every chosen block.
-
-        Raises:
-            UsageError: the model has no encoding that adds to the scores, or not so many blocks.
-        """
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.pictures)
         batch = runner.data.batch(range(min(self.pictures, runner.data.total))).to(scene.device)
@@ -94,7 +89,6 @@ class PositionTerms(Drawing):
 
 
 def _spread(length: int, count: int) -> list[int]:
-    """Indices at the middle of ``count`` equal parts of a side."""
     count = min(count, length)
     return [int((number + 0.5) * length / count) for number in range(count)]
 

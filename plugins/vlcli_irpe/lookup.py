@@ -155,7 +155,6 @@ class BucketPosition(PairwisePosition):
         self.layers = nn.ModuleList(self._layer() for _ in range(shape.layers))
 
     def objection(self, slot: Slot) -> str:
-        """No pairs here that it measures, or boxes, which a one-dimensional rule cannot number."""
         return box_objection(self.rule, slot) or super().objection(slot)
 
     def _layer(self) -> nn.Module:
@@ -166,7 +165,6 @@ class BucketPosition(PairwisePosition):
         return LayerTables(plan.sides, TableSize(heads, width, count, plan.init), plan.rule.tables == 2)
 
     def layer_parts(self, layer: int) -> dict[str, nn.Module]:
-        """The tables of one layer, under the names of the released code: ``rpe_q``, ``rpe_k``, ``rpe_v``."""
         return dict(self.layers[layer].named_children())
 
     def tables(self, layer: int, side: Side) -> tuple[Tensor, ...]:
@@ -174,7 +172,6 @@ class BucketPosition(PairwisePosition):
         return cast("LayerTables", self.layers[layer]).of(side)
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> RelativeIndex:
-        """Bucket ids of every pair, for all layers."""
         plan = self.plan
         reads = "query" in plan.sides
         ids = bucket_ids(
@@ -190,7 +187,6 @@ class BucketPosition(PairwisePosition):
         return ids if isinstance(ids.keys, AxisIndex) or ids.queries else replace(ids, queries=ids.keys)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
-        """The whole attention a few heads at a time, where that is faster; else None."""
         if state.grid is None or not self._blocked(q):
             return None
         blocks = grid_blocks(self.rule, state.grid, self.plan.mirrored)
@@ -204,18 +200,15 @@ class BucketPosition(PairwisePosition):
         return BlockedAttention(blocks, terms, table, q.shape[-1] ** -0.5)(q, k, v)
 
     def _blocked(self, q: Tensor) -> bool:
-        """Whether attention in blocks is possible and faster: on large grids, on a CPU, without a gradient."""
         own = type(self).logits is BucketPosition.logits and type(self).values is BucketPosition.values
         fits = self.rule.method == "product" and self.plan.contextual and self.plan.sides != ("value",)
         plain = q.device.type == "cpu" and q.dtype == torch.float32 and not torch.is_grad_enabled()
         return own and fits and plain and q.shape[2] >= LEAST
 
     def _padded(self, z: Tensor) -> Tensor:
-        """With the extra bucket, where a picture has no tokens off the plane and none was made."""
         return z if z.shape[-1] > self.rule.buckets else with_blank(z)
 
     def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
-        """The terms on keys and queries (iRPE Eq. 13-16): (B or 1, H or 1, Tq, Tk)."""
         total: Tensor | None = None
         if "key" in self.plan.sides:
             tables = self.tables(layer, "key")
@@ -227,20 +220,6 @@ class BucketPosition(PairwisePosition):
         return total
 
     def values(self, weights: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
-        """The term on values: the sum over keys j of a_ij r_ij (iRPE Eq. 17), with r_ij the table's vector of the pair.
-
-        Pairs of one bucket share a vector, so probabilities are summed per bucket first (B, H, Tq, K) and then
-        multiplied with the table (H or 1, K, d); with the cross method the terms of rows and columns are added.
-        Attention calls this after the softmax, once per layer.
-
-        Args:
-            weights: probabilities of attention, after dropout (B, H, Tq, Tk).
-            state: the bucket ids from :meth:`prepare`.
-            layer: the layer whose tables are read.
-
-        Returns:
-            (B, H, Tq, d), added to the weighted sum of the values; None where the plan has no tables for values.
-        """
         if not self.uses_weights:
             return None
         total: Tensor | None = None
@@ -250,10 +229,6 @@ class BucketPosition(PairwisePosition):
         return total
 
     def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
-        """Tables with or without the bucket of pairs off the plane, made to fit.
-
-        A missing bucket is filled with zeros, as tables start; a superfluous one is dropped.
-        """
         if ".lookup_table_" not in name or value.dim() != wanted.dim():
             return value
         differing = [axis for axis, (a, b) in enumerate(zip(value.shape, wanted.shape, strict=True)) if a != b]
@@ -275,7 +250,6 @@ class BucketPosition(PairwisePosition):
 
 
 def _with_buckets(name: str, value: Tensor, axis: int, needs: int, report: list[str]) -> Tensor:
-    """The table with one bucket fewer or more along ``axis``, where that gives ``needs`` of them."""
     if value.shape[axis] == needs + 1:
         report.append(f"{name}: the bucket of pairs off the plane dropped")
         return value.narrow(axis, 0, needs)

@@ -57,11 +57,6 @@ class RoPE2D(PairwisePosition):
             self.register_buffer("rates", axial[None, None], persistent=False)
 
     def zero(self) -> None:
-        """Learned directions set to zero, so that nothing is turned.
-
-        Raises:
-            ComponentError: the directions are fixed.
-        """
         if not self.mixed:
             raise ComponentError(
                 "Axial rotations have no tables, so they always change a model.",
@@ -71,14 +66,12 @@ class RoPE2D(PairwisePosition):
         super().zero()
 
     def _directions(self, rate: Tensor) -> Tensor:
-        """(layers, H, 2, d / 2): two perpendicular directions a head, drawn once."""
         angle = torch.rand(self.shape.layers, self.shape.heads, 1) * 2 * math.pi
         first = torch.stack([rate * angle.cos(), rate * angle.sin()], -2)
         second = torch.stack([-rate * angle.sin(), rate * angle.cos()], -2)
         return torch.cat([first, second], -1)
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
-        """Angles, for all layers at once where they share them."""
         places = tuple(self._places(layout) for layout in (x_layout, y_layout))
         return places if self.mixed else tuple(self._turn(place, self.rates[0]) for place in places)
 
@@ -94,7 +87,6 @@ class RoPE2D(PairwisePosition):
         return angle.cos(), angle.sin()
 
     def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
-        """Queries and keys, each pair of channels turned by its angle."""
         turns = [self._turn(place, self.rates[layer]) for place in state] if self.mixed else state
         return _rotated(q, *turns[0]), _rotated(k, *turns[1])
 
@@ -127,7 +119,6 @@ class SwinBias(BucketPosition):
             nn.init.trunc_normal_(parameter, std=std)
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
-        """Bicubic interpolation of the offsets' table from one window to another; the extra bucket is kept."""
         was, now = 2 * max(old) - 1, 2 * max(new) - 1
         return state if was == now else {name: _resized(table, was, now) for name, table in state.items()}
 
@@ -176,11 +167,6 @@ class LogCPB(PairwisePosition):
         )
 
     def zero(self) -> None:
-        """The networks' last layers set to zero; the hidden ones stay drawn, or no gradient would reach them.
-
-        Raises:
-            ComponentError: it is not centred, so that a network of zeros still tells pairs with an offset from others.
-        """
         if not self.centred:
             raise ComponentError(
                 "A network of zeros makes a bias of 8.", where="position log-cpb", hint="centred: true"
@@ -189,14 +175,12 @@ class LogCPB(PairwisePosition):
             nn.init.zeros_(cast("nn.Linear", network[-1]).weight)  # type: ignore[index]
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[RelativeIndex, Tensor]:
-        """Ids of every pair, and every offset in log-spaced coordinates (K, 2)."""
         ids = bucket_ids(self.rule, x_layout, y_layout)
         line = torch.arange(-self.window + 1, self.window, dtype=torch.float32, device="cpu") * (8 / (self.trained - 1))
         line = line.sign() * torch.log2(1 + line.abs()) / 3
         return ids, torch.cartesian_prod(line, line).to(x.device)
 
     def logits(self, q: Tensor, k: Tensor, state: tuple[RelativeIndex, Tensor], layer: int) -> Tensor | None:
-        """16 sigmoid(network(offset)): (1 or B, H, Tq, Tk)."""
         ids, offsets = state
         network = self.networks[layer]
         table = 16 * network(offsets.to(next(network.parameters()).dtype)).sigmoid()  # (K, H)
@@ -233,7 +217,6 @@ class ConvolutionalGenerator(TokenPosition):
         )
 
     def forward(self, x: Tensor, layout: Layout, block: int | None = None) -> Tensor:
-        """Tokens (B, T, dim) with the convolution of ``block`` (None: the first) over their grid added."""
         if layout.grid is None:
             raise ComponentError(
                 "The convolutional generator needs one full grid.", where="position cpvt", hint="use it on images"

@@ -163,7 +163,6 @@ def grid_ids(rule: BucketRule, x: TokenGrid, y: TokenGrid, align: Align = "cells
 
 
 def _axis(here: int, there: int, align: Align) -> Tensor:
-    """Offsets (here, there) along one side."""
     x = torch.arange(here, device="cpu", dtype=torch.float64)
     y = torch.arange(there, device="cpu", dtype=torch.float64)
     if align == "extent" and here != there:
@@ -299,7 +298,6 @@ def _marked(ids: Indices, apart: Tensor, rule: BucketRule) -> Indices:
 
 
 def _coordinates(rule: BucketRule, layout: Layout, cells: int) -> Tensor:
-    """(B, T, 2) rows and columns in cells, NaN off the plane; for ``sequence`` the index in the sequence and 0."""
     if rule.method != "sequence":
         return layout.centre * cells if layout.boxes is not None else layout.centre
     if layout.boxes is not None:

@@ -102,15 +102,12 @@ class FasterRCNN(Model):
 
     @property
     def dim(self) -> int:
-        """Width of a box's features."""
         return self.width
 
     def input_spec(self) -> InputSpec:
-        """Pictures in [0, 1], as large as they are (the network resizes and normalises), with labelled boxes."""
         return InputSpec(pixels=True, boxes=True, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
     def detect(self, images: Images) -> DetectionOutput:
-        """Objects found, by class and overlap, best first."""
         pictures = pictures_of(images)
         found = self.network(pictures)
         shares = [
@@ -119,7 +116,6 @@ class FasterRCNN(Model):
         return DetectionOutput.ragged(shares, [one["labels"] - 1 for one in found], [one["scores"] for one in found])
 
     def detection_losses(self, images: Images) -> dict[str, tuple[Tensor, Tensor]]:
-        """The losses of proposals, classes, boxes and attributes, each a mean over the pictures."""
         pixels, pictures = _pixels(images), pictures_of(images)
         with _losing(self.network):
             losses = self.network(pictures, targets_of(pixels, pictures))
@@ -127,7 +123,6 @@ class FasterRCNN(Model):
         return {LOSSES[name]: (value * count, count) for name, value in losses.items()}
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """Features (M, R, D) of the given boxes of M pictures; zeros where a picture has fewer than R."""
         pixels, pictures = _pixels(images), pictures_of(images)
         if pixels.boxes is None or pixels.box_mask is None:
             raise DataError("The pictures come without boxes.", where="model faster-rcnn")
@@ -152,7 +147,6 @@ class FasterRCNN(Model):
         return heads.attribute_predictor(rows).softmax(-1) if isinstance(heads, AttributeHeads) else None
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Published names under ours; a predictor of other classes stays new."""
         if not any(name.startswith("network.") for name in state):
             state = {f"network.{name}": value for name, value in modern_names(state).items()}
         own = self.state_dict()
@@ -165,7 +159,6 @@ class FasterRCNN(Model):
 
 @contextmanager
 def _losing(network: Any) -> Iterator[None]:
-    """The parts that choose between losses and detections, set to losses; norms keep their mode."""
     parts = [network, network.transform, network.rpn, network.roi_heads, network.roi_heads.box_predictor]
     modes = [part.training for part in parts]
     for part in parts:

@@ -94,7 +94,6 @@ class TorchvisionExtractor(Extractor):
         self.preparation = Preparation(0, 0, own, self.grid, self.choice.most or None)
 
     def attach(self, labels: Labels) -> None:
-        """Choose where boxes come from, where that is left open."""
         if self._parameters["boxes"] == "auto":
             known = labels.classes and labels.classes == self.loaded.labels.classes
             self._settle("detected" if known else "given-or-grid")
@@ -104,13 +103,11 @@ class TorchvisionExtractor(Extractor):
             raise UsageError("Only a two-stage detector says how probable every class is.", got=arch)
 
     def to(self, device: str | torch.device) -> Self:
-        """Move the network."""
         super().to(device)
         self.loaded.move(self.device)
         return self
 
     def notes(self) -> list[str]:
-        """Where the weights come from, and where the boxes do."""
         rows, columns = self.grid
         fills = {"weaker": "filled up by weaker ones", "grid": f"the {rows}x{columns} cells of a grid besides"}
         choice = self.choice
@@ -123,7 +120,6 @@ class TorchvisionExtractor(Extractor):
         return [self.loaded.note, f"boxes: {boxes[self.boxes]}"]
 
     def provenance(self) -> dict[str, Any]:
-        """Name, parameters, hash of the weights, class and attribute names, versions."""
         shown = {key: value for key, value in self._parameters.items() if key not in HIDDEN}
         if not self.choice.whole:
             del shown["whole"]  # stores that were begun without the parameter go on
@@ -140,7 +136,6 @@ class TorchvisionExtractor(Extractor):
         }
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """Regions of images of one size."""
         pictures = [item.pixels.to(self.device, non_blocking=True).float() / 255 for item in batch]
         if self.boxes != "detected":
             return self._given(batch, look(self.network, pictures))
@@ -177,7 +172,6 @@ class TorchvisionExtractor(Extractor):
         return Record(item.id, features, boxes, item.size, **kept)
 
     def _probs(self, rows: Tensor) -> dict[str, Any]:
-        """The class distribution the detector's head gives box features (N, D), background left out."""
         if not self.class_probs:
             return {}
         scores = self.network.roi_heads.box_predictor(rows)[0].softmax(-1)  # (N, C + 1), background first
@@ -185,6 +179,5 @@ class TorchvisionExtractor(Extractor):
 
 
 def _choose(network: torch.nn.Module, score: float, nms: float, limit: int) -> None:
-    """Set what torchvision's own selection asks for; its detectors keep it in two places."""
     place = getattr(network, "roi_heads", network)
     place.score_thresh, place.nms_thresh, place.detections_per_img = score, nms, limit

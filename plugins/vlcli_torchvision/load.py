@@ -51,7 +51,6 @@ class Loaded:
     _place: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        """Turn the columns around."""
         place = torch.full((max(self.columns) + 2,), -1)
         place[self.columns] = torch.arange(len(self.columns))
         self._place = place
@@ -103,7 +102,6 @@ def load_detector(arch: str, weights: str | None, classes: int, seed: int) -> Lo
 
 
 def _own(folder: Path, weights: Path) -> Loaded:
-    """A detector that a training stage made, with the names its data gave the classes."""
     bundle = load_bundle(folder)
     model, spec = bundle.model, bundle.model_spec
     if not isinstance(model, FasterRCNN):
@@ -134,12 +132,10 @@ def _own(folder: Path, weights: Path) -> Loaded:
 
 
 def _usual(arch: str, classes: int) -> int:
-    """The number of classes of published weights where the recipe left COCO's: a keypoint detector knows persons."""
     return 2 if arch.startswith("keypointrcnn") and classes == 91 else classes
 
 
 def _published(arch: str, classes: int) -> tuple[list[int], Labels]:
-    """The network's labels that stand for something, and what torchvision calls them."""
     names = list(next(iter(torchvision.models.get_model_weights(arch))).meta["categories"])
     if arch.startswith("keypointrcnn"):
         names = ["__background__", "person"]  # torchvision lists what no detector has: "no person", "person"
@@ -151,7 +147,6 @@ def _published(arch: str, classes: int) -> tuple[list[int], Labels]:
 
 
 def _bare(network: nn.Module) -> nn.Module:
-    """For inference, without the heads whose output nobody reads."""
     heads = getattr(network, "roi_heads", None)
     for name in ("mask_roi_pool", "keypoint_roi_pool") if heads is not None else ():
         setattr(heads, name, None)

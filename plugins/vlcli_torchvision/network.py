@@ -67,7 +67,6 @@ class OneMap(nn.Module):
         self.out_channels = TINY_WIDTHS[-1]
 
     def forward(self, x: Tensor) -> OrderedDict[str, Tensor]:
-        """The map under the name "0": (B, 128, H / 8, W / 8)."""
         return OrderedDict([("0", self.body(x))])
 
 
@@ -87,7 +86,6 @@ class MeanHead(nn.Module):
         self.cells, self.mean = nn.Linear(channels * cells, width), nn.Linear(channels, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (N, D) of regions (N, C, r, r)."""
         return functional.relu(self.cells(x.flatten(1)) + self.mean(x.mean((2, 3))))
 
 
@@ -97,7 +95,6 @@ class Predictor(FastRCNNPredictor):  # type: ignore[misc]
     seen: Tensor | None = None
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Class scores (N, C + 1) and box changes (N, 4 (C + 1)) of box features (N, D)."""
         self.seen = x if self.training else None
         found: tuple[Tensor, Tensor] = super().forward(x)
         return found
@@ -133,7 +130,6 @@ class AttributeHeads(RoIHeads):  # type: ignore[misc]
         image_shapes: list[tuple[int, int]],
         targets: list[dict[str, Tensor]] | None = None,
     ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
-        """The usual detections and losses, and ``loss_attribute`` while training."""
         found, losses = super().forward(features, proposals, image_shapes, targets)
         if self.training:
             losses["loss_attribute"] = self._attribute_loss()
@@ -163,7 +159,6 @@ def modern_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _backbone(sizes: Sizes) -> tuple[Any, int, int]:
-    """The network that makes maps, how many, and what the sides of its input must be divisible by."""
     if sizes.backbone == TINY:
         return OneMap(), 1, 8
     if not sizes.backbone.startswith(("resnet", "resnext", "wide_resnet")):

@@ -68,7 +68,6 @@ class BoxFeatures(nn.Module):
         self.heads = [getattr(network, "roi_heads", None)]  # a list: not a submodule of its own
 
     def forward(self, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
-        """Features (sum N, D) of ``boxes``, per picture (N, 4) in pixels as the network saw it."""
         heads = self.heads[0]
         if heads is not None:
             rows: Tensor = heads.box_head(heads.box_roi_pool(seen.maps, boxes, seen.sizes))

@@ -74,7 +74,6 @@ def select(found: Found, choice: Choice, cells: Tensor | None, size: tuple[int, 
 
 
 def _with(found: Found, boxes: Tensor) -> Found:
-    """More boxes, of no class."""
     labels, scores = found.labels.new_full((len(boxes),), -1), found.scores.new_zeros(len(boxes))
     parts = (found.boxes, boxes.to(found.boxes)), (found.labels, labels), (found.scores, scores)
     return Found(*(torch.cat(pair) for pair in parts))

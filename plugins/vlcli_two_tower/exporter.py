@@ -36,11 +36,6 @@ class TransformersTwoTower(TransformersExporter):
     classes: ClassVar[tuple[str, ...]] = ("CLIPModel", "SiglipModel", "AutoModel of each tower")
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """The dual model, or its towers.
-
-        Raises:
-            ComponentError: names or shapes are not those of this version of transformers.
-        """
         model = of_kind(trained.model, TowerModel, "towers")
         if isinstance(model, TwoTower) and model.dual_config is not None:
             return [dual(model)]

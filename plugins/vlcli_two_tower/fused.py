@@ -157,7 +157,6 @@ class TwoTowerFused(TowerModel):
         self._initialise()
 
     def _slots(self, fusion: Fusion) -> dict[str, Slot]:
-        """The slots, as the kind of fusion leaves them."""
         shut = [name for name in self.slots if (name == "position") is (fusion == "co-attention")]
         made = dict(self.slots)
         for name in shut:
@@ -165,7 +164,6 @@ class TwoTowerFused(TowerModel):
         return made
 
     def _initialise(self) -> None:
-        """Draw the weights on top of the towers; encodings have their own rules."""
         inside = {
             part for module in self.modules() if isinstance(module, PairwisePosition) for part in module.modules()
         }
@@ -176,27 +174,22 @@ class TwoTowerFused(TowerModel):
 
     @property
     def dim(self) -> int:
-        """Width of the fusion layers."""
         return self.width
 
     def word_table(self) -> nn.Embedding:
-        """The text tower's word embeddings; the head of ``mlm`` has a decoder of its own."""
         return self.text.embeddings()
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
-        """The text tower's states and vector, brought to the width of the fusion layers: (N, T, D), (N, D)."""
         hidden, pooled = self.text(text, self.pad_id)
         layout = Layout.for_text(text.mask, text.special)
         return EncoderOutput(self.text_transform(hidden), layout, self.text_summary(pooled))
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """The image tower's states and vector, brought to the width of the fusion layers: (M, R, D), (M, D)."""
         hidden, pooled = self.read_pixels(images)
         layout = self.image.layout(hidden.device)
         return EncoderOutput(self.image_transform(hidden), layout, self.image_summary(pooled))
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """Row i of the text with row i of the image; the pooled vector is made of both first tokens."""
         words = self._placed(text, self.joint_text, 0)
         cells = self._placed(image, self.joint_image, 1)
         if self.cross is not None:

@@ -99,7 +99,6 @@ class ImageTower(nn.Module):
         return {} if same or not able else {"interpolate_pos_encoding": True}
 
     def _patch(self) -> tuple[int, int] | None:
-        """Sides of a patch, where all tokens come from one cutting into patches."""
         given = self.config.get("patch_size") if self.library == "transformers" else None
         if self.library == "timm":
             given = getattr(getattr(self.network, "patch_embed", None), "patch_size", None)
@@ -122,11 +121,6 @@ def _pair(value: Any) -> tuple[int, int]:
 def _cells(
     tokens: int, size: tuple[int, int], patch: tuple[int, int] | None, prefix: int | None
 ) -> tuple[tuple[int, int], int]:
-    """Rows and columns of the cells, and the tokens before them.
-
-    Raises:
-        ComponentError: the tokens are no grid.
-    """
     if patch is not None:
         grid = size[0] // patch[0], size[1] // patch[1]
         if tokens >= grid[0] * grid[1]:
@@ -193,11 +187,6 @@ def _of_timm(found: Source, image_size: int | None, given: tuple[Numbers | None,
 
 
 def _fill_timm(network: nn.Module, name: str, found: Source) -> None:
-    """Load a file of timm, renamed and resized as the architecture's own code does; a classifier is left out.
-
-    Raises:
-        DataError: weights are missing, of another shape, or damaged.
-    """
     import timm
     from timm.models import load_checkpoint
 

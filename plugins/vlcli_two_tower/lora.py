@@ -93,7 +93,6 @@ def _matches(target: str, name: str) -> bool:
 
 
 def _linear(network: nn.Module) -> list[str]:
-    """Names of linear layers that are called as such: torch's own attention reads its output layer's weight itself."""
     inside = {
         f"{place}.{name}" if place else name
         for place, module in network.named_modules()

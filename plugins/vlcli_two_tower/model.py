@@ -42,7 +42,6 @@ class TowerModel(Model):
         self._dual = [made.dual]  # in a list: its parts are registered above
 
     def input_spec(self) -> InputSpec:
-        """Texts, and pixels as the image tower's processor makes them."""
         pixels = self.image.pixels
         return InputSpec(text=True, pixels=True, size=pixels.size, mean=pixels.mean, std=pixels.std)
 
@@ -53,15 +52,12 @@ class TowerModel(Model):
         return found
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Names of CLIP's and SigLIP's files, and of towers with or without adapters."""
         return names.adapt(self, state, report)
 
     def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights under the names of transformers' CLIP and SigLIP, adapters merged."""
         return names.released(self, state)
 
     def train(self, mode: bool = True) -> Self:
-        """Frozen towers stay in evaluation mode: their dropout would be noise that nothing learns to bear."""
         super().train(mode)
         for tower, how in ((self.image, self.options.image_tuning), (self.text, self.options.text_tuning)):
             if how == "frozen":
@@ -70,16 +66,13 @@ class TowerModel(Model):
 
     @classmethod
     def tower_folders(cls, options: Mapping[str, Any]) -> dict[str, str]:
-        """The towers that are named by a folder or a hub name."""
         return towers.folders(options)
 
     @classmethod
     def vocabulary_folder(cls, options: Mapping[str, Any]) -> str | None:
-        """The text tower's folder, which holds its tokenizer."""
         return towers.vocabulary(options)
 
     def bundle_options(self) -> dict[str, Any]:
-        """Configurations in place of names, so that a bundle is complete."""
         return dict(self.described)
 
 
@@ -148,7 +141,6 @@ class TwoTower(TowerModel):
             self._draw(width, temperature, offset)
 
     def _draw(self, width: int, temperature: float, offset: float | None) -> None:
-        """Projections, scale and bias of towers that come from two sources."""
         self.text_projection: nn.Module = nn.Linear(self.text.pooled, width, bias=False)
         self.visual_projection: nn.Module = nn.Linear(self.image.pooled, width, bias=False)
         for layer in (self.text_projection, self.visual_projection):
@@ -158,7 +150,6 @@ class TwoTower(TowerModel):
         self.logit_bias = None if offset is None else nn.Parameter(torch.tensor(float(offset)))
 
     def _take(self, dual: Any) -> None:
-        """Projections (SigLIP has none: its towers end in one space), scale and bias of a dual model."""
         self.text_projection = getattr(dual, "text_projection", None) or nn.Identity()
         self.visual_projection = getattr(dual, "visual_projection", None) or nn.Identity()
         self.width = int(getattr(self.visual_projection, "out_features", self.image.pooled))
@@ -167,21 +158,17 @@ class TwoTower(TowerModel):
 
     @property
     def dim(self) -> int:
-        """Width of the projected vectors."""
         return self.width
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
-        """The text tower: states (N, T, width of the tower); ``pooled`` (N, width) is projected."""
         hidden, pooled = self.text(text, self.pad_id)
         return EncoderOutput(hidden, Layout.for_text(text.mask, text.special), self.text_projection(pooled))
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """The image tower: states (M, R, width of the tower); ``pooled`` (M, width) is projected."""
         hidden, pooled = self.read_pixels(images)
         return EncoderOutput(hidden, self.image.layout(hidden.device), self.visual_projection(pooled))
 
     def similarity(self) -> tuple[nn.Parameter, nn.Parameter | None]:
-        """Scale and bias of the logits."""
         return self.logit_scale, self.logit_bias
 
     def logits_per_image(self, text: EncoderOutput, image: EncoderOutput) -> Tensor:

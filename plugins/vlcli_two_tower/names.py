@@ -53,7 +53,6 @@ def released(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _update(model: nn.Module, name: str, state: Mapping[str, Tensor]) -> Tensor:
-    """What an adapter adds to the weight ``name``: alpha / rank times B A."""
     place = name.removesuffix(".base_layer.weight")
     layer: Any = model.get_submodule(place)
     down, up = (state[f"{place}.lora_{side}.default.weight"] for side in ("A", "B"))

@@ -16,7 +16,6 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.files import cached_repository
 from vlcli.nn import quiet_transformers
 
-HF = "pip install 'vlcli[hf]'"
 WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -84,11 +83,6 @@ def _configured(config: dict[str, Any], where: str) -> Source:
 
 
 def _timm_file(name: str) -> Path | None:
-    """The cached weights of a timm name; None where it is none.
-
-    Raises:
-        DataError: it is one, and its weights are not cached.
-    """
     import timm
 
     if "/" in name.removeprefix("timm/") or not timm.is_model(name.removeprefix("timm/")):
@@ -167,16 +161,7 @@ def on_meta() -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Transformers without its bars and warnings: what concerns a user is told by vlcli.
-
-    Raises:
-        ComponentError: transformers is not installed.
-    """
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        what = "Towers of transformers need the package transformers."
-        raise ComponentError(what, where="model two-tower", hint=HF) from None
+    """Silence transformers' progress bars and Python's warnings."""
     with quiet_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -283,7 +268,6 @@ def _class_of(config: Any, where: str) -> Any:
 
 
 def _options(kind: Any) -> dict[str, Any]:
-    """No pooling layer where a tower may do without: BERT's is trained for sentence pairs, and often not at all."""
     import inspect
 
     return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(kind.__init__).parameters else {}

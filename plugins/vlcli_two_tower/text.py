@@ -131,7 +131,6 @@ def check_text(tower: TextTower, data_spec: DataSpec, where: str) -> None:
 
 
 def _most_pieces(config: Any) -> int | None:
-    """The longest sentence; RoBERTa's tables begin behind the id of padding."""
     most = getattr(config, "max_position_embeddings", None)
     offset = int(config.pad_token_id or 0) + 1 if "roberta" in config.model_type else 0
     return None if not isinstance(most, int) else most - offset

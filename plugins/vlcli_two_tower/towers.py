@@ -77,7 +77,6 @@ def build(options: Options, data_spec: DataSpec) -> Towers:
 
 
 def _split_targets(options: Options, made: Towers) -> dict[str, list[str] | None]:
-    """Targets of each tower: of two towers with LoRA, a target may match in one of them alone."""
     tuned = [side for side in ("image", "text") if getattr(options, f"{side}_tuning") == "lora"]
     if options.lora_targets is None or len(tuned) < 2:
         return dict.fromkeys(("image", "text"), options.lora_targets)
@@ -178,7 +177,6 @@ def described(made: Towers) -> dict[str, Any]:
 
 
 def _ids(config: Any) -> dict[str, Any]:
-    """What the data would fill in where a configuration leaves it out, because it is the class's default."""
     names = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
     return {name: getattr(config, name) for name in names if hasattr(config, name)}
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vlcli.claims.cells import all_cells
-from vlcli.claims.keeping import Measured, Results, write
 from vlcli.claims.load import every, pick
+from vlcli.claims.measurements import all_cells
 from vlcli.claims.reproduce import Tables
+from vlcli.claims.results_file import Measured, Results, write
 from vlcli.cli import app
 
 CLAIM = "irpe-t1-product"

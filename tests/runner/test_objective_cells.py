@@ -23,7 +23,7 @@ from vlcli.recipe import plan as planning
 from vlcli.recipe.load import load
 from vlcli.registry import as_spec
 from vlcli.runner.execute import context_of
-from vlcli.runner.smoke_test import smoke_test
+from vlcli.runner.trial_step import trial_step
 from vlcli.tasks.base import Task
 
 OBJECTIVES = sorted(entry.name for entry in registry.entries("objectives") if entry.distribution == "vlcli")
@@ -64,7 +64,7 @@ def rehearsed(model: str, objectives: dict[str, dict], **options) -> dict[str, l
         YAML(typ="safe").dump(recipe, stream)
     planner, steps = planning.make(load(str(file)), planning.RunOptions(folder / "runs"))
     by_name = {step.name: step for step in steps}
-    return {name: smoke_test(context_of(planner, name, by_name, Silent())) for name in stages}
+    return {name: trial_step(context_of(planner, name, by_name, Silent())) for name in stages}
 
 
 @cache

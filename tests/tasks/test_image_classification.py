@@ -20,7 +20,7 @@ from vlcli.nn.batch import Batch
 from vlcli.nn.blocks import DropPath
 from vlcli.nn.model import DataSpec
 from vlcli.objectives.mixing import Mixing, batch_seed, soft_targets
-from vlcli.tasks.image_classification import ImageClassification
+from vlcli.tasks.classification import ImageClassification
 
 DEIT = {
     "name": "deit",

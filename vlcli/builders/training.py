@@ -29,6 +29,7 @@ from vlcli.features import FeatureStore
 from vlcli.nn.model import DataSpec, InputSpec, Model
 from vlcli.nn.slots import build_model
 from vlcli.nn.undrawn import without_memory
+from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training
 from vlcli.registry import Spec
@@ -210,7 +211,7 @@ def make_transform(spec: Spec | None, needs: InputSpec) -> Transform | None:
     """
     if spec is not None and not needs.pixels:
         raise RecipeError([Problem("transform", "the model reads no pixels, so nothing is transformed")])
-    made: Transform | None = None if spec is None else registry.transforms.build(spec, needs)
+    made: Transform | None = None if spec is None else registry.of(Transform).build(spec, needs)
     return made
 
 
@@ -247,7 +248,7 @@ def _answers(plan: TrainingPlan, readers: list[Reader]) -> tuple[str, ...]:
     """The answer strings: the task's, else those of the first objective that has any."""
     found = tuple(plan.task.labels(readers)) if plan.task is not None else ()
     for spec in plan.resolved.objectives:
-        found = found or tuple(registry.objectives.load(spec["name"]).labels(spec, readers))
+        found = found or tuple(registry.of(Objective).load(spec["name"]).labels(spec, readers))
     return found
 
 
@@ -340,7 +341,7 @@ def corruptions_of(module: TrainingModule, name: str, data_spec: DataSpec) -> li
     for start, end, own in part.options.phases():
         if own:
             with torch.random.fork_rng():  # heads that are made and thrown away must not move what is drawn later
-                objective = registry.objectives.build({**part.spec, **own}, module.model, data_spec)
+                objective = registry.of(Objective).build({**part.spec, **own}, module.model, data_spec)
         corruption = objective.corruption()
         if corruption is not None:
             corruption.from_epoch, corruption.until_epoch = start, end

@@ -18,6 +18,7 @@ from torch import Tensor
 from vlcli import registry
 from vlcli.checkpoints.layout import Tensors
 from vlcli.checkpoints.load import Checkpoint
+from vlcli.detection.extractor import Extractor
 from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.engine.weights import WeightLoader
 from vlcli.errors import VlcliError
@@ -176,7 +177,7 @@ def _copied(name: str) -> bool:
 def _by_extractor(checkpoint: Checkpoint, traced: dict[str, Tensor], trial: Trial) -> set[str]:
     """By the network that the extractor makes for these names and shapes (``Extractor.network_of``)."""
     spec = {key: value for key, value in checkpoint.reader.items() if key != "kind"}
-    found = registry.extractors.load(spec.pop("name")).network_of(traced, **spec)
+    found = registry.of(Extractor).load(spec.pop("name")).network_of(traced, **spec)
     own = found.module.state_dict()
     trial.parameters = sum(value.numel() for name, value in own.items())
     placed: set[str] = set()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from vlcli.claims.cells import Cell
+from vlcli.claims.measurements import Cell
 from vlcli.claims.schema import Power
 
 ALPHA = 0.05

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vlcli.claims import keeping
-from vlcli.claims.cells import Cell, all_cells, cells_of, seeds_of
-from vlcli.claims.keeping import Measured, Results
+from vlcli.claims import results_file
 from vlcli.claims.load import Registered, every
+from vlcli.claims.measurements import Cell, all_cells, cells_of, seeds_of
 from vlcli.claims.order import Job, chance, following
+from vlcli.claims.results_file import Measured, Results
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.check import by_place
@@ -83,9 +83,9 @@ class Study:
         Raises:
             DataError: a file of results is damaged.
         """
-        self.results = keeping.read(self.folder)
+        self.results = results_file.read(self.folder)
         if self.page is not None:
-            self.published = keeping.read_file(keeping.beside(self.page))
+            self.published = results_file.read_file(results_file.beside(self.page))
 
     def look(self, cell: Cell) -> Measured | None:
         """What a cell measured, with the recipe as it is today."""
@@ -127,7 +127,7 @@ def of_results(file: Path) -> Study:
         DataError: the file is damaged, or holds no cell of a registered claim.
         RecipeError: a recipe that a claim names cannot be loaded.
     """
-    held = keeping.read_file(file)
+    held = results_file.read_file(file)
     recipes = {key.rpartition(" seed=")[0].rpartition(":")[0] for key in held.cells}
     claims = every()
     papers = {one.file.paper for one in claims if one.small is not None and one.small.recipe in recipes}
@@ -261,7 +261,7 @@ def _keep(study: Study, table: RowTable, runs: Sequence[RowRun]) -> None:
     new = {key: measured for key, measured in cells.items() if study.results.cells.get(key) != measured}
     if new:
         study.results.cells |= new
-        keeping.write(study.folder, study.results)
+        results_file.write(study.folder, study.results)
 
 
 def _begun(study: Study, table: RowTable, run: RowRun) -> Measured:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlcli.claims.cells import Cell, seeds_of
-from vlcli.claims.keeping import Measured
 from vlcli.claims.load import Registered
+from vlcli.claims.measurements import Cell, seeds_of
+from vlcli.claims.results_file import Measured
 from vlcli.tables.results import RowResults, RunResults
 from vlcli.tables.statistics import ALPHA, Contrast, Estimate, adjusted, contrast, estimate
 

@@ -10,6 +10,7 @@ import typer
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.cli.words import refuse_bytes
+from vlcli.plain import to_plain
 
 
 @guarded
@@ -50,7 +51,7 @@ def ask(
         if silent and text:
             console.err(f"{loaded.use.name} takes no text: {shown(text, 60)} is not read")
         said = loaded.predict(None if silent else text, given)
-        found: dict[str, Any] = {key: _plain(value) for key, value in said.items()}
+        found: dict[str, Any] = {key: to_plain(value) for key, value in said.items()}
     else:
         found = {"answers": [{"answer": a, "probability": p} for a, p in loaded.answers(text, given, best)]}
     if json_:
@@ -60,7 +61,3 @@ def ask(
         console.table(["answer", "probability"], rows)
     else:
         console.table(["what", "value"], [[key, str(value)] for key, value in found.items() if key != "key"])
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value

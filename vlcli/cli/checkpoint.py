@@ -9,12 +9,11 @@ import typer
 
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.plain import comma_list
 
 if TYPE_CHECKING:
     from vlcli.checkpoints.identify import Match
     from vlcli.checkpoints.trial import Trial
-
-_SHOWN = 6
 
 
 @guarded
@@ -88,8 +87,7 @@ def _tell(trial: Trial) -> None:
     console.out(f"  of {trial.tensors} tensors {len(trial.read)} are read, {len(trial.excused)} are excused by a rule")
     for what, names in {"not read": trial.lost, "not in the file": trial.missing, "shape": trial.mismatched}.items():
         if names:
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            console.out(f"    {len(names)} {what}: {', '.join(names[:_SHOWN])}{more}")
+            console.out(f"    {len(names)} {what}: {comma_list(names, 6)}")
 
 
 def _identify(path: Path, json_: bool) -> None:
@@ -162,5 +160,4 @@ def _tell_match(one: Match) -> None:
     shapes = [f"{name} {file} for {known}" for name, (file, known) in one.other_shape.items()]
     for what, names in {"of another shape": shapes, "not in the file": one.missing, "further": one.further}.items():
         if names:
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            console.out(f"  {len(names)} {what}: {', '.join(list(names)[:_SHOWN])}{more}")
+            console.out(f"  {len(names)} {what}: {comma_list(names, 6)}")

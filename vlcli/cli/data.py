@@ -12,6 +12,7 @@ from vlcli.cli import concepts, unpack, where
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded, report
 from vlcli.cli.plugged import PluginGroup
+from vlcli.plain import comma_list
 
 app = typer.Typer(
     cls=PluginGroup, help="Data: make a world, look at a recipe's data.", no_args_is_help=True, rich_markup_mode=None
@@ -110,7 +111,7 @@ def _tell_statistics(rows: list[dict[str, Any]]) -> None:
         console.out(line)
     for row in rows:
         if "composition" in row:
-            titles = registry.datasets.load(row["data set"]).composition_titles
+            titles = registry.load("datasets", row["data set"]).composition_titles
             console.counts(row["composition"], titles, f"{row['stage']}: {row['data set']}")
 
 
@@ -133,5 +134,4 @@ def coverage(
         return
     console.out(f"{count:,} of {len(wanted):,} answers have a row")
     if missing:
-        more = f" and {len(missing) - 10:,} more" if len(missing) > 10 else ""
-        console.out(f"without one: {', '.join(map(repr, missing[:10]))}{more}")
+        console.out(f"without one: {comma_list(map(repr, missing), 10)}")

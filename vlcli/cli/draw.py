@@ -138,7 +138,7 @@ def _placed(word: str, name: str) -> str:
     bare = word.lstrip("~")
     key = bare.replace("=", ".").split(".")[0]
     of_stage = {field.alias or name for name, field in Draw.model_fields.items()} - {"kind", "drawing"}
-    if key in registry.parameters(registry.drawings.load(name)) or key not in of_stage | {"root", "stages"}:
+    if key in registry.parameters(registry.load("drawings", name)) or key not in of_stage | {"root", "stages"}:
         return f"{word[: len(word) - len(bare)]}stages.draw.drawing.{bare}"
     return word if key in ("root", "stages") else f"{word[: len(word) - len(bare)]}stages.draw.{bare}"
 
@@ -150,7 +150,7 @@ def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
         UsageError: other pictures lie there under these names, and nothing says that they may go.
     """
     from vlcli.recipe import stage_record
-    from vlcli.report.keeping import refuse_others
+    from vlcli.report.refuse_overwrite import refuse_others
 
     record = stage_record.read(outcome.folder) if outcome.error is None else None
     files = [outcome.folder / name for name in record.files.values()] if record else []

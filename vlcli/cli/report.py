@@ -69,11 +69,13 @@ def _alone(runs: list[str], output: Path) -> Path | None:
     Raises:
         UsageError: such results are named beside others.
     """
-    from vlcli.claims import keeping
+    from vlcli.claims import results_file
     from vlcli.tools.run_folder import is_run
     from vlcli.tools.run_tables import written_table
 
-    found = [file for name in runs if (file := written_table(name, output) or keeping.find(name, output)) is not None]
+    found = [
+        file for name in runs if (file := written_table(name, output) or results_file.find(name, output)) is not None
+    ]
     found = [file for file in found if not is_run(file.parent) or str(file) in runs]
     if found and len(runs) > 1:
         hint = f"name it alone: vlcli report {found[0]}"

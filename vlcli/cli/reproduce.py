@@ -126,13 +126,13 @@ def _html(study: Study, out: Path | None) -> Path:
 
 def _write(study: Study, judged: list[Judged], out: Path | None, html: Path, papers: list[str]) -> list[Path]:
     """The page of verdicts as Markdown, unless an HTML page was named, and as HTML."""
-    from vlcli.claims import keeping
+    from vlcli.claims import results_file
     from vlcli.claims.page import PAGE, Page, write_page
     from vlcli.pages.verdicts import write_verdicts
 
     words = " ".join(["vlcli reproduce", *papers, *([f"--seeds {study.seeds}"] if study.seeds else [])])
     page, shown = out or study.folder / PAGE, study.shown()
-    keeping.publish(page, shown)
+    results_file.publish(page, shown)
     seconds = sum(one.seconds for one in shown.cells.values())
     written = [] if page == html else [write_page(Page(judged, [words], seconds), page)[0]]
     return [*written, write_verdicts(judged, html, words, seconds)]

@@ -57,7 +57,6 @@ class AnswerList:
     _index: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Number the strings; of equal ones the first counts."""
         for place, answer in enumerate(self.strings):
             self._index.setdefault(answer, place)
 

@@ -165,19 +165,15 @@ class ByImage(Reader):
 
     @property
     def label(self) -> str:
-        """The data set's own."""
         return self.inner.label
 
     def files(self) -> list[Path]:
-        """The data set's own."""
         return self.inner.files()
 
     def notes(self) -> list[str]:
-        """The data set's own."""
         return self.inner.notes()
 
     def read(self) -> list[Example]:
-        """One example per picture, in the order of first use."""
         if wrong := next((example for example in self.inner.examples() if len(example.images) != 1), None):
             got = f"{wrong.key!r} has {len(wrong.images)} pictures"
             raise DataError("Concepts are of one picture each.", where=self.label, got=got, expected="one")
@@ -188,9 +184,7 @@ class ByImage(Reader):
         ]
 
     def locate(self, name: str) -> Path:
-        """Where the data set has the picture."""
         return self.inner.locate(name)
 
     def boxes(self) -> dict[str, BoxList]:
-        """The data set's own."""
         return self.inner.boxes()

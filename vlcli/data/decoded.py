@@ -47,5 +47,4 @@ class DecodedImages:
         return image
 
     def __getstate__(self) -> dict[str, object]:
-        """Without the images: each worker process decodes and keeps those that it reads."""
         return self.__dict__ | {"_kept": {}, "_bytes": 0}

@@ -110,7 +110,6 @@ FUNCTION_WORDS = frozenset(
 
 @cache
 def _table() -> dict[str, str]:
-    """Part of speech of every listed word; later entries win."""
     found = dict.fromkeys(("several", *_ADJECTIVES.split()), "JJ")
     for verb in _VERBS.split():
         found |= dict.fromkeys((verb, _third(verb)), "VB")
@@ -124,7 +123,6 @@ def _table() -> dict[str, str]:
 
 
 def _third(verb: str) -> str:
-    """``watches``, ``carries``, ``holds``."""
     if verb.endswith(("s", "sh", "ch", "x", "z", "o")):
         return f"{verb}es"
     return f"{verb[:-1]}ies" if verb[-1] == "y" and verb[-2] not in "aeiou" else f"{verb}s"

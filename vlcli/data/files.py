@@ -105,7 +105,6 @@ def _codec(encoding: str) -> str:
 
 @contextmanager
 def _readable(path: Path, encoding: str) -> Iterator[None]:
-    """Faults of a text file as messages."""
     try:
         yield
     except FileNotFoundError:
@@ -207,7 +206,6 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, dict[
 
 
 def _one_document(path: Path, encoding: str) -> DataError | None:
-    """The message for a whole JSON document where a file of JSON lines was meant; None where it is no such document."""
     try:
         found = json.loads(read_text(path, encoding))
     except (ValueError, RecursionError):
@@ -323,11 +321,6 @@ def records_of(content: Any, where: str) -> list[Any]:
     raise DataError(
         "The JSON document holds no table.", where=where, got=type(content).__name__, expected="a list of objects"
     )
-
-
-def listed(given: Any) -> list[Any]:
-    """A cell as a list: itself, nothing where it is empty, else a list of one."""
-    return given if isinstance(given, list) else [] if given is None else [given]
 
 
 def as_object(row: Any) -> Any:

@@ -117,12 +117,10 @@ class BatchLoader:
 
 
 def _begin(worker: int) -> None:
-    """What a worker process does first."""
     shelter(worker)
     gc.freeze()  # else each collection looks at all that was imported: a third of the time of small examples
 
 
 def _only(found: list[Any]) -> Any:
-    """The batch of a list; packed where it goes to another process."""
     batch = found[0]
     return Parcel(batch) if isinstance(batch, Batch) and get_worker_info() is not None else batch

@@ -16,7 +16,7 @@ from vlcli.images.boxes import image_id
 from vlcli.images.shards import is_there
 
 if TYPE_CHECKING:
-    from vlcli.data.columns.places import PlacesWriter
+    from vlcli.data.columns.picture_paths import PicturePathsWriter
 
 T = TypeVar("T")
 _LONGER = {"name": "path", "path": "file"}
@@ -46,7 +46,7 @@ class NamedPictures:
         self._anywhere = Path(images).is_absolute()
         self._paths: MutableMapping[str, Path] = {}
         self._finder: PictureFiles | None = None
-        self._places: PlacesWriter | None = None
+        self._path_writer: PicturePathsWriter | None = None
 
     @property
     def label(self) -> str:
@@ -119,7 +119,6 @@ class NamedPictures:
         return path != theirs and is_there(path) and is_there(theirs)
 
     def _written(self, name: str) -> str:
-        """The name of a picture in the annotations, relative to the image folder."""
         noted = self._paths.get(name)
         return name if noted is None else str(noted).removeprefix(prefix(str(self.image_folder)))
 
@@ -158,8 +157,8 @@ class NamedPictures:
         """
         if self.ids != "name":
             name = path_id(self.root, self.image_folder, path, self.ids == "file")
-        if self._places is not None and self.ids == "name":
-            self._places.note(name, path)
+        if self._path_writer is not None and self.ids == "name":
+            self._path_writer.note(name, path)
             return name
         known = self._paths.get(name)
         if known is None:

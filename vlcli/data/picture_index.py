@@ -20,6 +20,7 @@ from pathlib import Path
 
 from vlcli.data.files import IMAGE_SUFFIXES, inside, prefix, walk
 from vlcli.errors import DataError
+from vlcli.plain import comma_list
 
 WAYS = {
     "separator": "with backslashes for slashes",
@@ -215,7 +216,6 @@ def written_path(root: Path, folder: Path, file: str, anywhere: bool = False) ->
 
 @lru_cache(256)
 def _own(root: str, folder: str) -> tuple[str, ...]:
-    """How absolute paths under the data root and under the image folder begin."""
     ways = (os.path.abspath, os.path.realpath)
     return tuple(dict.fromkeys(prefix(way(place)) for place in (root, folder) for way in ways))
 
@@ -305,11 +305,10 @@ class PictureFiles:
 
 def several_files(name: str, files: Sequence[str], label: str) -> DataError:
     """Make the error for a picture name that several files fit."""
-    more = f" and {len(files) - 4} more" if len(files) > 5 else ""
     return DataError(
         f"Several files fit the picture name {visible(name)!s}.",
         where=label,
-        got=", ".join(visible(file, *files) for file in files[: 4 if more else 5]) + more,
+        got=comma_list((visible(file, *files) for file in files), 4 if len(files) > 5 else 5),
         expected="one file",
         hint="write the path that is meant, rename the others, or point `images` at one of the folders",
     )
@@ -333,7 +332,6 @@ def visible(name: str, *others: str) -> str:
 
 
 def _look_alike(name: str, other: str) -> bool:
-    """Whether the last parts of two names differ only in letters that are not ASCII."""
     one, two = (_plain_letters(_without_ending(text.rpartition("/")[2])) for text in (name, other))
     letters = zip(one, two, strict=False)
     differ = not all(a == b or not (a + b).isascii() for a, b in letters)
@@ -341,7 +339,6 @@ def _look_alike(name: str, other: str) -> bool:
 
 
 def _plain_letters(text: str) -> str:
-    """Compatible letters without accents and signs that are not seen."""
     unseen = ("Mn", "Cf")
     return "".join(c for c in unicodedata.normalize("NFKD", text).casefold() if unicodedata.category(c) not in unseen)
 

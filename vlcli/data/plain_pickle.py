@@ -165,7 +165,6 @@ def _pairs(values: list[Any]) -> dict[Any, Any]:
 
 
 def _text(value: Any) -> str:
-    """A string of Python 2: bytes in an unknown code, nearly always ASCII."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     return str(value)

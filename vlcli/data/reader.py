@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from vlcli.data.files import inside
+from vlcli.data.holdout import select
 from vlcli.data.named_pictures import NamedPictures
 from vlcli.data.reader_errors import empty, missing, senseless
 from vlcli.data.recognition.recognised import Recogniser
 from vlcli.data.remote import is_remote, local_copy
 from vlcli.data.sample import Example
-from vlcli.data.take import select
 from vlcli.data.texts import check_texts
 from vlcli.data.truth import Truth, truth_of
 from vlcli.data.unique import check_keys
@@ -34,7 +34,7 @@ class Reader(NamedPictures, Recogniser):
         root: the recipe's data root; relative paths in a recipe are under it.
         split: which part, or several that are read one after another.
         images: folder of the pictures, under ``root``.
-        take: which images of the split, see :mod:`vlcli.data.take`: ``first:1161`` and ``after:1161`` hold out.
+        take: which images of the split, see :mod:`vlcli.data.holdout`: ``first:1161`` and ``after:1161`` hold out.
         limit: read only so many examples (None: all).
 
     Attributes:

@@ -23,7 +23,6 @@ class WithReferences(ByImage):
         self.by_picture = by_picture
 
     def read(self) -> list[Example]:
-        """The examples, in the data set's order; of pictures, in the order of first use."""
         groups: dict[tuple[str, ...], list[Example]] = {}
         for example in self.inner.examples():
             groups.setdefault(tuple(example.images), []).append(example)
@@ -47,7 +46,6 @@ class OfAlbum(ByImage):
         self.album, self.first = album, first
 
     def read(self) -> list[Example]:
-        """The examples, in the data set's order."""
         albums: dict[str, list[Example]] = {}
         for example in self.inner.examples():
             albums.setdefault(str(example.targets[self.album]), []).append(example)

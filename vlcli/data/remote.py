@@ -81,7 +81,6 @@ def _tried(address: str, act: Callable[[], T]) -> T:
 
 
 def _facts(info: dict[str, Any]) -> dict[str, Any]:
-    """What tells one state of a remote file from another."""
     return {name: info[name] if name == "size" else str(info[name]) for name in _MARKS if name in info}
 
 

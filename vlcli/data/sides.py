@@ -76,7 +76,6 @@ def split(data: Pipeline) -> Sides:
 
 
 def _names(given: list[str]) -> list[str]:
-    """The names, told apart where several share one."""
     used: dict[str, int] = {}
     made = []
     for name in given:

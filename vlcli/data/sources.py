@@ -73,7 +73,6 @@ def check_sources(
 
 
 def _check_words(needs: InputSpec, concepts: ConceptSource | None, data_spec: DataSpec | None) -> None:
-    """Concept ids must stand for the words that the model was built with."""
     words = tuple(getattr(concepts, "words", ())) if needs.concepts else ()
     if data_spec is not None and words and data_spec.concepts and words != data_spec.concepts:
         different = next((f"{a!r} for {b!r}" for a, b in zip(words, data_spec.concepts, strict=False) if a != b), "")

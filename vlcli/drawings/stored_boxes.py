@@ -16,7 +16,7 @@ from vlcli.features.writer import written_whole
 from vlcli.images.files import BadImageError, open_image
 from vlcli.progress import Progress, Silent
 from vlcli.report.drawing import draw_boxes
-from vlcli.report.keeping import refuse_others
+from vlcli.report.refuse_overwrite import refuse_others
 
 
 def draw_stored(

@@ -70,6 +70,16 @@ def note(doing: str) -> None:
         _pulse.note(doing)
 
 
+@contextmanager
+def during(doing: str) -> Iterator[None]:
+    """Work that is not computing; afterwards the process computes again."""
+    note(doing)
+    try:
+        yield
+    finally:
+        note(COMPUTES)
+
+
 def look() -> tuple[float, str, str]:
     """Seconds since the last note, what the process does, and the line of code where its main thread is."""
     idle = _pulse.look()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -78,20 +78,21 @@ class Shards:
         """The same optimizer over this process's shares, as plain tensors."""
         if self.active:
             for group in optimizer.param_groups:
-                group["params"] = [self._share(parameter) for parameter in group["params"]]
+                group["params"] = [nn.Parameter(local(p)) if is_share(p) else p for p in group["params"]]
+            optimizer.register_step_pre_hook(self._hand_over)
         return optimizer
 
-    @staticmethod
-    def _share(parameter: nn.Parameter) -> nn.Parameter:
-        return nn.Parameter(local(parameter)) if is_share(parameter) else parameter
-
-    def hand_over(self, optimizer: torch.optim.Optimizer) -> None:
-        """Give the optimizer's shares their gradients, and take them from the module."""
-        for group in optimizer.param_groups if self.active else ():
+    def _hand_over(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """Move the gradients of the module's parameters to the optimizer's shards."""
+        for group in optimizer.param_groups:
             for name, share in zip(group["names"], group["params"], strict=True):
-                own = self.own.get(name)
-                if own is not None:
-                    share.grad, own.grad = None if own.grad is None else local(own.grad), None
+                sharded = self.own.get(name)
+                if sharded is not None:
+                    share.grad, sharded.grad = None if sharded.grad is None else local(sharded.grad), None
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Add gradients up on each process for now (DDP)."""
+        return self.copies.no_sync() if self.copies is not None else nullcontext()
 
     def average_rest(self) -> None:
         """Average the gradients that the backward pass did not: those of parameters that every process holds."""

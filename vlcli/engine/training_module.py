@@ -236,7 +236,7 @@ def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec
     """
     parts = [Part.of(entry) for entry in objectives]
     _check_names(parts)
-    check_capabilities(registry.models.load(as_spec(model)["name"]), parts)
+    check_capabilities(registry.of(Model).load(as_spec(model)["name"]), parts)
     torch.manual_seed(seed)
     made = build_model(model, data_spec)
     check_capabilities(made, parts)
@@ -244,7 +244,7 @@ def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec
     heads: dict[str, Objective] = {}
     for part in parts:
         torch.manual_seed(seed ^ zlib.crc32(part.name.encode()))  # heads do not depend on one another's order
-        heads[part.name] = registry.objectives.build(part.spec, made, data_spec)
+        heads[part.name] = registry.of(Objective).build(part.spec, made, data_spec)
     return TrainingModule(made, heads, parts)
 
 
@@ -256,7 +256,7 @@ def check_capabilities(model: Any, parts: list[Part]) -> None:
     """
     problems = []
     for number, part in enumerate(parts):
-        lacking = registry.objectives.load(part.spec["name"]).requires - model.capabilities
+        lacking = registry.of(Objective).load(part.spec["name"]).requires - model.capabilities
         if lacking:
             name = getattr(model, "__name__", type(model).__name__)
             problems.append(
@@ -281,7 +281,7 @@ def check_inputs(model: Model, parts: list[Part]) -> None:
     reads = sorted(field for field in ("text", "regions", "concepts", "pixels") if getattr(needs, field))
     problems = []
     for number, part in enumerate(parts):
-        kind = registry.objectives.load(part.spec["name"])
+        kind = registry.of(Objective).load(part.spec["name"])
         lacking = sorted(field for field in kind.inputs if not getattr(needs, field))
         missing = sorted(method for method in kind.calls if getattr(type(model), method) is getattr(Model, method))
         if lacking:

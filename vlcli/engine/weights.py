@@ -20,6 +20,7 @@ from vlcli.errors import DataError, VlcliError, shown
 from vlcli.files import usual_mode
 from vlcli.nn.attention import Attention
 from vlcli.nn.weights import choose_state, cut, read_states, without_prefix
+from vlcli.plain import comma_list
 from vlcli.recipe.patterns import Searcher
 
 TIED = "tied"
@@ -143,8 +144,7 @@ class LoadReport:
         for key, text in words.items():
             names: list[str] = getattr(self, key)
             if names:
-                rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
-                told.append(f"{len(names)} {text}: {', '.join(names[:4])}{rest}")
+                told.append(f"{len(names)} {text}: {comma_list(names, 4)}")
         return told
 
     def as_dict(self) -> dict[str, Any]:
@@ -357,12 +357,14 @@ def load_exactly(
     own = module.state_dict(keep_vars=True)
     wrong = sorted(set(own) ^ set(state)) or [n for n, v in own.items() if v.shape != state[n].shape]
     if wrong:
-        raise DataError(
-            "These weights are of another model.",
-            where=where,
-            got=f"{len(wrong)} names or shapes differ: {', '.join(wrong[:4])}",
-            hint="the recipe has changed since: run with --force to start anew",
-        )
+        raise of_another_model(wrong, where)
     with torch.no_grad():
         for name, tensor in own.items():
             local(tensor).copy_(part_of(name, state[name]) if part_of else state[name])
+
+
+def of_another_model(names: list[str], where: str) -> DataError:
+    """Return the error for saved weights whose names or shapes differ from the model's."""
+    got = f"{len(names)} names or shapes differ: {', '.join(names[:4])}"
+    hint = "the recipe has changed since: run with --force to start anew"
+    return DataError("These weights are of another model.", where=where, got=got, hint=hint)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from vlcli.export.towers import (
         bert,
+        class_difference,
         class_labels,
         image_difference,
         layer_facts,
@@ -48,6 +49,7 @@ _CONVERSION = (
 )
 _TOWERS = (
     "bert",
+    "class_difference",
     "class_labels",
     "image_difference",
     "layer_facts",
@@ -73,6 +75,7 @@ __all__ = [
     "TransformersExporter",
     "bert",
     "check_plain",
+    "class_difference",
     "class_labels",
     "encodings",
     "fill",

@@ -38,7 +38,6 @@ def _clusters(path: Path, changed: int) -> Clusters | None:
 
 
 def _joined(groups: Iterable[list[str]]) -> dict[str, str]:
-    """The first of each connected set of images, by image."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

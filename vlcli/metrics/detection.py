@@ -50,7 +50,6 @@ def average_precision(
 
 
 def _document(truth: Mapping[str, list[dict[str, Any]]], notes: Sequence[Mapping[str, Any]]) -> Any:
-    """A COCO object; annotations are numbered anew from 1, for 0 stands for "unmatched" in the evaluation."""
     coco = _pycocotools("coco").COCO()
     rows = [
         {"area": note["bbox"][2] * note["bbox"][3], "iscrowd": 0, **note, "id": place}

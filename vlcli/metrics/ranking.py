@@ -65,7 +65,6 @@ def hit_chance(place: Standing, k: int) -> NDArray[np.float64]:
 
 
 def _chance(slots: int, tied: int, right: int) -> float:
-    """Chance that one of ``right`` falls in the first ``slots`` of ``tied + right`` in random order."""
     if slots <= 0:
         return 0.0
     if slots > tied:

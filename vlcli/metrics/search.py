@@ -31,9 +31,7 @@ class Vectors(Protocol):
         """Rows and columns."""
         ...
 
-    def __getitem__(self, rows: slice) -> Any:
-        """The rows of a slice."""
-        ...
+    def __getitem__(self, rows: slice) -> Any: ...
 
 
 def search(queries: Tensor, vectors: Vectors, k: int, *, memory_mb: int = 256) -> tuple[Tensor, Tensor]:
@@ -135,7 +133,6 @@ def _blocks(vectors: Vectors, queries: Tensor, rows: int) -> Iterator[tuple[int,
 
 
 def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, column and score of the ``k`` best of each query; of those that tie for the last, the earlier ones."""
     values, places = scores.topk(k, 1)
     tied = ((scores >= values[:, -1:]).sum(1) > k).nonzero()[:, 0]
     if len(tied):
@@ -146,7 +143,6 @@ def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _inside(scores: Tensor, query: Tensor, piece: Tensor, floor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, column and score of what stands above the floor in some pieces."""
     within = torch.arange(PIECE, device=scores.device)
     rows = query * scores.shape[1] + piece * PIECE
     found = scores.take(rows[:, None] + within)  # (P, PIECE)

@@ -33,7 +33,6 @@ y'all y'all'll y'all'd've you'd you'd've you'll you're you've
 
 
 def _misspellings(form: str) -> list[str]:
-    """A contraction with any one of its apostrophes left out."""
     return [form[:place] + form[place + 1 :] for place, sign in enumerate(form) if sign == "'"]
 
 
@@ -119,7 +118,6 @@ def comparable(answer: str) -> str:
 
 
 def _alike(answers: Sequence[str]) -> list[str]:
-    """An answer and those of people, in the forms that are compared."""
     plain = [trim(item) for item in answers]
     if len(plain) == OFFICIAL + 1:
         return plain if len(set(plain[1:])) == 1 else [normalise(item) for item in plain]

@@ -13,7 +13,7 @@ The public names, by module:
     blocks          AttentionBlock, FeedForward, TransformerLayer, Stack, BlockStyle
     cross           CrossEncoder: words look at an image, and by option the image at words
     fitting         fit_weights: weights of a checkpoint fitted to a model
-    vit_names       from_vit: weights of transformers' ViT and DeiT under our names
+    names           translate, from_public, to_public, from_vit: weights of published files under our names
     embeddings      TextEmbeddings, FeatureEmbeddings, Pooler
     heads           build_head, register_head
     model           Model, DataSpec, InputSpec, EncoderOutput, FusionOutput, Recorder, initialise, init_scale
@@ -42,9 +42,9 @@ from vlcli.nn.blocks import (
 from vlcli.nn.cache import KeyValueCache
 from vlcli.nn.count import model_macs
 from vlcli.nn.cross import CrossEncoder, CrossLayer
-from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, hide, text_layout
+from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, embed_grid, hide, text_layout
 from vlcli.nn.fake import fake_batch
-from vlcli.nn.fitting import fit_weights
+from vlcli.nn.fitting import fit_weights, initialise_model
 from vlcli.nn.folders import quiet_transformers
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.heads import HeadTransform, TiedWordHead, build_head, register_head
@@ -66,6 +66,20 @@ from vlcli.nn.model import (
     init_scale,
     initialise,
 )
+from vlcli.nn.names import (
+    BERT_NAMES,
+    PROJECTIONS,
+    TIMM_NAMES,
+    State,
+    from_public,
+    from_vit,
+    has_vit_names,
+    modern_norms,
+    substitute,
+    to_public,
+    translate,
+    without_prefix,
+)
 from vlcli.nn.packing import Packing
 from vlcli.nn.position import WORDS, AttentionShape, PairwisePosition, Slot, Sort, TokenPosition, between, within
 from vlcli.nn.positions import (
@@ -83,20 +97,22 @@ from vlcli.nn.positions import (
 )
 from vlcli.nn.shape import NetworkShape
 from vlcli.nn.slots import build_model
-from vlcli.nn.vit_names import from_vit, has_vit_names
 from vlcli.nn.weights import WeightsReport, file_sha256, load_tensors, read_weights
 from vlcli.nn.whitening import Whitening
 
 __all__ = [
+    "BERT_NAMES",
     "BERT_STYLE",
     "CONCEPT",
     "IMAGE",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "NO_CONTEXT",
+    "PROJECTIONS",
     "PUBLISHED_STD",
     "SPECIAL",
     "TEXT",
+    "TIMM_NAMES",
     "VIT_STYLE",
     "WORDS",
     "Attention",
@@ -145,6 +161,7 @@ __all__ = [
     "Sort",
     "Stack",
     "StandardAttention",
+    "State",
     "Text",
     "TextEmbeddings",
     "TiedWordHead",
@@ -160,24 +177,32 @@ __all__ = [
     "build_positions",
     "chosen",
     "drops_paths",
+    "embed_grid",
     "fake_batch",
     "file_sha256",
     "fit_weights",
+    "from_public",
     "from_vit",
     "geometry",
     "has_vit_names",
     "hide",
     "init_scale",
     "initialise",
+    "initialise_model",
     "load_tensors",
     "match_normalised",
     "model_macs",
+    "modern_norms",
     "packable",
     "quiet_transformers",
     "read_weights",
     "register_head",
     "run_layer",
+    "substitute",
     "text_layout",
+    "to_public",
+    "translate",
     "with_grid",
     "within",
+    "without_prefix",
 ]

@@ -14,9 +14,7 @@ from torch import Tensor
 from vlcli.data.collate import collate_texts
 from vlcli.data.sample import TextSample
 from vlcli.errors import ComponentError
-from vlcli.nn.batch import Text
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model, Text
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.momentum import checked_share, ramped, softened
 
@@ -61,11 +59,9 @@ class AnswerGeneration(Objective):
         self.tokenizer: Any = None
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        """Keep what turns answers into ids."""
         self.tokenizer = tokenizer
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy of every word of every answer, the end included."""
         seen = step.fused(self.view).text
         text, owner, weights = self.wanted(step)
         questions = torch.tensor(float(len(owner.unique())), device=seen.hidden.device)
@@ -101,7 +97,6 @@ class AnswerGeneration(Objective):
         return text, owner, torch.tensor([weight for *_, weight in found], dtype=torch.float64).to(device)
 
     def _encoded(self, answer: str) -> TextSample:
-        """An answer as ids; before it is told of any data (a rehearsal) every answer is empty."""
         if self.tokenizer is not None:
             made: TextSample = self.tokenizer.encode_answer(answer)
             return made

@@ -13,9 +13,7 @@ from torch.nn import functional
 
 from vlcli.data.answers import AnswerList, read_answers
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model, build_head
 from vlcli.objectives.answers import KEY, AnswerTable, encode
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only, seen
@@ -75,7 +73,6 @@ class Answering(Objective):
         self.source_answers = source_answers
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """The loss over the examples that are questions, and the mean score of the answers chosen."""
         name = self.seen(step)
         given = step.batch.targets.get("answers") or [None] * len(step.batch)
         rows = self._rows(given, step.view(name).mask_labels.get("matched"))
@@ -87,11 +84,11 @@ class Answering(Objective):
         return ObjectiveOutput({"answering": loss}, metrics={"score": Mean.of(score)})
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, A)."""
+        # ``logits`` (B, A)
         return {"logits": self.head(step.fused(self.seen(step)).by_example())}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
-        """The entropy of the answers: of each by itself with ``bce``."""
+        # The entropy of the answers: of each by itself with ``bce``
         given = [one["answers"] for one in targets if isinstance(one.get("answers"), Mapping)]
         if not given:
             return None
@@ -116,18 +113,12 @@ class Answering(Objective):
         return made
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Take over the head; of its last layer, the rows of answers that the checkpoint's table has, too.
-
-        An answer is looked for as it is written, then in LXMERT's normalised form; rows of others become zeros, as in
-        LXMERT's released code.
-        """
         if KEY not in state and self.source_answers is not None:
             state = {**state, KEY: self._named_rows(state, Path(self.source_answers).expanduser())}
         return self.table.adapt(state, self.state_dict(), report, find=AnswerList.find, blank=True)
 
     @staticmethod
     def _named_rows(state: Mapping[str, Tensor], file: Path) -> Tensor:
-        """The table of foreign weights, which must have a row for each of its answers."""
         theirs = read_answers(file)
         if not any(value.dim() and len(value) == len(theirs) for value in state.values()):
             got = ", ".join(f"{name} {tuple(value.shape)}" for name, value in state.items())
@@ -139,7 +130,6 @@ class Answering(Objective):
 
     @staticmethod
     def _rows(given: Sequence[Any], matched: Tensor | None) -> Tensor:
-        """Examples that are questions and still have their own sentence."""
         asked = torch.tensor([isinstance(item, Mapping) for item in given], dtype=torch.bool)
         if matched is not None:
             asked &= matched.cpu() == 1
@@ -159,7 +149,7 @@ class Answering(Objective):
 
     @staticmethod
     def _draw(target: Tensor, seeds: Tensor) -> Tensor:
-        """(Q,) an answer drawn in proportion to its score, the same for the same seed."""
+        # (Q,) an answer drawn in proportion to its score, the same for the same seed
         running = target.double().cumsum(1)  # (Q, A)
         mark = torch.tensor(draws(seeds), dtype=torch.float64, device=target.device)[:, None] * running[:, -1:]
         return (running <= mark).sum(1).clamp(max=target.shape[1] - 1)

@@ -87,7 +87,6 @@ def decode(table: Tensor) -> tuple[str, ...]:
 
 
 def _rows(state: Mapping[str, Tensor], own: Mapping[str, Tensor], old: int, new: int) -> list[str]:
-    """The names of the classifier's last layer: inner layers may happen to be as wide as the table is long."""
     fitting = [name for name in own if name in state and _is_rows(state[name], own[name], old, new)]
     last = fitting[-1].rpartition(".")[0] if fitting else ""
     return [name for name in fitting if name.rpartition(".")[0] == last]

@@ -12,9 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.batch import Images, Text
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Images, Model, Text
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.contrast import Contrast, Known, Positives
 
@@ -92,7 +90,7 @@ class BagContrast(Contrast):
         self.register_buffer("rarity", torch.ones(data_spec.vocab_size))
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        """Count in how many sentences each piece occurs: ``rarity`` is ln((1 + N) / (1 + n)) + 1."""
+        # Count in how many sentences each piece occurs: ``rarity`` is ln((1 + N) / (1 + n)) + 1
         texts = {example.text for reader in readers for example in reader.examples() if example.text}
         counts = torch.zeros(len(self.rarity), dtype=torch.double)
         for text in texts:
@@ -101,7 +99,7 @@ class BagContrast(Contrast):
         self.rarity.copy_(((1 + len(texts)) / (1 + counts)).log() + 1)
 
     def embed(self, step: ForwardPasses, side: Literal["text", "image"]) -> Tensor:
-        """Normalised vectors of unique sentences (N, members x width) or pictures (M, members x width)."""
+        # Normalised vectors of unique sentences (N, members x width) or pictures (M, members x width)
         view = step.view(self.view)
         if side == "text":
             assert view.text is not None
@@ -110,7 +108,7 @@ class BagContrast(Contrast):
         return self._vector(self.image, self.pooled(view.images), self.noise[0])
 
     def unique(self, step: ForwardPasses, second: bool = False) -> tuple[Tensor, Tensor]:
-        """Vectors of a step's unique sentences (N, members x width) and pictures (M, members x width)."""
+        # Vectors of a step's unique sentences (N, members x width) and pictures (M, members x width)
         return self.embed(step, "text"), self.embed(step, "image")
 
     def bags(self, text: Text) -> Tensor:
@@ -134,7 +132,7 @@ class BagContrast(Contrast):
         return F.normalize(torch.cat(parts, -1), dim=-1)
 
     def _vector(self, layer: nn.Linear, rows: Tensor, noise: float) -> Tensor:
-        """(N, members x width) the members' vectors, each of length 1 / sqrt(members), and with noise of its own."""
+        # (N, members x width) the members' vectors, each of length 1 / sqrt(members), and with noise of its own
         made = [
             F.normalize(full_precision(F.linear(self._noisy(rows, noise), weight, bias)), dim=-1)
             for weight, bias in zip(layer.weight.chunk(self.members), layer.bias.chunk(self.members), strict=True)
@@ -147,7 +145,7 @@ class BagContrast(Contrast):
         return rows + torch.randn_like(rows) * (noise / math.sqrt(rows.shape[1]))
 
     def _both_ways(self, step: ForwardPasses, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Losses per example (B,), the mean over members, and scores (B, N) by the members' mean cosine."""
+        # Losses per example (B,), the mean over members, and scores (B, N) by the members' mean cosine
         text_rows, image_rows = step.pairs(self.view)
         texts, images = self.unique(step, second)
         own_texts, own_images = texts[text_rows], images[image_rows]
@@ -162,7 +160,7 @@ class BagContrast(Contrast):
 
 
 def _pool(features: Tensor, real: Tensor, kind: Pooling) -> Tensor:
-    """(M, F) of features (M, K, F) at the real regions (M, K, 1)."""
+    # (M, F) of features (M, K, F) at the real regions (M, K, 1)
     if kind == "max":
         return features.masked_fill(~real, -torch.inf).amax(1).nan_to_num(neginf=0.0)
     counted = real.to(features.dtype)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.data.sample import Corruption
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model
 
 
 @dataclass
@@ -151,18 +150,6 @@ class Objective(nn.Module):
         return None
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Compute the losses; called once per training step and once per validation batch. Subclasses define it.
-
-        Args:
-            step: forward passes over the batch, shared with the other objectives.
-            others: outcomes of the objectives named in ``reads``, by that name.
-
-        Returns:
-            Losses as sums with counts, tensors for other objectives, metrics.
-
-        Raises:
-            NotImplementedError: the subclass does not define it.
-        """
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:

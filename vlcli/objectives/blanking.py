@@ -10,11 +10,10 @@ from typing import Literal
 
 import torch
 
-from vlcli.nn.batch import Concepts, Images, Pixels, Regions, Text, View
-from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn import Concepts, ForwardPasses, Images, Pixels, Regions, Text, View
 
+# What a model may see: ``text`` blanks the images, ``images`` blanks the text
 Only = Literal["both", "text", "images"]
-"""What a model may see: ``text`` blanks the images, ``images`` blanks the text."""
 
 
 def seen(step: ForwardPasses, view: str, only: Only) -> str:

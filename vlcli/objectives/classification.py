@@ -9,9 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vlcli.errors import ComponentError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model, build_head
 from vlcli.objectives.answers import AnswerTable
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only, seen
@@ -71,7 +69,6 @@ class Classification(Objective):
         return out
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy and accuracy over the examples that have a label."""
         logits = self.logits(step)
         labels = self.numbers(step.batch.targets.get("label"), logits)
         known = labels >= 0
@@ -84,11 +81,10 @@ class Classification(Objective):
         )
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, C)."""
+        # ``logits`` (B, C)
         return {"logits": self.logits(step)}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
-        """The entropy of the labels."""
         return label_entropy(targets, {} if self.numbered else self.table.index, self.count, self.smoothing)
 
     def numbers(self, given: Any, logits: Tensor) -> Tensor:
@@ -101,5 +97,4 @@ class Classification(Objective):
         return class_ids(given, len(logits), index, self.count).to(logits.device)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Take over the rows of labels that both sets have."""
         return self.table.adapt(state, self.state_dict(), report)

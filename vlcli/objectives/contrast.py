@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, EncoderOutput, Model, initialise
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model, initialise
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.negatives import ids_of
 
@@ -125,7 +124,6 @@ class Contrast(Objective):
     def _space(
         self, model: Model, width: int, bias: bool, temperature: float, learned: bool
     ) -> tuple[nn.Module, nn.Module, nn.Parameter]:
-        """Projections of texts and of images, and the log scale: the model's own where it has them."""
         lent = model.similarity()
         if lent is not None:
             if width != self.dim:
@@ -137,7 +135,6 @@ class Contrast(Objective):
         return text, image, nn.Parameter(torch.tensor(math.log(1 / temperature)), requires_grad=learned)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy both ways, a mean over examples."""
         known = Known.of(step, self.view)
         loss, scores = self._both_ways(step, known, second=False)
         if self.twice:
@@ -154,13 +151,12 @@ class Contrast(Objective):
         return ObjectiveOutput({"contrast": Mean.of(loss)}, outputs, metrics)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``text_embedding``, ``image_embedding``: normalised vectors of each sentence and picture, (B, width) each."""
+        # ``text_embedding``, ``image_embedding``: normalised vectors of each sentence and picture, (B, width) each
         text_rows, image_rows = step.pairs(self.view)
         texts, images = self.unique(step)
         return {"text_embedding": texts[text_rows], "image_embedding": images[image_rows]}
 
     def embed(self, step: ForwardPasses, side: Literal["text", "image"]) -> Tensor:
-        """Normalised vectors of unique sentences or pictures."""
         if side == "text":
             return self.vectors(step.text(self.view, rows="pooled"), None)[0]
         return self.vectors(None, step.image(self.view, rows="pooled"))[1]
@@ -182,7 +178,7 @@ class Contrast(Objective):
         return self.vectors(*states, second)
 
     def _both_ways(self, step: ForwardPasses, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Losses per example (B,), and scores of pictures against all sentences and the other way (B, N)."""
+        # Losses per example (B,), and scores of pictures against all sentences and the other way (B, N)
         text_rows, image_rows = step.pairs(self.view)
         texts, images = self.unique(step, second)
         own_texts, own_images = texts[text_rows], images[image_rows]
@@ -195,7 +191,6 @@ class Contrast(Objective):
     def _released(
         self, texts: Tensor, images: Tensor, all_texts: Tensor, all_images: Tensor, known: Known, second: bool
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The loss over the whole matrix on every process, where only its own rows carry a gradient."""
         whole_texts = all_texts.detach().index_copy(0, known.own, texts)
         whole_images = all_images.detach().index_copy(0, known.own, images)
         forth = self._scores(whole_images, whole_texts, second)
@@ -211,7 +206,7 @@ class Contrast(Objective):
         return factor if self.largest is None else factor.clamp(max=self.largest)
 
     def _loss(self, scores: Tensor, known: Known) -> Tensor:
-        """(B,) cross-entropy of scores (B, N)."""
+        # (B,) cross-entropy of scores (B, N)
         own = known.own
         if self.positives == "own":
             return F.cross_entropy(scores, own, reduction="none")

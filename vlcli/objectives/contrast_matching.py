@@ -9,9 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, EncoderOutput, Model
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model, build_head
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.negatives import draw, gather_states, gumbel, stack_states
 
@@ -55,7 +53,6 @@ class ContrastMatching(Objective):
         self.head = build_head(model, "matching", model.pooled_dim, 2, head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Two-way cross-entropy over positives and negatives."""
         found = others["contrast"].outputs
         text, image = step.fusible(self.view)
         text_rows, image_rows = step.pairs(self.view)
@@ -79,7 +76,7 @@ class ContrastMatching(Objective):
         )
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, 2): column 1 speaks for a match."""
+        # ``logits`` (B, 2): column 1 speaks for a match
         return {"logits": self.head(step.fused(self.view, rows="pooled").pooled)}
 
     @staticmethod
@@ -91,7 +88,6 @@ class ContrastMatching(Objective):
     def _negatives(
         self, step: ForwardPasses, found: Mapping[str, Tensor], scores: str, other: str
     ) -> tuple[Tensor, Tensor]:
-        """Rows of this process's examples that have a negative, and the candidate of each."""
         own, ids = found["own"], found[other]
         values, allowed = found[scores], self._allowed(found)
         if self.pool == "own":
@@ -104,7 +100,7 @@ class ContrastMatching(Objective):
         return draw(values, allowed, noise)
 
     def _allowed(self, found: Mapping[str, Tensor]) -> Tensor:
-        """(B, N) pairs that may be shown as wrong."""
+        # (B, N) pairs that may be shown as wrong
         own, texts, images = found["own"], found["texts"], found["images"]
         itself = torch.arange(len(texts), device=own.device)[None] == own[:, None]
         if self.same == "allowed":

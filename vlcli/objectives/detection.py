@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from vlcli.errors import DataError
-from vlcli.nn.batch import Images
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, DetectionOutput, Model
+from vlcli.nn import DataSpec, DetectionOutput, ForwardPasses, Images, Model
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 
 
@@ -30,12 +28,11 @@ class Detection(Objective):
         self.view = view
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """The model's losses by name."""
         losses = step.model.detection_losses(pictures_of(step, self.view))
         return ObjectiveOutput({name: Mean(total, count) for name, (total, count) in losses.items()})
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """What the task ``detection`` decodes, see :func:`as_outputs`."""
+        # What the task ``detection`` decodes, see :func:`as_outputs`
         return as_outputs(step.model.detect(pictures_of(step, self.view)), step, self.view)
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model
 from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only, seen
 from vlcli.objectives.classification import Classification
@@ -57,7 +56,6 @@ class DistilledClassification(MomentumHeads, Classification):
         self.head_copy = momentum_copy(self.head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy with the label and with the copy's guess, over the examples that have a label."""
         plain = super().forward(step, others)
         share = ramped(self.distill, self.ramp, step.index)
         if share == 0:
@@ -72,12 +70,11 @@ class DistilledClassification(MomentumHeads, Classification):
 
     @torch.no_grad()
     def _guess(self, step: ForwardPasses) -> Tensor:
-        """(B, C) what the copy thinks."""
+        # (B, C) what the copy thinks
         name = seen(step, self.view, self.only)
         return full_precision(self.head_copy(step.teacher.fused(name).by_example())).softmax(1)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Take over the rows of labels that both sets have; a copy for other labels starts anew from its head."""
         own = self.state_dict()
         copies = {name: value for name, value in state.items() if name.startswith("head_copy.")}
         made = super().adapt({name: value for name, value in state.items() if name not in copies}, report)

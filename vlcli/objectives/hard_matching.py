@@ -9,9 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vlcli.errors import DataError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model, build_head
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
 
@@ -51,7 +49,6 @@ class HardMatching(Objective):
         self.head = build_head(model, "matching", model.pooled_dim, 2, head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over the example's own pairs and the wrong ones."""
         view = step.view(self.view)
         own_texts, own_images = view.text_rows, view.image_rows[:, 0]
         wrong = self._wrong(step, own_texts, own_images)
@@ -64,11 +61,10 @@ class HardMatching(Objective):
         return ObjectiveOutput({"matching": Mean.of(loss)}, {"logits": logits}, {"accuracy": Mean.of(right)})
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, 2): column 1 speaks for a match."""
+        # ``logits`` (B, 2): column 1 speaks for a match
         return {"logits": self.head(step.fused(self.view).pooled)}
 
     def _wrong(self, step: ForwardPasses, texts: Tensor, images: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Pairs (text rows, image rows) that do not belong together: with wrong pictures, then with wrong sentences."""
         allowed = _apart(texts, images)
         if not bool(allowed.any()):
             raise DataError(
@@ -106,14 +102,14 @@ class HardMatching(Objective):
 
     @torch.no_grad()
     def _hardest(self, step: ForwardPasses, pairs: tuple[Tensor, Tensor], rng: torch.Generator) -> Tensor:
-        """(N, negatives) places, drawn in proportion to the probability of a match."""
+        # (N, negatives) places, drawn in proportion to the probability of a match
         fused = step.fuse_rows(pairs[0].reshape(-1), pairs[1].reshape(-1), self.view)
         match = full_precision(self.head(fused.pooled)).softmax(-1)[:, 1].reshape(pairs[0].shape)
         return torch.multinomial(match.cpu() + 1e-9, self.negatives, generator=rng).to(pairs[0].device)
 
 
 def _apart(texts: Tensor, images: Tensor) -> Tensor:
-    """(B, B) whether example i's sentence and example j's picture are not known to belong together."""
+    # (B, B) whether example i's sentence and example j's picture are not known to belong together
     together = set(zip(texts.tolist(), images.tolist(), strict=True))
     pairs = [[(text, image) not in together for image in images.tolist()] for text in texts.tolist()]
     return torch.tensor(pairs, dtype=torch.bool)

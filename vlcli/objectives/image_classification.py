@@ -11,10 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.batch import View
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, EncoderOutput, Model
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model, View, build_head
 from vlcli.objectives.answers import AnswerTable
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.labels import class_ids, label_entropy
@@ -89,7 +86,6 @@ class ImageClassification(Objective):
         return states.pooled
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over the pictures that have a label, and accuracy where nothing was mixed."""
         labels = self.targets(step)
         targets, view, share = labels, self.view, 1.0
         if step.training:
@@ -105,11 +101,10 @@ class ImageClassification(Objective):
         return ObjectiveOutput({"image-classification": Mean.of(losses, known)}, {"logits": logits}, metrics)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, C)."""
+        # ``logits`` (B, C)
         return {"logits": self.logits(step, self.view)}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
-        """The entropy of the labels; unknown where pictures are mixed."""
         return None if self.mixing.active else label_entropy(targets, self.table.index, self.count, self.smoothing)
 
     def targets(self, step: ForwardPasses) -> Tensor:
@@ -131,7 +126,6 @@ class ImageClassification(Objective):
         return soft_targets(labels.to(device), self.count)
 
     def _mix(self, step: ForwardPasses) -> tuple[str, float]:
-        """The view with mixed pictures, made once a step, and the share that each picture keeps."""
         view = step.view(self.view)
         if not self.mixing.active or view.images is None or view.images.pixels is None:
             return self.view, 1.0
@@ -144,7 +138,6 @@ class ImageClassification(Objective):
         return MIXED, share
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Take over the rows of labels that both sets have."""
         return self.table.adapt(state, self.state_dict(), report)
 
 

@@ -17,14 +17,12 @@ from vlcli.data.answers import (
     read_answers,
     table_file,
 )
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model
 from vlcli.objectives.answering import Answering, draws
 from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only
 
-USUAL = "lxmert/all_ans.json"
-"""Where the authors' data folder has the published table."""
+USUAL = "lxmert/all_ans.json"  # Where the authors' data folder has the published table
 
 
 class ImageQA(Answering):
@@ -73,7 +71,6 @@ class ImageQA(Answering):
 
     @classmethod
     def labels(cls, spec: Mapping[str, Any], readers: Sequence[Any]) -> tuple[str, ...]:
-        """The answer table: a published one, else the best answers of the training questions."""
         file = table_file(spec.get("answers"), readers, USUAL)
         if file is None:
             return build_answer_table(count_answers(readers), int(spec.get("size", ANSWER_TABLE_SIZE)), {}).strings
@@ -81,7 +78,6 @@ class ImageQA(Answering):
         return (table.only(spec["answer_sets"]) if spec.get("answer_sets") else table).strings
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over the questions, and the mean score of the answers chosen."""
         given = step.batch.targets.get("answers") or [None] * len(step.batch)
         name = self.seen(step)
         asked = self._rows(given, step.view(name).mask_labels.get("matched")).tolist()
@@ -107,7 +103,6 @@ class ImageQA(Answering):
 
     @staticmethod
     def _drawn(known: Any, seeds: Tensor) -> list[int]:
-        """A row each, drawn in proportion to its score; the same for the same (seed, epoch, example)."""
         chosen = []
         for found, number in zip(known, draws(seeds), strict=True):
             left = number * sum(found.values())

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from vlcli.detection.backbone import RegionBackbone
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.batch import Images
-from vlcli.nn.model import DataSpec, InputSpec, Model
+from vlcli.nn import DataSpec, Images, InputSpec, Model
 from vlcli.objectives.image_tokens import read_tokenizer
 
 Kind = Literal["auto", "pixels", "normalised-pixels", "tokens", "features"]
@@ -30,7 +29,7 @@ class Target(Protocol):
     discrete: bool
 
     def __call__(self, images: Images) -> Tensor:
-        """(M, cells, width) numbers, or (M, cells) ids, of the whole pictures."""
+        # (M, cells, width) numbers, or (M, cells) ids, of the whole pictures
         ...
 
 
@@ -69,7 +68,7 @@ class PixelTarget:
         self.width = 3 * (size[0] // grid[0]) * (size[1] // grid[1])
 
     def __call__(self, images: Images) -> Tensor:
-        """(M, cells, 3 p q)."""
+        # (M, cells, 3 p q)
         cut = patches(pixels_of(images).float(), self.grid)
         if not self.normalised:
             return cut
@@ -89,7 +88,6 @@ class StoredTarget:
         self.width = width
 
     def __call__(self, images: Images) -> Tensor:
-        """(M, cells, D)."""
         if images.regions is None:
             raise DataError("Patches are guessed as stored features, and the batch has none.", where="masked-image")
         return F.layer_norm(images.regions.features.float(), (self.width,))
@@ -134,7 +132,6 @@ class FeatureTarget(Frozen):
             self.width = RegionBackbone(arch=arch).dim
 
     def read(self) -> nn.Module:
-        """The backbone with its weights."""
         with torch.random.fork_rng(devices=[]):
             made = RegionBackbone(arch=self.arch)
         made.load(self.weights)
@@ -142,7 +139,6 @@ class FeatureTarget(Frozen):
 
     @torch.no_grad()
     def __call__(self, images: Images) -> Tensor:
-        """(M, cells, D)."""
         pixels = shades(pixels_of(images), self.needs)
         maps = self.network(pixels).feature_map(255 * pixels)  # type: ignore[operator]
         cells = F.adaptive_avg_pool2d(maps, self.grid).flatten(2).transpose(1, 2)
@@ -166,11 +162,6 @@ class TokenTarget(Frozen):
         self.grid, self.needs, self.file, self.width = grid, needs, file, codes
 
     def read(self) -> nn.Module:
-        """The tokenizer.
-
-        Raises:
-            DataError: it is none, or has another number of tokens.
-        """
         made = read_tokenizer(self.file)
         if made.codes != self.width:
             hint = f"set codes: {made.codes}"
@@ -182,7 +173,6 @@ class TokenTarget(Frozen):
 
     @torch.no_grad()
     def __call__(self, images: Images) -> Tensor:
-        """(M, cells)."""
         pixels = shades(pixels_of(images), self.needs)
         found: Tensor = self.network(pixels)(pixels, self.grid)
         return found

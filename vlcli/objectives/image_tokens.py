@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from vlcli.errors import DataError
 from vlcli.nn.weights import load_tensors, read_weights
 
-EDGE = 0.1
-"""DALL-E's encoder takes pixels in [0.1, 0.9] (Ramesh et al. 2021, appendix A.3)."""
+EDGE = 0.1  # DALL-E's encoder takes pixels in [0.1, 0.9] (Ramesh et al. 2021, appendix A.3).
 
 
 class Tokenizer(nn.Module):
@@ -29,13 +28,11 @@ class Tokenizer(nn.Module):
     codes: int
 
     def forward(self, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
-        """(M, rows * columns) ids of pixels (M, 3, H, W)."""
+        # (M, rows * columns) ids of pixels (M, 3, H, W)
         raise NotImplementedError(f"{type(self).__name__} gives no ids")
 
 
 class _Conv(nn.Module):
-    """A convolution under the names of DALL-E's file: ``w`` and ``b``."""
-
     def __init__(self, inputs: int, outputs: int, side: int) -> None:
         super().__init__()
         self.w, self.b = nn.Parameter(torch.empty(outputs, inputs, side, side)), nn.Parameter(torch.empty(outputs))
@@ -45,8 +42,6 @@ class _Conv(nn.Module):
 
 
 class _Block(nn.Module):
-    """Four convolutions with a scaled residual."""
-
     def __init__(self, inputs: int, outputs: int, gain: float) -> None:
         super().__init__()
         self.gain, inner = gain, outputs // 4
@@ -98,7 +93,7 @@ class DiscreteVAE(Tokenizer):
         return cls(len(state["blocks.input.b"]), groups, blocks, len(state["blocks.output.conv.b"]))
 
     def forward(self, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
-        """(M, cells) ids of pixels (M, 3, H, W) in [0, 1]."""
+        # (M, cells) ids of pixels (M, 3, H, W) in [0, 1]
         size = [side * self.shrinks for side in grid]
         pixels = _resized(pixels, size)
         out: Tensor = self.blocks((1 - 2 * EDGE) * pixels + EDGE).argmax(1).flatten(1)
@@ -138,11 +133,7 @@ class Codebook(Tokenizer):
         self.quantize = nn.ModuleDict({"embedding": nn.Embedding(self.codes, code)})  # the file's names
 
     def forward(self, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
-        """(M, cells) ids of pixels (M, 3, H, W) in [0, 1].
-
-        Raises:
-            DataError: the model's patches are not the tokenizer's.
-        """
+        # (M, cells) ids of pixels (M, 3, H, W) in [0, 1]
         if grid != (self.side, self.side):
             got, expected = f"{grid[0]}x{grid[1]}", f"{self.side}x{self.side}"
             raise DataError("The tokenizer has another grid.", where="masked-image", got=got, expected=expected)

@@ -52,7 +52,6 @@ def class_ids(given: Any, rows: int, index: Mapping[str, int], count: int) -> Te
 
 
 def _number(value: Any, index: Mapping[str, int], count: int) -> int:
-    """A class number, a label string, or a number that readers gave to a label string."""
     if value is None or value == "":
         return -1
     found = index.get(str(value))

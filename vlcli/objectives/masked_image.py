@@ -12,9 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.batch import Images
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model, initialise
+from vlcli.nn import DataSpec, ForwardPasses, Images, Model, initialise
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.image_targets import Kind, build_target
 from vlcli.objectives.patch_masks import PatchMasks
@@ -86,7 +84,6 @@ class MaskedImage(Objective):
         self.head.apply(partial(initialise, std=model.init_std))
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """The loss over hidden patches, a mean over them."""
         images = step.view().images
         if images is None:
             return ObjectiveOutput({})
@@ -98,7 +95,7 @@ class MaskedImage(Objective):
         return ObjectiveOutput({"masked-image": Mean.of(losses)}, metrics=metrics)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``loss`` (B,): the mean over each example's hidden patches."""
+        # ``loss`` (B,): the mean over each example's hidden patches
         scores, truth = self.guesses(step)
         by_picture = self._losses(scores, truth).reshape(-1, scores.shape[0] // self._rows(step))
         rows = step.view().image_rows[:, 0] if self.on == "image" else slice(None)
@@ -131,7 +128,6 @@ class MaskedImage(Objective):
 
     @staticmethod
     def _seeds(step: ForwardPasses) -> list[int]:
-        """A number for every unique picture: that of the first example it belongs to."""
         rows, seeds = step.view().image_rows, step.batch.seeds.tolist()
         found: dict[int, int] = {}
         for example, pictures in enumerate(rows.tolist()):
@@ -140,7 +136,7 @@ class MaskedImage(Objective):
         return [found[row] for row in sorted(found)]
 
     def _states(self, step: ForwardPasses) -> tuple[Tensor, Tensor | None]:
-        """States of the patches (P, cells, D), and the picture of each row; None: in order."""
+        # States of the patches (P, cells, D), and the picture of each row; None: in order
         cells = self.grid[0] * self.grid[1]
         if self.on == "image":
             return step.image(self.view).hidden[:, -cells:], None
@@ -153,7 +149,6 @@ class MaskedImage(Objective):
         return len(view.images) if self.on == "image" else view.image_rows.numel()
 
     def _losses(self, scores: Tensor, truth: Tensor) -> Tensor:
-        """(K,)."""
         if self.loss == "cross-entropy":
             return F.cross_entropy(scores, truth, reduction="none")
         return LOSSES[self.loss](scores, truth.to(scores.dtype), reduction="none").mean(-1)

@@ -16,8 +16,7 @@ from vlcli.registry import Spec
 
 ROLE_OPTIONS = ("roles", "role_share", "phrase")
 """Options on roles that every objective of masked words has."""
-KEPT = 200_000
-"""The number of sentences whose words are cached."""
+KEPT = 200_000  # The number of sentences whose words are cached
 
 
 def role_picker(roles: Sequence[Spec | str], share: float, phrase: bool) -> RolePicker | None:
@@ -43,7 +42,7 @@ class RolePicker:
     """
 
     def __init__(self, roles: Sequence[Spec | str], share: float, phrase: bool) -> None:
-        self.roles: list[Role] = [registry.roles.build(role) for role in roles]
+        self.roles: list[Role] = [registry.of(Role).build(role) for role in roles]
         self.share, self.phrase = share, phrase
         self._tokenizer: Any = None
         self._known: dict[tuple[int, ...], tuple[list[list[int]], list[list[int]]]] = {}
@@ -54,7 +53,6 @@ class RolePicker:
         self._known.clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the cache, which every process builds for itself."""
         return {**self.__dict__, "_known": {}}
 
     def pick(

@@ -14,20 +14,17 @@ from torch import Tensor
 from vlcli import registry
 from vlcli.data.language import Rewrite
 from vlcli.data.sample import Corruption, Donor, Sample, TextSample, copied
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, FusionOutput, Model
+from vlcli.nn import DataSpec, ForwardPasses, FusionOutput, Model, build_head
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.registry import RewriteSpec, Spec, as_spec
 
+# Per example: 1 where the sentence is the picture's own, 0 where it was replaced. Other objectives may read it.
 MARK = "matched"
-"""Per example: 1 where the sentence is the picture's own, 0 where it was replaced. Other objectives may read it."""
 
+# Per example, where captions are rewritten: 0 its own sentence, 1 another picture's, from 2 on by which rewrite
 CHANGE = "change"
-"""Per example, where captions are rewritten: 0 its own sentence, 1 another picture's, from 2 on by which rewrite."""
 
-TRIES = 16
-"""How many other samples are drawn before an example is left as it is."""
+TRIES = 16  # How many other samples are drawn before an example is left as it is
 
 Word = tuple[int, ...]
 
@@ -59,11 +56,10 @@ class SwapSentence(Corruption):
         self._length: int | None = None
 
     def ready(self, tokenizer: Any, length: int | None) -> None:
-        """Rewritten captions become ids as any other."""
         self._tokenizer, self._length = (tokenizer, length) if self.rewrites else (None, None)
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        """Replace the sentence of ``sample``, or leave it; mark which."""
+        # Replace the sentence of ``sample``, or leave it; mark which
         sample.mask_labels.example[MARK] = 1
         if self.rewrites:
             sample.mask_labels.example[CHANGE] = 0
@@ -77,7 +73,6 @@ class SwapSentence(Corruption):
             sample.text, sample.mask_labels.example[MARK] = changed, 0
 
     def _rewrite(self, sample: Sample, rng: np.random.Generator, donor: Donor, foiled: bool) -> bool:
-        """Rewrite the caption by the first rewrite that can, in a drawn order, else take another picture's."""
         assert sample.text is not None
         own = sample.text
         for number in rng.permutation(len(self.rewrites)).tolist() if foiled else []:
@@ -143,7 +138,7 @@ def join_words(text: TextSample, words: list[Word]) -> TextSample:
 
 
 def _exchanges(own: list[Word], other: list[Word]) -> list[tuple[int, Word]]:
-    """Places of ``own``, and unlike words of ``other`` that stand between like neighbours there."""
+    # Places of ``own``, and unlike words of ``other`` that stand between like neighbours there
     found = []
     for place, word in enumerate(own):
         for spot, candidate in enumerate(other):
@@ -155,7 +150,6 @@ def _exchanges(own: list[Word], other: list[Word]) -> list[tuple[int, Word]]:
 
 
 def _names(rewrites: Sequence[Spec | str]) -> list[str]:
-    """Names of the rewrites, numbered where one is used several times."""
     given = [str(as_spec(spec)["name"]) for spec in rewrites]
     return [
         name if given.count(name) == 1 else f"{name}-{given[:place].count(name) + 1}"
@@ -200,16 +194,14 @@ class Matching(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         self.view, self.rewrites = view, _names(rewrites)
-        built = [registry.rewrites.build(spec) for spec in rewrites]
+        built = [registry.of(Rewrite).build(spec) for spec in rewrites]
         self._corruption = SwapSentence(probability, foils, view, built)
         self.head = build_head(model, "matching", model.pooled_dim, 2, head)
 
     def corruption(self) -> SwapSentence:
-        """Replace sentences."""
         return self._corruption
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over examples."""
         matched = step.view(self.view).mask_labels.get(MARK)
         if matched is None:
             return ObjectiveOutput({})
@@ -221,7 +213,6 @@ class Matching(Objective):
         return ObjectiveOutput({"matching": loss}, outputs={"logits": logits}, metrics=metrics)
 
     def _by_change(self, step: ForwardPasses, right: Tensor) -> dict[str, Mean]:
-        """How often each rewrite made the sentence, and how often that was found out."""
         change = step.view(self.view).mask_labels.get(CHANGE)
         if change is None or not self.rewrites:
             return {}
@@ -236,6 +227,6 @@ class Matching(Objective):
         return out
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, 2) and ``score`` (B,), the log-odds of a match, of the samples as read."""
+        # ``logits`` (B, 2) and ``score`` (B,), the log-odds of a match, of the samples as read
         logits = self.logits(step.fused("clean"))
         return {"logits": logits, "score": torch.diff(logits, dim=-1)[..., 0]}

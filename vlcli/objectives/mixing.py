@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Box = tuple[int, int, int, int]
-"""Top, bottom, left, right."""
+Box = tuple[int, int, int, int]  # Top, bottom, left, right
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Mixing:
         return (self.mixup > 0 or self.cutmix > 0) and self.probability > 0
 
     def __call__(self, pixels: Tensor, seed: int) -> tuple[Tensor, float]:
-        """Pictures (B, 3, H, W) mixed with those in reverse order, and the share that each keeps of itself."""
+        # Pictures (B, 3, H, W) mixed with those in reverse order, and the share that each keeps of itself
         share, box = self._draw(np.random.RandomState(seed), (pixels.shape[-2], pixels.shape[-1]))
         if share == 1.0:
             return pixels, share
@@ -55,7 +54,7 @@ class Mixing:
 
 
 def _patch(rng: np.random.RandomState, size: tuple[int, int], share: float) -> tuple[float, Box]:
-    """A patch of about ``1 - share`` of the picture, and the share that is left where the edge cuts it."""
+    # A patch of about ``1 - share`` of the picture, and the share that is left where the edge cuts it
     side = np.sqrt(1 - share)
     (height, width), sides = size, [int(length * side) for length in size]
     middle = [int(rng.randint(0, length)) for length in size]

@@ -13,15 +13,12 @@ from torch import Tensor, nn
 
 from vlcli.data.sample import Corruption, Donor, Sample, TextSample, copied
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model, build_head
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.masked_roles import ROLE_OPTIONS, RolePicker, role_picker
 from vlcli.registry import RoleSpec
 
-MARK = "masked_words"
-"""Per piece: the id that was hidden, -1 where none was."""
+MARK = "masked_words"  # Per piece: the id that was hidden, -1 where none was
 
 
 class MaskWords(Corruption):
@@ -63,12 +60,11 @@ class MaskWords(Corruption):
         self.padded, self.picker = padded, picker
 
     def ready(self, tokenizer: Any, length: int | None) -> None:
-        """Words are recognised by their pieces."""
         if self.picker is not None:
             self.picker.ready(tokenizer)
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        """Replace the ids of ``sample``'s sentence."""
+        # Replace the ids of ``sample``'s sentence
         if sample.text is None:
             return
         chosen = self.choose(sample.text, rng)
@@ -106,7 +102,6 @@ class MaskWords(Corruption):
         return sorted(place for place in chosen if place < len(text.ids))
 
     def _groups(self, text: TextSample) -> list[list[int]]:
-        """Places that are hidden together: single pieces, or the pieces of a word or phrase; specials never."""
         last = len(text.ids) - 1
         if self.picker is not None and self.picker.phrase:
             end = [[last]] if self.end and text.special[last] else []
@@ -200,11 +195,6 @@ class MaskedLanguageModelling(Objective):
             raise ComponentError(f"mlm with on: {on} needs a model that can {needed!r}.", where="mlm.on", got=got)
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        """Refuse a vocabulary without a mask (CLIP's, SigLIP's).
-
-        Raises:
-            DataError: hidden words would be shown as the mask, and there is none.
-        """
         if not getattr(tokenizer, "maskable", True) and self._corruption.shares[0] > 0:
             raise DataError(
                 "Words cannot be masked: the vocabulary has no [MASK].",
@@ -215,11 +205,9 @@ class MaskedLanguageModelling(Objective):
             )
 
     def corruption(self) -> MaskWords:
-        """Hide words."""
         return self._corruption
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy at the hidden places, a mean over them."""
         view = step.view(self.view)
         if view.text is None or MARK not in view.mask_labels:
             return ObjectiveOutput({})
@@ -236,7 +224,7 @@ class MaskedLanguageModelling(Objective):
         return logits, labels.flatten().index_select(0, places)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``right`` and ``hidden`` (B,): hidden pieces that are guessed, and all; nothing where none are hidden."""
+        # ``right`` and ``hidden`` (B,): hidden pieces that are guessed, and all; nothing where none are hidden
         view = step.view(self.view)
         if view.text is None or MARK not in view.mask_labels:
             return {}
@@ -252,7 +240,7 @@ class MaskedLanguageModelling(Objective):
         return self.on == "fused" or (self.on == "auto" and self.fuses and step.view(self.view).images is not None)
 
     def _states(self, step: ForwardPasses, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden states (P, T, D) and what was hidden (P, T), by example where fused, else by unique text."""
+        # Hidden states (P, T, D) and what was hidden (P, T), by example where fused, else by unique text
         view = step.view(self.view)
         if not self._fused(step):
             return step.text(self.view).hidden, labels

@@ -12,8 +12,7 @@ from vlcli.errors import ComponentError
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.objectives.base import Objective
 
-COPY = "_copy"
-"""What the name of a head's momentum copy ends in."""
+COPY = "_copy"  # What the name of a head's momentum copy ends in
 
 
 def ramped(share: float, steps: int, index: int) -> float:
@@ -55,7 +54,6 @@ class MomentumHeads(Objective):
     """Base of objectives whose heads have momentum copies: ``NAME_copy`` is that of ``NAME``."""
 
     def before_step(self, step: ForwardPasses) -> None:
-        """The copies follow their heads."""
         if self.teacher_momentum is not None:
             for name, head in self.copied().items():
                 follow(getattr(self, name + COPY), head, self.teacher_momentum)
@@ -66,7 +64,6 @@ class MomentumHeads(Objective):
         return {name: part for name, part in children.items() if name + COPY in children}
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """A copy that the checkpoint lacks starts as its head."""
         return self.with_copies(super().adapt(state, report))
 
     def with_copies(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -85,13 +85,11 @@ class MomentumContrast(MomentumHeads):
         self.register_buffer("place", torch.zeros(1, dtype=torch.long))
 
     def before_step(self, step: ForwardPasses) -> None:
-        """The heads' copies follow; the temperature stays within its bounds."""
         if self.clamp:
             self.temperature.clamp_(0.001, 0.5)
         super().before_step(step)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy both ways against batch and queue, a mean over examples."""
         known = Known.of(step, self.view)
         texts, images = self._vectors(step, self.text, self.image)
         with torch.no_grad():
@@ -117,18 +115,16 @@ class MomentumContrast(MomentumHeads):
         return ObjectiveOutput({"momentum-contrast": Mean.of((forth[0] + back[0]) / 2)}, outputs, metrics)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``text_embedding`` and ``image_embedding``: the normalised vectors of every example, (B, width) each."""
+        # ``text_embedding`` and ``image_embedding``: the normalised vectors of every example, (B, width) each
         texts, images = self._vectors(step, self.text, self.image)
         return {"text_embedding": texts, "image_embedding": images}
 
     def embed(self, step: ForwardPasses, side: str) -> Tensor:
-        """Normalised vectors of unique sentences or pictures."""
         states = step.text(self.view, rows="pooled") if side == "text" else step.image(self.view, rows="pooled")
         head = self.text if side == "text" else self.image
         return F.normalize(full_precision(head(summary(states))), dim=-1)
 
     def after_step(self, step: ForwardPasses, outcome: ObjectiveOutput) -> None:
-        """The batch enters the queue, the oldest leave it; the order does not depend on the number of processes."""
         found = outcome.outputs
         order = dealt_order(step.gather(torch.tensor([len(found["own"])], device=found["own"].device)))
         texts, images = step.gather(found["new_texts"])[order], step.gather(found["new_images"])[order]
@@ -143,14 +139,14 @@ class MomentumContrast(MomentumHeads):
         self.filled.copy_((self.filled + count).clamp(max=size))
 
     def _vectors(self, step: ForwardPasses, text: nn.Module, image: nn.Module) -> tuple[Tensor, Tensor]:
-        """Normalised projections of every example's sentence and picture (B, width)."""
+        # Normalised projections of every example's sentence and picture (B, width)
         text_rows, image_rows = step.pairs(self.view)
         states = step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled")
         made = [full_precision(head(summary(s))) for head, s in zip((text, image), states, strict=True)]
         return F.normalize(made[0], dim=-1)[text_rows], F.normalize(made[1], dim=-1)[image_rows]
 
     def _right(self, known: Known, dtype: torch.dtype) -> Tensor:
-        """(B, N + K) which columns are right, in shares."""
+        # (B, N + K) which columns are right, in shares
         count, size = len(known.own), self.text_queue.shape[1]
         own = torch.zeros(count, len(known.texts), dtype=dtype, device=known.own.device)
         own.scatter_(1, known.own[:, None], 1.0)
@@ -166,7 +162,7 @@ class MomentumContrast(MomentumHeads):
     def _loss(
         self, own: Tensor, far: Tensor, there: Tensor, right: Tensor, step: ForwardPasses
     ) -> tuple[Tensor, Tensor]:
-        """(B,) losses and (B, N + K) scores of ``own`` vectors against all that is there."""
+        # (B,) losses and (B, N + K) scores of ``own`` vectors against all that is there
         scores = own @ there / self.temperature
         share = ramped(self.distill, self.ramp, step.index)
         targets = right.to(scores.dtype)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, EncoderOutput, Model
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model
 from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
 from vlcli.objectives.image_classification import ImageClassification
 
@@ -34,7 +33,7 @@ class MultiLabel(ImageClassification):
         super().__init__(model, data_spec, head=head, view=view)
 
     def summary(self, step: ForwardPasses, states: EncoderOutput) -> Tensor:
-        """The model's vector for each picture, else the mean of its tokens (M, D)."""
+        # The model's vector for each picture, else the mean of its tokens (M, D)
         if states.pooled is not None:
             return states.pooled
         real = states.layout.valid.to(states.hidden)[..., None]  # (M, R, 1)
@@ -42,7 +41,6 @@ class MultiLabel(ImageClassification):
         return total
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Binary cross-entropy over all classes that are known of an example, and the share of right ones."""
         labels, logits = self.targets(step), self.logits(step, self.view)
         known, truth = labels >= 0, labels.clamp(min=0)
         losses = functional.binary_cross_entropy_with_logits(full_precision(logits), truth, reduction="none")
@@ -52,7 +50,7 @@ class MultiLabel(ImageClassification):
         )
 
     def targets(self, step: ForwardPasses) -> Tensor:
-        """(B, C): 1 where an example has a class, 0 where not, -1 where that is unknown."""
+        # (B, C): 1 where an example has a class, 0 where not, -1 where that is unknown
         given = step.batch.targets.get("labels")
         if given is None:
             single = super().targets(step)

@@ -53,7 +53,6 @@ def stack_states(parts: Sequence[EncoderOutput]) -> EncoderOutput:
 
 
 def _is_shared(layout: Layout) -> bool:
-    """Whether every row has these places: a full grid of one row; one row of text is that row's own."""
     return layout.grid is not None and len(layout.route) == 1
 
 
@@ -76,7 +75,6 @@ def _padded(layout: Layout, missing: int) -> Layout:
 
 
 def _runs(layout: Layout) -> Runs | None:
-    """Rows of other batches may mix routes in another way; those of one route cannot."""
     return layout.runs if layout.runs is not None and len(layout.runs) == 1 else None
 
 
@@ -100,14 +98,12 @@ def gumbel(own: Tensor, other: Tensor) -> Tensor:
 
 
 def _mix(number: Tensor) -> Tensor:
-    """Scatter the bits of 64-bit integers (the finaliser of splitmix64; products wrap around)."""
     number = (number ^ _shift(number, 30)) * -4658895280553007687
     number = (number ^ _shift(number, 27)) * -7723592293110705685
     return number ^ _shift(number, 31)
 
 
 def _shift(number: Tensor, bits: int) -> Tensor:
-    """A logical right shift of signed integers."""
     return (number >> bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from vlcli.errors import ComponentError
 
 Mask = NDArray[np.bool_]
-ASPECT = 0.3
-"""Rectangles are at most 1 / 0.3 times as long as they are wide (BEiT, Algorithm 1)."""
+ASPECT = 0.3  # Rectangles are at most 1 / 0.3 times as long as they are wide (BEiT, Algorithm 1)
 TRIES = 10
 
 
@@ -38,7 +37,6 @@ class PatchMasks:
     unit: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what hides nothing or everything."""
         if not 0 < self.ratio < 1 or self.smallest < 1 or self.unit < 1:
             got = f"ratio {self.ratio}, smallest {self.smallest}, unit {self.unit}"
             expected = "a ratio between 0 and 1, at least one patch"
@@ -50,7 +48,6 @@ class PatchMasks:
         return torch.from_numpy(np.stack(made)).flatten(1)
 
     def __call__(self, grid: tuple[int, int], rng: np.random.Generator) -> Mask:
-        """(rows, columns), True where hidden."""
         return self._squares(grid, rng) if self.rule == "random" else self._blocks(grid, rng)
 
     def _squares(self, grid: tuple[int, int], rng: np.random.Generator) -> Mask:
@@ -62,7 +59,6 @@ class PatchMasks:
         return fine[: grid[0], : grid[1]]
 
     def _blocks(self, grid: tuple[int, int], rng: np.random.Generator) -> Mask:
-        """Rectangles while they fit into what is still to be hidden, then single patches up to the exact number."""
         mask = np.zeros(grid, bool)
         wanted = min(max(1, int(self.ratio * mask.size)), mask.size - 1)
         while (left := wanted - int(mask.sum())) > 0 and self._block(mask, left, rng):
@@ -72,7 +68,7 @@ class PatchMasks:
         return mask
 
     def _block(self, mask: Mask, left: int, rng: np.random.Generator) -> bool:
-        """One more rectangle of at most ``left`` new patches; False where none was found."""
+        # One more rectangle of at most ``left`` new patches; False where none was found
         for _ in range(TRIES):
             area = rng.uniform(min(self.smallest, left), left)
             aspect = math.exp(rng.uniform(math.log(ASPECT), -math.log(ASPECT)))

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.batch import Pixels
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model, initialise
+from vlcli.nn import DataSpec, ForwardPasses, Model, Pixels, initialise
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
 
@@ -46,7 +44,6 @@ class RegionLabels(Objective):
         self.apply(partial(initialise, std=model.init_std))
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropies and accuracies over the boxes whose label is known."""
         pixels, hidden = self._pixels(step), step.image(self.view).hidden
         assert pixels.classes is not None
         losses, metrics = {}, {}
@@ -58,7 +55,7 @@ class RegionLabels(Objective):
         return ObjectiveOutput(losses, metrics=metrics)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``class_logits`` (B, R, C) and ``attribute_logits`` (B, R, A) of each example's first picture."""
+        # ``class_logits`` (B, R, C) and ``attribute_logits`` (B, R, A) of each example's first picture
         rows = step.view(self.view).image_rows[:, 0]
         hidden = step.image(self.view).hidden[rows]
         found = {"class_logits": self.class_head(hidden)}
@@ -78,7 +75,7 @@ class RegionLabels(Objective):
 
 
 def _score(logits: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Mean, Mean]:
-    """Loss and accuracy of ``logits`` (M, R, C) where ``labels`` (M, R) are known."""
+    # Loss and accuracy of ``logits`` (M, R, C) where ``labels`` (M, R) are known
     known = labels >= 0 if mask is None else (labels >= 0) & mask
     chosen, truth = logits[known], labels[known].long()
     loss = functional.cross_entropy(full_precision(chosen), truth, reduction="none")

@@ -10,11 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vlcli.errors import DataError
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.layout import IMAGE
-from vlcli.nn.model import DataSpec, FusionOutput, Model
+from vlcli.nn import IMAGE, Batch, DataSpec, ForwardPasses, FusionOutput, Model, build_head
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
 
@@ -52,7 +48,6 @@ class RegionSelection(Objective):
         self.head = build_head(model, "region", self.dim, 1, head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """The loss over real regions, and how often the best one is right."""
         from torchvision.ops import box_iou  # its import takes as long as torch's
 
         scores, mask, boxes = self._scored(step)
@@ -73,12 +68,12 @@ class RegionSelection(Objective):
         )
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``scores`` (B, R), lowest at padding, and ``boxes`` (B, R, 4) in shares of the picture."""
+        # ``scores`` (B, R), lowest at padding, and ``boxes`` (B, R, 4) in shares of the picture
         scores, mask, boxes = self._scored(step)
         return {"scores": scores.masked_fill(~mask, torch.finfo(scores.dtype).min), "boxes": boxes}
 
     def _scored(self, step: ForwardPasses) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores (B, R), real regions (B, R) and their boxes (B, R, 4)."""
+        # Scores (B, R), real regions (B, R) and their boxes (B, R, 4)
         view = step.view(self.view)
         regions = None if view.images is None else view.images.regions
         if regions is None:

@@ -16,9 +16,8 @@ from vlcli.data.references import REFERENCES
 from vlcli.errors import ComponentError, DataError
 from vlcli.metrics.captions.cider import DocumentFrequency
 from vlcli.metrics.captions.reward import CiderReward
-from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn import DataSpec, ForwardPasses, Model
 from vlcli.nn.generation import Generated, Generation, generate
-from vlcli.nn.model import DataSpec, Model
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 
 FILE = "document_frequency.json"
@@ -69,7 +68,6 @@ class SelfCritical(Objective):
         self.tokenizer: Any = None
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        """Count in how many pictures' captions each run of words occurs, or read what was counted before."""
         self.tokenizer = tokenizer
         kept = None if folder is None else folder / FILE
         if kept is not None and kept.is_file():
@@ -88,7 +86,6 @@ class SelfCritical(Objective):
         self.reward = CiderReward(frequency, end=self.end)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Minus the log probability of each drawn word times its caption's advantage, a mean over words."""
         references = step.batch.targets.get(REFERENCES)
         if self.reward is None or references is None or not all(references):
             raise DataError(
@@ -109,7 +106,6 @@ class SelfCritical(Objective):
         return ObjectiveOutput({"scst": Mean.of(losses, drawn.mask)}, metrics=metrics)
 
     def _greedy(self, step: ForwardPasses) -> Generated:
-        """The likeliest captions, as they are made after training: without dropout."""
         with torch.no_grad(), _evaluating(step.model):
             return ForwardPasses(step.model, step.batch, training=False).generate(self.choosing)
 
@@ -128,7 +124,6 @@ class SelfCritical(Objective):
 
     @staticmethod
     def _others(reward: Tensor) -> Tensor:
-        """For every sample the mean reward of the picture's other samples."""
         return (reward.sum(-1, keepdim=True) - reward) / (reward.shape[-1] - 1)
 
 

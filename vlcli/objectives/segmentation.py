@@ -11,14 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.batch import Images
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model, initialise
+from vlcli.nn import DataSpec, ForwardPasses, Images, Model, initialise
 from vlcli.nn.segmentation import LightHead, Maps, PlainHead, UPerHead, resized
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
-VOID = 255
-"""What label files call a pixel that has no class, beside 0."""
+VOID = 255  # What label files call a pixel that has no class, beside 0
 
 
 class Segmentation(Objective):
@@ -78,7 +75,6 @@ class Segmentation(Objective):
         return found
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over the pixels that have a class, and their accuracy."""
         images = step.view(self.view).images
         assert images is not None
         truth = self.truth(images)
@@ -108,7 +104,7 @@ class Segmentation(Objective):
         return classes_of(images.pixels.label_map, self.count, self.zero_is_void)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, classes, h, w)."""
+        # ``logits`` (B, classes, h, w)
         view = step.view(self.view)
         assert view.images is not None
         return {"logits": self.scores(step.model, view.images)[view.image_rows[:, 0]]}

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model
 from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
 from vlcli.objectives.contrast import Contrast, Known, Positives
 
@@ -57,7 +56,6 @@ class SigmoidContrast(Contrast):
         self.offset = own if lent is None or lent[1] is None else lent[1]
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """The sum over all pictures of -log sigmoid(+-logit), a mean over examples."""
         known = Known.of(step, self.view)
         text_rows, image_rows = step.pairs(self.view)
         texts, images = self.unique(step)
@@ -81,7 +79,7 @@ class SigmoidContrast(Contrast):
         return self._scores(own, other, second=False) + full_precision(self.offset)
 
     def _loss(self, scores: Tensor, known: Known) -> Tensor:
-        """(B,) sums over the pictures."""
+        # (B,) sums over the pictures
         own = torch.zeros_like(scores, dtype=torch.bool).scatter(1, known.own[:, None], True)
         right = known.together if self.positives == "shared" else own
         losses = -F.logsigmoid(torch.where(right, scores, -scores))

@@ -9,9 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, EncoderOutput, Model, initialise
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model, build_head, initialise
 from vlcli.objectives.answering import draws
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.contrast import summary
@@ -67,7 +65,6 @@ class TextAssignment(Objective):
         self.head = build_head(model, "assignment", model.pooled_dim, 3, head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Three-way cross-entropy."""
         text, image = step.fusible(self.view)
         text_rows, image_rows = step.pairs(self.view)
         texts, images = text.select(text_rows), image.select(image_rows)
@@ -84,7 +81,7 @@ class TextAssignment(Objective):
 
     @torch.no_grad()
     def _pairs(self, step: ForwardPasses, images: EncoderOutput, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Two examples' pictures for each example (B, 2), and which is its own (B,); -1: there is no other picture."""
+        # Two examples' pictures for each example (B, 2), and which is its own (B,); -1: there is no other picture
         view, device = step.view(self.view), images.hidden.device
         assert view.images is not None
         keys = ids_of(view.images.keys, rows).to(device)
@@ -105,6 +102,5 @@ class TextAssignment(Objective):
         return torch.stack([left, right], 1), truth.masked_fill(count == 0, -1)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Of a contrast, its projection of pictures alone."""
         own = self.state_dict()
         return {name: value for name, value in state.items() if name in own}

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from vlcli import registry
+from vlcli.data.reader import Reader
 from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.errors import VlcliError
 from vlcli.export.graph import Form, Graph, form_of, hidden_states
@@ -179,7 +180,7 @@ def empty_folder(entry: Entry) -> None:
         raise DoesNotApply("a reader with options that have no default")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            registry.datasets.build({"name": name}, Path(folder)).require()
+            registry.of(Reader).build({"name": name}, Path(folder)).require()
         except VlcliError:
             return
     raise Failure("no message", "a DataError that names the missing file")
@@ -189,11 +190,11 @@ def pictures(entry: Entry) -> None:
     """A transform returns a picture, and the same one for the same random numbers."""
     from PIL import Image
 
-    from vlcli.data.transforms import TransformInput
+    from vlcli.data.transforms import Transform, TransformInput
     from vlcli.nn.model import InputSpec
 
     needs = InputSpec(pixels=True, size=(32, 32))
-    transform = registry.transforms.build({"name": f"{entry.distribution}:{entry.name}"}, needs)
+    transform = registry.of(Transform).build({"name": f"{entry.distribution}:{entry.name}"}, needs)
     scene = TransformInput(Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 50, 3), dtype=np.uint8)))
     first, second = (np.asarray(transform.train(scene, np.random.default_rng(7)).image) for _ in range(2))
     if first.shape != second.shape or not (first == second).all():

@@ -19,7 +19,7 @@ from vlcli.recipe.dump import to_yaml
 from vlcli.recipe.load import load as load_recipe
 from vlcli.registry import Entry
 from vlcli.runner.execute import context_of
-from vlcli.runner.smoke_test import smoke_test
+from vlcli.runner.trial_step import trial_step
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("text_layers", "image_layers", "cross_layers", "fused_layers", "encoder_layers"), 1),
@@ -89,7 +89,7 @@ class Trial(NamedTuple):
         """Return the problems that the preflight finds in a training step on invented data."""
         try:
             with self.context() as context:
-                return smoke_test(context)
+                return trial_step(context)
         except VlcliError as error:
             return [Problem("check", error.what, got=error.got, expected=error.expected)]
 

@@ -25,7 +25,7 @@ from vlcli.plugin_kit.conformance import Failure, imported, in_a_line
 from vlcli.plugin_kit.trials import Trial
 from vlcli.registry import Entry
 from vlcli.registry.contract import blame
-from vlcli.runner.smoke_test import rehearse
+from vlcli.runner.trial_step import rehearse
 
 EXAMPLES = 5
 """An odd number: the two shares differ in size, so that a mean of means is not the mean."""

@@ -89,7 +89,6 @@ class Answerer:
         return [found[place] for place in range(len(requests))]
 
     def _read(self, requests: list[Request]) -> list[list[ImageSample] | VlcliError]:
-        """The images of every request, each file once; or what is wrong with it."""
         faults = [self._fault(request) for request in requests]
         good = [request for request, fault in zip(requests, faults, strict=True) if fault is None]
         try:
@@ -117,7 +116,6 @@ class Answerer:
             return error
 
     def _fault(self, request: Request) -> VlcliError | None:
-        """What is wrong with a request before anything is read."""
         use, count, text = self.asked.use, len(request.images), request.text
         if not count or (use.images and count != use.images):
             got, wanted = f"{count} images", f"{use.images or 'some'} in one request"
@@ -180,7 +178,6 @@ class Answerer:
         )
 
     def _found(self, request: Request, row: dict[str, Any]) -> list[Box]:
-        """The boxes of a row, the highest score first."""
         if self.asked.use.kind == "box" and row.get("prediction") is not None:
             x1, y1, x2, y2 = row["prediction"]
             return [Box((x1, y1, x2, y2), request.text or "", float(row.get("score", 0.0)))]
@@ -207,12 +204,10 @@ def _key(request: Request) -> str:
 
 
 def _identities(request: Request, row: int) -> list[Any]:
-    """A value for each image of a request, equal for equal files."""
     return [str(one) if isinstance(one, str | Path) else (row, place) for place, one in enumerate(request.images)]
 
 
 def _pixels(image: ImageSample) -> np.ndarray:
-    """The boxes of an image in pixels (R, 4); none where the model reads pixels."""
     if image.boxes is None or image.features is None:
         return np.zeros((0, 4), np.float32)
     height, width = image.size

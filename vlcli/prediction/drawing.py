@@ -65,7 +65,6 @@ def _picture(found: Prediction, image: Picture, place: int) -> Image.Image:
 
 
 def _lines(found: Prediction, place: int, count: int) -> list[tuple[str, str]]:
-    """Below a picture: its name, and below the last of a request the answer and the probabilities."""
     lines = [(Path(found.images[place]).name, INK)]
     if place < count - 1:
         return lines

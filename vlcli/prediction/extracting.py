@@ -97,7 +97,6 @@ class OnTheFly:
         return [[self._gridded] if self._gridded and lacks else [] for lacks in lacking]
 
     def _given(self, picture: str) -> BoxList | None:
-        """The boxes of a picture in the files of boxes: by its path, else by its name."""
         found = boxes_for(self.boxes, f"{Path(picture).absolute().parent.as_posix()}/{image_id(picture)}")
         return boxes_for(self.boxes, image_id(picture)) if found is None else found
 
@@ -115,7 +114,6 @@ class OnTheFly:
         )
 
     def _records(self, made: Extraction, pictures: Sequence[Opener]) -> list[Record]:
-        """A record of each picture; pictures are opened as the extractor takes them, so that few are held at a time."""
         extractor = self._extractor(made)
         if extractor.reads != "regions":
             items: Iterable[Prepared] = (self._prepared(extractor, *picture) for picture in pictures)
@@ -138,7 +136,6 @@ class OnTheFly:
         return prepared
 
     def _extractor(self, made: Extraction) -> Extractor:
-        """The extractor, built at the first call."""
         if id(made) not in self._built:
             self._built[id(made)] = self._build(made)
         return self._built[id(made)]
@@ -150,7 +147,7 @@ class OnTheFly:
         if digest and not made.weights and not any(made.spec.get(key) for key in NAMED):
             raise self._no_weights(str(made.provenance.get("weights") or "a file that nobody named"), made)
         spec = {**made.spec, **({"weights": made.weights} if made.weights else {})}
-        extractor: Extractor = registry.extractors.build(spec)
+        extractor: Extractor = registry.of(Extractor).build(spec)
         extractor = extractor.to(self.device)
         told = made.provenance
         extractor.attach(Labels(*(tuple(told.get(name, ())) for name in ("classes", "class_ids", "attributes"))))
@@ -173,7 +170,7 @@ class OnTheFly:
     def _no_weights(self, path: str, made: Extraction) -> DataError:
         helps = ""
         try:
-            helps = registry.extractors.load(made.spec["name"]).weights_help
+            helps = registry.of(Extractor).load(made.spec["name"]).weights_help
         except Exception:  # the extractor's own fault is shown when it is built
             helps = ""
         return DataError(
@@ -186,7 +183,6 @@ class OnTheFly:
 
 
 def _extracted(extractor: Extractor, items: Iterable[Prepared]) -> Iterator[Record]:
-    """Records of prepared images in their order, some at a time: as many as suit the extractor and the memory."""
     waiting: list[Prepared] = []
     for item in items:
         waiting.append(item)
@@ -197,7 +193,6 @@ def _extracted(extractor: Extractor, items: Iterable[Prepared]) -> Iterator[Reco
 
 
 def _together(extractor: Extractor, items: list[Prepared]) -> list[Record]:
-    """Records of prepared images, those of one shape in one batch."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for place, item in enumerate(items):
         groups.setdefault(tuple(item.pixels.shape), []).append(place)

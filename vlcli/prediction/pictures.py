@@ -75,7 +75,6 @@ class PictureReader:
         return [image for image in found if image is not None]
 
     def _known(self, picture: Picture, name: str) -> ImageSample | None:
-        """A picture that needs no extraction; None for the others."""
         if isinstance(picture, RegionFeatures):
             features, boxes = np.asarray(picture.features, np.float32), np.asarray(picture.boxes, np.float32)
             self.check(features, boxes)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from vlcli.errors import VlcliError
+from vlcli.plain import to_plain
 
 SHOWN = 200
 """Characters of a text that a failure repeats."""
@@ -127,15 +128,12 @@ class Prediction(Mapping[str, Any]):
     row: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> Any:
-        """A field of the task's row."""
         return self.row[key]
 
     def __iter__(self) -> Iterator[str]:
-        """The fields of the task's row."""
         return iter(self.row)
 
     def __len__(self) -> int:
-        """Number of fields of the task's row."""
         return len(self.row)
 
     def words(self) -> str:
@@ -153,15 +151,15 @@ class Prediction(Mapping[str, Any]):
         """Plain data, as ``vlcli predict --json`` prints it."""
         found: dict[str, Any] = {"key": self.key, "task": self.use.name, "images": self.images}
         found |= {} if self.text is None else {"text": self.text}
-        found["prediction"] = plain(self.prediction)
+        found["prediction"] = to_plain(self.prediction)
         if "score" in self.row:
-            found["score"] = plain(self.row["score"])
+            found["score"] = to_plain(self.row["score"])
         if self.choices:
             found["choices"] = [vars(choice) for choice in self.choices]
         if self.use.kind in ("box", "boxes"):
             found["boxes"] = [{**vars(box), "box": list(box.box)} for box in self.boxes]
         if "point" in self.row:
-            found["point"] = plain(self.row["point"])
+            found["point"] = to_plain(self.row["point"])
         return found | ({"notes": self.notes} if self.notes else {})
 
 
@@ -186,8 +184,3 @@ def name_of(picture: Picture, place: int) -> str:
     if isinstance(picture, str | Path):
         return str(picture)
     return f"regions-{place}" if isinstance(picture, RegionFeatures) else f"image-{place}"
-
-
-def plain(value: Any) -> Any:
-    """Tensors and arrays as lists."""
-    return value.tolist() if hasattr(value, "tolist") else value

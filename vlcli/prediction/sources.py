@@ -90,7 +90,6 @@ def _of_bundle(bundle: Bundle) -> list[Extraction]:
 
 
 def _changed(known: Extraction | None, extractor: Mapping[str, Any] | None) -> Extraction | None:
-    """An extraction with what the caller says of its extractor; concepts keep theirs."""
     if not extractor or (known is not None and known.set == CONCEPTS):
         return known
     spec = dict(extractor)

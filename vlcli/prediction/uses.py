@@ -104,7 +104,6 @@ def uses_of(module: TrainingModule, task: Task | None, spec: Spec | None, data_s
 
 
 def _trained(task: Task | None) -> set[str]:
-    """The objectives that belong to the task."""
     try:
         return set() if task is None else {str(spec.get("as", spec["name"])) for spec in task.objectives()}
     except (NotImplementedError, ComponentError):
@@ -112,7 +111,6 @@ def _trained(task: Task | None) -> set[str]:
 
 
 def _of_head(name: str, kind: str, part: Objective) -> Task | None:
-    """The task that asks an objective's head; None where there is none."""
     spec: Spec | None = {"name": HEADS[kind]} if kind in HEADS else None
     if isinstance(part, AnswerHead):
         spec = {"name": "vqa", "loss": part.loss}
@@ -120,7 +118,7 @@ def _of_head(name: str, kind: str, part: Objective) -> Task | None:
         spec = {"name": "retrieval", "objective": name}
     elif type(part).embed is not Objective.embed:
         spec = {"name": "retrieval", "objective": None, "first": name}
-    return None if spec is None else registry.tasks.build(spec)
+    return None if spec is None else registry.of(Task).build(spec)
 
 
 def _asked(name: str, task: Task, reads: bool) -> Asked:
@@ -188,7 +186,6 @@ def rows_of(
 
 
 def _match_rows(task: Retrieval, module: TrainingModule, step: ForwardPasses) -> list[dict[str, Any]]:
-    """How well texts fit images: ``score`` ranks as in the task, ``prediction`` is a probability or a product."""
     near = step.batch.seeds.new_zeros(len(step.batch), dtype=torch.float32)
     if task.first is not None:
         texts, images = (module.embed(step, task.first, side).float() for side in ("text", "image"))

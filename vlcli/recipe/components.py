@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from vlcli.recipe.schema import ObjectiveOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
-from vlcli.registry.renames import present, with_model_name
 from vlcli.registry.schema import Spec, as_spec
 
 READER_OPTIONS = ("weight", "if_missing", "augments", "ids")
@@ -111,30 +110,6 @@ def of_raw_stage(name: str, stage: dict[str, Any]) -> Iterator[Use]:
             if isinstance(item, str) or (isinstance(item, dict) and isinstance(item.get("name"), str)):
                 path = ("stages", name, field)
                 yield _use(kind, as_spec(item), (*path, index) if isinstance(given, list) else path)
-
-
-def translated(stage: Mapping[str, Any], translate: Callable[[str, Any], Any], model: str = "") -> dict[str, Any]:
-    """A stage as plain data, with the options of its components under other names.
-
-    Args:
-        stage: keys and values of a stage.
-        translate: kind and component to the component with other names: see ``vlcli.registry.renames``.
-        model: the name of the model that the stage changes where it names none itself; empty: it is not known.
-    """
-    found = {key: translate(FIELDS[key], item) if key in FIELDS else item for key, item in stage.items()}
-    own = stage.get("model")
-    return {**found, "model": with_model_name(own, model, translate)} if isinstance(own, dict) and model else found
-
-
-def with_present_names(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recipe as an earlier version wrote it into a run folder, with today's names of its components' options."""
-    model, stages = present("models", recipe.get("model")), recipe.get("stages")
-    name = str(model.get("name", "")) if isinstance(model, dict) else ""
-    if isinstance(stages, dict):
-        stages = {
-            k: translated(stage, present, name) if isinstance(stage, dict) else stage for k, stage in stages.items()
-        }
-    return {**recipe, **{k: v for k, v in (("model", model), ("stages", stages)) if k in recipe}}
 
 
 def _of_text(text: TextOptions, path: tuple[str | int, ...]) -> Iterator[Use]:

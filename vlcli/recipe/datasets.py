@@ -17,6 +17,7 @@ import re
 from typing import Any
 
 from vlcli.errors import Problem, shown
+from vlcli.plain import as_list
 from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry import names
 
@@ -94,8 +95,10 @@ def _stands_for(name: str, named: dict[str, Any], within: tuple[str, ...]) -> tu
     """The entries behind a name; None where they have no form of entries (the schema says so), and a circle."""
     if name in within:
         return None, [*within[within.index(name) :], name]
+    if named[name] is None:
+        return None, []
     found: Entries = []
-    for item in _listed(named[name]):
+    for item in as_list(named[name]):
         entry = _entry(item)
         if entry is None:
             return None, []
@@ -111,7 +114,7 @@ def _stands_for(name: str, named: dict[str, Any], within: tuple[str, ...]) -> tu
 
 def _replaced(given: Any, path: Path_, found: dict[str, Entries], document: Document) -> Any:
     """A data field with its names replaced; as it is where it names none."""
-    items = _listed(given)
+    items = as_list(given)
     if not any((entry := _entry(item)) is not None and entry["name"] in found for item in items):
         return given
     made: list[Any] = []
@@ -143,7 +146,3 @@ def _entry(item: Any) -> dict[str, Any] | None:
     if isinstance(item, str):
         return {"name": item}
     return dict(item) if isinstance(item, dict) and isinstance(item.get("name"), str) else None
-
-
-def _listed(given: Any) -> list[Any]:
-    return given if isinstance(given, list) else [given]

@@ -13,10 +13,10 @@ from vlcli import registry
 from vlcli.errors import ComponentError
 from vlcli.files import is_remote
 from vlcli.recipe import stage_record
-from vlcli.recipe.components import Use, of_recipe, of_stage, split_options, translated
+from vlcli.recipe.components import Use, of_recipe, of_stage, split_options
 from vlcli.recipe.resolve import Kept, named_model, resolve
 from vlcli.recipe.schema import Draw, Evaluate, Extract, Finetune, Recipe, Stage, TextOptions, Training, TrainVocabulary
-from vlcli.registry import Entry, renames
+from vlcli.registry import Entry
 from vlcli.registry.schema import Spec, as_spec
 from vlcli.version import __version__
 
@@ -35,11 +35,6 @@ _SILENT = {
     "features",
     "root",
 }
-_FORMER_BATCH = 16
-_LATER = ("prepare", "words", "end")
-"""Text options that came later: at their defaults they leave a key as it was."""
-_LATER_OF_STAGES = ("curriculum", "fit", "stop", "group", "state_dict", "rename")
-"""Keys of stages that came later: the same."""
 
 
 def is_seeded(stage: Stage) -> bool:
@@ -67,8 +62,8 @@ def stage_key(
     """
     stage = recipe.stages[name]
     model = named_model(recipe, stage) if isinstance(stage, Training) else None
-    dump = translated(plain(stage), renames.former, (model or {}).get("name", ""))
-    content: dict[str, Any] = {"kind": stage.kind, "config": {k: v for k, v in dump.items() if k not in _SILENT}}
+    config = {k: v for k, v in plain(stage).items() if k not in _SILENT}
+    content: dict[str, Any] = {"kind": stage.kind, "config": config}
     content["from"] = [_reference(value, prints, earlier) for value in stage.source]
     features = getattr(stage, "features", []) or list(implied)
     content["features"] = [_reference(value, prints, earlier) for value in features]
@@ -77,8 +72,8 @@ def stage_key(
             content["images"] = recipe.images.model_dump(mode="json")
         content["root"] = _reference(stage.root or recipe.root, prints, earlier)
     if isinstance(stage, Training):
-        content["model"] = renames.former("models", model)
-        content["text"] = _text((stage.text or recipe.text).model_dump(mode="json"))
+        content["model"] = model
+        content["text"] = (stage.text or recipe.text).model_dump(mode="json")
     if is_seeded(stage):
         content["seed"] = seed_of(recipe, stage)
     content["packages"] = packages(recipe, name)
@@ -86,40 +81,19 @@ def stage_key(
 
 
 def plain(stage: Stage) -> dict[str, Any]:
-    """A stage as plain data, as keys and the names of folders are made of it.
-
-    An extract stage without a ``batch_size`` counts as one that says 16, which the schema once filled in: records do
-    not depend on it, and what was made with that default stays what it was.
-    """
-    return _as_it_was(stage.kind, stage.model_dump(by_alias=True, mode="json"))
-
-
-def _as_it_was(kind: str, dump: dict[str, Any]) -> dict[str, Any]:
-    if kind == "extract" and dump.get("batch_size") is None:
-        dump["batch_size"] = _FORMER_BATCH
-    dump.pop("sharding", None)
-    dump.pop("engine", None)
-    if dump.get("text"):
-        dump["text"] = _text(dump["text"])
-    if dump.get("curriculum"):  # `without` came later
-        dump["curriculum"] = [{k: v for k, v in step.items() if v or k != "without"} for step in dump["curriculum"]]
-    return {k: v for k, v in dump.items() if v or k not in _LATER_OF_STAGES}
+    """Returns a stage as plain data, without the options that say how processes share a training."""
+    return stage.model_dump(by_alias=True, mode="json", exclude={"sharding", "engine"})
 
 
 def differs(record: stage_record.StageRecord, recipe: Recipe, name: str) -> str:
     """What this recipe has otherwise than a finished stage of another key, in words."""
     stage = recipe.stages[name]
-    before, now = _as_it_was(record.kind, dict(record.config)), plain(stage)
+    before, now = record.config, plain(stage)
     found = [k for k in sorted({*before, *now} - _SILENT) if before.get(k) != now.get(k)]
     found += ["seed"] if is_seeded(stage) and record.seed != seed_of(recipe, stage) else []
     used = packages(recipe, name).items()
     found += [f"{package} {version}" for package, version in used if record.versions.get(package) != version]
     return ", ".join(found) or "what it builds on, or what the recipe sets for all stages"
-
-
-def _text(dump: dict[str, Any]) -> dict[str, Any]:
-    """Text options without later ones that say nothing, so that stages finished before there were any stay finished."""
-    return {k: v for k, v in dump.items() if k not in _LATER or v != TextOptions.model_fields[k].default}
 
 
 def _reference(value: str, prints: Mapping[str, str], earlier: list[str]) -> str:
@@ -163,9 +137,9 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     stage = recipe.stages[name]
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):
-        files += registry.datasets.build(spec, root).files()
+        files += registry.build("datasets", spec, root).files()
     for spec in data_specs(recipe, stage, defaults=defaults, optional=True):
-        own = registry.datasets.build(spec, root).files()
+        own = registry.build("datasets", spec, root).files()
         files += own if all(file.exists() for file in own) else []
     if isinstance(stage, Extract):
         boxes = stage.boxes if isinstance(stage.boxes, list) else [stage.boxes]
@@ -199,7 +173,7 @@ def where_to_get(recipe: Recipe, name: str, file: Path) -> str:
     weights = stage.extractor.get("weights") if isinstance(stage, Extract) else None
     if not isinstance(stage, Extract) or not weights or file.name != Path(weights).name:
         return ""
-    said = getattr(registry.extractors.load(stage.extractor["name"]), "weights_help", "")
+    said = getattr(registry.load("extractors", stage.extractor["name"]), "weights_help", "")
     return f" ({said})" if said else ""
 
 
@@ -246,7 +220,7 @@ def _read_specs(recipe: Recipe, stage: Stage, defaults: bool) -> list[Spec]:
 
 
 def _draws_data(stage: Stage) -> bool:
-    return isinstance(stage, Draw) and bool(registry.drawings.load(stage.drawing["name"]).reads_data)
+    return isinstance(stage, Draw) and bool(registry.load("drawings", stage.drawing["name"]).reads_data)
 
 
 def task_kept(name: str) -> Kept | None:
@@ -258,6 +232,5 @@ def task_kept(name: str) -> Kept | None:
         except (OSError, ValueError):
             continue
         if isinstance(config, dict) and config.get("format") == "vlcli-bundle":
-            task = as_spec(config["task"]) if config.get("task") else None
-            return Kept(task=renames.present("tasks", task) if config.get("version") == 1 else task)
+            return Kept(task=as_spec(config["task"]) if config.get("task") else None)
     return None

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
+from vlcli.plain import comma_list
 from vlcli.recipe import datasets, defaults, merge, overrides, yaml
 from vlcli.recipe import trust as trusting
 from vlcli.recipe.check import by_place, check_structure
-from vlcli.recipe.components import with_present_names
 from vlcli.recipe.locate import locate, registered_file, slug
 from vlcli.recipe.resolved import RecipeFile, Resolved, Row
 from vlcli.recipe.rows import Rows, has_rows, read_rows, without_tables_keys
@@ -26,12 +26,10 @@ from vlcli.recipe.validate import of_document
 from vlcli.recipe.yaml import Document
 from vlcli.registry import load_file
 
-__all__ = ["RUN_COPY", "Loading", "about", "from_mapping", "load", "locate", "read_chain", "registered_file", "slug"]
+__all__ = ["Loading", "about", "from_mapping", "load", "locate", "read_chain", "registered_file", "slug"]
 
 _ABOUT = re.compile(r"^about: *(.+)$", re.MULTILINE)
 _ROWS = re.compile(r"^rows:", re.MULTILINE)
-RUN_COPY = "# The recipe of this run, resolved (2).\n"
-"""First line of the copy that a run keeps; copies without it have former names of options, which are converted."""
 
 
 @dataclass(frozen=True)
@@ -137,12 +135,9 @@ def no_such_row(source: RecipeFile, written: Rows, labels: list[str]) -> UsageEr
         return UsageError("This cell of the grid is left out by `skip`.", where=where, got=got, expected=why)
     close = difflib.get_close_matches(labels[0], list(written.rows), n=1)
     hint = f"did you mean {source.table}:{close[0]}?" if close else f"see all rows: vlcli ls {source.table}"
-    return UsageError("The table has no such row.", where=where, got=got, expected=_some(written.rows), hint=hint)
-
-
-def _some(labels: Any, most: int = 20) -> str:
-    shown = list(labels)
-    return ", ".join(shown[:most]) + (f" and {len(shown) - most} more" if len(shown) > most else "")
+    return UsageError(
+        "The table has no such row.", where=where, got=got, expected=comma_list(written.rows, 20), hint=hint
+    )
 
 
 def _above(
@@ -174,14 +169,7 @@ def _mapping(source: RecipeFile) -> Document:
         got = type(document.value).__name__
         problem = Problem("", "a recipe is a mapping with the key 'stages'", where=str(source.file), got=got)
         raise RecipeError([problem], source.name)
-    if is_run_copy(source.file) and not source.file.read_text(encoding="utf-8").startswith(RUN_COPY):
-        document.value = with_present_names(document.value)
     return document
-
-
-def is_run_copy(file: Path) -> bool:
-    """Whether a recipe's file is the copy that a run keeps in its folder."""
-    return file.name == "recipe.yaml" and any(file.parent.glob("*/stage.json"))
 
 
 def load(

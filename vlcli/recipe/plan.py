@@ -283,8 +283,6 @@ def _folder_names(resolved: Resolved) -> list[str]:
     """Folder names to try, in order."""
     said = {"about", "paper", "jobs", "hang_timeout", "stages", "report", "defaults", *OF_TABLES}
     dump = resolved.recipe.model_dump(by_alias=True, mode="json", exclude=said)
-    if not dump["datasets"]:
-        del dump["datasets"]  # a later key: without it, folders keep the names that they had
     dump["stages"] = {name: keys.plain(stage) for name, stage in resolved.stages.items()}
     hashed = [f"{resolved.name}-{stage_record.digest([dump, n] if n else dump)[:8]}" for n in range(16)]
     telling = [word for word in resolved.words if word.partition("=")[0] not in HOW]

@@ -67,7 +67,7 @@ class ResolvedStage:
     @cached_property
     def built_task(self) -> Any:
         """The task, built (a ``vlcli.tasks.base.Task``); None where there is none."""
-        return None if self.task is None else registry.tasks.build(self.task)
+        return None if self.task is None else registry.build("tasks", self.task)
 
     @cached_property
     def objectives(self) -> list[Spec]:
@@ -105,7 +105,7 @@ class ResolvedStage:
             return {**spec, "split": split}
         if "split" in spec or self.task is None:
             return spec
-        takes = "split" in registry.parameters(registry.datasets.load(spec["name"]))
+        takes = "split" in registry.parameters(registry.load("datasets", spec["name"]))
         return {**spec, "split": self.built_task.eval_split} if takes else spec
 
     def _asked(self, ask: Callable[[Any], list[Spec]]) -> list[Spec]:
@@ -217,4 +217,4 @@ def _task(stage: Stage, kept: Kept) -> Spec | None:
 
 def _overrides_dataset(task: Any) -> bool:
     """Whether a task has a data set of its own, without which the stage names one."""
-    return overrides(type(task), "dataset", CONTRACTS["tasks"].bases)
+    return bool(task.usual_data) or overrides(type(task), "dataset", CONTRACTS["tasks"].bases)

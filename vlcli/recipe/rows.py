@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from vlcli.errors import Problem, shown
+from vlcli.plain import as_list
 from vlcli.recipe.components import dotted
 from vlcli.recipe.resolved import Published, Row
 from vlcli.recipe.schema import Recipe
@@ -242,7 +243,7 @@ def _skip(document: Document, found: Rows) -> None:
     written = document.value.get("skip")
     if written is None:
         return
-    given = written if isinstance(written, dict) else {str(one): "" for one in _listed(written)}
+    given = written if isinstance(written, dict) else {str(one): "" for one in as_list(written)}
     for index, (pattern, why) in enumerate(given.items()):
         path: Path_ = ("skip", pattern) if isinstance(written, dict) else ("skip", index)
         chosen, unknown = select(found.rows, [pattern])
@@ -252,10 +253,6 @@ def _skip(document: Document, found: Rows) -> None:
         for label in chosen:
             found.skipped[label] = str(why or "")
             del found.rows[label]
-
-
-def _listed(given: Any) -> list[Any]:
-    return given if isinstance(given, list) else [given]
 
 
 def _unlike_folders(document: Document, found: Rows) -> None:

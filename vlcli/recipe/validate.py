@@ -30,7 +30,6 @@ from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.schema import Stage, Training
 from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry import Spec
-from vlcli.registry.renames import former_names
 
 
 def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Problem]:
@@ -151,7 +150,7 @@ def _known(resolved: Resolved, use: Use) -> list[Problem]:
         if use.kind == "datasets":
             hint = suggestion(use.spec["name"], resolved.recipe.datasets) or hint
         return [_at(resolved, path, error.what, error.got or use.spec["name"], error.expected, hint, code=4)]
-    return [_placed(resolved.document, fault, use.key) for fault in former_names(use.kind, use.spec, use.key)]
+    return []
 
 
 def _lacking(resolved: Resolved, use: Use) -> list[Problem]:
@@ -228,7 +227,7 @@ def _fit_given(resolved: Resolved, name: str) -> list[Problem]:
     stage = resolved.stages[name]
     spec: Spec | None = getattr(stage, "task", None)
     fit = bool(getattr(stage, "fit", []))
-    fitted = spec is not None and bool(getattr(registry.tasks.load(spec["name"]), "fitted", False))
+    fitted = spec is not None and bool(getattr(registry.load("tasks", spec["name"]), "fitted", False))
     said = "no task" if spec is None else str(spec["name"])
     if fitted and stage.kind != "evaluate":
         what = "this task is fitted without a model: it belongs to an evaluate stage"
@@ -261,7 +260,7 @@ def _readers_of(resolved: Resolved, name: str, stage: Stage, root: Path) -> list
     problems = []
     for (owner, *place), spec in keys.data_places(resolved.recipe, stage):
         try:
-            registry.datasets.build(spec, root).require()
+            registry.build("datasets", spec, root).require()
         except VlcliError as error:
             key: Path_ = tuple(place) if owner == "recipe" else ("stages", name, *place)
             problems.append(

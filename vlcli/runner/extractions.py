@@ -29,7 +29,7 @@ def unbuildable(stages: Mapping[str, Stage], names: list[str]) -> list[Problem]:
 
 
 def _try(spec: Spec) -> None:
-    target = registry.extractors.load(spec["name"])
+    target = registry.load("extractors", spec["name"])
     rehearse = getattr(target, "rehearse", None)
     if rehearse is None:
         return
@@ -76,6 +76,6 @@ def _other_grid(name: str, key: str, got: Any, grid: tuple[int, int] | None) -> 
 
 def _parameters(spec: Spec) -> dict[str, Any]:
     """What the recipe sets and, beside it, the extractor's own defaults."""
-    known = registry.parameters(registry.extractors.load(spec["name"]))
+    known = registry.parameters(registry.load("extractors", spec["name"]))
     defaults = {name: one.default for name, one in known.items() if not one.required}
     return defaults | {key: value for key, value in spec.items() if key != "name"}

@@ -61,12 +61,12 @@ def rehearse(planner: Planner, steps: dict[str, PlannedStage], names: list[str],
     training = [name for name in names if isinstance(stages[name], Training)]
     if not training:
         return []
-    from vlcli.runner.smoke_test import smoke_test
+    from vlcli.runner.trial_step import trial_step
 
     problems: list[Problem] = []
     for name in training:
         progress.debug(f"rehearsing {name}: the model and one fake step")
-        problems += smoke_test(context_of(planner, name, steps, Silent()))
+        problems += trial_step(context_of(planner, name, steps, Silent()))
     return [_placed(planner, problem) for problem in problems]
 
 

@@ -10,7 +10,6 @@ from vlcli.files import write_text
 from vlcli.progress import Progress, Silent
 from vlcli.recipe import litter, run_state, stage_record
 from vlcli.recipe import plan as planning
-from vlcli.recipe.load import RUN_COPY
 from vlcli.recipe.overrides import uneven
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.resolved import Resolved
@@ -173,4 +172,5 @@ def keep_recipe(planner: Planner) -> None:
     """Write the resolved recipe into the run's folder, for people."""
     from vlcli.recipe.dump import to_yaml
 
-    write_text(planner.folder / "recipe.yaml", RUN_COPY + to_yaml(planner.resolved.document.value))
+    text = "# The recipe of this run, resolved (2).\n" + to_yaml(planner.resolved.document.value)
+    write_text(planner.folder / "recipe.yaml", text)

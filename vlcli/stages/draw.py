@@ -36,7 +36,7 @@ def run(context: StageContext) -> StageResult:
     config = context.config
     assert isinstance(config, Draw)
     use_threads(config.threads)
-    drawing: Drawing = registry.drawings.build(config.drawing)
+    drawing: Drawing = registry.of(Drawing).build(config.drawing)
     with torch.no_grad():
         made = drawing.draw(StageScene(context))
     names = [path.relative_to(context.folder).as_posix() for path in made]

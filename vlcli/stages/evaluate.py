@@ -20,8 +20,8 @@ from vlcli.detection.extraction import Share
 from vlcli.engine import processes
 from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
+from vlcli.engine.joint_evaluation import JointEvaluation
 from vlcli.engine.processes import resolve_device, use_threads
-from vlcli.engine.together import Together
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
@@ -42,7 +42,7 @@ def run(context: StageContext) -> StageResult:
     config = context.config
     assert isinstance(config, Evaluate)
     use_threads(config.threads)
-    if config.fit or (config.task is not None and _is_fitted(registry.tasks.load(config.task["name"]))):
+    if config.fit or (config.task is not None and _is_fitted(registry.of(Task).load(config.task["name"]))):
         return run_fitted(context, config)
     resolved = resolve_stage(context)
     if processes.rank() and not is_joint(choose_task(context, resolved)):
@@ -91,7 +91,7 @@ def fitted_task(stage: str, config: Evaluate) -> Task:
     Raises:
         RecipeError: the stage names no task that needs none, names no data to fit it on, or a model.
     """
-    task: Task | None = None if config.task is None else registry.tasks.build(config.task)
+    task: Task | None = None if config.task is None else registry.of(Task).build(config.task)
     place, name = f"stages.{stage}", "no task" if config.task is None else str(config.task["name"])
     if task is None or not _is_fitted(task):
         raise RecipeError([Problem(f"{place}.fit", "`fit` is for tasks that need no model", got=name)])
@@ -218,7 +218,7 @@ def evaluate(task: Task, runner: TaskRunner) -> Result:
 
 
 def _evaluate_together(task: Task, runner: TaskRunner) -> Result:
-    meeting = Together()
+    meeting = JointEvaluation()
     runner.share = meeting.share()
     return meeting.run(lambda: evaluate(task, runner))
 

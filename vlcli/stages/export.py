@@ -29,7 +29,7 @@ def run(context: StageContext) -> StageResult:
     if not sources:
         where = f"stages.{context.name}"
         raise UsageError("This stage does not say which model to take.", where=where, expected="from: STAGE")
-    exporter: Exporter = registry.exporters.build(config.format)
+    exporter: Exporter = registry.of(Exporter).build(config.format)
     found = next((source for source in sources if find_bundle(source) is not None), sources[0])
     bundle = load_bundle(found, "cpu")
     bundle.info |= {"extractor": extractor_of(found)} if bundle.model.input_spec().regions else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from vlcli.data.picture_index import path_id
 from vlcli.data.reader import Reader
 from vlcli.data.reader_errors import share_id
 from vlcli.data.remote import local_copy
-from vlcli.detection.cluster import RayCluster
 from vlcli.detection.extraction import ExtractionReport, Share, extract_images
 from vlcli.detection.extractor import Extractor
-from vlcli.detection.given import stored_boxes, stored_labels
+from vlcli.detection.jobs import Cluster
+from vlcli.detection.stored_boxes import stored_boxes, stored_labels
 from vlcli.engine import processes
 from vlcli.engine.bundle import WEIGHTS, verified
 from vlcli.errors import DataError, UsageError
@@ -137,12 +138,12 @@ def _file(context: StageContext, name: str) -> Path:
     return local_copy(name) if is_remote(name) else under(context.root, name)
 
 
-def _cluster(context: StageContext) -> RayCluster | None:
-    """The Ray cluster that extracts, where the stage asks for one.
+def _cluster(context: StageContext) -> Cluster | None:
+    """The engine of another package that extracts, where the stage names one.
 
     Raises:
         UsageError: a launcher started several processes, too.
-        ComponentError: Ray is not installed.
+        ComponentError: what the engine needs is not installed.
     """
     config = context.config
     assert isinstance(config, Extract)
@@ -150,7 +151,9 @@ def _cluster(context: StageContext) -> RayCluster | None:
         return None
     if processes.world() > 1:
         raise UsageError("With engine: ray, one process gives out the work.", got=f"{processes.world()} of a launcher")
-    return RayCluster(config.workers, config.threads or 1, context.device, context.progress)
+    engine = entry_points(group="vlcli.engines")[config.engine].load()
+    cluster: Cluster = engine(config.workers, config.threads or 1, context.device, context.progress)
+    return cluster
 
 
 def collect_images(readers: list[Reader]) -> dict[str, Path]:
@@ -243,7 +246,7 @@ def build_extractor(context: StageContext) -> Extractor:
         spec["weights"] = str(verified(under(context.root, spec["weights"], there=False)))  # it says where to get them
     if isinstance(spec.get("words"), str):
         spec["words"] = str(under(context.root, spec["words"], there=False))
-    extractor: Extractor = registry.extractors.build(spec)
+    extractor: Extractor = registry.of(Extractor).build(spec)
     return extractor
 
 

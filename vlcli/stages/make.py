@@ -41,7 +41,7 @@ def world_config(world: dict[str, Any], stage: str) -> World:
     problems = check(world, f"stages.{stage}.world")
     if problems:
         raise RecipeError(problems)
-    made: World = _adapter(registry.worlds.load(world["name"])).validate_python(
+    made: World = _adapter(registry.load("worlds", world["name"])).validate_python(
         {k: v for k, v in world.items() if k != "name"}
     )
     return made
@@ -50,7 +50,7 @@ def world_config(world: dict[str, Any], stage: str) -> World:
 def check(world: dict[str, Any], key: str) -> list[Problem]:
     """Every fault of a recipe's ``world``."""
     try:
-        target: Any = registry.worlds.load(world["name"])
+        target: Any = registry.load("worlds", world["name"])
     except ComponentError as error:
         return [Problem(f"{key}.name", error.what, got=error.got, expected=error.expected, hint=error.hint, code=4)]
     given = {name: value for name, value in world.items() if name != "name"}

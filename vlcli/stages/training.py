@@ -16,8 +16,8 @@ from vlcli.engine import processes
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.collapse import CollapseWatch
 from vlcli.engine.evaluation import Autocast, TaskRunner, mean_losses, score_task
+from vlcli.engine.joint_evaluation import JointEvaluation
 from vlcli.engine.optim import freeze
-from vlcli.engine.together import Together
 from vlcli.engine.trackers import Tracker, read_log
 from vlcli.engine.trainer import Score, Trainer, TrainingOutcome
 from vlcli.files import write_json
@@ -94,7 +94,7 @@ def _tell_start(parts: Assembly, config: Training, progress: Progress) -> dict[s
 def _trackers(context: StageContext, config: Training) -> list[Tracker]:
     if processes.rank() != 0:
         return []
-    return [registry.trackers.build(spec, context.folder) for spec in config.trackers]
+    return [registry.of(Tracker).build(spec, context.folder) for spec in config.trackers]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Validation:
         """The score; with several processes all of them call this, where ``joint``."""
         if not self.joint:
             return self.alone(autocast, epoch)
-        meeting = Together()
+        meeting = JointEvaluation()
         return meeting.run(lambda: self._score(autocast, epoch, meeting.share()))
 
     def alone(self, autocast: Autocast, epoch: int) -> Score:
@@ -161,7 +161,7 @@ def _value(metric: str, metrics: dict[str, float], epoch: int, progress: Progres
 
 def _write_model(context: StageContext, parts: Assembly, trainer: Trainer, outcome: TrainingOutcome) -> TrainingOutcome:
     """The bundle: best weights where anything was evaluated; averaged ones where they are kept."""
-    outcome, state = trainer.chosen(outcome)
+    outcome, state = trainer.select_weights(outcome)
     save_bundle(
         context.folder / MODEL,
         parts.module,

@@ -64,6 +64,7 @@ def seconds_a_picture(arch: str, cores: int) -> float:
     from PIL import Image
 
     from vlcli import registry
+    from vlcli.detection.extractor import Extractor
 
     spec = {"name": "backbone", "arch": arch, "short": 256, "long": 427, "boxes": "grid", "grid": [6, 6]}
     gpu, threads = torch.cuda.is_available(), torch.get_num_threads()
@@ -71,7 +72,7 @@ def seconds_a_picture(arch: str, cores: int) -> float:
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (427, 640, 3), np.uint8))
     try:
         torch.set_num_threads(1)
-        extractor = registry.extractors.build(spec).to("cuda" if gpu else "cpu")
+        extractor = registry.of(Extractor).build(spec).to("cuda" if gpu else "cpu")
         seconds = []
         for _ in range(3):
             began = clock()

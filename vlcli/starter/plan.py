@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vlcli.builders.readers import build_reader
+from vlcli.data.holdout import select
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
-from vlcli.data.take import select
 from vlcli.errors import DataError
 from vlcli.starter.machine import Machine
 from vlcli.starter.seen import Row

@@ -93,9 +93,9 @@ def _unknown(folder: Folder) -> dict[str, int]:
 
 def _readers() -> tuple[list[type[Reader]], list[str]]:
     readers, broken = [], []
-    for name in registry.datasets.names():
+    for name in registry.names("datasets"):
         try:
-            reader = registry.datasets.load(name)
+            reader = registry.of(Reader).load(name)
         except ComponentError as error:
             broken.append(f"reader {name}: {error.what}")
         else:

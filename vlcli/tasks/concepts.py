@@ -17,9 +17,7 @@ from vlcli.data.images import load_image
 from vlcli.files import write_json
 from vlcli.images.shards import is_there
 from vlcli.metrics.concepts import Count, average_precision, per_image, pooled
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec
+from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.registry import Spec
 from vlcli.report.sheet import Cell, contact_sheet
 from vlcli.tasks.base import Predict, Result, Runner, Task
@@ -72,19 +70,15 @@ class ConceptPrediction(Task):
         self._pictures: list[tuple[Path, dict[str, Any]]] = []
 
     def objectives(self) -> list[Spec]:
-        """Noisy-OR over the instances of a picture."""
         return [{"name": "concepts"}]
 
     def dataset(self) -> Spec:
-        """COCO captions."""
         return {"name": "coco-captions"}
 
     def arrange(self, readers: list[Any]) -> list[Any]:
-        """Captions by picture."""
         return [reader if isinstance(reader, ByImage) else ByImage(reader) for reader in readers]
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        """The vocabulary, the words that most training pictures have first: their order is the baseline."""
         inner = [reader.inner if isinstance(reader, ByImage) else reader for reader in readers]
         captions = list(captions_by_image(inner).values())
         if self.vocabulary is not None:
@@ -98,12 +92,11 @@ class ConceptPrediction(Task):
         return tuple(sorted(words, key=lambda word: -pictures[word]))
 
     def attach(self, data_spec: DataSpec) -> None:
-        """The vocabulary the model was trained on."""
         self.words = data_spec.answers
         self.number = {word: place for place, word in enumerate(self.words)}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``prediction`` (words, best first) with ``scores``; ``words``, the true ones, with their ``ranks``."""
+        # ``prediction`` (words, best first) with ``scores``; ``words``, the true ones, with their ``ranks``
         logits = logits_of(outputs, "concepts", classes=len(self.words)).float()
         order = logits.argsort(stable=True, dim=-1, descending=True)  # (B, W)
         places = torch.arange(order.shape[1], device=order.device).expand_as(order)
@@ -125,11 +118,9 @@ class ConceptPrediction(Task):
         return rows
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        """Of the words, each by its own noisy-OR."""
         return likeliest(self.words, logits_of(predict(step), "concepts", classes=len(self.words)).float().sigmoid())
 
     def evaluate(self, runner: Runner) -> Result:
-        """As usual, and mean average precision over the words; the first pictures are kept for the sheet."""
         self.attach(runner.data_spec)
 
         def told(batch: Batch) -> list[tuple[dict[str, Any], Tensor]]:
@@ -148,7 +139,7 @@ class ConceptPrediction(Task):
         return Result(metrics, predictions)
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Precision, recall and F1 at every M: per picture, ``pooled/...`` and ``baseline/...``."""
+        # Precision, recall and F1 at every M: per picture, ``pooled/...`` and ``baseline/...``
         rows = [row for row in predictions if row.get("words")]
         if not rows:
             return {}
@@ -170,7 +161,7 @@ class ConceptPrediction(Task):
         return sum(known) / len(known) if known else 0.0
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """``concepts.json`` (image_id, image_concepts: best first) and ``concepts.png``."""
+        # ``concepts.json`` (image_id, image_concepts: best first) and ``concepts.png``
         rows = [{"image_id": row["key"], "image_concepts": row["prediction"]} for row in predictions]
         written = [write_json(folder / "concepts.json", rows)]
         if self._pictures:
@@ -202,6 +193,5 @@ def _table(prefix: str, ranks: list[list[int]], top: Sequence[int]) -> dict[str,
 
 
 def _file(data: Any, image: str) -> Path | None:
-    """Where a picture lies, where it is there to be shown."""
     places = (reader.locate(image) for reader in getattr(data, "readers", ()))
     return next((path for path in places if is_there(path)), None)

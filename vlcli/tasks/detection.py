@@ -13,16 +13,14 @@ from vlcli.data.truth import Truth
 from vlcli.errors import DataError
 from vlcli.files import write_json
 from vlcli.metrics.detection import INSTALL, average_precision
-from vlcli.nn.batch import Batch
-from vlcli.nn.model import DataSpec
+from vlcli.nn import Batch, DataSpec
 from vlcli.registry import Spec
 from vlcli.report.drawing import draw_boxes
 from vlcli.tasks.base import Examples, Find, Result, Runner, Task
 from vlcli.tasks.outputs import logits_of
 
 SUBMISSION, SHEET = "detections.json", "detections.png"
-SIDE = 300
-"""Longer side of a picture on the sheet."""
+SIDE = 300  # Longer side of a picture on the sheet
 
 
 class Detection(Task):
@@ -64,29 +62,23 @@ class Detection(Task):
         self.truth: Truth | None = None
 
     def objectives(self) -> list[Spec]:
-        """The detector's own losses."""
         return [{"name": self.objective}]
 
     def dataset(self) -> Spec:
-        """COCO instances."""
         return {"name": "coco-instances"}
 
     def attach(self, data_spec: DataSpec) -> None:
-        """The names of the classes the model numbers."""
         self.names = tuple(data_spec.class_names)
 
     def evaluate(self, runner: Runner) -> Result:
-        """Detect in every picture and score against the data sets' own annotations."""
         self._read_truth(runner)
         return super().evaluate(runner)
 
     def rescore(self, find: Find, runner: Examples) -> Result:
-        """Score boxes against the data sets' own annotations."""
         self._read_truth(runner)
         return super().rescore(find, runner)
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Boxes in pixels, with COCO's numbers of pictures and categories."""
         numbers = {} if self.truth is None else self.truth.numbers
         rows = zip(batch.keys, predictions, strict=True)
         return [{**row, "key": key, "image": key, "image_id": numbers.get(key, key)} for key, row in rows]
@@ -96,7 +88,7 @@ class Detection(Task):
         self.files = {name: path for reader in runner.data.readers for name, path in reader.image_files().items()}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """A row a picture: ``image_id`` and ``categories`` as the file has them (None: not there), boxes in pixels."""
+        # A row a picture: ``image_id`` and ``categories`` as the file has them (None: not there), boxes in pixels
         images = batch.clean.images
         assert images is not None
         assert images.pixels is not None
@@ -134,7 +126,6 @@ class Detection(Task):
         return self.names[number] if number < len(self.names) else str(number)
 
     def _categories(self, truth: Truth) -> dict[int, Any]:
-        """The file's category id of each class that the model numbers."""
         rows = truth.document["categories"]
         ids = {str(row.get("name", row["id"])): row["id"] for row in rows}
         if self.names and set(self.names) & set(ids):
@@ -142,13 +133,11 @@ class Detection(Task):
         return {number: row["id"] for number, row in enumerate(rows)}
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Average precision; nothing where the data have no boxes."""
         if self.truth is None or not self.truth.document["annotations"]:
             return {}
         return average_precision(only(self.truth, {row["image"] for row in predictions}), coco_results(predictions))
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """COCO's results file, and a sheet of pictures with the boxes drawn."""
         written = [write_json(folder / SUBMISSION, coco_results(predictions))]
         shown = [row for row in predictions if row["image"] in self.files][: self.pictures]
         if shown:

@@ -67,15 +67,12 @@ class Grounding(Task):
         self.detections, self.area, self.overlap, self.specials = detections, area, overlap, specials
 
     def objectives(self) -> list[Spec]:
-        """Matching, or contrast: boxes are never shown."""
         return [{"name": "matching" if self.of == "words" else "contrast"}]
 
     def dataset(self) -> Spec:
-        """RefCOCO+."""
         return {"name": "refcoco"}
 
     def evaluate(self, runner: Runner) -> Result:
-        """One pass forward and one back for each batch."""
         boxes = self._candidates(runner.data.readers) if self.by == "boxes" else {}
         rows = runner.rows(lambda batch: self.rows(runner, batch, boxes))
         return Result(self.score(rows), rows)
@@ -110,7 +107,7 @@ class Grounding(Task):
     def _judged(
         self, row: dict[str, Any], share: NDArray[np.float32], size: tuple[int, int], given: BoxList | None
     ) -> dict[str, Any]:
-        """What is right of a row, the true box being ``share`` of the picture's sides."""
+        # What is right of a row, the true box being ``share`` of the picture's sides
         box = share * np.array([size[1], size[0]] * 2, np.float32)
         x, y = row["point"]
         inside_box = bool(box[0] <= x <= box[2] and box[1] <= y <= box[3])
@@ -125,7 +122,6 @@ class Grounding(Task):
         return judged | {"overlap": overlap, "correct": overlap >= self.overlap, "chance": chance}
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy and pointing beside chance, and by the data's kinds of expression."""
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
@@ -136,11 +132,6 @@ class Grounding(Task):
         return found | {f"pointing/{kind}": share for kind, share in by_kind(rows, "kind", "pointing").items()}
 
     def _candidates(self, readers: list[Any]) -> dict[str, BoxList]:
-        """The boxes to choose from, by image.
-
-        Raises:
-            ComponentError: there are none.
-        """
         if self.detections is not None:
             return read_detections(inside(readers[0].root, self.detections))
         found: dict[str, BoxList] = {}

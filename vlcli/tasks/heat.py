@@ -8,9 +8,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vlcli.nn.batch import Batch
-from vlcli.nn.layout import Layout
-from vlcli.nn.model import Recorder
+from vlcli.nn import Batch, Layout, Recorder
 from vlcli.nn.saliency import WordMaps, image_maps, word_maps
 from vlcli.tasks.base import Runner
 from vlcli.tasks.outputs import logits_of
@@ -84,7 +82,7 @@ def hottest(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) -> 
 
 
 def _placed(layout: Layout, row: int) -> Tensor:
-    """(R,) bool: tokens that lie somewhere on the picture."""
+    # (R,) bool: tokens that lie somewhere on the picture
     return layout.valid[row] & ~layout.special[row] & ~layout.centre[row, :, 0].isnan()
 
 

@@ -19,26 +19,17 @@ Item = dict[int, float]
 
 
 class _Pairs(Task):
-    """Base of probes: every pair is scored by how well sentence and picture fit, and items are counted.
-
-    Args:
-        objective: which scores pairs: one with ``logits`` of two classes (``matching``, ``contrast-matching``), or
-            one with vectors (``contrast``).
-    """
-
     eval_split = "test"
-    parts: ClassVar[int] = 2
-    """Pairs of an item."""
+    parts: ClassVar[int] = 2  # Pairs of an item
 
     def __init__(self, *, objective: str = "matching") -> None:
         self.objective = objective
 
     def objectives(self) -> list[Spec]:
-        """The one that scores pairs."""
         return [{"name": self.objective}]
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``score`` of each pair, with its ``item``, ``part`` and ``kind``."""
+        # ``score`` of each pair, with its ``item``, ``part`` and ``kind``
         found = outputs.get(self.objective, {})
         if "text_embedding" in found:
             scores = full_precision((found["text_embedding"] * found["image_embedding"]).sum(-1))
@@ -52,7 +43,6 @@ class _Pairs(Task):
         ]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """The metrics over whole items, and by kind; items some of whose pairs were left out do not count."""
         items: dict[tuple[str, str], Item] = {}
         for row in predictions:
             items.setdefault((str(row["item"]), str(row["kind"] or "")), {})[row["part"]] = row["score"]
@@ -81,11 +71,9 @@ class SugarCrepeTask(_Pairs):
     metric = "accuracy"
 
     def dataset(self) -> Spec:
-        """SugarCrepe."""
         return {"name": "sugarcrepe"}
 
     def metrics(self, items: Sequence[Item]) -> dict[str, float]:
-        """Share of items whose true caption scores higher; equal scores are wrong. Chance is one half."""
         right = sum(item[0] > item[1] for item in items)
         return {"accuracy": right / len(items), f"{CHANCE}/accuracy": 0.5}
 
@@ -102,11 +90,9 @@ class WinogroundTask(_Pairs):
     parts = 4
 
     def dataset(self) -> Spec:
-        """Winoground."""
         return {"name": "winoground"}
 
     def metrics(self, items: Sequence[Item]) -> dict[str, float]:
-        """The three scores; by chance 1/4, 1/4 and 1/6 (two captions and two pictures in random order)."""
         text = [item[0] > item[2] and item[3] > item[1] for item in items]
         image = [item[0] > item[1] and item[3] > item[2] for item in items]
         both = [a and b for a, b in zip(text, image, strict=True)]

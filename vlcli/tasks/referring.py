@@ -33,15 +33,13 @@ class Referring(Task):
         self.overlap, self.reached, self.pixels, self.loss = overlap, reached, pixels, loss
 
     def objectives(self) -> list[Spec]:
-        """A score a region."""
         return [{"name": "region-selection", "loss": self.loss, "overlap": self.overlap}]
 
     def dataset(self) -> Spec:
-        """RefCOCO+."""
         return {"name": "refcoco"}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """Per expression: ``prediction`` (the box in pixels), ``score``, ``overlap``, ``correct``, ``chance``."""
+        # Per expression: ``prediction`` (the box in pixels), ``score``, ``overlap``, ``correct``, ``chance``
         scores = logits_of(outputs, "region-selection", "scores")
         boxes = logits_of(outputs, "region-selection", "boxes")
         best = scores.argmax(1)
@@ -63,7 +61,6 @@ class Referring(Task):
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy over all expressions, and by kind, beside chance."""
         known = [row for row in predictions if "correct" in row]
         if not known:
             return {}
@@ -74,7 +71,6 @@ class Referring(Task):
 
     @staticmethod
     def _shares(rows: list[dict[str, Any]], kind: str) -> dict[str, float]:
-        """Accuracy, and beside it what a region chosen at random reaches, where every row says so."""
         found = {f"accuracy{kind}": sum(row["correct"] for row in rows) / len(rows)}
         if all("chance" in row for row in rows):
             found[f"{CHANCE}/accuracy{kind}"] = sum(row["chance"] for row in rows) / len(rows)
@@ -84,7 +80,7 @@ class Referring(Task):
         return self._overlaps(box[None], target)[0]
 
     def _overlaps(self, boxes: Tensor, target: Tensor) -> list[float]:
-        """Of boxes (R, 4) with one box (4,)."""
+        # Of boxes (R, 4) with one box (4,)
         from torchvision.ops import box_iou  # its import takes as long as torch's
 
         more = torch.tensor([0.0, 0.0, 1.0, 1.0]).to(boxes) if self.pixels else 0.0

@@ -29,15 +29,13 @@ class RegionLabels(Task):
         self.attributes = attributes
 
     def objectives(self) -> list[Spec]:
-        """Classes and attributes of the boxes."""
         return [{"name": "region-labels", "attributes": self.attributes}]
 
     def dataset(self) -> Spec:
-        """COCO instances."""
         return {"name": "coco-instances"}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """Per picture: ``prediction`` (class of each box), and how many boxes are right of how many known."""
+        # Per picture: ``prediction`` (class of each box), and how many boxes are right of how many known
         images = batch.clean.images
         assert images is not None
         assert images.pixels is not None
@@ -52,7 +50,6 @@ class RegionLabels(Task):
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy over all boxes with a known label, beside that of the most frequent one."""
         found = {}
         for side in ("class", "attribute"):
             known = sum(row.get(f"{side}_boxes", 0) for row in predictions)

@@ -16,16 +16,14 @@ from vlcli.data.images import load_labels
 from vlcli.errors import DataError
 from vlcli.metrics.baseline import NAME
 from vlcli.metrics.segmentation import confusion, union_scores
-from vlcli.nn.batch import Batch, Images, Pixels, View
-from vlcli.nn.model import InputSpec
+from vlcli.nn import Batch, Images, InputSpec, Pixels, View
 from vlcli.nn.segmentation import resized
 from vlcli.objectives.segmentation import classes_of
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
 from vlcli.tasks.outputs import logits_of
 
-FEW = 20
-"""So many classes are also scored one by one."""
+FEW = 20  # So many classes are also scored one by one
 
 
 class Segmentation(Task):
@@ -65,34 +63,24 @@ class Segmentation(Task):
         self.names: list[str] = []
 
     def objectives(self) -> list[Spec]:
-        """Cross-entropy of every pixel."""
         return [{"name": "segmentation", "head": self.head, "zero_is_void": self.zero_is_void}]
 
     def dataset(self) -> Spec:
-        """ADE20K."""
         return {"name": "ade20k"}
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        """The classes' names."""
         return next((tuple(names) for reader in readers if (names := reader.label_names())), ())
 
     def attach(self, data_spec: Any) -> None:
-        """The classes that the model knows."""
         self.names = list(data_spec.answers)
 
     def input_spec(self, spec: InputSpec, training: bool) -> InputSpec:
-        """Label maps to train on; pictures in their own proportions to be scored."""
         if training:
             return replace(spec, label_maps=True)
         short = self.short or (min(spec.size) if spec.size else 512)
         return replace(spec, size=None, short=short, long=self.long)
 
     def evaluate(self, runner: Runner) -> Result:
-        """Every picture by windows; one table of all pixels.
-
-        Raises:
-            DataError: a picture has no label map.
-        """
         self.attach(runner.data_spec)
         maps: dict[str, Path] = {}
         for reader in runner.data.readers:
@@ -119,7 +107,7 @@ class Segmentation(Task):
         return Result({**scores, NAME: float(table.sum(1).max() / max(1, table.sum()))}, rows)
 
     def _labelled(self, runner: Runner, batch: Batch) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
-        """Each example's picture, its key, and the classes found (H, W) at the picture's own size."""
+        # Each example's picture, its key, and the classes found (H, W) at the picture's own size
         images = batch.clean.images
         assert images is not None
         assert images.pixels is not None
@@ -146,7 +134,7 @@ class Segmentation(Task):
         return (total / seen)[:, : pixels.shape[1], : pixels.shape[2]]
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """Of pictures of the model's size: the share of each class that was found, the largest as ``prediction``."""
+        # Of pictures of the model's size: the share of each class that was found, the largest as ``prediction``
         found = logits_of(outputs, "segmentation").argmax(1).flatten(1)
         return [{"key": key, **self._shares(row)} for key, row in zip(batch.keys, found, strict=True)]
 

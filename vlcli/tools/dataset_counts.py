@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli import registry
+from vlcli.data.reader import Reader
 from vlcli.data.readers.column_types import decisions
 from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe import keys, wiring
@@ -44,7 +45,7 @@ def _counted(spec: dict[str, Any], root: Path) -> dict[str, Any]:
 
 
 def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
-    reader = registry.datasets.build(spec, root)
+    reader = registry.of(Reader).build(spec, root)
     reader.require()
     examples = reader.examples()
     texts = {example.text for example in examples if example.text}

@@ -24,7 +24,7 @@ from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
 from vlcli.recipe.resolved import Resolved
 from vlcli.runner.execute import context_of
-from vlcli.runner.smoke_test import rehearse
+from vlcli.runner.trial_step import rehearse
 from vlcli.tools.counting import Built
 
 EXAMPLES = 2

@@ -105,7 +105,6 @@ class ShapesConfig:
     ade20k: int = 500
 
     def __post_init__(self) -> None:
-        """Refuse what the generator could not draw or balance."""
         names = ("caption_forms", "question_types", "objects", "colours", "kinds", "parts", "statements", "more_gaps")
         for field in (*names, "related"):
             object.__setattr__(self, field, tuple(getattr(self, field)))

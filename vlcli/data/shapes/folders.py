@@ -46,7 +46,6 @@ def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers
 
 
 def _big(rng: Random, config: ShapesConfig, name: str) -> Scene:
-    """One shape of a quarter to two thirds of the side, anywhere."""
     colour, kind = name.split("_")
     scene = compose(rng, config, [Look("large", colour, kind)])
     radius = round(config.size * rng.uniform(0.14, 0.32))
@@ -57,13 +56,6 @@ def _big(rng: Random, config: ShapesConfig, name: str) -> Scene:
 
 
 def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
-    """A first-kind shape beside a second-kind shape; the relation is where the first stands.
-
-    Made so that a model blind to places stays at chance: at least PATCH pixels lie between the shapes, so that no
-    patch shows both; their distance spreads evenly over PATCH pixels, so that where they fall inside their patches says
-    nothing; the ground has no slope. The middle between them is drawn from one square for all relations, so either
-    shape's own place tells less, the larger the picture.
-    """
     side, scale = config.size, min(1.0, config.size / 112)
     nouns = [Noun("small", colour, kind) for colour, kind in zip(config.related, config.kinds, strict=False)]
     scene = compose(rng, config, [concrete(rng, config, noun) for noun in nouns])
@@ -83,12 +75,6 @@ def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
 
 
 def _beside(rng: Random, config: ShapesConfig, relation: str) -> Scene:
-    """A board with upright squares of two colours; one of the first colour stands right beside one of the second.
-
-    The relation is where that one stands. No square's own place, and no pair's, tells it: a model must look at every
-    cell's neighbours, wherever the cell lies. What a cell shows is plain, so that nothing else has to be learnt: on
-    grey ground, which is near zero once channels are normalised.
-    """
     colours = [one or other for one, other in zip(config.related, config.colours, strict=False)]
     places = _places(rng, config.board, config.board_squares, relation)
     cells = {place: (colour, "square") for colour, those in zip(colours, places, strict=True) for place in those}
@@ -96,11 +82,6 @@ def _beside(rng: Random, config: ShapesConfig, relation: str) -> Scene:
 
 
 def _marked(rng: Random, config: ShapesConfig, colour: str) -> Scene:
-    """A board full of squares with one circle in a colour that no square has; a square of ``colour`` is right of it.
-
-    The other squares have random colours, so that what a board shows as a whole tells little about the class: a model
-    must look at the cell right of the circle, wherever the circle lies.
-    """
     side, others = config.marked, _unmarked(config)
     cells = {(x, y): (rng.choice(others), "square") for x in range(side) for y in range(side)}
     x, y = rng.randrange(side - 1), rng.randrange(side)
@@ -110,28 +91,23 @@ def _marked(rng: Random, config: ShapesConfig, colour: str) -> Scene:
 
 
 def _cells(config: ShapesConfig) -> list[str]:
-    """The classes of placed boards: ``COLUMN-ROW`` from 1 on."""
     return [f"{x + 1}-{y + 1}" for y in range(config.placed) for x in range(config.placed)]
 
 
 def _placed(rng: Random, config: ShapesConfig, cell: str) -> Scene:
-    """A board that is empty but for one square: a model must tell the place of what it sees."""
     x, y = (int(number) - 1 for number in cell.split("-"))
     return _board(rng, config, config.placed, {(x, y): (config.colours[0], "square")})
 
 
 def _marker(config: ShapesConfig) -> str:
-    """The colour of the circle on marked boards."""
     return config.related[0] or config.colours[0]
 
 
 def _unmarked(config: ShapesConfig) -> list[str]:
-    """The colours of the squares on marked boards, which are the classes."""
     return [colour for colour in config.colours if colour != _marker(config)]
 
 
 def _board(rng: Random, config: ShapesConfig, side: int, cells: dict[Place, tuple[str, str]]) -> Scene:
-    """Upright shapes, each in the middle of its cell, on grey ground; ``cells`` has their colours and kinds."""
     cell = config.size / side
     radius = int(cell / 2) - 2  # the window of a sprite is three pixels wider than the shape
     shapes = tuple(
@@ -154,7 +130,6 @@ def _tint(rng: Random) -> tuple[int, int, int]:
 
 
 def _places(rng: Random, side: int, each: int, relation: str) -> tuple[list[Place], list[Place]]:
-    """``each`` cells of the first and of the second kind, with one pair of neighbours between them."""
     across, down = STEPS[relation]
     board = [(x, y) for x in range(side) for y in range(side)]
     while True:

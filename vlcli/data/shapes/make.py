@@ -144,7 +144,6 @@ def _write(root: Path, config: ShapesConfig, progress: Progress, workers: int) -
 
 
 def _replace(beside: Path, folder: Path) -> None:
-    """Move the finished world into place; an earlier one steps aside first and goes last."""
     old = beside.with_suffix(".old")
     if folder.exists():
         folder.replace(old)

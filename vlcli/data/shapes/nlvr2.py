@@ -40,13 +40,11 @@ def write_nlvr2(root: Path, config: ShapesConfig, progress: Progress, workers: i
 
 
 def _kinds(config: ShapesConfig, split: str, count: int) -> list[str]:
-    """Kinds in turn, so that their shares are equal to within one cell (in training: as often as they are named)."""
     kinds = config.statements if split == "train" else tuple(dict.fromkeys(config.statements))
     return [kinds[number % len(kinds)] for number in range(count)]
 
 
 def _cell(kind: str, rng: Random, config: ShapesConfig, pool: PooledScenes | None) -> StatementCell:
-    """A cell of its own pictures or of the pool's; one that the pool has no picture for is drawn anew."""
     for _ in range(100):
         with suppress(NoSuchSceneError):
             return cell(kind, rng, config, pool)
@@ -66,7 +64,6 @@ def _stem(split: str, number: int, pair: int) -> str:
 def _rows(
     split: str, number: int, kind: str, made: StatementCell, names: dict[int, str]
 ) -> Iterator[dict[str, object]]:
-    """The lines of a cell; ``names`` has the file of each scene, by the identity of the scene."""
     for pair, scenes in enumerate(made.pairs):
         files = [names[id(scene)] for scene in scenes]
         for index, text in enumerate(made.texts):
@@ -90,7 +87,6 @@ def _rows(
 
 
 def _pictures(split: str, cells: list[tuple[str, StatementCell]], first: int) -> Iterator[Picture]:
-    """Four pictures a cell, named as NLVR2 names them."""
     for number, (_, made) in enumerate(cells):
         for pair, scenes in enumerate(made.pairs):
             for side, scene in enumerate(scenes):
@@ -99,6 +95,5 @@ def _pictures(split: str, cells: list[tuple[str, StatementCell]], first: int) ->
 
 
 def _pool(split: str, scenes: list[Scene], first: int) -> Iterator[Picture]:
-    """The pictures that all cells share."""
     for number, scene in enumerate(scenes, first):
         yield Picture(number, f"{split}/pool/{split}-pool-{number}.png", scene)

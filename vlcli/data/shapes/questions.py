@@ -130,7 +130,6 @@ def _colour(kind: str, colour: str, config: ShapesConfig, index: int) -> Iterato
 
 
 def _relations(scene: Scene) -> Iterator[Question]:
-    """What stands where: only relations that hold or fail by the margin are asked."""
     single = [index for index, shape in enumerate(scene.shapes) if len(scene.having(shape.noun)) == 1]
     for anchor in single:
         noun = scene.shapes[anchor].noun
@@ -170,7 +169,6 @@ def _is_beside(scene: Scene, first: int, second: int) -> Iterator[Question]:
 
 
 def _chosen(scene: Scene) -> Iterator[Question]:
-    """On which side: the answer is the relation, where it holds by the margin."""
     single = [index for index, shape in enumerate(scene.shapes) if len(scene.having(shape.noun)) == 1]
     for first, second in ((one, two) for one in single for two in single if one != two):
         one, two = scene.shapes[first].noun, scene.shapes[second].noun
@@ -185,7 +183,6 @@ def _chosen(scene: Scene) -> Iterator[Question]:
 
 
 def _positions(scene: Scene) -> Iterator[Question]:
-    """In which half of the picture: only of shapes that stand clear of its middle."""
     for index, shape in enumerate(scene.shapes):
         if len(scene.having(shape.noun)) == 1:
             for low, high, share in (("left", "right", shape.x / scene.side), ("top", "bottom", shape.y / scene.side)):
@@ -234,7 +231,6 @@ def balanced(pictures: Sequence[Picture], rng: Random, config: ShapesConfig) -> 
 
 
 def _shares(sort: dict[str, Question], config: ShapesConfig) -> Iterator[tuple[list[list[str]], float]]:
-    """Groups of questions that are drawn from in turn, with their share of all questions."""
     if config.question_types:
         for name, count in Counter(config.question_types).items():
             texts = sorted(text for text, question in sort.items() if question.types[0] == name)
@@ -270,7 +266,6 @@ def _question(scene: Scene, config: ShapesConfig, text: str, index: int) -> Aske
 
 
 def _answers(pictures: Sequence[Picture], config: ShapesConfig) -> dict[str, Answers]:
-    """Question text to answer to everything asked so, without the questions that have one answer only."""
     table: dict[str, Answers] = defaultdict(lambda: defaultdict(list))
     for index, picture in enumerate(pictures):
         for question in questions(picture.scene, config):
@@ -279,7 +274,6 @@ def _answers(pictures: Sequence[Picture], config: ShapesConfig) -> dict[str, Ans
 
 
 def _draw_pairs(rng: Random, table: dict[str, Answers], groups: list[list[str]], wanted: int) -> list[Pair]:
-    """Take pairs from each group of questions in turn until there are enough or nothing is left to pair."""
     for rows in (rows for texts in groups for text in texts for rows in table[text].values()):
         rng.shuffle(rows)
     pairs: list[Pair] = []

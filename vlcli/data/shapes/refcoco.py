@@ -49,7 +49,6 @@ def write_refcoco(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[
 
 
 def _test_part(picture: Picture, config: ShapesConfig) -> str:
-    """testA: pictures with the first kind of shape (people, in RefCOCO); testB: the others."""
     return "testA" if picture.scene.having(Noun(kind=config.kinds[0])) else "testB"
 
 
@@ -98,7 +97,6 @@ def expressions(scene: Scene, index: int, rng: Random, most: int, places: bool =
 
 
 def _nouns(scene: Scene, index: int) -> Iterator[Noun]:
-    """Every description that holds of a shape, except the one that says nothing."""
     look = scene.shapes[index].look
     for size, colour, kind in product(("", look.size), ("", look.colour), ("", look.kind)):
         if size or colour or kind:
@@ -121,7 +119,6 @@ def _placed(scene: Scene, index: int, rng: Random) -> Iterator[str]:
 
 
 def _beside(scene: Scene, index: int, noun: Noun, word: str) -> Iterator[str]:
-    """Relations to a shape that colour and kind pick out, where no rival is nearly there too."""
     rivals = [other for other in scene.having(noun) if other != index]
     for anchor, shape in enumerate(scene.shapes):
         if anchor == index or len(scene.having(shape.noun)) != 1 or not scene.stands(index, word, anchor):

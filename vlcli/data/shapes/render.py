@@ -39,7 +39,6 @@ def _star(radius: float, inner: float, points: int) -> list[tuple[float, float]]
 
 
 def _polygon(kind: str, r: float) -> list[tuple[float, float]]:
-    """Corners around (0, 0) of the kinds that are polygons."""
     if kind == "square":
         edge = 0.84 * r
         return [(-edge, -edge), (edge, -edge), (edge, edge), (-edge, edge)]
@@ -98,7 +97,6 @@ def sprite(kind: str, radius: int, turn: int) -> Floats:
 
 @lru_cache(maxsize=4)
 def _ramps(side: int) -> tuple[Floats, Floats, Floats]:
-    """Horizontal ramp (1, S, 1), vertical ramp (S, 1, 1), and a sparse grain (2S, 2S, 1) that PNG still packs."""
     ramp = np.linspace(-0.5, 0.5, side, dtype=np.float32)
     rng = np.random.default_rng(112)
     shape = (2 * side, 2 * side, 1)

@@ -62,7 +62,6 @@ def _find(rng: Random, pictures: list[Picture], wanted: Callable[[Picture], bool
 def _judge(
     rng: Random, pictures: list[Picture], text: str, family: str, cases: list[tuple[str, Callable[[Picture], bool]]]
 ) -> list[Judged]:
-    """One hypothesis on one picture per case; nothing when some case occurs nowhere."""
     found = [(label, _find(rng, pictures, wanted)) for label, wanted in cases]
     if any(picture is None for _, picture in found):
         return []
@@ -104,7 +103,6 @@ def _either_cases(first: Noun, second: Noun) -> list[tuple[str, Callable[[Pictur
 
 
 def _plain(rng: Random, config: ShapesConfig, pictures: list[Picture]) -> list[Judged]:
-    """Six rows, two of each label: a noun that is there, a noun that is not, and what cannot be seen of one that is."""
     yes, no = "entailment", "contradiction"
     plan = (("there is {}", yes), ("there is {}", yes), ("there is {}", no), ("{} is {stuff}", "neutral"))
     rows: list[Judged] = []

@@ -47,7 +47,6 @@ Plain = tuple[tuple[str, str], tuple[Pair, Pair]]
 
 
 def _nouns(rng: Random, config: ShapesConfig) -> tuple[Noun, Noun]:
-    """Two descriptions of one form, such that a picture can hold either without the other."""
     form = rng.random()
     while True:
         one, two = (concrete(rng, config, Noun()) for _ in range(2))
@@ -62,7 +61,6 @@ def _nouns(rng: Random, config: ShapesConfig) -> tuple[Noun, Noun]:
 
 
 def _table(scenes: Scenes, nouns: tuple[Noun, Noun], cells: list[tuple[int, int, int, int]]) -> tuple[Pair, Pair]:
-    """Pairs from presence tables: (first noun left, right, second noun left, right) for each pair."""
     made = [
         (scenes.holding(nouns, (bool(a), bool(c))), scenes.holding(nouns, (bool(b), bool(d)))) for a, b, c, d in cells
     ]
@@ -85,7 +83,6 @@ def _both(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
 
 
 def _one(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
-    """True: in one picture; false: in both or in neither. One picture says nothing."""
     nouns = _nouns(rng, config)
     single = rng.sample(((1, 0), (0, 1)), 2)
     other = rng.sample(((1, 1), (0, 0)), 2)
@@ -115,7 +112,6 @@ def _any(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
 
 
 def _has(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
-    """Of one named picture; the other one holds either, both or neither, at random."""
     nouns, side = _nouns(rng, config), rng.choice(SIDES)
     rows = []
     for mine in ((1, 0), (0, 1)):
@@ -134,7 +130,6 @@ def _has(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
 
 
 def _attribute(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
-    """The colour of a named picture's only shape of a kind; the other colour is there too, on another kind."""
     kind, decoy = rng.sample(config.kinds, 2)
     colours, side = rng.sample(config.colours, 2), rng.choice(SIDES)
 
@@ -149,7 +144,6 @@ def _attribute(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
 
 
 def _relation(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
-    """Two shapes in a named picture; the other picture holds them too, in either order."""
     one, two = (concrete(rng, config, Noun()) for _ in range(2))
     while one.colour == two.colour or one.kind == two.kind:
         two = concrete(rng, config, Noun())
@@ -179,7 +173,6 @@ def _relation_texts(rng: Random, nouns: tuple[Noun, Noun], word: str, side: str)
 
 
 def _countable(rng: Random, config: ShapesConfig) -> Noun:
-    """A kind, a colour, or now and then shapes of any sort."""
     draw = rng.random()
     if draw < 0.5:
         return Noun(kind=rng.choice(config.kinds))
@@ -187,7 +180,6 @@ def _countable(rng: Random, config: ShapesConfig) -> Noun:
 
 
 def _more(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
-    """The numbers of each picture spread evenly over all that fit, for true and for false: one picture says little."""
     noun, gap = _countable(rng, config), rng.choice(config.more_gaps)
     lowest = 1 if noun == Noun() else 0
     gap = min(gap, config.objects[1] - lowest)
@@ -212,7 +204,6 @@ def _more(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
 
 
 def _count(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
-    """A total over both pictures, exact or as a bound; its split between them is spread evenly."""
     noun = _countable(rng, config)
     least = 2 if noun == Noun() else 0
     totals = [least + rng.randint(1, 4), 0]

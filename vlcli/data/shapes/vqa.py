@@ -44,7 +44,6 @@ def write_vqa(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str,
 
 
 def _question_ids(pictures: list[Picture], pairs: list[tuple[Asked, Asked]]) -> list[list[int]]:
-    """Picture id times 1000 plus the place among its questions, as in VQA."""
     used: dict[int, int] = {}
     rows = []
     for pair in pairs:
@@ -115,7 +114,6 @@ def _key(one: Asked) -> tuple[int, str]:
 
 
 def _gqa_row(one: Asked, picture: Picture, mine: str, entailed: list[str]) -> dict[str, object]:
-    """One entry; ``entailed`` lists the questions on the same picture that this one's answer settles."""
     question = one.question
     steps = [
         {"operation": operation, "dependencies": _dependencies(operation, place), "argument": argument}
@@ -140,7 +138,6 @@ def _gqa_row(one: Asked, picture: Picture, mine: str, entailed: list[str]) -> di
 
 
 def _dependencies(operation: str, place: int) -> list[int]:
-    """Steps that a step reads: none for a selection, both selections for a comparison, else the one before."""
     if operation == "select":
         return []
     return [place - 2, place - 1] if operation == "compare count" else [place - 1]
@@ -151,7 +148,6 @@ def _object_id(picture: Picture, index: int) -> str:
 
 
 def _graph(picture: Picture) -> dict[str, object]:
-    """A GQA scene graph; relations hold by the margin that every text of this world uses."""
     names = {"left": "to the left of", "right": "to the right of", "above": "above", "below": "below"}
     objects: dict[str, dict[str, object]] = {}
     for index, (shape, drawn) in enumerate(zip(picture.scene.shapes, picture.drawn, strict=True)):

@@ -41,7 +41,6 @@ class Noun(NamedTuple):
         )
 
     def count(self, looks: Sequence[Look]) -> int:
-        """How many of ``looks`` it describes."""
         return sum(self.matches(look) for look in looks)
 
     @property
@@ -226,7 +225,6 @@ def _ground(rng: Random) -> tuple[int, int, int]:
 
 
 def _place(rng: Random, side: int, looks: Sequence[Look]) -> tuple[Shape, ...]:
-    """Rejection sampling; radii shrink a little every time a crowded picture does not work out."""
     scale = side / 112
     while True:
         taken: list[tuple[int, int, int]] = []

@@ -99,7 +99,6 @@ class Cider:
         return 10 * total / max(len(references), 1)
 
     def _reference(self, words: Words) -> Vector:
-        """A reference's vector, kept: in training they come again and again."""
         key = tuple(words)
         if key not in self._known:
             self._known[key] = self._vector(grams(words, LONGEST))
@@ -114,7 +113,6 @@ class Cider:
         return weights, norms, sum(count for run, count in counts.items() if len(run) == 2)
 
     def _similarity(self, own: Vector, other: Vector) -> float:
-        """The mean cosine over lengths of run."""
         total = 0.0
         for mine, theirs, norm, far in zip(own[0], other[0], own[1], other[1], strict=True):
             if not norm or not far:

@@ -128,7 +128,6 @@ class Claims:
 
     @staticmethod
     def _placed(words: Sequence[str], nouns: Sequence[Named], things: Sequence[Thing]) -> bool | None:
-        """Whether every claimed place and relation holds for some things so named; None where none is claimed."""
         held = []
         for number, noun in enumerate(nouns):
             after = nouns[number + 1] if number + 1 < len(nouns) else None
@@ -144,7 +143,6 @@ class Claims:
 
 
 def _number(before: Sequence[str]) -> tuple[int, bool]:
-    """How many the words before a noun speak of, and whether by a word of number from two on."""
     word = before[-1] if before else ""
     if word in ("a", "an") and before[-2:-1] == ["without"]:
         return 0, False
@@ -153,7 +151,6 @@ def _number(before: Sequence[str]) -> tuple[int, bool]:
 
 
 def _relation(words: Sequence[str]) -> str | None:
-    """The relation that words between two nouns express: "left of", "above"."""
     for place, word in enumerate(words):
         after = words[place + 1] if place + 1 < len(words) else ""
         if word in RELATIONS and (after == "of" or word not in PLACES):
@@ -162,7 +159,6 @@ def _relation(words: Sequence[str]) -> str | None:
 
 
 def _distinct(nouns: Sequence[Named], things: Sequence[Thing]) -> bool:
-    """Whether nouns of one thing each can mean different things."""
     single = [noun for noun in nouns if noun.count == 1]
 
     def fits(number: int, taken: frozenset[int]) -> bool:
