@@ -194,8 +194,6 @@ def _nothing(folder: Path) -> DataError:
 
 
 class _Config(BaseModel):
-    """What a bundle's config must hold, and of which types."""
-
     model_config = ConfigDict(strict=True, protected_namespaces=())
 
     vlcli: str
@@ -291,7 +289,7 @@ def _in_words(facts: Mapping[str, Any] | None) -> str:
 
 
 def _remedy(folder: Path) -> str:
-    """How a damaged model is had again: from the checkpoints of its stage, where those are whole."""
+    # From the checkpoints of its stage, if those are whole.
     try:
         kept = [read_state(path) for path in Checkpoints(folder.parent / "checkpoints").lasting()]
     except VlcliError:

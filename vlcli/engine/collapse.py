@@ -38,7 +38,6 @@ class CollapseWatch(Tracker):
         self._told: set[str] = set()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Look at a line of the log."""
         if f"eval/{ONE_ANSWER}" in values:
             self._warn(ONE_ANSWER, self._one_sided(values[f"eval/{ONE_ANSWER}"]))
         for name, losses in self._last.items():
@@ -87,7 +86,6 @@ class CollapseWatch(Tracker):
             self.progress.warn(f"collapsed: {text}; likely cause: {self.cause()}")
 
     def _alike(self) -> bool:
-        """Whether the pictures of a batch hold the same numbers."""
         batch: Batch | None = next(iter(self.data.loader(min(16, len(self.data)), shuffle=True, epoch=0)), None)
         images = batch.clean.images if batch is not None else None
         if images is None or len(images) < 2:

@@ -95,7 +95,6 @@ class Copies:
         return note
 
     def _average(self, rows: list[int]) -> None:
-        """Average gradients that DDP left alone: those of an objective in its first step."""
         for row in rows:
             parameter = self.parameters[row]
             grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
@@ -103,13 +102,12 @@ class Copies:
             parameter.grad = grad / processes.world()
 
     def _wrapped(self) -> DistributedDataParallel:
-        """What is called; made anew only once the optimizer has taken the gradients."""
+        # Built anew only once the optimizer has taken the gradients.
         if self._made is None:
             self._made = self._wrap()
         return self._made
 
     def _wrap(self) -> DistributedDataParallel:
-        """DDP over the parameters that it is to average."""
         covered = [self.parameters[row] for row in sorted(self._covered)]
         body: Any = _Body(self.module, covered)
         ids = {id(parameter) for parameter in covered}
@@ -126,15 +124,12 @@ class Copies:
 
 
 class _Body(nn.Module):
-    """The module, its loss with an edge to every parameter that DDP averages."""
-
     def __init__(self, module: nn.Module, covered: list[nn.Parameter]) -> None:
         super().__init__()
         self.module = module
         self._covered = tuple(covered)
 
     def forward(self, *given: Any, **facts: Any) -> Any:
-        """The step's result; without a batch nothing but the edges."""
         if not given:
             total = torch.zeros((), device=self._covered[0].device)
             for parameter in self._covered:  # a chain, whose backward pass comes to the last parameter first
@@ -145,7 +140,7 @@ class _Body(nn.Module):
 
 
 class _Edges(torch.autograd.Function):
-    """A scalar as it is, with edges to parameters that get an empty gradient (none at all, not zeros)."""
+    # A scalar with edges to parameters that get an empty gradient (None, not zeros).
 
     @staticmethod
     def forward(ctx: Any, total: Tensor, *parameters: Tensor) -> Tensor:
@@ -158,10 +153,8 @@ class _Edges(torch.autograd.Function):
 
 
 def _lay_out(wrapped: DistributedDataParallel, covered: list[nn.Parameter]) -> None:
-    """One empty backward pass, after which DDP lays its buckets out for good: from the last parameter to the first.
-
-    Else it would do so after a process's first step, and a resumed run would add numbers in another order there.
-    """
+    # After an empty backward pass DDP never lays out its buckets again. Else it would do so after a process's
+    # first step, and a resumed run would add numbers in another order.
     wrapped().backward()
     for parameter in covered:
         parameter.grad = None

@@ -126,8 +126,6 @@ class TaskRunner:
 
 
 class _Passes(ForwardPasses):
-    """A step whose passes are computed in the runner's precision, with gradient only where it is recorded."""
-
     def __init__(self, module: TrainingModule, batch: Batch, record: Recorder | None, autocast: Autocast) -> None:
         super().__init__(module.model, batch, training=False, teacher=module.teacher, record=record)
         self._context = autocast

@@ -43,7 +43,6 @@ class BertAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:  # type: ignore[override]  # torch: float
-        """One update of every parameter that has a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -122,7 +121,6 @@ def _choice(
     plain: list[Searcher],
     proposals: list[tuple[Any, ...]],
 ) -> Choice:
-    """Which of the recipe's groups (-1: none) a parameter is in, its rate factor and its decay."""
     decay = 0.0 if any(pattern.search(name) for pattern in plain) else options.weight_decay
     for number, pattern in enumerate(wanted):
         if pattern.search(name):

@@ -31,12 +31,11 @@ HINT = "run the same command again: it goes on from the last checkpoint"
 
 
 def _address() -> str:
-    """The host name of rank 0, from the launcher."""
     return os.environ.get("MASTER_ADDR", "127.0.0.1")
 
 
 def _listen() -> socket.socket:
-    """Listen on a free port of rank 0, at the launcher's address, or at all addresses if that one is not local."""
+    # A free port at the launcher's address, or at all addresses if that one is not local.
     try:
         return socket.create_server((_address(), 0))
     except OSError:  # behind a translated address
@@ -138,7 +137,6 @@ class Watch:
             self._say(rank, end=True)
 
     def _lead(self) -> None:
-        """The thread of rank 0: receive the messages of all other ranks."""
         chosen = selectors.DefaultSelector()
         for rank, link in self.links.items():
             chosen.register(link, selectors.EVENT_READ, rank)
@@ -163,7 +161,7 @@ class Watch:
                 self._check()
 
     def _wake(self, gap: float) -> None:
-        """Where this process stood still itself (SIGSTOP), that time counts against none."""
+        # While this process itself stood still (SIGSTOP), no other one counts as hung.
         if gap > 5 * BEAT:
             self.since += gap
             self.heard = {rank: time.monotonic() for rank in self.heard}
@@ -188,7 +186,6 @@ class Watch:
             self._tell(f"Process {rank} of {self.world} is gone; the others are ended too.", rank, got)
 
     def _check(self) -> None:
-        """Report a process that hangs: it is behind the others in steps, does not get on, or does not answer."""
         now = time.monotonic()
         for rank in range(self.world):
             step = self.steps.get(rank, -1)
@@ -205,11 +202,8 @@ class Watch:
         self._check_works()
 
     def _check_works(self) -> None:
-        """Report work that does not get on.
-
-        A process that computes may wait inside a collective operation for another one: it is named only where none
-        does anything else.
-        """
+        # A process that computes may wait inside a collective operation for another one: it is named only if none does
+        # anything else.
         late = {
             rank: work for rank, work in self.works.items() if work[0] > self.hang_timeout and rank not in self.left
         }
@@ -228,7 +222,6 @@ class Watch:
             self._tell(f"All {self.world} processes of this run hang, and are ended.", 0, got)
 
     def _follow(self) -> None:
-        """The thread of the other ranks: receive the messages of rank 0."""
         rest = b""
         while (link := self.links.get(0)) is not None and not self.over:
             data = _read(link)
@@ -253,7 +246,6 @@ class Watch:
         self._tell(f"Process 0 of {self.world} is gone; the others are ended too.", 0, got)
 
     def _tell(self, what: str, rank: int, got: str) -> None:
-        """Print one message for the user and end this process."""
         if not self.told.acquire(blocking=False):
             return
         hint = pulse.HINT if "hang" in what else HINT
@@ -281,7 +273,6 @@ def _line(link: socket.socket) -> bytes:
 
 
 def _is_consequence(error: Exception) -> bool:
-    """Whether the error is a failed collective operation, whose cause lies in another process."""
     names = {kind.__name__ for kind in type(error).__mro__}
     words = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "timed out waiting")
     text = str(error).lower()

@@ -78,7 +78,6 @@ def start(device: str, precision: str = "float32") -> Accelerator:
 
 @contextmanager
 def _joining() -> Iterator[None]:
-    """One message where the processes do not find one another."""
     try:
         yield
     except RuntimeError as error:
@@ -94,11 +93,8 @@ def _joining() -> Iterator[None]:
 
 
 def _rejoin(backend: str, timeout: timedelta | None) -> None:
-    """Form the group anew after a restart by torchrun.
-
-    On one machine its store outlives the restart, and with it the addresses of processes that are gone: the group must
-    not read them. On several machines torchrun makes a new store for each restart.
-    """
+    # On one machine torchrun's store outlives a restart, and with it the addresses of processes that are gone: the new
+    # group must not read them. On several machines torchrun makes a new store for each restart.
     count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if count == "0" or _reaches_out() or _grouped():
         return
@@ -108,7 +104,6 @@ def _rejoin(backend: str, timeout: timedelta | None) -> None:
 
 
 def _reaches_out() -> bool:
-    """Whether processes of this run are on other machines."""
     return os.environ.get("LOCAL_WORLD_SIZE", "1") != os.environ.get("WORLD_SIZE", "1")
 
 
@@ -138,7 +133,7 @@ def hang_timeout() -> float:
 
 
 def _make_patient() -> None:
-    """A second group of all processes, for what may take long: waiting while rank 0 evaluates or writes."""
+    # A second group of all processes, for what may take long: waiting while rank 0 evaluates or writes.
     if world() > 1 and "all" not in _patient:
         _patient["all"] = dist.new_group(backend="gloo", timeout=timedelta(hours=_LONG))
 
@@ -262,7 +257,6 @@ def seed_step(seed: int, step: int, part: int = 0, place: int | None = None) -> 
 
 @cache
 def _other_devices() -> bool:
-    """Whether anything but the CPU could draw numbers."""
     return torch.accelerator.is_available()
 
 
@@ -296,14 +290,14 @@ def busy_cores(cores: Set[int], seconds: float = 0.3) -> float:
 
 
 def _ticks(cores: Set[int]) -> int:
-    """Clock ticks in which these cores were busy so far: all but idle and waiting for the disk."""
+    # All but idle and waiting for the disk.
     rows = [line.split() for line in Path("/proc/stat").read_text(encoding="ascii").splitlines()]
     names = {f"cpu{core}" for core in cores}
     return sum(sum(map(int, row[1:9])) - int(row[4]) - int(row[5]) for row in rows if row and row[0] in names)
 
 
 def _quota() -> int:
-    """Cores a container may use (cgroup v2), rounded down, at least one; unlimited: very many."""
+    # Of a container (cgroup v2); unlimited: very many.
     try:
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return max(1, int(limit) // int(period))

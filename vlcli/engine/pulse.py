@@ -132,7 +132,6 @@ def watched_alone(limit: float) -> Iterator[None]:
 
 
 def _end(got: str, where: str, limit: float) -> None:
-    """Print one message for the user and end this process and those that load its data."""
     error = VlcliError("The training hangs.", where=where, got=got, expected=f"progress within {limit:g} s", hint=HINT)
     with suppress(OSError):
         sys.stderr.write(f"error: {error}\n")

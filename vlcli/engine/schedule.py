@@ -33,7 +33,6 @@ def factor(index: int, total: int, options: ScheduleOptions, *, count_after: boo
 
 
 def _shape(options: ScheduleOptions, done: float) -> float:
-    """1 at the start of the decay, 0 at its end."""
     if options.name == "constant":
         return 1.0
     if options.name == "cosine":

@@ -83,7 +83,6 @@ class Shards:
         return optimizer
 
     def _hand_over(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """Move the gradients of the module's parameters to the optimizer's shards."""
         for group in optimizer.param_groups:
             for name, share in zip(group["names"], group["params"], strict=True):
                 sharded = self.own.get(name)
@@ -182,7 +181,6 @@ class Shards:
             module._state_dict_pre_hooks.clear()
 
     def _parts(self) -> list[Any]:
-        """The modules that gather and let go, the whole one first."""
         return [part for part in self.module.modules() if hasattr(part, "unshard")]
 
     def spread(self, name: str, share: Tensor) -> Tensor:
@@ -260,13 +258,11 @@ def _mesh(mode: str, device: str) -> DeviceMesh:
 
 
 def _equalise(module: nn.Module) -> None:
-    """Rank 0's weights and buffers on every process, as DDP does it."""
     for value in module.state_dict(keep_vars=True).values():
         dist.broadcast(value.detach(), src=0)
 
 
 def _leaves(total: Tensor) -> set[int]:
-    """Ids of the parameters that a loss depends on."""
     found, seen, left = set(), set(), [total.grad_fn]
     while left:
         node = left.pop()

@@ -59,12 +59,11 @@ class JsonLines(Tracker):
         self.path = folder / file
 
     def resume(self, step: int) -> None:
-        """Keep the lines up to ``step``; a line cut short by a kill goes too."""
+        # A line cut short by a kill goes too.
         kept = [line for line in self._lines() if line["step"] <= step] if step else []
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Append a line."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
@@ -93,11 +92,9 @@ class TensorBoard(Tracker):
         self._writer: SummaryWriter | None = None
 
     def resume(self, step: int) -> None:
-        """Open the log; TensorBoard hides what an older one says of later steps."""
         self._writer = self._make(str(self.directory), purge_step=step + 1 if step else None)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """One scalar each."""
         if self._writer is None:
             self.resume(0)
         assert self._writer is not None
@@ -105,7 +102,6 @@ class TensorBoard(Tracker):
             self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Write what is pending."""
         if self._writer is not None:
             self._writer.close()
 

@@ -210,7 +210,6 @@ class Trainer:
         return self.shards.agreed(result.total)
 
     def _clip(self, rate: float) -> Tensor:
-        """Clip the gradient and return its norm before clipping."""
         self.shards.average_rest()
         self.accelerator.unscale_gradients(self.optimizer)
         trained = [p for p in self.module.parameters() if p.grad is not None]
@@ -256,7 +255,6 @@ class Trainer:
             tracker.log(self.position.step, values)
 
     def _validate(self) -> None:
-        """Score the weights, on rank 0 or on all processes together, and keep them if they are the best."""
         first = processes.rank() == 0
         scores, score = first or bool(getattr(self.evaluate, "joint", False)), None
         with self.guard.evaluating(scores=scores):

@@ -196,7 +196,6 @@ class TrainingModule(nn.Module):
         return outcomes
 
     def _wanted(self, epoch: int) -> set[str]:
-        """Active objectives and, weightless, those they read."""
         wanted = {name for name, part in self.parts.items() if part.active(epoch)}
         for name in reversed(self.order):
             if name in wanted:
@@ -319,7 +318,6 @@ def _check_names(parts: list[Part]) -> None:
 def _order(
     objectives: Mapping[str, Objective], parts: Mapping[str, Part]
 ) -> tuple[list[str], dict[str, dict[str, str]]]:
-    """Objectives so that each follows those it reads, and for each the name behind every word it reads by."""
     reads = {name: _sources(name, objective, parts) for name, objective in objectives.items()}
     order: list[str] = []
     while len(order) < len(reads):
@@ -350,7 +348,7 @@ def _sources(name: str, objective: Any, parts: Mapping[str, Part]) -> dict[str, 
 
 
 def _named(outcomes: dict[str, ObjectiveOutput], what: str) -> dict[str, Mean]:
-    """Means of all objectives by name: ``mlm`` for an objective's only loss, else ``masked-object/feature``."""
+    # ``mlm`` for an objective's only loss, else ``masked-object/feature``.
     found: dict[str, Mean] = {}
     for name, outcome in outcomes.items():
         means: dict[str, Mean] = getattr(outcome, what)
@@ -365,7 +363,6 @@ def _device(means: dict[str, Mean], model: nn.Module) -> torch.device:
 
 
 def _agreed(values: Tensor, names: list[str]) -> Tensor:
-    """Sums over processes, which must hold the same names."""
     mark = float(zlib.crc32("\n".join(names).encode()) & 0xFFFF)
     size = torch.tensor([len(names) * 65536 + mark], dtype=values.dtype, device=values.device)
     low = torch.cat([size, -size])

@@ -208,7 +208,6 @@ class WeightLoader:
         self.add(state, str(path), ours=False)
 
     def _fitting(self, state: dict[str, Tensor]) -> int:
-        """How many names of the model a state dict has once the model has adapted it."""
         try:
             adapted = self.module.model.adapt(dict(state), [])
         except (DataError, LookupError, RuntimeError, ValueError):  # names of another layout
@@ -232,7 +231,7 @@ class WeightLoader:
         return self.report
 
     def _fill_teacher(self, teacher: nn.Module) -> None:
-        """A momentum copy that the sources hold (released weights) goes on as it was."""
+        # A momentum copy that the sources hold (released weights) goes on as it was.
         own = teacher.state_dict(keep_vars=True)
         placed = 0
         for name, value in self.copies.items():
@@ -249,7 +248,7 @@ class WeightLoader:
             self.report.reshaped.append(f"momentum copy: {placed} weights of its own")
 
     def _inherited(self) -> None:
-        """Attentions with several sets of projections may start those that no source holds from another set."""
+        # Attentions with several sets of projections may copy those that no source holds from another set.
         for place, part in self.module.named_modules():
             if isinstance(part, Attention) and not place.startswith("teacher."):
                 own = {n.removeprefix(f"{place}.") for n in self.report.matched if n.startswith(f"{place}.")}
@@ -258,7 +257,6 @@ class WeightLoader:
                 self.report.reshaped += [f"{place}: {len(made)} tensors copied from its first set"] if made else []
 
     def _adapted(self, state: dict[str, Tensor], ours: bool) -> dict[str, Tensor]:
-        """Names as the training module has them, shapes as ``adapt`` makes them."""
         if not ours:
             state = self._from_model(state)
         else:
@@ -275,7 +273,6 @@ class WeightLoader:
         return state
 
     def _heads_taken(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Heads of objectives that parts of the model start from (``Model.init_from``)."""
         found: dict[str, Tensor] = {}
         for part, givers in self.module.model.init_from.items():
             giver = next((g for g in givers if any(n.startswith(f"objectives.{g}") for n in state)), None)
@@ -285,7 +282,6 @@ class WeightLoader:
         return found
 
     def _taken(self, name: str, state: Iterable[str]) -> dict[str, str]:
-        """What an objective takes of the checkpoint, and what it calls it: the first giver's, gaps filled by others."""
         first, *others = self._givers(name, state)
         found = {n: n.removeprefix(f"objectives.{first}.") for n in state if n.startswith(f"objectives.{first}.")}
         wanted = set(self.module.objectives[name].state_dict())
@@ -295,7 +291,7 @@ class WeightLoader:
         return found
 
     def _givers(self, name: str, state: Iterable[str]) -> list[str]:
-        """Whose parts of the checkpoint an objective takes: its own, then one of its kind, then its ancestors'."""
+        # Its own, then one of its kind, then its ancestors'.
         held = {n.split(".")[1] for n in state if n.startswith("objectives.")}
         kind = str(self.module.parts[name].spec["name"])
         others = [kind, *self.module.objectives[name].init_from]
@@ -322,7 +318,6 @@ class WeightLoader:
             self.report.matched.append(name)
 
     def _check_backbone(self, names: dict[str, str]) -> None:
-        """``names``: what is unmatched, and how a message calls it."""
         patterns = [Searcher(p, "allow_unmatched") for p in self.allow]
         self.report.allowed = [n for n in names if any(p.search(n) for p in patterns)]
         wrong = [text for n, text in names.items() if n not in self.report.allowed]
