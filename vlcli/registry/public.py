@@ -1,7 +1,8 @@
 """The public names of vlcli: what packages may import, and which private names a module imports instead.
 
-A name is public if ``__all__`` of one of :data:`PUBLIC` lists it. All other modules are private and change without
-notice. Nothing is imported here: the names are read from the source files.
+A name is public if ``__all__`` of one of :data:`PUBLIC` lists it, or without ``__all__`` if its ``__init__`` imports
+it. All other modules are private and change without notice. Nothing is imported here: the names are read from the
+source files.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+
+from vlcli.lazy import reexported
 
 PUBLIC = (
     "vlcli",
@@ -70,11 +73,11 @@ class PrivateImport:
 
 @cache
 def public_names(module: str) -> tuple[str, ...]:
-    """The names that ``__all__`` of a public module lists, without importing it."""
+    """Return the names that ``__all__`` of a public module lists, or else that it imports from its own modules."""
     for node in _tree(module).body:
         if isinstance(node, ast.Assign) and any(_is(target, "__all__") for target in node.targets):
             return tuple(sorted(ast.literal_eval(node.value)))
-    return ()
+    return tuple(sorted(reexported(module, _tree(module))))
 
 
 def public_name(name: str) -> str:
