@@ -187,12 +187,10 @@ class Trainer:
         norm = self._clip(rate)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        if self.accelerator.optimizer_step_was_skipped:  # fp16: the gradient overflowed
-            self.module.drop_step()
-        else:
-            self.module.close_step()  # queues of objectives
-            if self.ema is not None:
-                self.ema.update(self.module)
+        stepped = not self.accelerator.optimizer_step_was_skipped  # in fp16 a gradient may overflow
+        self.module.close_step(stepped=stepped)
+        if stepped and self.ema is not None:
+            self.ema.update(self.module)
         self.position.step += 1
         self.window.note(norm, rate)
 
