@@ -1,4 +1,4 @@
-"""``vlcli runs``: the folders of runs, their state, main number and size, and what can go."""
+"""``vlcli runs``: lists the folders of runs, and removes what can go."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.cli.words import age, size
+from vlcli.cli.words import age, number, size
+from vlcli.errors import DataError
 
 if TYPE_CHECKING:
     from vlcli.recipe.leftovers import Leftover, Run
@@ -22,7 +24,6 @@ def runs(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --clean: do not ask.")] = False,
     output: o.Output = Path("runs"),
     json_: o.Json = False,
-    verbose: o.Verbose = 0,
 ) -> None:
     """Run folders with state, main metric, size and age, and what can go: leftovers of kills, replaced parts.
 
@@ -30,8 +31,6 @@ def runs(
 
     vlcli runs --clean --yes
     """
-    from vlcli.cli import console
-    from vlcli.errors import DataError
     from vlcli.recipe import leftovers
 
     if not output.is_dir():
@@ -51,8 +50,7 @@ def runs(
 
 
 def _clean(found: list[Run], rubbish: list[Leftover], sure: bool) -> list[Leftover]:
-    """Remove it, where no run has begun in the folder meanwhile; returns what was removed."""
-    from vlcli.cli import console
+    # where no run has begun in the folder meanwhile
     from vlcli.recipe import leftovers, run_state
 
     if not rubbish:
@@ -78,32 +76,23 @@ def _row(run: Run, removed: set[str]) -> dict[str, Any]:
     row = {"folder": str(run.folder), "state": run.state, "stages": run.stages, "bytes": run.size}
     pid = run.progress.pid if run.progress is not None and run.state == "running" else None
     main = main_number(run.folder)
-    number = None if main is None else dict(zip(("row", "metric", "value"), main, strict=True))
-    return {**row, "pid": pid, "main": number, "age_seconds": round(time() - run.changed), "can_go": items}
+    metric = None if main is None else dict(zip(("row", "metric", "value"), main, strict=True))
+    return {**row, "pid": pid, "main": metric, "age_seconds": round(time() - run.changed), "can_go": items}
 
 
 def _tell(found: list[Run]) -> None:
-    from vlcli.cli import console
+    from vlcli.tools.table import main_number
 
     rows = []
     for run in found:
-        done = sum(state == "done" for state in run.stages.values())
-        rubbish = sum(item.size for item in run.leftovers)
-        facts = [str(run.folder), _state(run), f"{done} of {len(run.stages)}", _main(run), size(run.size)]
-        rows.append([*facts, age(time() - run.changed), size(rubbish) if run.leftovers else ""])
+        state = run.state
+        if state == "running" and run.progress is not None and run.progress.status == "running":
+            state = f"running ({run.progress.pid})"
+        done = f"{sum(stage == 'done' for stage in run.stages.values())} of {len(run.stages)}"
+        main = main_number(run.folder)
+        metric = "" if main is None else f"{main[0]}: {main[1]} {number(main[2])}"
+        rubbish = size(sum(item.size for item in run.leftovers)) if run.leftovers else ""
+        rows.append([str(run.folder), state, done, metric, size(run.size), age(time() - run.changed), rubbish])
     console.table(["run", "state", "stages done", "metric", "size", "age", "can go"], rows)
     if any(run.state == "running" for run in found):
         console.err("watch a running one: vlcli follow RUN")
-
-
-def _state(run: Run) -> str:
-    alive = run.state == "running" and run.progress is not None and run.progress.status == "running"
-    return f"running ({run.progress.pid})" if alive and run.progress is not None else run.state
-
-
-def _main(run: Run) -> str:
-    from vlcli.cli.scores import number
-    from vlcli.tools.table import main_number
-
-    main = main_number(run.folder)
-    return "" if main is None else f"{main[0]}: {main[1]} {number(main[2])}"

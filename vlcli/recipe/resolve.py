@@ -76,7 +76,8 @@ class ResolvedStage:
         return [self._with_split(one) for one in named or self._own_data()]
 
     def _own_data(self) -> list[Spec]:
-        if self.built_task is None or not overrides(type(self.built_task), "dataset", CONTRACTS["tasks"].bases):
+        task, bases = self.built_task, CONTRACTS["tasks"].bases
+        if task is None or not (task.usual_data or overrides(type(task), "dataset", bases)):
             return []
         return self._asked(lambda task: [dict(as_spec(task.dataset()))])
 
