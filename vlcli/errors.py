@@ -11,6 +11,8 @@ The command line prints the message without a traceback (``-vv`` shows one).
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = ["ComponentError", "DataError", "Problem", "RecipeError", "UsageError", "VlcliError", "shown"]
@@ -53,6 +55,12 @@ def shown(value: object, most: int = 200) -> str:
     except (ValueError, RecursionError):  # an integer of thousands of digits, a list that holds itself
         return f"({type(value).__name__} too large to show)"
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} letters)"
+
+
+def did_you_mean(word: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> str:
+    """Returns a hint at the known words that are spelt nearly as ``word``; empty if there are none."""
+    close = difflib.get_close_matches(word, list(known), count, cutoff)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def _rebuild(kind: type[VlcliError], state: dict[str, object], args: tuple[object, ...]) -> VlcliError:

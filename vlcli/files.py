@@ -66,7 +66,7 @@ def _is_full(error: BaseException) -> bool:
 
 @contextmanager
 def new_folder(final: Path) -> Iterator[Path]:
-    """Yields a sibling of ``final`` to fill, which is renamed to ``final`` when it is complete; replaces an older one."""
+    """Yields a sibling of ``final`` to fill, which replaces ``final`` when it is complete."""
     final.parent.mkdir(parents=True, exist_ok=True)
     beside = _beside(final)
     shutil.rmtree(beside, ignore_errors=True)
@@ -83,7 +83,7 @@ def new_folder(final: Path) -> Iterator[Path]:
 
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """Yields a sibling of ``path`` to write, which is renamed to ``path`` when it is complete; replaces an older one.
+    """Yields a sibling of ``path`` to write, which replaces ``path`` when it is complete.
 
     Raises:
         VlcliError: the disk is full.

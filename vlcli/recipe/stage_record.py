@@ -39,13 +39,10 @@ class StageRecord:
         inputs: fingerprint and path of every input stage, by name.
         data: digests of the data files it read outside its inputs.
         features: the feature stores it read.
-        recipe: name of the recipe.
         seed: None if the stage draws no random numbers.
         versions: of Python, torch, vlcli and the packages of its components.
         started: ISO 8601 UTC, as ``finished``.
         files: paths by role.
-        notes: lines for the user.
-        facts: further values.
         sizes: bytes by path: see ``vlcli.recipe.artifacts``.
         replaces: the folder that this stage replaces when it is done (``--force``).
         artifact: folder of the artifact if another run made it (relative to this folder).
@@ -218,10 +215,7 @@ def _lock(folder: Path) -> Path:
 def flocked(path: Path, patience: float = 0.0, *, shared: bool = False) -> Iterator[TextIO | None]:
     """Holds a lock file, which gets this process's id; yields None if another process holds it for too long.
 
-    Args:
-        path: the file; created with its folder.
-        patience: seconds to wait for the other process.
-        shared: allow other shared holders.
+    ``patience`` are the seconds to wait; ``shared`` allows other shared holders.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:

@@ -51,6 +51,20 @@ class Document:
             path = path[:-1]
         return self.places.get(path, "")
 
+    def fault(
+        self, path: Path_, what: str, got: str = "", expected: str = "", hint: str = "", code: int = 3
+    ) -> Problem:
+        """Returns a fault at ``path``, with its line."""
+        return Problem(dotted(path), what, self.place(path), got, expected, hint, code)
+
+
+def dotted(path: Path_) -> str:
+    """Returns ``("stages", "a", "data", 0)`` as ``stages.a.data[0]``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
 
 class _YamlError(Exception):
     def __init__(self, what: str, line: int) -> None:
