@@ -117,7 +117,7 @@ def _plain(model: type[BaseModel], definitions: Schema) -> Schema:
 
 def _component(kind: str) -> Schema:
     name = {"anyOf": [{"enum": names(kind)}, SPEC_SCHEMA["anyOf"][0]]}  # or one of a package installed elsewhere
-    options = {key: {} for key in READER_OPTIONS} if kind == "datasets" else {}
+    options: Schema = {key: {} for key in READER_OPTIONS} if kind == "datasets" else {}
     mapping = {"type": "object", "required": ["name"], "properties": {"name": name, **options}}
     return {"description": f"One of the {kind} that `vlcli ls {kind}` lists.", "anyOf": [name, mapping]}
 

@@ -140,10 +140,10 @@ def _events(text: str) -> list[Any]:
                 raise _YamlError(_TOO_DEEP, event.start_mark.line + 1)
             events.append(event)
     except yaml.MarkedYAMLError as error:
-        mark: Any = error.problem_mark or error.context_mark
+        mark = error.problem_mark or error.context_mark
         what = f"not YAML: {error.problem or error}"
         what = _TOO_DEEP if "nesting depth" in what else what  # libyaml reads ahead, and has a limit too
-        raise _YamlError(what, mark.line + 1 if mark else 1) from error
+        raise _YamlError(what, getattr(mark, "line", 0) + 1) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: an escape that names no character
         raise _YamlError(f"not YAML: {str(error).splitlines()[0]}", 1) from error
     return events
