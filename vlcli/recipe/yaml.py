@@ -137,7 +137,7 @@ def _events(text: str) -> list[Any]:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MOST_LEVELS:
-                raise _YamlError(_TOO_DEEP, event.start_mark.line + 1)
+                raise _YamlError(_TOO_DEEP, _line(event))
             events.append(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
