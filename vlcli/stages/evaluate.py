@@ -84,16 +84,19 @@ def run_fitted(context: StageContext, config: Evaluate) -> StageResult:
 def _stage_result(
     context: StageContext, task: Task, result: Result, data: Pipeline, doubts: list[str], facts: dict[str, object]
 ) -> StageResult:
-    notes = []
-    if not result.metrics and len(data.unreadable) >= data.total:
-        notes.append("no example's picture can be read: nothing was scored")
-    elif not result.metrics:
-        notes.append("the data have no labels: predictions were written, nothing was scored")
-    notes += [*data.notes(), *doubts]
+    notes = [*_notes(result, data), *doubts]
     files = write_result(context, task, result, data)
     for line in notes:
         context.progress.warn(line)
     return StageResult(result.metrics, files, notes, {"examples": data.total, **facts})
+
+
+def _notes(result: Result, data: Pipeline) -> list[str]:
+    if result.metrics:
+        return data.notes()
+    if len(data.unreadable) >= data.total:
+        return ["no example's picture can be read: nothing was scored", *data.notes()]
+    return ["the data have no labels: predictions were written, nothing was scored", *data.notes()]
 
 
 def fitted_task(stage: str, config: Evaluate) -> Task:
