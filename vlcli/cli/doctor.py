@@ -57,14 +57,7 @@ LEAST_DISK, LEAST_FILES = 5 * 2**30, 1024
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at.
-
-    Attributes:
-        what: which.
-        state: ``ok``, ``note`` or ``wrong``.
-        detail: what was seen.
-        remedy: what to do.
-    """
+    """One thing looked at; ``state`` is ``ok``, ``note`` or ``wrong``."""
 
     what: str
     state: str

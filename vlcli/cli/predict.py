@@ -88,11 +88,7 @@ def predict(
 
 
 def read_extractor(value: str | None) -> dict[str, Any] | None:
-    """Returns the mapping of ``--extractor``.
-
-    Raises:
-        UsageError: it is no mapping.
-    """
+    """Returns the mapping of ``--extractor``."""
     from vlcli.recipe.yaml import scalar
 
     if value is None:

@@ -27,14 +27,7 @@ ALL_WORDS = "all words"
 
 @dataclass
 class Seen:
-    """What one pass over an example returns.
-
-    Attributes:
-        image: states of the image tokens, a row a picture.
-        text: how many tokens the sentence has; 0 without one.
-        attention: probabilities (P, H, Tq, Tk) of the chosen layer.
-        name: of that layer.
-    """
+    """States of the image tokens, tokens of the sentence, and one layer's attention (P, H, Tq, Tk)."""
 
     image: EncoderOutput
     text: int

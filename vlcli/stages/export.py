@@ -17,12 +17,7 @@ from vlcli.recipe.schema import Export
 
 
 def run(context: StageContext) -> StageResult:
-    """Writes the model that ``from`` names in the stage's format.
-
-    Raises:
-        UsageError: ``from`` names nothing.
-        ComponentError: the format is unknown, or its extra is not installed.
-    """
+    """Writes the model that ``from`` names in the stage's format."""
     config = context.config
     assert isinstance(config, Export)
     sources = context.sources()

@@ -152,11 +152,7 @@ def _cluster(context: StageContext) -> Cluster | None:
 
 
 def collect_images(readers: list[Reader]) -> dict[str, Path]:
-    """Returns the image files of all data sets by id, in order.
-
-    Raises:
-        DataError: two different files share an id, or there is no image at all.
-    """
+    """Returns the image files of all data sets by id, in order."""
     files: dict[str, Path] = {}
     for reader in readers:
         for name, path in reader.image_files().items():
@@ -205,11 +201,7 @@ def number_files(files: list[BoxFile], known: list[Labels]) -> list[tuple[dict[s
 
 
 def region_source(context: StageContext, extractor: Extractor) -> FeatureStore | None:
-    """Opens the regions that an extractor reads in place of pictures; None where it reads pictures.
-
-    Raises:
-        DataError: it reads regions, and the stage names no store of them.
-    """
+    """Opens the regions that an extractor reads in place of pictures; None where it reads pictures."""
     config = _config(context)
     if extractor.reads != "regions":
         return None
