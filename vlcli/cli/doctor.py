@@ -188,8 +188,8 @@ def component_findings(code: int, out: str, err: str) -> list[Finding]:
 
 
 def _shadows() -> list[Finding]:
-    found = list(shadows([Path(entry or ".") for entry in sys.path]))
-    return found or [Finding("metadata", "ok", "no leftover egg-info hides an installed package")]
+    findings = list(shadows([Path(entry or ".") for entry in sys.path]))
+    return findings or [Finding("metadata", "ok", "no leftover egg-info hides an installed package")]
 
 
 def shadows(folders: list[Path]) -> Iterator[Finding]:

@@ -37,21 +37,21 @@ def runs(
 
     if not output.is_dir():
         raise DataError("There is no such folder of runs.", where=str(output), hint="make a run: vlcli run quickstart")
-    found = litter.look(output)
-    rubbish = [item for run in found for item in run.litter]
-    gone = _clean(found, rubbish, yes or json_) if clean else []
+    listed = litter.look(output)
+    rubbish = [item for run in listed for item in run.litter]
+    gone = _clean(listed, rubbish, yes or json_) if clean else []
     if json_:
         removed = {str(item.path) for item in gone}
-        console.out_json({"output": str(output), "runs": [_row(run, removed) for run in found]})
+        console.out_json({"output": str(output), "runs": [_row(run, removed) for run in listed]})
         return
-    _tell(found)
+    _tell(listed)
     for item in [] if clean else rubbish:
         console.out(f"can go: {item.path}  {size(item.size)}  {item.why}")
     if rubbish and not clean:
         console.err("remove what can go: vlcli runs --clean")
 
 
-def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
+def _clean(listed: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
     # where no run has begun in the folder meanwhile
     from vlcli.recipe import litter, run_state
 
@@ -63,7 +63,7 @@ def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
     total = size(sum(item.size for item in rubbish))
     if not sure and not typer.confirm(f"Remove these {len(rubbish)}, {total}?", err=True):
         return []
-    gone = [item for run in found if not run_state.is_alive(run.folder) for item in run.litter]
+    gone = [item for run in listed if not run_state.is_alive(run.folder) for item in run.litter]
     for item in gone:
         litter.remove(item.path)
     console.err(f"removed {len(gone)}, {size(sum(item.size for item in gone))}")
@@ -82,11 +82,11 @@ def _row(run: Run, removed: set[str]) -> dict[str, Any]:
     return {**row, "pid": pid, "main": metric, "age_seconds": round(time.time() - run.changed), "can_go": items}
 
 
-def _tell(found: list[Run]) -> None:
+def _tell(listed: list[Run]) -> None:
     from vlcli.tools.table import main_number
 
     rows = []
-    for run in found:
+    for run in listed:
         state = run.state
         if state == "running" and run.progress is not None and run.progress.status == "running":
             state = f"running ({run.progress.pid})"
@@ -96,7 +96,7 @@ def _tell(found: list[Run]) -> None:
         rubbish = size(sum(item.size for item in run.litter)) if run.litter else ""
         rows.append([str(run.folder), state, done, metric, size(run.size), age(time.time() - run.changed), rubbish])
     console.table(["run", "state", "stages done", "metric", "size", "age", "can go"], rows)
-    if any(run.state == "running" for run in found):
+    if any(run.state == "running" for run in listed):
         console.err("watch a running one: vlcli follow RUN")
 
 
