@@ -128,16 +128,16 @@ def plan(
 ) -> None:
     """Say what a training stage takes on several GPUs: memory by part, steps and reads a second, checkpoints."""
     from vlcli.recipe.load import load
-    from vlcli.tools.cluster import Wanted, plan_cluster
+    from vlcli.tools.training_cost import Wanted, training_cost
 
     name, overrides = o.one_name(words)
     resolved = load(name, overrides, only=stage, trust=trust)
     rate = None if disk is None else _bytes(disk, "--disk")
     wanted = Wanted(gpus, _bytes(memory, "--memory"), per_machine, examples, tflops, link, rate, output, rehearse)
-    costs = plan_cluster(resolved, wanted, stage)
+    costs = training_cost(resolved, wanted, stage)
     parts = {key: costs[key] for key in ("memory", "time")}
     if json_:
-        console.out_json({**costs, **{key: [vars(cost) for cost in part] for key, part in parts.items()}})
+        console.out_json({**costs, **{key: [cost._asdict() for cost in part] for key, part in parts.items()}})
         return
     cells = {
         key: [[cost.name, _shown(cost.value, cost.unit), cost.source, cost.how] for cost in part]

@@ -77,7 +77,7 @@ def _write_results(results: Path, page: Path) -> Path:
     # the file says by its contents, or else by its name, whether it is a table
     from vlcli.claims.reproduce import of_results
     from vlcli.claims.verdicts import judge
-    from vlcli.pages.table_page import write_table
+    from vlcli.pages.tables import write_table
     from vlcli.pages.verdicts import write_verdicts
     from vlcli.tables.results import FILE, read_results
 

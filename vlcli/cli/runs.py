@@ -16,7 +16,7 @@ from vlcli.errors import DataError
 from vlcli.stopping import Stopped
 
 if TYPE_CHECKING:
-    from vlcli.recipe.litter import Litter, Run
+    from vlcli.recipe.leftovers import Leftover, Run
     from vlcli.recipe.run_state import RunState
 
 
@@ -33,12 +33,12 @@ def runs(
 
     vlcli runs --clean --yes
     """
-    from vlcli.recipe import litter
+    from vlcli.recipe import leftovers
 
     if not output.is_dir():
         raise DataError("There is no such folder of runs.", where=str(output), hint="make a run: vlcli run quickstart")
-    listed = litter.look(output)
-    rubbish = [item for run in listed for item in run.litter]
+    listed = leftovers.look(output)
+    rubbish = [item for run in listed for item in run.leftovers]
     gone = _clean(listed, rubbish, yes or json_) if clean else []
     if json_:
         removed = {str(item.path) for item in gone}
@@ -51,9 +51,9 @@ def runs(
         console.err("remove what can go: vlcli runs --clean")
 
 
-def _clean(listed: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
+def _clean(listed: list[Run], rubbish: list[Leftover], sure: bool) -> list[Leftover]:
     # where no run has begun in the folder meanwhile
-    from vlcli.recipe import litter, run_state
+    from vlcli.recipe import leftovers, run_state
 
     if not rubbish:
         console.err("nothing to remove")
@@ -63,9 +63,9 @@ def _clean(listed: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]
     total = size(sum(item.size for item in rubbish))
     if not sure and not typer.confirm(f"Remove these {len(rubbish)}, {total}?", err=True):
         return []
-    gone = [item for run in listed if not run_state.is_alive(run.folder) for item in run.litter]
+    gone = [item for run in listed if not run_state.is_alive(run.folder) for item in run.leftovers]
     for item in gone:
-        litter.remove(item.path)
+        leftovers.remove(item.path)
     console.err(f"removed {len(gone)}, {size(sum(item.size for item in gone))}")
     return gone
 
@@ -73,7 +73,7 @@ def _clean(listed: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]
 def _row(run: Run, removed: set[str]) -> dict[str, Any]:
     from vlcli.tools.table import main_number
 
-    items = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in run.litter]
+    items = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in run.leftovers]
     items = [{**item, "removed": item["path"] in removed} for item in items]
     row = {"folder": str(run.folder), "state": run.state, "stages": run.stages, "bytes": run.size}
     pid = run.progress.pid if run.progress is not None and run.state == "running" else None
@@ -93,7 +93,7 @@ def _tell(listed: list[Run]) -> None:
         done = f"{sum(stage == 'done' for stage in run.stages.values())} of {len(run.stages)}"
         main = main_number(run.folder)
         metric = "" if main is None else f"{main[0]}: {main[1]} {number(main[2])}"
-        rubbish = size(sum(item.size for item in run.litter)) if run.litter else ""
+        rubbish = size(sum(item.size for item in run.leftovers)) if run.leftovers else ""
         rows.append([str(run.folder), state, done, metric, size(run.size), age(time.time() - run.changed), rubbish])
     console.table(["run", "state", "stages done", "metric", "size", "age", "can go"], rows)
     if any(run.state == "running" for run in listed):
@@ -206,10 +206,10 @@ def _in_lines(folder: Path, state: RunState) -> RunState:
 
 
 def _tell_end(folder: Path, state: RunState | None) -> int:
-    from vlcli.recipe import litter, stage_record
+    from vlcli.recipe import leftovers, stage_record
 
     if state is None:
-        run = litter.look_at(folder)
+        run = leftovers.look_at(folder)
         word, stages = run.state, run.stages
     else:
         word, stages = state.status, {stage.name: stage.status for stage in state.stages}

@@ -17,7 +17,7 @@ from typing import Any
 from vlcli.builders.context import StageContext
 from vlcli.errors import VlcliError
 from vlcli.progress import Progress
-from vlcli.recipe import artifacts, digests, keys, litter, pictures, stage_record, wiring
+from vlcli.recipe import artifacts, digests, keys, leftovers, pictures, stage_record, wiring
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.schema import STAGES
 from vlcli.recipe.stage_record import StageRecord
@@ -129,14 +129,14 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
             progress.warn(f"{step.name}: {record.notes[-1]}; the next run makes it again")
         record.sizes = artifacts.sizes(step.folder, record.files)
         stage_record.write(step.folder, record)
-        litter.sweep_replaced(step.folder, record)
+        leftovers.sweep_replaced(step.folder, record)
         return record
 
 
 @contextmanager
 def _made_room(step: PlannedStage, options: RunOptions, progress: Progress) -> Iterator[tuple[bool, str]]:
     # what a forced run replaces is removed once the new artifact stands; anything else stays as STAGE.old-N
-    litter.sweep_stage(step.folder)
+    leftovers.sweep_stage(step.folder)
     old = stage_record.read(step.folder)
     if old is not None and old.key == step.key and (step.action == "resume" or step.goes_on):
         yield True, old.replaces

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vlcli.files import write_text
 from vlcli.progress import Progress, Silent
-from vlcli.recipe import litter, run_state, stage_record
+from vlcli.recipe import leftovers, run_state, stage_record
 from vlcli.recipe import plan as planning
 from vlcli.recipe.overrides import uneven
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
@@ -128,14 +128,14 @@ def held(prepared: Prepared, progress: Progress) -> Iterator[Prepared]:
 
 
 def _tidy(planner: Planner, progress: Progress) -> None:
-    litter.sweep_run(planner.folder)
+    leftovers.sweep_run(planner.folder)
     for name in planner.graph:
         folder = planner.folder / name
         if not stage_record.has_record(folder) or stage_record.is_held(folder):
             continue
         if mended := stage_record.heal(folder):
             progress.warn(mended)
-        litter.sweep_replaced(folder, stage_record.read(folder))
+        leftovers.sweep_replaced(folder, stage_record.read(folder))
 
 
 def keep_recipe(planner: Planner) -> None:
