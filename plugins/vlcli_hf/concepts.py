@@ -30,7 +30,6 @@ class ImageText(nn.Module):
     """CLIP, SigLIP, SigLIP 2 and others that score sentences against a picture.
 
     Args:
-        folder: of transformers.
         template: the sentence of a word; ``{}`` stands for the word.
         scores: ``softmax`` over the words, ``sigmoid`` of each; ``auto`` is ``sigmoid`` where the model has learned a
             bias for it (SigLIP).

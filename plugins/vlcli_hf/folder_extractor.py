@@ -30,12 +30,7 @@ class FolderExtractor(Extractor):
 
     Attributes:
         name: under which recipes know the extractor.
-        folder: of transformers.
         network: holds the model of transformers as its attribute ``model``; a subclass sets it.
-
-    Raises:
-        UsageError: the folder is named twice, or not at all.
-        DataError: there is no such folder.
     """
 
     weights_help: ClassVar[str] = HELP

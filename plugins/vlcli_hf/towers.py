@@ -59,18 +59,12 @@ class Tower(nn.Module):
     """A tower or backbone with the folder's weights.
 
     Args:
-        folder: of transformers.
         layer: which hidden state: -1 is the tower's output, -2 the state before its last layer, and so on.
 
     Attributes:
-        model: of transformers.
         dim: width D of the features.
         stride: height and width of a patch or cell in pixels of the input.
         what: the class of transformers that was loaded.
-
-    Raises:
-        ComponentError: the folder's model is neither a tower nor a backbone.
-        DataError: the folder has no weights, or they do not fit.
     """
 
     def __init__(self, folder: Path, layer: int = -1) -> None:

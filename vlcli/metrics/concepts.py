@@ -23,7 +23,6 @@ def per_image(ranks: Ranks, count: Count) -> dict[str, float]:
 
     Args:
         ranks: for each picture, the rank of each of its true words.
-        count: M.
     """
     rows = [pooled([picture], count) for picture in ranks if picture]
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]} if rows else {}

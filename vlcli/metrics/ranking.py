@@ -99,7 +99,6 @@ def both_ways(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] =
     Args:
         scores: (N, M) of N texts with M images.
         relevant: (N, M) which belong together.
-        ks: how far down the list to look.
     """
     image = {f"image/{name}": value for name, value in recall(scores, relevant, ks).items()}
     text = {f"text/{name}": value for name, value in recall(scores.T, relevant.T, ks).items()}

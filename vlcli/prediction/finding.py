@@ -14,11 +14,7 @@ RUNS = "runs"
 
 
 def find_model(name: str | Path) -> Path:
-    """Return the folder of a model: as named, or under ``runs/``; of a stage of another run, the folder in that run.
-
-    Raises:
-        DataError: there is none.
-    """
+    """Return the folder of a model: as named, or under ``runs/``; of a stage of another run, the folder in that run."""
     if (path := earlier(Path(RUNS), str(name))) is not None:
         return made_in(path)
     expected = f"a folder, or RECIPE/STAGE under {RUNS}/"

@@ -61,7 +61,6 @@ class Request:
     """What one prediction is about.
 
     Attributes:
-        images: as many as the use takes.
         text: a question, a sentence or an expression; None where the use takes none.
         key: what the prediction is called; empty: the name of the first image.
     """
@@ -105,10 +104,6 @@ class Prediction(Mapping[str, Any]):
     """What a model says of one request; as a mapping, the row that the task writes into ``predictions.jsonl``.
 
     Attributes:
-        use: what was asked.
-        key: of the request.
-        images: names of the pictures.
-        text: of the request.
         prediction: the answer, the verdict (bool), the label, the probability of a match, the caption, the box in
             pixels, or the number of boxes.
         choices: the best answers or labels, likeliest first.

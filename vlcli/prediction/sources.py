@@ -23,7 +23,6 @@ class Sources:
     """What regions are read from besides a store that the caller names.
 
     Attributes:
-        fresh: extracts new pictures.
         stores: ``trained`` and ``trained_concepts``: the stores that the model was trained with, where they are there.
     """
 
@@ -43,12 +42,9 @@ def find_sources(
     """Return the extractor of a model's training data: the one named, else its config's, else its stage's record.
 
     Args:
-        bundle: the model.
-        needs: what it reads.
         features_from: the folder of an extract stage, or its store.
         extractor: an extractor as in recipes; without ``name`` it changes options of the one that is known.
         boxes: a file of given boxes.
-        device: where extractors run.
 
     Raises:
         DataError: ``features_from`` names no store, or the boxes cannot be read.

@@ -17,22 +17,14 @@ from vlcli.plain import as_list
 
 
 def word(cell: Any, where: str, column: str) -> str:
-    """Return a name or an id: text, or a whole number.
-
-    Raises:
-        DataError: anything else, or text that is none (see :func:`vlcli.data.texts.sentence`).
-    """
+    """Return a name or an id: text, or a whole number."""
     if isinstance(cell, int) and not isinstance(cell, bool):
         return str(cell)
     return sentence(cell, where, column)
 
 
 def label(cell: Any, where: str, column: str) -> str | int | float:
-    """Return a class: a word or a finite number; true and false are 1 and 0.
-
-    Raises:
-        DataError: anything else.
-    """
+    """Return a class: a word or a finite number; true and false are 1 and 0."""
     if isinstance(cell, bool):
         return int(cell)
     if isinstance(cell, str) or (isinstance(cell, int | float) and math.isfinite(cell) and abs(cell) < 2**63):
@@ -42,11 +34,7 @@ def label(cell: Any, where: str, column: str) -> str | int | float:
 
 
 def box(cell: Any, where: str) -> list[float]:
-    """Return one box, x1 y1 x2 y2 in pixels.
-
-    Raises:
-        DataError: it is none, or its corners are out of order, as those of x, y, width and height often are.
-    """
+    """Return one box, x1 y1 x2 y2 in pixels."""
     numbers = cell[0] if isinstance(cell, list) and len(cell) == 1 else cell
     plain = isinstance(numbers, list) and len(numbers) == 4 and all(type(n) in (int, float) for n in numbers)
     if not plain or not all(map(math.isfinite, numbers)):
@@ -65,12 +53,7 @@ def box_list(boxes: Any, labels: list[Any], where: str, known: list[str]) -> Box
 
     Args:
         boxes: lists of four numbers in pixels.
-        labels: of each box; none where classes are not given.
-        where: the row.
         known: the words that classes are numbered by; empty where they are numbers.
-
-    Raises:
-        DataError: either is not understood, or they differ in number.
     """
     expected = "[[x1, y1, x2, y2], ...]"
     try:
@@ -94,11 +77,7 @@ PLAIN = {"answer_form": "plain"}
 
 
 def answers(cell: Any, where: str, english: bool = True) -> dict[str, Any]:
-    """Return the targets of an answers cell: one answer, a list of people's, or an object answer -> score.
-
-    Raises:
-        DataError: anything else.
-    """
+    """Return the targets of an answers cell: one answer, a list of people's, or an object answer -> score."""
     form = table_form if english else plain_form
     if isinstance(cell, dict) and all(isinstance(s, int | float) and abs(s) < math.inf for s in cell.values()):
         scores: dict[str, float] = {}
@@ -119,12 +98,7 @@ def choices(items: list[Any], correct: Any, where: str) -> dict[str, Any]:
     """Return the targets of a question with choices: ``choices``, and where it is known ``choice`` and ``answers``.
 
     Args:
-        items: the choices.
         correct: the place of the right one, counted from 0, or the right one itself; None: unknown.
-        where: the row.
-
-    Raises:
-        DataError: there are fewer than two, or the right one is none of them.
     """
     words = [str(item) for item in items]
     if len(words) < 2:

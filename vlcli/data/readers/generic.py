@@ -106,11 +106,7 @@ class Csv(Table):
             self._check_columns(f"{file}:1", dict.fromkeys(names))
 
     def lines(self, file: Path) -> Iterator[tuple[int, list[str]]]:
-        """Yield the lines as cells, header included, without blank lines, each with its number; called by :meth:`rows`.
-
-        Raises:
-            DataError: the file is malformed, or a spreadsheet.
-        """
+        """Yield the lines as cells, header included, without blank lines, each with its number; called by :meth:`rows`."""
         refuse_spreadsheet(file)
         text = read_text(file, self.encoding)
         if self.separator == " ":
@@ -168,11 +164,7 @@ class MetadataFolder(Csv):
 
 
 def refuse_spreadsheet(file: Path) -> None:
-    """Refuse a workbook where a text file is expected, and kinds of workbooks that no reader reads.
-
-    Raises:
-        DataError: it is one; the message says what to do.
-    """
+    """Refuse a workbook where a text file is expected, and kinds of workbooks that no reader reads."""
     kind = file.suffix.lower()
     if kind in (".xlsx", ".xlsm"):
         hint = "read it as a spreadsheet: {name: xlsx, file: " + file.name + "}"

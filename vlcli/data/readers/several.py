@@ -18,7 +18,7 @@ class SeveralLabels:
 
     Args:
         columns: of flags (0 or 1, false or true; empty or -1: unknown), one a class; or a single one of names.
-        names: the classes in the order of their numbers; None: the columns, or all names that occur, sorted.
+        names: in the order of their numbers; None: the columns, or all names that occur, sorted.
         separator: between names in one cell; a cell may also hold a JSON list. An empty cell has none of the classes.
     """
 
@@ -34,11 +34,7 @@ class SeveralLabels:
             self.names = sorted({name for _, row in rows for name in self._words(row)})
 
     def of(self, row: dict[str, Any], where: str) -> dict[str, list[str]]:
-        """Return the targets of a row: ``labels``, and ``unknown_labels`` where a flag is missing.
-
-        Raises:
-            DataError: a cell is no flag, or names a class that is not listed.
-        """
+        """Return the targets of a row: ``labels``, and ``unknown_labels`` where a flag is missing."""
         if self.of_names:
             words = self._words(row)
             if unknown := [word for word in words if word not in self.names]:

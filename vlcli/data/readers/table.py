@@ -349,9 +349,6 @@ def class_names_of(file: Path) -> tuple[int, list[str]]:
 
     Returns:
         The number of the first class (1 where the lines are numbered from 1, else 0), and the names.
-
-    Raises:
-        DataError: the file is missing, empty, or names a class twice.
     """
     names = [line.strip() for line in read_text(file).splitlines() if line.strip()]
     heads = [name.partition(" ") for name in names]

@@ -26,11 +26,6 @@ def filled(template: str, row: Mapping[str, Any], where: str) -> str:
 
     Args:
         template: text with ``{column}``, or ``{column:012}`` for a number with zeros in front up to that many digits.
-        row: column -> cell.
-        where: the row's place, for messages.
-
-    Raises:
-        DataError: a column is not there, is empty, or holds neither text nor a whole number.
     """
 
     def value(field: re.Match[str]) -> str:

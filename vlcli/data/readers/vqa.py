@@ -33,8 +33,6 @@ class _Part:
 
     Attributes:
         split: ``minival`` or ``nominival`` where ``listed`` says which questions of the files are meant.
-        asked: the questions.
-        answered: the annotations, or None.
         listed: the file that lists the images of minival, or None.
     """
 

@@ -39,16 +39,10 @@ def make_shapes(folder: Path, config: ShapesConfig, progress: Progress, workers:
 
     Args:
         folder: where it goes; absent, empty, or an earlier shapes world, which is replaced.
-        config: what to write.
-        progress: told how far the drawing is.
         workers: processes that draw.
-
-    Returns:
-        How many pictures and annotations of each sort there are.
 
     Raises:
         DataError: ``folder`` holds something else.
-        VlcliError: it cannot be written.
     """
     folder = Path(folder)
     _check_target(folder)
@@ -66,11 +60,7 @@ def make_shapes(folder: Path, config: ShapesConfig, progress: Progress, workers:
 
 
 def describe(folder: Path) -> dict[str, int]:
-    """Return the counts that ``make_shapes`` returned for a world.
-
-    Raises:
-        DataError: ``folder`` holds no finished world.
-    """
+    """Return the counts that ``make_shapes`` returned for a world."""
     return dict(_read_mark(Path(folder))["counts"])
 
 

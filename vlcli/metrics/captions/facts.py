@@ -27,8 +27,6 @@ class Thing:
     """An annotated thing.
 
     Attributes:
-        kind: its class.
-        attributes: single words.
         x: of its centre, as a share of the picture's width.
         y: as a share of its height.
     """
@@ -45,7 +43,6 @@ class Named:
 
     Attributes:
         kind: None where it names none ("shape").
-        attributes: single words.
         count: the number before it; 0 for "no".
         exact: whether it is a number from two on.
         start: index of its first word.
@@ -72,7 +69,6 @@ class ClaimTruth:
         look: what it names by kind or attribute is in the picture, as often as it says, and what it says is missing is.
         number: numbers in words are exact.
         place: every place and relation holds for things of that look.
-        nouns: what it names.
     """
 
     look: bool | None = None
@@ -85,8 +81,6 @@ class Claims:
     """Reads captions in the words of some annotations.
 
     Args:
-        kinds: names of classes.
-        attributes: words of attributes.
         generic: nouns that name no kind.
     """
 

@@ -35,13 +35,7 @@ class Measured:
 
 
 def measure(captions: Sequence[str], references: Sequence[Sequence[str]], names: Sequence[str] = NAMES) -> Measured:
-    """Score captions against every picture's references.
-
-    Args:
-        captions: one a picture.
-        references: at least one a picture.
-        names: which metrics.
-    """
+    """Score captions against every picture's references."""
     said, known = [tokenize(text) for text in captions], [[tokenize(text) for text in group] for group in references]
     frequency = DocumentFrequency.of(known)
     each = Cider(frequency).score(said, known)
