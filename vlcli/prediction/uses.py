@@ -74,7 +74,7 @@ class Asked:
 
 
 def uses_of(module: TrainingModule, task: Task | None, spec: Spec | None, data_spec: DataSpec) -> dict[str, Asked]:
-    """Return what a model can be asked, by name: its task first, then heads of objectives that the task does not train."""
+    """Return a model's uses by name: its task first, then heads of objectives that the task does not train."""
     reads = module.model.input_spec().text
     uses: dict[str, Asked] = {}
     if task is not None and spec is not None:

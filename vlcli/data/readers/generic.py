@@ -106,7 +106,7 @@ class Csv(Table):
             self._check_columns(f"{file}:1", dict.fromkeys(names))
 
     def lines(self, file: Path) -> Iterator[tuple[int, list[str]]]:
-        """Yield the lines as cells, header included, without blank lines, each with its number; called by :meth:`rows`."""
+        """Yield the lines that are not blank as cells, header included, with their numbers; called by :meth:`rows`."""
         refuse_spreadsheet(file)
         text = read_text(file, self.encoding)
         if self.separator == " ":
