@@ -15,10 +15,9 @@ from PIL import Image
 
 from vlcli import registry
 from vlcli.data import Example, Reader
-from vlcli.data.readers.captions import Captions
+from vlcli.data.readers.captions import Captions, Karpathy
 from vlcli.data.readers.coco import CocoCaptions, CocoInstances
 from vlcli.data.readers.generic import Csv, ImageFolder, JsonLines
-from vlcli.data.readers.karpathy import Karpathy
 from vlcli.data.readers.nlvr2 import NLVR2
 from vlcli.data.readers.vqa import VQA, soft_scores
 from vlcli.data.shapes import ShapesConfig, make_shapes
@@ -326,7 +325,7 @@ def test_truncated_gzip_is_named(tmp_path: Path) -> None:
 
 
 def test_readers_need_no_torch() -> None:
-    modules = ["coco", "captions", "karpathy", "vqa", "nlvr2", "generic"]
+    modules = ["coco", "captions", "vqa", "nlvr2", "generic"]
     code = ";".join(f"import vlcli.data.readers.{name}" for name in modules)
     code += ";import vlcli.data, vlcli.data.vocabulary, sys; vlcli.data.Tokenizer; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -16,6 +16,7 @@ from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.parts import parts_of
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
+from vlcli.data.sheets import INSTALL, sheet_lines
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import image_id
 
@@ -242,3 +243,28 @@ def _class_of(folder: Path, path: Path) -> str:
         what = "A picture lies in no subfolder, so it has no class."
         raise DataError(what, where=str(path), expected=f"{folder}/CLASS/FILE")
     return parts[0]
+
+
+class Xlsx(Csv):
+    """One's own data: a sheet of an XLSX workbook with a header, read as the same table in CSV is (needs openpyxl).
+
+    Whole numbers have no decimal point, dates are written as in ISO 8601, and of formulas the stored values count.
+
+    Args:
+        file: the workbook under the root; None: ``{split}.xlsx``.
+        sheet: name of the sheet; None: the first.
+    """
+
+    usual: ClassVar[tuple[str, ...]] = ("{split}.xlsx",)
+    packages: ClassVar[tuple[str, ...]] = ("openpyxl",)
+    install: ClassVar[str] = INSTALL
+    format: ClassVar[str] = "xlsx"
+
+    def __init__(self, root: Path, *, sheet: str | None = None, **options: Any) -> None:
+        super().__init__(root, **options)
+        self.sheet = sheet
+
+    def lines(self, file: Path) -> Iterator[tuple[int, list[str]]]:
+        if file.suffix.lower() not in (".xlsx", ".xlsm"):
+            refuse_spreadsheet(file)
+        yield from sheet_lines(file, self.sheet, len(self.header or ()))

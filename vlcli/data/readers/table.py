@@ -13,10 +13,9 @@ import numpy as np
 
 from vlcli.data.files import inside, known_encoding, read_text
 from vlcli.data.readers import cells
+from vlcli.data.readers.cells import SeveralLabels, fields_of, filled, is_template
 from vlcli.data.readers.column_types import ROLES, ColumnType, check_types, decide, other_splits
-from vlcli.data.readers.several import SeveralLabels
 from vlcli.data.readers.split_file import SplitFileReader
-from vlcli.data.readers.templates import fields_of, filled, is_template
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.generic import recognise_tables
 from vlcli.data.recognition.recognised import Recognised

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from vlcli.data.shapes.snli_ve import write_snli_ve
 from vlcli.data.shapes.store import write_json
 from vlcli.data.shapes.vist import write_vist
 from vlcli.data.shapes.vqa import write_gqa, write_vqa
+from vlcli.data.world import World
 from vlcli.errors import DataError, VlcliError
 from vlcli.files import sync_file
 from vlcli.progress import Progress
@@ -126,3 +128,14 @@ def _replace(beside: Path, folder: Path) -> None:
             old.replace(folder)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shapes(ShapesConfig, World):
+    """Pictures of coloured shapes with annotations in every benchmark's own format.
+
+    Its options are the fields of :class:`vlcli.data.shapes.ShapesConfig`.
+    """
+
+    def make(self, folder: Path, progress: Progress, workers: int) -> dict[str, int]:
+        return make_shapes(folder, self, progress, workers)
