@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -360,3 +361,11 @@ def test_a_reader_that_stops_is_named_with_its_line(tmp_path):
         Careless(tmp_path).examples()
     line = Careless.read.__code__.co_firstlineno + 1
     assert f"{__file__}:{line}" in str(fault.value)
+
+
+@pytest.mark.parametrize("kind", ["datasets", "extractors", "worlds"])
+def test_show_has_a_line_for_every_option(kind):
+    for name in registry.names(kind):
+        described = registry.describe(kind, name)
+        documented = set(re.findall(r"^    (\w+):", described["doc"], re.MULTILINE))
+        assert {option["name"] for option in described["parameters"]} <= documented, name

@@ -132,10 +132,7 @@ def _replace(beside: Path, folder: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Shapes(ShapesConfig, World):
-    """Pictures of coloured shapes with annotations in every benchmark's own format.
-
-    Its options are the fields of :class:`vlcli.data.shapes.ShapesConfig`.
-    """
+    """Pictures of coloured shapes with annotations in every benchmark's own format."""
 
     def make(self, folder: Path, progress: Progress, workers: int) -> dict[str, int]:
         return make_shapes(folder, self, progress, workers)
