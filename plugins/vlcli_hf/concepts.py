@@ -1,4 +1,4 @@
-"""The extractor ``transformers-concepts``: the words of a list that a picture shows, by an open-vocabulary model."""
+"""Extracts the words of a list that a picture shows, by an open-vocabulary model."""
 
 from __future__ import annotations
 

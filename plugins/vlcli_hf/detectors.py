@@ -18,7 +18,7 @@ from vlcli_hf.towers import TOWERS
 
 @dataclass
 class Queries:
-    """What a detector says of a batch.
+    """Outputs of a detector for a batch.
 
     Attributes:
         features: of every object query (B, Q, D).

@@ -19,7 +19,7 @@ from vlcli_hf.folder import load_model, model_type
 
 @dataclass(frozen=True)
 class Kind:
-    """How a kind of tower is loaded and read.
+    """Class of a tower in transformers, and the layout of its tokens.
 
     Attributes:
         name: of the class in transformers.

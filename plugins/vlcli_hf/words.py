@@ -1,4 +1,4 @@
-"""The words that an open-vocabulary model is asked for: from a list, a file, or the class names of the data."""
+"""Reads the words for an open-vocabulary model: a list, a file, or the class names of the data."""
 
 from __future__ import annotations
 

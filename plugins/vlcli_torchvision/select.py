@@ -1,4 +1,4 @@
-"""Which of a detector's detections become the regions of an image."""
+"""Selects the regions of an image among a detector's detections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Regions:
 
 @dataclass(frozen=True)
 class Choice:
-    """How regions are chosen.
+    """Rule by which regions are selected.
 
     Attributes:
         least: fewest boxes.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 Count = int | Literal["own"]
-"""How many words are predicted: M, or as many as the picture truly has."""
+"""Number of predicted words: M, or as many as the picture truly has."""
 Ranks = Sequence[Sequence[int]]
 
 

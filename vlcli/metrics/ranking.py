@@ -18,7 +18,7 @@ Scores = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Standing:
-    """Where the best right candidate of each query stands.
+    """Rank of the best right candidate of each query, with ties.
 
     Attributes:
         above: (Q,) wrong candidates that score strictly higher.

@@ -1,4 +1,4 @@
-"""From the rows of ``predictions.jsonl`` to intervals: which field a metric is the mean of, and how sure that mean is.
+"""Computes intervals of metrics from the rows of ``predictions.jsonl``.
 
 A metric gets an interval only where its value is, to six digits, the mean of a field over rows: then the interval is
 of just this number.
@@ -28,7 +28,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "top1": ("correct",),
     "top5": ("in_top",),
 }
-"""Which fields of a row a metric may be the mean of, beside the field of its own name."""
+"""Fields of a row of which a metric may be the mean, besides the field of its name."""
 _CLOSE = 1e-6
 
 

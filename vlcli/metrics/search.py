@@ -54,7 +54,7 @@ def search(queries: Tensor, vectors: Vectors, k: int, *, memory_mb: int = 256) -
 
 
 class _Kept:
-    """The best so far, and what has since been found above the last of them.
+    """Keeps the best rows of each query, and the rows above the worst of them that wait to be sorted in.
 
     Args:
         queries: (Q, D).

@@ -1,4 +1,4 @@
-"""A prediction drawn on its pictures: boxes with labels, answers with probabilities below."""
+"""Draws predictions on their pictures: boxes with labels, answers with probabilities below."""
 
 from __future__ import annotations
 

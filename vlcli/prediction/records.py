@@ -1,4 +1,4 @@
-"""What a request holds and what a model answers, as plain records."""
+"""Records of requests to a trained model and of its predictions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Request:
-    """What one prediction is about.
+    """Input of one prediction.
 
     Attributes:
         text: a question, a sentence or an expression; None where the use takes none.
@@ -101,7 +101,7 @@ class Box:
 
 @dataclass(eq=False)
 class Prediction(Mapping[str, Any]):
-    """What a model says of one request; as a mapping, the row that the task writes into ``predictions.jsonl``.
+    """Prediction for one request; as a mapping, the row that the task writes into ``predictions.jsonl``.
 
     Attributes:
         prediction: the answer, the verdict (bool), the label, the probability of a match, the caption, the box in

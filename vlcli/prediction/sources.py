@@ -23,7 +23,7 @@ from vlcli.recipe.stage_record import earlier, made_in, similar
 
 @dataclass
 class Sources:
-    """What regions are read from besides a store that the caller names.
+    """Sources of regions besides a store that the caller names.
 
     Attributes:
         stores: ``trained`` and ``trained_concepts``: the stores that the model was trained with, where they are there.

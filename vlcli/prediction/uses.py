@@ -1,4 +1,4 @@
-"""What a trained model can be asked: the task it was fine-tuned on, and the heads of its objectives."""
+"""Lists the uses of a trained model: the task it was fine-tuned on, and the heads of its objectives."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _SPLIT = re.compile(rf"(?<![A-Za-z])({'|'.join(_SPLITS)})(?![A-Za-z])")
 
 @dataclass(frozen=True)
 class ColumnType:
-    """What the cells of a column are.
+    """Type of the cells of a column.
 
     Attributes:
         number: whether every value is a number: 1, 1.0 and "1" are one; else each is the text that it is.

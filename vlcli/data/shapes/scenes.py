@@ -1,4 +1,4 @@
-"""Where the pictures of NLVR2 statements come from: made for each cell, or picked from a pool that all cells share."""
+"""Makes the pictures of NLVR2 statements for each cell, or picks them from a pool that all cells share."""
 
 from __future__ import annotations
 

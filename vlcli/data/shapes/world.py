@@ -19,7 +19,7 @@ TURNS = 5
 
 
 class Look(NamedTuple):
-    """What a shape looks like, before it has a place."""
+    """Size, colour and kind of a shape."""
 
     size: str
     colour: str

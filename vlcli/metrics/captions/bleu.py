@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from vlcli.metrics.captions.tokens import Grams, Words, grams
 
 NEARLY_NONE, SPARE = 1e-15, 1e-9
-"""What the COCO caption evaluation adds above and below every fraction, so that none is a division by zero."""
+"""Added by the COCO caption evaluation to numerator and denominator, so that no fraction divides by zero."""
 
 
 def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]], longest: int = 4) -> list[float]:

@@ -1,4 +1,4 @@
-"""Whether captions are true of annotated things: kinds and attributes, their number, and where they are.
+"""Checks captions against annotated things: kinds and attributes, their number, and where they are.
 
 Read are plain sentences: a noun (attributes, then a kind: "small red circle") behind an article, a number or "no",
 "left of", "right of", "above" or "below" between two nouns, and "at the top left" or "in the middle" behind one.
@@ -63,7 +63,7 @@ class Named:
 
 @dataclass
 class ClaimTruth:
-    """What a caption claims and whether it holds; None where it claims nothing of the sort.
+    """Truth of the claims of a caption; None where it claims nothing of the sort.
 
     Attributes:
         look: what it names by kind or attribute is in the picture, as often as it says, and what it says is missing is.

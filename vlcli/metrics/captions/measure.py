@@ -15,12 +15,12 @@ from vlcli.metrics.captions.tokens import tokenize
 Metric = Literal["bleu", "rouge_l", "cider_d", "cider", "meteor", "spice"]
 NAMES: tuple[Metric, ...] = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
 SOME = 60
-"""How many captions are tried as the one for every picture, on so many pictures."""
+"""Captions that are tried as the one for every picture, and pictures that they are tried on."""
 
 
 @dataclass
 class Measured:
-    """What a set of captions is worth.
+    """Scores of a set of captions.
 
     Attributes:
         metrics: ``bleu_1`` to ``bleu_4``, ``rouge_l``, ``cider_d`` (what the COCO evaluation calls CIDEr), ``cider``,
