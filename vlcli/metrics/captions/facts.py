@@ -144,7 +144,7 @@ def _number(before: Sequence[str]) -> tuple[int, bool]:
 
 
 def _relation(words: Sequence[str]) -> str | None:
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, [*words[1:], ""], strict=False):  # without words there is no word after
         if word in RELATIONS and (after == "of" or word not in PLACES):
             return word
     return None
