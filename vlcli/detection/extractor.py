@@ -1,8 +1,7 @@
-"""What an extractor is: (images, given boxes or none) -> records.
+"""Base class of extractors: images, with given boxes or none, to records of region features.
 
-A plugin subclasses :class:`Extractor`. Its keyword-only parameters are what a recipe may set. It prepares
-one image at a time in worker processes (a picklable :class:`Preparation`, which holds no weights) and
-extracts from a batch of prepared images on the device. Files, resuming and sharding are not its concern.
+An extractor prepares one image at a time in worker processes (a picklable :class:`Preparation`, which holds no weights)
+and extracts from a batch of prepared images on the device.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ class Prepared:
     record: Record | None = None
 
     def pin_memory(self) -> Prepared:
-        """With pixels in page-locked memory, as a loader asks for on a GPU machine."""
+        """Return the image with pixels in page-locked memory."""
         return replace(self, pixels=self.pixels.pin_memory())
 
     def scaled_boxes(self) -> Tensor:
-        """The boxes in resized pixels (N, 4), float32."""
+        """Return the boxes in resized pixels (N, 4), float32."""
         if self.boxes is None:
             return torch.zeros(0, 4)
         x, y = self.scale
@@ -59,7 +58,7 @@ class Prepared:
 
 @dataclass
 class Preparation:
-    """Turn a decoded image into what an extractor takes: shorter side to ``short``, longer at most ``long``.
+    """Resizes a decoded image: shorter side to ``short``, longer at most ``long``.
 
     Attributes:
         short: pixels of the shorter side; 0 keeps the original size.
@@ -81,7 +80,7 @@ class Preparation:
     square: bool = False
 
     def input_size(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width after resizing an image of ``size``."""
+        """Return height and width after resizing an image of ``size``."""
         if self.square and self.short:
             return self.short, self.short
         height, width = size
@@ -117,7 +116,7 @@ class Preparation:
 
 
 def grid_boxes(size: tuple[int, int], grid: tuple[int, int]) -> BoxList:
-    """Boxes that tile an image of ``size`` (height, width) in rows and columns, row by row."""
+    """Return boxes that tile an image of ``size`` (height, width) in rows and columns, row by row."""
     rows, columns = grid
     y = np.linspace(0, size[0], rows + 1, dtype=np.float32)
     x = np.linspace(0, size[1], columns + 1, dtype=np.float32)
@@ -165,12 +164,7 @@ class Extractor(ABC):
 
     @classmethod  # noqa: B027 (a hook, not a duty)
     def rehearse(cls, parameters: Mapping[str, Any]) -> None:
-        """Check parameters before a recipe runs.
-
-        Called on the meta device, without weights. Nothing is checked by default.
-
-        Args:
-            parameters: all of the extractor's parameters; what the recipe does not set has its default.
+        """Check the parameters, defaults included, before a recipe runs; called on the meta device, without weights.
 
         Raises:
             ComponentError: they cannot work.
@@ -178,17 +172,10 @@ class Extractor(ABC):
 
     @classmethod
     def network_of(cls, tensors: Mapping[str, Tensor], **options: Any) -> Network:
-        """The network for a checkpoint's tensors, and the tensors under its names.
+        """Return the network for a checkpoint's tensors, and the tensors under its names.
 
         Called by ``vlcli checkpoint`` on the meta device, with tensors that have shapes and no values. An extractor
         that published checkpoints name (``checkpoints.yaml``) overrides it.
-
-        Args:
-            tensors: by the checkpoint's names.
-            options: of the extractor, as in a recipe.
-
-        Returns:
-            The network, and the tensors under its names.
 
         Raises:
             DataError: of a layout that is not known.
@@ -196,15 +183,7 @@ class Extractor(ABC):
         raise NotImplementedError(f"{cls.__name__} reads no published checkpoints")
 
     def prepare(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
-        """Prepare one image; called once per image in loader workers, without weights.
-
-        Args:
-            image: RGB.
-            boxes: given boxes in pixels of the image, or None.
-
-        Returns:
-            Pixels (3, h, w) with the scale and the boxes.
-        """
+        """Prepare one RGB image with its given boxes; called once per image in loader workers, without weights."""
         return self.preparation(image, boxes)
 
     @abstractmethod
@@ -220,11 +199,7 @@ class Extractor(ABC):
         """
 
     def provenance(self) -> dict[str, Any]:
-        """Facts that the feature store keeps; called once when the store is opened for writing.
-
-        Returns:
-            Name, parameters, ``weights_sha256``, ``trained_on``, kind of boxes, versions.
-        """
+        """Name, parameters, ``weights_sha256``, ``trained_on``, boxes, versions; called when a store is opened."""
         return {
             "extractor": type(self).__name__,
             "boxes": self.preparation.boxes,
@@ -233,31 +208,14 @@ class Extractor(ABC):
         }
 
     def attach(self, labels: Labels) -> None:  # noqa: B027 (a hook, not a duty)
-        """Receive the names of the given boxes' labels; called once before the first image. Ignored by default.
-
-        Args:
-            labels: names of classes and attributes; empty where there are none.
-        """
+        """Receive the names of the given boxes' labels; called once before the first image. Ignored by default."""
 
     def notes(self) -> list[str]:
-        """Lines that a user should see (how weights were loaded, that they are random).
-
-        Called once before the first image.
-
-        Returns:
-            The lines.
-        """
+        """Lines for the user (how weights were loaded, that they are random); called once before the first image."""
         return []
 
     def to(self, device: str | torch.device) -> Self:
-        """Move to a device; called once before the first image. Networks that are attributes of the extractor move too.
-
-        Args:
-            device: where :meth:`extract` computes.
-
-        Returns:
-            This extractor.
-        """
+        """Move the networks among its attributes to a device; called once before the first image."""
         self.device = torch.device(device)
         for part in vars(self).values():
             if isinstance(part, nn.Module):
@@ -266,18 +224,7 @@ class Extractor(ABC):
 
 
 def to_record(item: Prepared, features: np.ndarray, **fields: Any) -> Record:
-    """The record of a prepared image with given boxes.
-
-    Args:
-        item: the image and its boxes.
-        features: one row per box (N, D).
-        fields: more per-row fields of the record.
-    """
+    """Return the record of a prepared image with given boxes: features (N, D), and more fields with a row per box."""
     boxes = item.boxes or BoxList(np.zeros((0, 4), np.float32))
-    given = {
-        "classes": boxes.classes,
-        "scores": boxes.scores,
-        "attributes": boxes.attributes,
-        "box_ids": boxes.box_ids,
-    }
-    return Record(id=item.id, features=features, boxes=boxes.boxes, size=item.size, **{**given, **fields})
+    columns = {name: getattr(boxes, name) for name in ("classes", "scores", "attributes", "box_ids")}
+    return Record(id=item.id, features=features, boxes=boxes.boxes, size=item.size, **{**columns, **fields})
