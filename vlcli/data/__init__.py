@@ -47,34 +47,6 @@ if TYPE_CHECKING:
     from vlcli.data.truth import Truth
     from vlcli.data.vocabulary import Tokenizer
 
-_HOMES = {
-    "ANSWER_TABLE_SIZE": "answers",
-    "AnswerList": "answers",
-    "FUNCTION_WORDS": "english",
-    "Folder": "recognition.folder",
-    "Identity": "leakage",
-    "Item": "collate",
-    "Pipeline": "pipeline",
-    "Recognised": "recognition.recognised",
-    "Tokenizer": "vocabulary",
-    "Truth": "truth",
-    "answer_rows": "answers",
-    "best_answer": "answers",
-    "build_answer_table": "answers",
-    "collate_samples": "collate:collate",
-    "copied": "sample",
-    "fitted": "images",
-    "held_out": "leakage",
-    "inside": "files",
-    "is_coco": "leakage",
-    "json_value": "files:value",
-    "load_image": "images",
-    "minival": "leakage",
-    "read_answers": "answers",
-    "read_json": "files",
-    "read_vocabulary": "concepts",
-    "refuse_held_out": "leakage",
-}
 
 __all__ = [
     "ANSWER_TABLE_SIZE",
@@ -117,4 +89,4 @@ __all__ = [
     "refuse_held_out",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__)

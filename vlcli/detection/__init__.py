@@ -32,40 +32,6 @@ if TYPE_CHECKING:
     from vlcli.detection.map_regions import MapGeometry, cell_boxes, cell_record
     from vlcli.detection.selection import Rule, RuleName, make_rule, nms
 
-_HOMES = {
-    "AttributeHead": "detections",
-    "CAFFE_MEAN": "backbone",
-    "CLASSIFIERS": "backbone",
-    "ClassProbs": "detections",
-    "DETECTRON_MEAN": "detector_input",
-    "Detections": "detections",
-    "DetectorPreparation": "detector_input",
-    "Extractor": "extractor",
-    "Network": "extractor",
-    "Head": "backbone",
-    "IMAGENET_MEAN_255": "backbone",
-    "IMAGENET_STD_255": "backbone",
-    "MapGeometry": "map_regions",
-    "Preparation": "extractor",
-    "Prepared": "extractor",
-    "RegionBackbone": "backbone",
-    "Resize": "detector_input",
-    "Rule": "selection",
-    "RuleName": "selection",
-    "Selection": "detections",
-    "TINY": "backbone",
-    "TINY_WIDTHS": "backbone",
-    "apply_deltas": "detections",
-    "cell_boxes": "map_regions",
-    "cell_record": "map_regions",
-    "clip_boxes": "detections",
-    "detection_record": "detections",
-    "grid_boxes": "extractor",
-    "make_rule": "selection",
-    "nms": "selection",
-    "tiny_conv": "backbone",
-    "to_record": "extractor",
-}
 
 __all__ = [
     "CAFFE_MEAN",
@@ -102,4 +68,4 @@ __all__ = [
     "to_record",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__)

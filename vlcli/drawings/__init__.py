@@ -12,17 +12,6 @@ if TYPE_CHECKING:
     from vlcli.drawings.pictures import Album, pieces, scaled, token_boxes
     from vlcli.drawings.predictions import paired, side_by_side
 
-_HOMES = {
-    "Album": "pictures",
-    "heated": "grad_cam",
-    "opened": "grad_cam",
-    "paired": "predictions",
-    "pieces": "pictures",
-    "scaled": "pictures",
-    "side_by_side": "predictions",
-    "token_boxes": "pictures",
-    "with_truth": "grad_cam",
-}
 
 __all__ = [
     "PLOTS",
@@ -42,4 +31,4 @@ __all__ = [
     "with_truth",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__)

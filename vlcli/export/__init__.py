@@ -36,36 +36,6 @@ if TYPE_CHECKING:
         vit_state,
     )
 
-_BASE = ("Exported", "Exporter", "Trained")
-_CONVERSION = (
-    "Converted",
-    "TransformersExporter",
-    "check_plain",
-    "encodings",
-    "fill",
-    "largest_difference",
-    "of_kind",
-    "refused",
-)
-_TOWERS = (
-    "bert",
-    "class_difference",
-    "class_labels",
-    "image_difference",
-    "layer_facts",
-    "layer_names",
-    "random_images",
-    "random_text",
-    "text_difference",
-    "vit",
-    "vit_facts",
-    "vit_state",
-)
-_HOMES = {
-    **dict.fromkeys(_BASE, "base"),
-    **dict.fromkeys(_CONVERSION, "conversion"),
-    **dict.fromkeys(_TOWERS, "towers"),
-}
 
 __all__ = [
     "Converted",
@@ -93,4 +63,4 @@ __all__ = [
     "vit_state",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__)

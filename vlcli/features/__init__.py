@@ -20,7 +20,6 @@ from vlcli.lazy import lazily
 if TYPE_CHECKING:
     from vlcli.features.formats import ForeignImage, Format, FormatOptions, ImageNames
 
-_HOMES = dict.fromkeys(("ForeignImage", "Format", "FormatOptions", "ImageNames"), "formats")
 
 __all__ = [
     "CONCEPTS",
@@ -41,4 +40,4 @@ __all__ = [
     "verify",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__)

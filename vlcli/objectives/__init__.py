@@ -18,24 +18,6 @@ if TYPE_CHECKING:
     from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
     from vlcli.objectives.momentum_contrast import MomentumContrast
 
-_HOMES = {
-    "AnswerTable": "answers",
-    "Known": "contrast",
-    "MASKED_WORDS": "mlm:MARK",
-    "MATCHED": "matching:MARK",
-    "MaskWords": "mlm",
-    "MaskedLanguageModelling": "mlm",
-    "Matching": "matching",
-    "MomentumContrast": "momentum_contrast",
-    "MomentumHeads": "momentum",
-    "ROLE_OPTIONS": "masked_roles",
-    "SwapSentence": "matching",
-    "checked_share": "momentum",
-    "momentum_copy": "momentum",
-    "ramped": "momentum",
-    "role_picker": "masked_roles",
-    "softened": "momentum",
-}
 
 __all__ = [
     "MASKED_WORDS",
@@ -60,4 +42,4 @@ __all__ = [
     "softened",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__)

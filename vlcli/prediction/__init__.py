@@ -12,19 +12,6 @@ if TYPE_CHECKING:
     from vlcli.prediction.pictures import MAX_PIXELS
     from vlcli.prediction.records import Box, Choice, Failure, Picture, Prediction, RegionFeatures, Request, Use
 
-_HOMES = {
-    "Box": "records",
-    "Choice": "records",
-    "Failure": "records",
-    "MAX_PIXELS": "pictures",
-    "MAX_TEXT": "batches",
-    "Picture": "records",
-    "Prediction": "records",
-    "RegionFeatures": "records",
-    "Request": "records",
-    "Use": "records",
-    "draw": "drawing",
-}
 
 __all__ = [
     "MAX_PIXELS",
@@ -40,4 +27,4 @@ __all__ = [
     "draw",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__)
