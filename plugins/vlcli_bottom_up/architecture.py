@@ -1,9 +1,9 @@
-"""The sizes of a detector: chosen for random weights, read from the shapes of published ones."""
+"""Sizes of a detector: chosen for random weights, read from the shapes of published ones."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -58,17 +58,10 @@ class Architecture:
 
 
 def published(family: Family, depth: int, cardinality: int, width: int, pyramid: int | None) -> Architecture:
-    """The sizes a family is published with, or what the options say instead.
-
-    Args:
-        family: conventions.
-        depth: 50, 101 or 152.
-        cardinality: groups of the 3x3 convolutions; 0 for the family's own.
-        width: channels of one group in the second stage; 0 for the family's own.
-        pyramid: channels of the pyramid; 0 for none, None for the family's own.
+    """Return the sizes a family is published with, unless options (0 or None: the family's) say otherwise.
 
     Raises:
-        UsageError: another depth, or a pyramid where the family has none.
+        UsageError: a depth besides 50, 101 and 152, or a pyramid where the family has none.
     """
     if depth not in BLOCKS:
         raise UsageError("no detector of this depth", got=str(depth), expected="depth: 50, 101 or 152")
@@ -90,54 +83,47 @@ def published(family: Family, depth: int, cardinality: int, width: int, pyramid:
     )
 
 
-class _Shapes:
-    def __init__(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        self.shapes = {name: tuple(value.shape) for name, value in tensors.items()}
-        self.where = where
-
-    def __getitem__(self, name: str) -> tuple[int, ...]:
-        try:
-            return self.shapes[name]
-        except KeyError:
-            raise DataError(
-                "these are not a detector's weights, or of a layout that is not known",
-                where=self.where,
-                got=f"no tensor {name}; first of {len(self.shapes)}: {', '.join(list(self.shapes)[:3])}",
-                expected="one of the layouts of docs/detectors.md",
-                hint="see docs/detectors.md, or say which: family: caffe, airsplay, detectron2 or vlp",
-            ) from None
-
-    def blocks(self, prefix: str) -> int:
-        found = [re.match(re.escape(prefix) + r"\.(\d+)\.conv1\.weight", name) for name in self.shapes]
-        return max([int(match.group(1)) for match in found if match], default=-1) + 1
-
-
 def read_architecture(tensors: Mapping[str, Tensor], where: str) -> Architecture:
-    """Sizes from the shapes of tensors under detectron2's names.
+    """Return the sizes of tensors under detectron2's names.
 
     Raises:
         DataError: a tensor that every detector has is missing.
     """
-    shapes = _Shapes(tensors, where)
-    pyramid = "backbone.fpn_lateral2.weight" in shapes.shapes
+
+    def shape(name: str) -> Sequence[int]:
+        if name not in tensors:
+            raise DataError(
+                "these are not a detector's weights, or of a layout that is not known",
+                where=where,
+                got=f"no tensor {name}; first of {len(tensors)}: {', '.join(list(tensors)[:3])}",
+                expected="one of the layouts of docs/detectors.md",
+                hint="see docs/detectors.md, or say which: family: caffe, airsplay, detectron2 or vlp",
+            )
+        return tensors[name].shape
+
+    def blocks(prefix: str) -> int:
+        matches = (re.match(re.escape(prefix) + r"\.(\d+)\.conv1\.weight", name) for name in tensors)
+        return max((int(match.group(1)) for match in matches if match), default=-1) + 1
+
+    pyramid = "backbone.fpn_lateral2.weight" in tensors
     body = "backbone.bottom_up" if pyramid else "backbone"
     last = f"{body}.res5" if pyramid else "roi_heads.res5"
-    inner, per_group = shapes[f"{body}.res2.0.conv2.weight"][:2]
-    classes = shapes["roi_heads.box_predictor.cls_score.weight"][0] - 1
-    head = "roi_heads.attributes.score.weight" in shapes.shapes
+    inner, per_group = shape(f"{body}.res2.0.conv2.weight")[:2]
+    classes = shape("roi_heads.box_predictor.cls_score.weight")[0] - 1
+    head = "roi_heads.attributes.score.weight" in tensors
     return Architecture(
-        blocks=(*(shapes.blocks(f"{body}.res{stage}") for stage in (2, 3, 4)), shapes.blocks(last)),
-        stem=shapes[f"{body}.stem.conv1.weight"][0],
-        out=shapes[f"{body}.res2.0.conv3.weight"][0],
+        blocks=(*(blocks(f"{body}.res{stage}") for stage in (2, 3, 4)), blocks(last)),
+        stem=shape(f"{body}.stem.conv1.weight")[0],
+        out=shape(f"{body}.res2.0.conv3.weight")[0],
         inner=inner,
         groups=inner // per_group,
-        hidden=shapes["proposal_generator.rpn_head.conv.weight"][0],
-        anchors=shapes["proposal_generator.rpn_head.anchor_deltas.weight"][0] // 4,
+        hidden=shape("proposal_generator.rpn_head.conv.weight")[0],
+        anchors=shape("proposal_generator.rpn_head.anchor_deltas.weight")[0] // 4,
         classes=classes,
-        attributes=shapes["roi_heads.attributes.score.weight"][0] if head else 0,
-        embedding=shapes["roi_heads.attributes.embedding.weight"][1] if head else 0,
-        attribute_hidden=shapes["roi_heads.attributes.score.weight"][1] if head else 0,
-        pyramid=shapes["backbone.fpn_lateral2.weight"][0] if pyramid else 0,
-        fc=shapes["roi_heads.box_head.fc1.weight"][0] if pyramid else 0,
-        one_box=shapes["roi_heads.box_predictor.bbox_pred.weight"][0] == 4,
+        attributes=shape("roi_heads.attributes.score.weight")[0] if head else 0,
+        embedding=shape("roi_heads.attributes.embedding.weight")[1] if head else 0,
+        attribute_hidden=shape("roi_heads.attributes.score.weight")[1] if head else 0,
+        pyramid=shape("backbone.fpn_lateral2.weight")[0] if pyramid else 0,
+        fc=shape("roi_heads.box_head.fc1.weight")[0] if pyramid else 0,
+        one_box=shape("roi_heads.box_predictor.bbox_pred.weight")[0] == 4,
     )
