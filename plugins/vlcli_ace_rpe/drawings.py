@@ -94,11 +94,7 @@ class Anchors(Drawing):
 
 @contextmanager
 def measured(model: nn.Module) -> Iterator[list[Paths]]:
-    """Collect what every ACE-RPE of the model measures while the context lasts.
-
-    Raises:
-        UsageError: the model has none.
-    """
+    """Collect what every ACE-RPE of the model measures while the context lasts."""
     states: list[Paths] = []
     parts = [module for module in model.modules() if isinstance(module, ACERPE)]
     if not parts:
@@ -119,11 +115,7 @@ def measured(model: nn.Module) -> Iterator[list[Paths]]:
 
 
 def anchor_shares(states: list[Paths], words: int, tokens: int) -> NDArray[np.float32]:
-    """Return the share of groups in which a word and an image token of the first example are an anchor (T, R).
-
-    Raises:
-        UsageError: words ask for no picture anywhere.
-    """
+    """Return the share of groups in which a word and an image token of the first example are an anchor (T, R)."""
     for state in states:
         shape = tuple(state.anchors.shape[1:3])
         if shape in ((words, tokens), (words + tokens, words + tokens)):

@@ -58,11 +58,7 @@ class Architecture:
 
 
 def published(family: Family, depth: int, cardinality: int, width: int, pyramid: int | None) -> Architecture:
-    """Return the sizes a family is published with, unless options (0 or None: the family's) say otherwise.
-
-    Raises:
-        UsageError: a depth besides 50, 101 and 152, or a pyramid where the family has none.
-    """
+    """Return the sizes a family is published with, unless options (0 or None: the family's) say otherwise."""
     if depth not in BLOCKS:
         raise UsageError("no detector of this depth", got=str(depth), expected="depth: 50, 101 or 152")
     vlp = family.name == "vlp"
@@ -84,11 +80,7 @@ def published(family: Family, depth: int, cardinality: int, width: int, pyramid:
 
 
 def read_architecture(tensors: Mapping[str, Tensor], where: str) -> Architecture:
-    """Return the sizes of tensors under detectron2's names.
-
-    Raises:
-        DataError: a tensor that every detector has is missing.
-    """
+    """Return the sizes of tensors under detectron2's names."""
 
     def shape(name: str) -> Sequence[int]:
         if name not in tensors:

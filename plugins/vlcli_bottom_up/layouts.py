@@ -47,11 +47,7 @@ BRANCHES = {"branch1": "shortcut", "branch2a": "conv1", "branch2b": "conv2", "br
 
 
 def recognise(names: Iterable[str], shapes: Mapping[str, tuple[int, ...]], where: str) -> FamilyName:
-    """The family of a checkpoint, by its names and shapes.
-
-    Raises:
-        DataError: a layout that is not supported.
-    """
+    """The family of a checkpoint, by its names and shapes."""
     known = set(names)
     if "conv1_w" in known:
         return "vlp"

@@ -44,11 +44,7 @@ class NetworkOptions:
 
 
 def load_detector(path: str | None, options: NetworkOptions) -> tuple[Detector, WeightsReport | None]:
-    """Return a detector, with its weights where there are any.
-
-    Raises:
-        DataError: the file is missing, damaged, of an unknown layout, or does not fit completely.
-    """
+    """Return a detector, with its weights where there are any."""
     if path is None:  # random weights, scaled so that activations neither vanish nor blow up through frozen norms
         family = options.family_of("caffe" if options.family == "auto" else options.family)
         sizes = published(family, options.depth, options.cardinality, options.width, options.pyramid)
@@ -70,9 +66,6 @@ def fitting_detector(
 ) -> tuple[Detector, dict[str, Tensor]]:
     """Return a detector of the sizes of a checkpoint's tensors, and these under its names, with the family's anchors
     where the checkpoint has none.
-
-    Raises:
-        DataError: they are of an unknown layout.
     """
     shapes = {name: tuple(value.shape) for name, value in state.items()}
     family = options.family_of(recognise(state, shapes, where) if options.family == "auto" else options.family)

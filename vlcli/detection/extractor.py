@@ -164,7 +164,12 @@ class Extractor(ABC):
 
     @classmethod  # noqa: B027 (a hook, not a duty)
     def rehearse(cls, parameters: Mapping[str, Any]) -> None:
-        """Check the parameters, defaults included, before a recipe runs; called on the meta device, without weights.
+        """Check parameters before a recipe runs.
+
+        Called on the meta device, without weights. Nothing is checked by default.
+
+        Args:
+            parameters: all of the extractor's parameters; what the recipe does not set has its default.
 
         Raises:
             ComponentError: they cannot work.
@@ -172,10 +177,17 @@ class Extractor(ABC):
 
     @classmethod
     def network_of(cls, tensors: Mapping[str, Tensor], **options: Any) -> Network:
-        """Return the network for a checkpoint's tensors, and the tensors under its names.
+        """The network for a checkpoint's tensors, and the tensors under its names.
 
         Called by ``vlcli checkpoint`` on the meta device, with tensors that have shapes and no values. An extractor
         that published checkpoints name (``checkpoints.yaml``) overrides it.
+
+        Args:
+            tensors: by the checkpoint's names.
+            options: of the extractor, as in a recipe.
+
+        Returns:
+            The network, and the tensors under its names.
 
         Raises:
             DataError: of a layout that is not known.
@@ -183,7 +195,15 @@ class Extractor(ABC):
         raise NotImplementedError(f"{cls.__name__} reads no published checkpoints")
 
     def prepare(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
-        """Prepare one RGB image with its given boxes; called once per image in loader workers, without weights."""
+        """Prepare one image; called once per image in loader workers, without weights.
+
+        Args:
+            image: RGB.
+            boxes: given boxes in pixels of the image, or None.
+
+        Returns:
+            Pixels (3, h, w) with the scale and the boxes.
+        """
         return self.preparation(image, boxes)
 
     @abstractmethod
@@ -199,7 +219,11 @@ class Extractor(ABC):
         """
 
     def provenance(self) -> dict[str, Any]:
-        """Name, parameters, ``weights_sha256``, ``trained_on``, boxes, versions; called when a store is opened."""
+        """Facts that the feature store keeps; called once when the store is opened for writing.
+
+        Returns:
+            Name, parameters, ``weights_sha256``, ``trained_on``, kind of boxes, versions.
+        """
         return {
             "extractor": type(self).__name__,
             "boxes": self.preparation.boxes,
@@ -208,14 +232,31 @@ class Extractor(ABC):
         }
 
     def attach(self, labels: Labels) -> None:  # noqa: B027 (a hook, not a duty)
-        """Receive the names of the given boxes' labels; called once before the first image. Ignored by default."""
+        """Receive the names of the given boxes' labels; called once before the first image. Ignored by default.
+
+        Args:
+            labels: names of classes and attributes; empty where there are none.
+        """
 
     def notes(self) -> list[str]:
-        """Lines for the user (how weights were loaded, that they are random); called once before the first image."""
+        """Lines that a user should see (how weights were loaded, that they are random).
+
+        Called once before the first image.
+
+        Returns:
+            The lines.
+        """
         return []
 
     def to(self, device: str | torch.device) -> Self:
-        """Move the networks among its attributes to a device; called once before the first image."""
+        """Move to a device; called once before the first image. Networks that are attributes of the extractor move too.
+
+        Args:
+            device: where :meth:`extract` computes.
+
+        Returns:
+            This extractor.
+        """
         self.device = torch.device(device)
         for part in vars(self).values():
             if isinstance(part, nn.Module):

@@ -174,11 +174,7 @@ def make_records(extractor: Extractor, items: Items) -> Extracted:
 
 
 def check_ids(images: Sequence[tuple[str, Path | str]]) -> None:
-    """Refuse an empty list, and two images of one id.
-
-    Raises:
-        DataError: either.
-    """
+    """Refuse an empty list, and two images of one id."""
     seen: dict[str, Path | str] = {}
     for name, path in images:
         if name in seen:

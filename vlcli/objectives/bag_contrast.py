@@ -124,11 +124,7 @@ class BagContrast(Contrast):
         return F.normalize(counts.scatter_add_(1, text.ids, self.rarity[text.ids] * real), dim=-1)
 
     def pooled(self, images: Images) -> Tensor:
-        """Return each picture's region features as one vector of length 1 (M, F); (M, 2 F) of mean and maximum.
-
-        Raises:
-            DataError: the batch has no region features.
-        """
+        """Return each picture's region features as one vector of length 1 (M, F); (M, 2 F) of mean and maximum."""
         regions = images.regions
         if regions is None:
             hint = "use a model that reads region features (image: features), or contrast"

@@ -82,11 +82,7 @@ class Classification(Objective):
         return label_entropy(targets, {} if self.numbered else self.table.index, self.count, self.smoothing)
 
     def numbers(self, values: Any, logits: Tensor) -> Tensor:
-        """Return class ids (B,), -1 where an example has no label.
-
-        Raises:
-            DataError: a label that is none of the classes.
-        """
+        """Return class ids (B,), -1 where an example has no label."""
         index = {} if self.numbered else self.table.index
         return class_ids(values, len(logits), index, self.count).to(logits.device)
 

@@ -135,11 +135,7 @@ class ImageClassification(Objective):
         return scores[step.view(view).image_rows[:, 0]]
 
     def summary(self, step: ForwardPasses, states: EncoderOutput) -> Tensor:
-        """Return one vector for each picture (M, D).
-
-        Raises:
-            ComponentError: the model gives none.
-        """
+        """Return one vector for each picture (M, D)."""
         if states.pooled is None:
             raise ComponentError(
                 "The model gives no vector for a whole picture, and has no classifier of pictures.",
@@ -171,11 +167,7 @@ class ImageClassification(Objective):
         return None if self.mixing.active else label_entropy(targets, self.table.index, self.count, self.smoothing)
 
     def targets(self, step: ForwardPasses) -> Tensor:
-        """Return the distribution of each example's label (B, C); zeros where it has none.
-
-        Raises:
-            DataError: a label that is none of the classes.
-        """
+        """Return the distribution of each example's label (B, C); zeros where it has none."""
         values = step.batch.targets.get("label")
         device = step.batch.seeds.device
         if isinstance(values, Tensor) and values.dim() == 2:

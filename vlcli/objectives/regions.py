@@ -152,11 +152,7 @@ class RegionSelection(Objective):
 
 
 def target_boxes(batch: Batch, like: Tensor) -> Tensor:
-    """Return the boxes that the expressions describe, in shares of their pictures (B, 4).
-
-    Raises:
-        DataError: the examples name no box.
-    """
+    """Return the boxes that the expressions describe, in shares of their pictures (B, 4)."""
     if not {"box", "pixel_box"} & set(batch.targets):
         raise DataError(
             "The examples do not say which box they speak of.",
@@ -179,11 +175,7 @@ def picture_sides(batch: Batch) -> Tensor:
 
 
 def region_states(fused: FusionOutput, count: int) -> Tensor:
-    """Return the states of a picture's regions, wherever the model keeps them among its image tokens (P, R, D).
-
-    Raises:
-        DataError: the model has another number of them.
-    """
+    """Return the states of a picture's regions, wherever the model keeps them among its image tokens (P, R, D)."""
     layout = fused.image.layout
     columns = ((layout.route == IMAGE) & ~layout.special).any(0).nonzero()[:, 0]
     if len(columns) != count:
@@ -229,11 +221,7 @@ def as_outputs(detections: DetectionOutput, step: ForwardPasses, view: str = "cl
 
 
 def pictures_of(step: ForwardPasses, view: str) -> Images:
-    """Return the pictures of a view.
-
-    Raises:
-        DataError: they were not loaded as pixels.
-    """
+    """Return the pictures of a view."""
     images = step.view(view).images
     if images is None or images.pixels is None:
         raise DataError(

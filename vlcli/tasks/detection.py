@@ -174,11 +174,7 @@ def coco_results(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def joined(truths: list[Truth]) -> Truth:
-    """Join the truths of several data sets.
-
-    Raises:
-        DataError: they name other categories, or give one number to two pictures.
-    """
+    """Join the truths of several data sets."""
     categories = truths[0].document["categories"]
     if any(truth.document["categories"] != categories for truth in truths):
         raise DataError("The data sets have different categories.", hint="evaluate them one by one")

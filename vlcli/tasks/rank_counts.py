@@ -34,11 +34,7 @@ class Group:
 
 
 def groups_of(sides: Sides, folds: int | None) -> list[Group]:
-    """Return the whole, then ``folds`` parts of the pictures in their order, each with its sentences.
-
-    Raises:
-        DataError: there are fewer pictures than folds.
-    """
+    """Return the whole, then ``folds`` parts of the pictures in their order, each with its sentences."""
     groups = [Group(np.arange(len(sides.text_keys)), np.arange(len(sides.image_keys)))]
     if folds and folds > len(sides.image_keys):
         raise DataError("There are fewer pictures than folds.", got=f"{len(sides.image_keys)} pictures, {folds} folds")
