@@ -42,8 +42,6 @@ class AnchorAlignment(MomentumContrast):
     scores stand in for the contrast's where hard negatives are drawn.
 
     Args:
-        model: gives tokens and vectors.
-        data_spec: not used.
         scale: lambda.
         margin: delta.
         normalised: see above.

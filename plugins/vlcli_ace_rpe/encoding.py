@@ -18,21 +18,13 @@ Side = Literal["query", "key", "value"]
 
 @dataclass
 class Paths:
-    """Shortest paths that all layers of a stack share.
+    """Shortest paths that all layers of a stack share."""
 
-    Attributes:
-        paths: (B, Tq, Tk, G) lengths of the shortest ways; 0 at masked pairs.
-        related: (B, Tq, Tk, G) bool: pairs nearer than the cap, both with a position.
-        asking: (B, Tq, G) mean length from each query to all tokens of the other modality that have a position.
-        asked: (B, Tk, G) the same from each key.
-        anchors: (B, Tq, Tk, G) bool: pairs whose similarity reaches the threshold (Eq. 5), a diagnostic.
-    """
-
-    paths: Tensor
-    related: Tensor
-    asking: Tensor
-    asked: Tensor
-    anchors: Tensor
+    paths: Tensor  # (B, Tq, Tk, G) lengths of the shortest ways; 0 at masked pairs
+    related: Tensor  # (B, Tq, Tk, G) bool: pairs nearer than the cap, both with a position
+    asking: Tensor  # (B, Tq, G) mean length from each query to all tokens of the other modality that have a position
+    asked: Tensor  # (B, Tk, G) the same from each key
+    anchors: Tensor  # (B, Tq, Tk, G) bool: pairs whose similarity reaches the threshold (Eq. 5), a diagnostic.
 
 
 class ACERPE(PairwisePosition):
@@ -49,7 +41,6 @@ class ACERPE(PairwisePosition):
     enter it.
 
     Args:
-        shape: of the stack.
         mode: ``contextual`` (Eq. 10-12) or ``bias`` (Eq. 9).
         sides: what a contextual encoding acts on.
         groups: G, groups of channels that each have their own similarity.

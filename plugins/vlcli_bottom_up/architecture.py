@@ -17,39 +17,22 @@ RATIOS = 3  # Every family's anchors have the ratios 1/2, 1 and 2
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes of a two-stage detector.
+    """Sizes of a two-stage detector."""
 
-    Attributes:
-        blocks: residual blocks of each stage.
-        stem: channels after the first convolution.
-        out: channels after the second stage; each stage doubles them.
-        inner: bottleneck channels of the second stage.
-        groups: of the 3x3 convolutions (ResNeXt).
-        hidden: channels inside the proposal network.
-        anchors: of each cell (and level).
-        classes: without the background.
-        attributes: outputs of the attribute head, "none" included where it has it; 0 for no such head.
-        embedding: width of its class embedding.
-        attribute_hidden: width of its hidden layer.
-        pyramid: channels of a feature pyramid; 0 for the last stage on each region (C4).
-        fc: width of the two layers on a pyramid's regions.
-        one_box: one regressed box for all classes.
-    """
-
-    blocks: tuple[int, ...] = BLOCKS[101]
-    stem: int = 64
-    out: int = 256
-    inner: int = 64
-    groups: int = 1
-    hidden: int = 512
-    anchors: int = 12
-    classes: int = 1600
-    attributes: int = 401
-    embedding: int = 256
-    attribute_hidden: int = 512
-    pyramid: int = 0
-    fc: int = 1024
-    one_box: bool = False
+    blocks: tuple[int, ...] = BLOCKS[101]  # residual blocks of each stage
+    stem: int = 64  # channels after the first convolution
+    out: int = 256  # channels after the second stage; each stage doubles them
+    inner: int = 64  # bottleneck channels of the second stage
+    groups: int = 1  # of the 3x3 convolutions (ResNeXt)
+    hidden: int = 512  # channels inside the proposal network
+    anchors: int = 12  # of each cell (and level)
+    classes: int = 1600  # without the background
+    attributes: int = 401  # outputs of the attribute head, "none" included where it has it; 0 for no such head
+    embedding: int = 256  # width of its class embedding
+    attribute_hidden: int = 512  # width of its hidden layer
+    pyramid: int = 0  # channels of a feature pyramid; 0 for the last stage on each region (C4)
+    fc: int = 1024  # width of the two layers on a pyramid's regions
+    one_box: bool = False  # one regressed box for all classes
 
     @property
     def dim(self) -> int:

@@ -28,19 +28,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Job:
-    """One image to prepare.
+    """One image to prepare."""
 
-    Attributes:
-        id: image id.
-        path: file, or remote address.
-        boxes: given boxes.
-        content: bytes of the file, where they were read already.
-    """
-
-    id: str
-    path: Path | str
-    boxes: BoxList | None
-    content: bytes | None = None
+    id: str  # image id
+    path: Path | str  # file, or remote address
+    boxes: BoxList | None  # given boxes
+    content: bytes | None = None  # bytes of the file, where they were read already
 
     @property
     def raw(self) -> tuple[int, int] | None:

@@ -29,21 +29,13 @@ FLOORS = (0.05, 0.01, 1e-3, 1e-5, 0.0)
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of selection with its settings.
+    """A rule of selection with its settings."""
 
-    Attributes:
-        name: which rule.
-        least: fewest boxes of an image.
-        most: most boxes of an image.
-        nms: overlap above which the weaker box goes; a start for the rules that raise it.
-        confidence: a box below it stays only to make up ``least``.
-    """
-
-    name: RuleName
-    least: int
-    most: int
-    nms: float
-    confidence: float
+    name: RuleName  # which rule
+    least: int  # fewest boxes of an image
+    most: int  # most boxes of an image
+    nms: float  # overlap above which the weaker box goes; a start for the rules that raise it
+    confidence: float  # a box below it stays only to make up ``least``
 
     def __call__(self, proposals: Detections) -> Selection:
         return {"caffe": _caffe, "vlp": _vlp}.get(self.name, _loosened)(proposals, self)

@@ -31,8 +31,6 @@ class BagContrast(Contrast):
     and loss, and the score is the mean of their cosines: a vector is the members' vectors one after the other.
 
     Args:
-        model: not read; it is trained by the other objectives of the stage.
-        data_spec: vocabulary and width of a region feature.
         width: of the shared space of one member.
         members: how many pairs of linear layers are trained side by side.
         pooling: what a picture is: the mean of its region features, their maximum in each number, or both one after the

@@ -22,8 +22,6 @@ class HardMatching(Objective):
     cheap similarity to draw by. With ``candidates`` equal to ``negatives`` they are random, nothing is scored twice.
 
     Args:
-        model: the model it trains.
-        data_spec: not needed.
         negatives: wrong pictures a sentence and wrong sentences a picture.
         candidates: how many are looked at to find them.
         head: a head of ``vlcli.nn.heads``; None takes the model's own for the role ``matching``.
@@ -111,8 +109,6 @@ class ContrastMatching(Objective):
     positives and both sorts of negatives are one pass.
 
     Args:
-        model: fuses the pairs.
-        data_spec: not used.
         pool: where negatives come from.
         same: whether other captions of one picture are negatives, as in the released codes of VLMo and ALBEF.
         sampler: ``softmax``: drawn; ``best``: the highest score.

@@ -30,8 +30,6 @@ class RegionLabels(Objective):
     """Classify given boxes: an object class each, and an attribute.
 
     Args:
-        model: a model that encodes the boxes of a picture.
-        data_spec: ``region_classes`` and ``region_attributes``.
         attributes: how much the attribute loss counts beside the class loss; 0 leaves the head out.
         view: the view whose boxes are classified.
     """
@@ -92,8 +90,6 @@ class RegionSelection(Objective):
     A region is right where its overlap with the target box (intersection over union) is above ``overlap``.
 
     Args:
-        model: fuses words and regions.
-        data_spec: not used.
         loss: ``bce``: every region by itself, the mean over regions (VL-BERT, DiMBERT); ``softmax``: over the regions
             of a picture, where one is right (UNITER).
         overlap: see above.
@@ -189,8 +185,6 @@ class Detection(Objective):
     """The losses a detector defines for itself (of proposals, classes, boxes, attributes).
 
     Args:
-        model: a model that detects.
-        data_spec: not needed.
         view: the view whose pictures are searched.
     """
 

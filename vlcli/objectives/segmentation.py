@@ -22,8 +22,6 @@ class Segmentation(Objective):
     """Classify every pixel of a picture whose label map is read.
 
     Args:
-        model: gives the states of its layers, or a pyramid of maps.
-        data_spec: ``answers`` are the names of the classes.
         head: ``light``: one linear layer a patch; ``upernet``: context and pyramid, with an auxiliary head.
         width: channels inside UPerNet's head; None: the model's own (512 in its paper).
         layers: layers to read, 1-based; None: the last, for UPerNet four, evenly. BEiT's are 4, 6, 8, 12 of 12.

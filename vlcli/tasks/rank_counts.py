@@ -63,21 +63,15 @@ class _Subset:
 
 @dataclass
 class Ranking:
-    """Ranks both ways in bounded memory.
+    """Ranks both ways in bounded memory."""
 
-    Attributes:
-        sides: names, and what belongs together.
-        vectors: of the first stage, if any: sentences (N, D) and pictures (M, D), in memory or mapped.
-        memory: MiB of scores at a time.
-        candidates: number of the first stage's best that are scored in pairs; None: all, or none where nothing is.
-        scoring: rank candidates by log odds, logit or sum.
-    """
-
-    sides: Sides
+    sides: Sides  # names, and what belongs together
+    # of the first stage, if any: sentences (N, D) and pictures (M, D), in memory or mapped
     vectors: tuple[NDArray[np.float32], NDArray[np.float32]] | None
-    memory: int
+    memory: int  # MiB of scores at a time
+    # number of the first stage's best that are scored in pairs; None: all, or none where nothing is
     candidates: int | None = None
-    scoring: Scoring = "odds"
+    scoring: Scoring = "odds"  # rank candidates by log odds, logit or sum
 
     def codes(self, groups: list[Group]) -> Indices:
         """Return the pairs to score, of every group and both ways: sentence times M, plus picture; sorted."""
