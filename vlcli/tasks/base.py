@@ -213,6 +213,13 @@ class Task:
             data_spec: of the trained model.
         """
 
+    def read(self, runner: Examples) -> None:
+        """Read more files of the data (labels, annotations); called once before the first batch. None by default.
+
+        Args:
+            runner: gives the data.
+        """
+
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """Turn outputs into predictions.
 
@@ -285,6 +292,7 @@ class Task:
             Metrics and predictions.
         """
         self.attach(runner.data_spec)
+        self.read(runner)
         tokenizer = getattr(runner.data, "tokenizer", None)
         predictions = runner.rows(lambda batch: self.predictions(runner.step(batch), runner.predict, tokenizer))
         return Result(self.score(predictions), predictions)
@@ -316,6 +324,7 @@ class Task:
         Returns:
             Metrics and predictions.
         """
+        self.read(runner)
         rows = [row for batch in runner.batches() for row in self.judge(find(batch), batch)]
         return Result(self.score(rows), rows)
 
