@@ -48,45 +48,4 @@ if TYPE_CHECKING:
     from vlcli.data.vocabulary import Tokenizer
 
 
-__all__ = [
-    "ANSWER_TABLE_SIZE",
-    "FUNCTION_WORDS",
-    "PHASES",
-    "AnswerList",
-    "Corruption",
-    "Donor",
-    "Example",
-    "Folder",
-    "Identity",
-    "ImageSample",
-    "Item",
-    "MaskLabels",
-    "Phase",
-    "Pipeline",
-    "Reader",
-    "Recognised",
-    "Sample",
-    "TextSample",
-    "Tokenizer",
-    "Truth",
-    "World",
-    "answer_rows",
-    "best_answer",
-    "build_answer_table",
-    "collate_samples",
-    "copied",
-    "fitted",
-    "generator",
-    "held_out",
-    "inside",
-    "is_coco",
-    "json_value",
-    "load_image",
-    "minival",
-    "read_answers",
-    "read_json",
-    "read_vocabulary",
-    "refuse_held_out",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__ = lazily(__name__, __file__)

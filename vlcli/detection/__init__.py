@@ -33,39 +33,4 @@ if TYPE_CHECKING:
     from vlcli.detection.selection import Rule, RuleName, make_rule, nms
 
 
-__all__ = [
-    "CAFFE_MEAN",
-    "CLASSIFIERS",
-    "DETECTRON_MEAN",
-    "IMAGENET_MEAN_255",
-    "IMAGENET_STD_255",
-    "TINY",
-    "TINY_WIDTHS",
-    "AttributeHead",
-    "ClassProbs",
-    "Detections",
-    "DetectorPreparation",
-    "Extractor",
-    "Head",
-    "MapGeometry",
-    "Network",
-    "Preparation",
-    "Prepared",
-    "RegionBackbone",
-    "Resize",
-    "Rule",
-    "RuleName",
-    "Selection",
-    "apply_deltas",
-    "cell_boxes",
-    "cell_record",
-    "clip_boxes",
-    "detection_record",
-    "grid_boxes",
-    "make_rule",
-    "nms",
-    "tiny_conv",
-    "to_record",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__ = lazily(__name__, __file__)

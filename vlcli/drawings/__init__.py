@@ -13,22 +13,4 @@ if TYPE_CHECKING:
     from vlcli.drawings.predictions import paired, side_by_side
 
 
-__all__ = [
-    "PLOTS",
-    "Album",
-    "Drawing",
-    "DrawingContext",
-    "heated",
-    "new_figure",
-    "opened",
-    "paired",
-    "pieces",
-    "save_numbers",
-    "save_picture",
-    "scaled",
-    "side_by_side",
-    "token_boxes",
-    "with_truth",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__ = lazily(__name__, __file__)

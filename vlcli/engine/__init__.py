@@ -11,15 +11,4 @@ if TYPE_CHECKING:
     from vlcli.engine.evaluation import TaskRunner, evaluating
     from vlcli.engine.trackers import Tracker, read_log
 
-
-__all__ = [
-    "Bundle",
-    "TaskRunner",
-    "Tracker",
-    "evaluating",
-    "find_bundle",
-    "load_bundle",
-    "read_log",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__ = lazily(__name__, __file__)

@@ -36,31 +36,4 @@ if TYPE_CHECKING:
         vit_state,
     )
 
-
-__all__ = [
-    "Converted",
-    "Exported",
-    "Exporter",
-    "Trained",
-    "TransformersExporter",
-    "bert",
-    "check_plain",
-    "class_difference",
-    "class_labels",
-    "encodings",
-    "fill",
-    "image_difference",
-    "largest_difference",
-    "layer_facts",
-    "layer_names",
-    "of_kind",
-    "random_images",
-    "random_text",
-    "refused",
-    "text_difference",
-    "vit",
-    "vit_facts",
-    "vit_state",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__ = lazily(__name__, __file__)

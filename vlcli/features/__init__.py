@@ -21,23 +21,4 @@ if TYPE_CHECKING:
     from vlcli.features.formats import ForeignImage, Format, FormatOptions, ImageNames
 
 
-__all__ = [
-    "CONCEPTS",
-    "DEFAULT_SET",
-    "WORDS",
-    "ConceptStore",
-    "FeatureStore",
-    "FeatureWriter",
-    "ForeignImage",
-    "Format",
-    "FormatOptions",
-    "ImageNames",
-    "Record",
-    "concept_record",
-    "info",
-    "join",
-    "merge",
-    "verify",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__ = lazily(__name__, __file__)

@@ -12,14 +12,4 @@ if TYPE_CHECKING:
     from vlcli.images.labels import Labels
 
 
-__all__ = [
-    "BoxList",
-    "Labels",
-    "boxes_for",
-    "image_id",
-    "open_image",
-    "read_boxes",
-    "to_rgb",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__ = lazily(__name__, __file__)

@@ -13,8 +13,4 @@ if TYPE_CHECKING:
     from vlcli.metrics.vqa import table_form
 
 
-__all__ = [
-    "table_form",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__ = lazily(__name__, __file__)

@@ -19,27 +19,4 @@ if TYPE_CHECKING:
     from vlcli.objectives.momentum_contrast import MomentumContrast
 
 
-__all__ = [
-    "MASKED_WORDS",
-    "MATCHED",
-    "ROLE_OPTIONS",
-    "AnswerTable",
-    "Known",
-    "MaskWords",
-    "MaskedLanguageModelling",
-    "Matching",
-    "Mean",
-    "MomentumContrast",
-    "MomentumHeads",
-    "Objective",
-    "ObjectiveOutput",
-    "SwapSentence",
-    "checked_share",
-    "full_precision",
-    "momentum_copy",
-    "ramped",
-    "role_picker",
-    "softened",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__ = lazily(__name__, __file__)

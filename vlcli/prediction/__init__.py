@@ -13,18 +13,4 @@ if TYPE_CHECKING:
     from vlcli.prediction.records import Box, Choice, Failure, Picture, Prediction, RegionFeatures, Request, Use
 
 
-__all__ = [
-    "MAX_PIXELS",
-    "MAX_TEXT",
-    "Box",
-    "Choice",
-    "Failure",
-    "Picture",
-    "Prediction",
-    "RegionFeatures",
-    "Request",
-    "Use",
-    "draw",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__ = lazily(__name__, __file__)

@@ -108,7 +108,7 @@ def _axes(written: dict[str, Any], document: Document, table: Rows) -> dict[str,
     if len(kinds) == 1 and any(near):
         return None
     if "row" in kinds.values():  # the axes are likely rows with a misspelt key, or labels are keys of recipes
-        for axis, key in ((axis, key) for axis in kinds if kinds[axis] == "axis" for key in written[axis]):
+        for axis, key in ((name, key) for name in kinds if kinds[name] == "axis" for key in written[name]):
             close = difflib.get_close_matches(key, _RECIPE_KEYS, 1)
             hint = f"did you mean {close[0]!r}?" if close else "all of `rows` are rows, or all are axes"
             what = f"{key!r} is no key of a recipe, as those of other rows are"

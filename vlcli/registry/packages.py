@@ -25,7 +25,7 @@ from vlcli.registry.entry import KINDS, Entry
 
 COMPONENTS = "components.toml"
 INTERFACE = 1
-"""Version of the interface that base classes and entry points make; raised when a released package would have to change."""
+"""Version of the interface of base classes and entry points; raised when packages from outside would have to change."""
 
 
 def package_folder(package: str) -> tuple[Path, Path]:
@@ -57,10 +57,10 @@ def expanded(entry: Entry) -> tuple[Entry, ...]:
 def listed(package: str, distribution: str, version: str) -> Iterator[Entry]:
     """Yields the components that the file ``components.toml`` of a package lists.
 
-    A table of the file is a kind (``[models]``), a key a component's name, a value ``NAME``, which the package defines,
-    or ``MODULE:NAME`` with a module of the package. ``interface`` states the :data:`INTERFACE` that the package was
-    written for, the table ``needs`` the packages that a component needs (``"extractors.mine" = "package"``). A file that
-    cannot be read is reported by a warning, so that the components of other packages still work.
+    A table of the file is a kind (``[models]``), a key a component's name, a value ``NAME`` that the package has, or
+    ``MODULE:NAME`` with a module of the package. ``interface`` states the :data:`INTERFACE` that the package was
+    written for, the table ``needs`` the packages that a component needs (``"extractors.mine" = "package"``). A file
+    that cannot be read is reported by a warning, so that the components of other packages still work.
     """
     file = package_folder(package)[1] / COMPONENTS
     try:

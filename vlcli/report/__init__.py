@@ -11,13 +11,4 @@ if TYPE_CHECKING:
     from vlcli.report.sheet import INK, Cell, contact_sheet
 
 
-__all__ = [
-    "COLOURS",
-    "INK",
-    "Cell",
-    "contact_sheet",
-    "draw_attention",
-    "draw_boxes",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__ = lazily(__name__, __file__)

@@ -15,16 +15,4 @@ if TYPE_CHECKING:
     from vlcli.tasks.outputs import logits_of, target, write_csv, write_json_lines
 
 
-__all__ = [
-    "Given",
-    "Result",
-    "Runner",
-    "Task",
-    "logits_of",
-    "matching_maps",
-    "target",
-    "write_csv",
-    "write_json_lines",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__ = lazily(__name__, __file__)
