@@ -31,11 +31,7 @@ DISENTANGLED = {"name": "disentangled", "sets": [0, 1], "dense": False}
 
 
 class Ways(nn.ModuleDict):
-    """One module for words and one for pictures (``MultiwayNetwork`` of the released code).
-
-    Args:
-        make: called twice, once for each modality; returns a module that maps (..., D) to (..., D').
-    """
+    """One module that ``make`` returns for words and one for pictures (``MultiwayNetwork`` of the released code)."""
 
     def __init__(self, make: Callable[[], nn.Module]) -> None:
         super().__init__({TEXT_EXPERT: make(), IMAGE_EXPERT: make()})
@@ -50,13 +46,7 @@ class Ways(nn.ModuleDict):
 
 
 class NormedFeed(nn.Module):
-    """Two linear layers, and between them an activation and a norm (sub-LN; Magneto, Wang et al. 2022, Figure 2).
-
-    Args:
-        dim: hidden size of the tokens.
-        hidden: width between the two layers.
-        style: eps of the norm, and the activation.
-    """
+    """Two linear layers, and between them an activation and a norm (sub-LN; Magneto, Wang et al. 2022, Figure 2)."""
 
     def __init__(self, dim: int, hidden: int, style: BlockStyle) -> None:
         super().__init__()
@@ -64,8 +54,7 @@ class NormedFeed(nn.Module):
         self.activation, self.norm = activation(style.activation), nn.LayerNorm(hidden, eps=style.eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) of (..., D)."""
-        out: Tensor = self.outer(self.norm(self.activation(self.inner(x))))
+        out: Tensor = self.outer(self.norm(self.activation(self.inner(x))))  # (..., D)
         return out
 
 
@@ -90,16 +79,7 @@ class MultiwayLayer(nn.Module):
         self.path = DropPath(style.drop_path)
 
     def forward(self, x: Tensor, parts: Parts, context: AttentionContext) -> Tensor:
-        """Called by :class:`MultiwayStack` for each layer in turn.
-
-        Args:
-            x: (B, T, D).
-            parts: modalities in the order of the tokens, and how many tokens each has.
-            context: of the attention.
-
-        Returns:
-            (B, T, D).
-        """
+        """Runs one layer over ``x`` (B, T, D), whose tokens belong to the modalities of ``parts`` in this order."""
         attended = self.attention(self.norm(x, parts), None, context)
         x = x + self.path(self.dense(self.inner_norm(attended, parts), parts))
         out: Tensor = x + self.path(self.feed(self.feed_norm(x, parts), parts))
@@ -164,6 +144,6 @@ class MultiwayStack(nn.Module):
         context = AttentionContext(mask, layout, None, self.position, state, cache=cache, record=record)
         active, kept = self.checkpointing and cache is None and record is None, {0: x}
         for number, layer in enumerate(self.layers):
-            own = replace(context, layer=number, name=f"{name}.{number}")
-            x = kept[number + 1] = run_layer(layer, x, parts, own, active=active)
+            of_layer = replace(context, layer=number, name=f"{name}.{number}")
+            x = kept[number + 1] = run_layer(layer, x, parts, of_layer, active=active)
         return x if self.norm is None else self.norm(x, parts), {number: kept[number] for number in keep}
