@@ -30,10 +30,10 @@ from vlcli.registry import Spec
 
 @dataclass
 class Saying:
-    """What incremental decoding keeps.
+    """The cache of incremental decoding.
 
     Attributes:
-        seen: P rows that are spoken of.
+        seen: P rows that the words attend to.
         cache: keys and values of the words so far, and of ``seen``.
         begun: (P, K) words to go on from, until the first step has read them.
     """
@@ -83,22 +83,22 @@ class WordDecoder(nn.Module):
         self.checkpointing = False
 
     def forward(self, text: Text, seen: EncoderOutput, record: Recorder | None = None) -> Tensor:
-        """(N, T, D) hidden states of whole texts, row i of ``seen`` with row i of ``text``."""
+        """Returns hidden states (N, T, D) of whole texts, row i of ``seen`` with row i of ``text``."""
         tokens, layout = self.embed(text)
         return self._run(tokens, layout, seen, AttentionMask(layout.valid, causal=True), None, record)
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Scores (..., V) of the next word."""
-        made: Tensor = self.head(hidden, self.embed.words.weight)
-        return made
+        """Returns the scores (..., V) of the next word."""
+        scores: Tensor = self.head(hidden, self.embed.words.weight)  # (..., V)
+        return scores
 
     def step(self, ids: Tensor, saying: Saying) -> tuple[Tensor, Saying]:
         """Scores (P, V) of the word after ``ids`` (P,), and what is kept from now on."""
         words = ids[:, None] if saying.begun is None else torch.cat([ids[:, None], saying.begun], 1)
-        said = saying.cache.kept[0, False][0].shape[2] if saying.cache.has((0, False)) else 0
-        places = torch.arange(said, said + words.shape[1], device=ids.device).expand_as(words)
+        first = saying.cache.kept[0, False][0].shape[2] if saying.cache.has((0, False)) else 0
+        index = torch.arange(first, first + words.shape[1], device=ids.device).expand_as(words)
         real = torch.ones_like(words, dtype=torch.bool)
-        tokens, layout = self.embed(Text(words, real, ~real, places, positions=places))
+        tokens, layout = self.embed(Text(words, real, ~real, index, positions=index))
         cache = KeyValueCache(dict(saying.cache.kept))
         hidden = self._run(tokens, layout, saying.seen, AttentionMask(causal=True), cache, None)
         return self.scores(hidden[:, -1]), Saying(saying.seen, cache)
