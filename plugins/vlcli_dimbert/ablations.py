@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from vlcli.data import Corruption, Donor, Sample
 from vlcli.errors import ComponentError, DataError
@@ -107,18 +107,14 @@ class HideRegions(Corruption):
         image = sample.images[0]
         assert image.features is not None
         hidden = rng.random(len(image.features)) < self.probability
-        fields = dict(image.fields)
+        features, fields = image.features.copy(), dict(image.fields)
+        features[hidden] = 0
         for name, blank in (("class_probs", 0), ("class_scores", 0), ("classes", -1)):
             if name in fields:
-                fields[name] = _hidden(fields[name], hidden, blank)
-        sample.images[0] = replace(image, features=_hidden(image.features, hidden, 0), fields=fields)
+                fields[name] = fields[name].copy()
+                fields[name][hidden] = blank
+        sample.images[0] = replace(image, features=features, fields=fields)
         sample.mask_labels.regions[REGIONS] = hidden
-
-
-def _hidden(array: np.ndarray, rows: np.ndarray, blank: int) -> np.ndarray:
-    copy: np.ndarray = array.copy()
-    copy[rows] = blank
-    return copy
 
 
 class MaskedRoI(Objective):
@@ -162,9 +158,12 @@ class MaskedRoI(Objective):
         asked = mark.index_select(0, rows)[:, :count].bool() & (truth >= 0)
         hidden = step.fused(self.view).image.hidden[:, :count]  # the first picture's come first
         logits = full_precision(self.head(hidden[asked]))
-        loss = F.cross_entropy(logits, truth[asked], reduction="none")
-        right = Mean.of((logits.argmax(-1) == truth[asked]).float())
-        return ObjectiveOutput({"object": Mean.of(loss)}, metrics={"accuracy": right})
+        return _classified("object", logits, truth[asked])
+
+
+def _classified(name: str, logits: Tensor, truth: Tensor) -> ObjectiveOutput:
+    loss = F.cross_entropy(logits, truth, reduction="none")
+    return ObjectiveOutput({name: Mean.of(loss)}, metrics={"accuracy": Mean.of((logits.argmax(-1) == truth).float())})
 
 
 class HideConcepts(Corruption):
@@ -191,9 +190,9 @@ class HideConcepts(Corruption):
         ids = np.asarray(image.concepts["ids"]).copy()
         chosen, how = rng.random(len(ids)) < self.probability, rng.random(len(ids))
         mark = np.where(chosen, ids.astype(np.int64) + 1, 0)
-        for place in np.flatnonzero(chosen & (how >= self.shares[0]) & (how < sum(self.shares))):
-            alike = np.flatnonzero(self.lengths == self.lengths[ids[place]])
-            ids[place] = alike[rng.integers(len(alike))]
+        for row in np.flatnonzero(chosen & (how >= self.shares[0]) & (how < sum(self.shares))):
+            alike = np.flatnonzero(self.lengths == self.lengths[ids[row]])
+            ids[row] = alike[rng.integers(len(alike))]
         concepts = {**image.concepts, "ids": ids, "hidden": chosen & (how < self.shares[0])}
         sample.images[0] = replace(image, concepts=concepts)
         sample.mask_labels.regions[CONCEPTS] = mark
@@ -248,6 +247,4 @@ class MaskedConcept(Objective):
         asked = (was.gather(1, slot).index_select(0, rows) > 0) & (truth >= 0)
         hidden = step.fused(self.view).image.extra["concepts"][:, : truth.shape[1]]
         logits = full_precision(step.model.word_scores(hidden[asked]))
-        loss = F.cross_entropy(logits, truth[asked], reduction="none")
-        right = Mean.of((logits.argmax(-1) == truth[asked]).float())
-        return ObjectiveOutput({"concept": Mean.of(loss)}, metrics={"accuracy": right})
+        return _classified("concept", logits, truth[asked])
