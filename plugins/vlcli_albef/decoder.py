@@ -53,15 +53,6 @@ class WordDecoder(nn.Module):
 
     It has its own word embeddings, which the head's decoder is tied to. Attention is recorded under
     ``decoder.N.text`` and ``decoder.N.other``.
-
-    Args:
-        data_spec: vocabulary.
-        count: layers.
-        shape: of the attention.
-        hidden: width inside a feed-forward.
-        style: of the residuals.
-        attention: a registered attention.
-        positions: rows of the position table.
     """
 
     def __init__(

@@ -27,8 +27,6 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
     """Masked language modelling whose right words are mixed with the momentum copy's guesses.
 
     Args:
-        model: gives width, word table and head.
-        data_spec: vocabulary.
         distill: share of the momentum copy's guesses.
         ramp: steps over which that share rises from 0.
         momentum: what the copy keeps of itself a step.

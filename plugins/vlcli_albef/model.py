@@ -65,7 +65,6 @@ class ALBEF(Model):
     VQA): ``decode``, and ``start`` and ``step`` word by word.
 
     Args:
-        data_spec: vocabulary, text length, feature width.
         as_albef: ALBEF's own model: twelve image layers, words alone ask, no encoding in the cross encoder; other
             choices are refused.
         hidden: width.

@@ -75,7 +75,6 @@ class DeiT(Model):
     Attention is recorded under ``image.N``. ``forward`` takes pixels and gives class scores.
 
     Args:
-        data_spec: the classes, where ``classes`` is None.
         size: width, depth and heads of the paper's model.
         hidden: another width.
         layers: another depth.

@@ -60,7 +60,6 @@ class DetrSine(Added):
     """Sines of rows and columns, as shares of the unpadded picture, added to queries and keys in every layer (DETR).
 
     Args:
-        shape: of the stack it serves.
         temperature: the longest wavelength is 2 pi times this.
     """
 
@@ -141,7 +140,6 @@ class DETR(Model):
     Trained by the task ``detection`` with DETR's set loss, which matches by scipy.
 
     Args:
-        data_spec: the data's classes.
         backbone: a ResNet of torchvision, or ``tiny-conv``, five small convolutions for small pictures.
         hidden: width.
         heads: attention heads.

@@ -27,7 +27,6 @@ class SwapBidirectional(SwapSentence):
     Args:
         probability: of another sentence, among bidirectional examples.
         bidirectional: share of examples that are read in both directions.
-        view: the view it belongs to.
     """
 
     def __init__(self, probability: float, bidirectional: float, view: str) -> None:
@@ -51,8 +50,6 @@ class ImageSentence(Matching):
     its view too, which leaves sentences of other pictures alone.
 
     Args:
-        model: gives the width and the head.
-        data_spec: not used.
         probability: of replacing the sentence of a bidirectional row.
         bidirectional: share of rows that are bidirectional; that of ``blm-s2slm``.
         view: the view it shares.
@@ -93,7 +90,6 @@ class HideRegions(Corruption):
 
     Args:
         probability: of hiding a region.
-        view: the view it belongs to.
     """
 
     phase = "regions"
@@ -121,8 +117,6 @@ class MaskedRoI(Objective):
     """Masked object: the detected class of hidden regions, whose feature and class the model does not see.
 
     Args:
-        model: gives the width.
-        data_spec: number of classes.
         probability: of hiding a region.
         view: the view it shares.
     """
@@ -170,10 +164,8 @@ class HideConcepts(Corruption):
     """Hides some visual concepts of an example's first picture.
 
     Args:
-        data_spec: the pieces of every concept's word.
         probability: of hiding a concept.
         shares: of the hidden that are shown as masks and as another concept of as many pieces; the rest stay.
-        view: the view it belongs to.
     """
 
     phase = "regions"
@@ -202,8 +194,6 @@ class MaskedConcept(Objective):
     """Masked visual concept: the word pieces of hidden concepts, by the model's word head.
 
     Args:
-        model: reads concepts and has the word head.
-        data_spec: the concepts' word pieces.
         probability: of hiding a concept.
         mask_share: of the hidden that are shown as [MASK], piece by piece.
         random_share: of the hidden that are shown as another concept of as many pieces; the rest stay.

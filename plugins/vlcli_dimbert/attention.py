@@ -20,7 +20,6 @@ class DisentangledAttention(StandardAttention):
     load into it; what no weights on disk hold stays freshly drawn or starts as a copy of the first set.
 
     Args:
-        shape: widths, heads, dropout.
         sets: the set of each route of the layout: words, regions, concepts, separators. ``[0, 1, 0, 0]`` is the paper's
             text and vision; ``[0, 1, 2, 0]`` gives concepts a set of their own.
         initial: how further sets start where weights are loaded that hold only the first.

@@ -22,10 +22,7 @@ class Appearance(nn.Sequential):
     """A region feature as a token: one linear layer, or fc7 anew and a linear layer, as VLP has it.
 
     Args:
-        features: width of a feature.
-        dim: width of the tokens.
         kind: ``linear``, or ``fc7``: as wide as the feature, then the tokens' width, each with ReLU.
-        dropout: after ``fc7``.
     """
 
     def __init__(self, features: int, dim: int, kind: Literal["linear", "fc7"], dropout: float) -> None:
@@ -54,12 +51,8 @@ class PaperRegions(nn.Module):
     """DiMBERT's: W r + [LN(W_g g); LN(W_c c)], geometry g of 5 numbers, class probabilities c.
 
     Args:
-        data_spec: widths of features and classes.
-        dim: width of the tokens.
         appearance: how a feature becomes a token.
         weighted: the sum's weights are learned (they start at 1) instead of 1.
-        eps: of the norms.
-        dropout: of the appearance.
     """
 
     def __init__(
@@ -112,10 +105,7 @@ class VLPRegions(nn.Module):
     confidence; both it and the 1,601 probabilities are normalised without weights.
 
     Args:
-        data_spec: widths of features and classes.
-        dim: width of the tokens.
         appearance: how a feature becomes a token.
-        dropout: after both.
     """
 
     def __init__(
@@ -178,7 +168,6 @@ class ConceptPieces(nn.Module):
     """The word pieces of an image's concepts, one concept after another, best first.
 
     Args:
-        data_spec: the pieces of every concept's word, and the mask's id.
         most: so many concepts of an image.
     """
 

@@ -41,7 +41,6 @@ class MaskCaption(MaskWords):
     """Chooses an example's mode and hides words as VLP does.
 
     Args:
-        data_spec: the mask's id and the vocabulary's size.
         probability: share of the sentence's pieces, the final separator not counted.
         shares: of the hidden that become the mask and that become a random piece.
         bidirectional: share of examples that are read in both directions.
@@ -86,8 +85,6 @@ class CaptionModelling(Objective):
     and the words on the left. Rows of both kinds share one forward pass.
 
     Args:
-        model: has the word head.
-        data_spec: vocabulary.
         bidirectional: share of examples that are read in both directions (0.25 as published).
         probability: share of words to hide.
         mask_share: of the hidden that become [MASK].

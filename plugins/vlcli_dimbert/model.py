@@ -47,7 +47,6 @@ class DiMBERT(SingleStream):
     Attention is recorded under ``fuse.N``.
 
     Args:
-        data_spec: vocabulary, feature sizes, the concepts' word pieces.
         regions: how regions are embedded: as the paper prints it, or as VLP's code does.
         appearance: a region feature through fc7 anew and a linear layer (VLP), or one linear layer.
         weighted: learned weights in the sum of a region's embeddings; they start at 1.

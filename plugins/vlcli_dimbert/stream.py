@@ -48,7 +48,6 @@ class SingleStream(Model):
     """Base of models that read regions, concepts and words as one sequence.
 
     Args:
-        data_spec: vocabulary, feature sizes, the concepts' word pieces.
         regions: called with width and dropout; makes the module that embeds regions (M, R, D).
         eps: of every norm.
         concepts: most concepts of a picture; 0: none.

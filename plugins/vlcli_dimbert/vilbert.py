@@ -87,7 +87,6 @@ class ViLBERT(Model):
     regions, a box as large as the picture). Both streams have one width.
 
     Args:
-        data_spec: vocabulary and feature sizes.
         hidden: width.
         heads: attention heads.
         text_layers: of the text stream.

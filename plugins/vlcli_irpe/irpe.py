@@ -25,7 +25,6 @@ class IRPE(BucketPosition):
     probabilities. On boxes the offset is that of their centres, measured in cells of a grid.
 
     Args:
-        shape: of the stack it serves.
         method: how a 2-D offset becomes a bucket.
         mode: a vector per bucket that meets the tokens, or a scalar added to the scores.
         sides: what it is added to.

@@ -59,7 +59,6 @@ class BucketPosition(PairwisePosition):
     """Base of encodings with a table for each layer, looked up by bucket.
 
     Args:
-        shape: of the stack it serves.
         rule: maps offsets to buckets.
         sides: what has tables.
         contextual: vectors that meet the tokens, or scalars.

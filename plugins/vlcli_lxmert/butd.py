@@ -71,7 +71,6 @@ class BUTD(Model):
     Regions are read without their places, as in the paper. The attention is recorded as ``top_down`` (P, 1, 1, R).
 
     Args:
-        data_spec: vocabulary and feature sizes.
         encoder: what reads the question: ``gru`` (the paper), ``lstm``, or ``bert`` (LXMERT's Table 3), whose weights
             are copied by name from a BERT checkpoint in ``from``.
         hidden: width of the recurrent state, the attention and the product.

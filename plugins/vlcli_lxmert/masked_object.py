@@ -28,7 +28,6 @@ class MaskRegions(Corruption):
         probability: of hiding a region.
         zero: share of the hidden that become zeros.
         swap: share that become a region of another picture; the rest stay as they are.
-        view: the view it belongs to.
     """
 
     phase = "regions"
@@ -69,8 +68,6 @@ class MaskedObject(Objective):
     paper has no attributes, so leave ``attribute`` out of ``targets`` for its setting.
 
     Args:
-        model: gives the width.
-        data_spec: numbers of labels, attributes and feature channels.
         mode: whose details.
         targets: what is predicted; None: everything the feature store holds.
         probability: of hiding a region.

@@ -133,7 +133,6 @@ class LXMERT(Model):
     ``output_hidden_states`` to layer numbers (0: the embeddings) and the unimodal encoders return these hidden states.
 
     Args:
-        data_spec: vocabulary and feature sizes.
         hidden: width.
         heads: attention heads.
         intermediate: width inside the feed-forward; None: four times ``hidden``.

@@ -35,7 +35,6 @@ class Pooled(Model):
     classifies images by their frozen features.
 
     Args:
-        data_spec: vocabulary and feature sizes.
         hidden: width of the hidden layer.
         components: principal components of the region features that are kept.
         combine: ``multiply`` (words gate the image: ``q * (1 + s v)``) or ``add`` (``q + s v``); s is learned.

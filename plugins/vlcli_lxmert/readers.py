@@ -28,7 +28,6 @@ class Grouped(Reader):
     """Base of both readers: images with all their sentences, one example a sentence.
 
     Args:
-        root: data root.
         split: ``mscoco_train``, ``mscoco_nominival`` and ``vgnococo`` to train on, ``mscoco_minival`` to validate.
         sets: only the sentences of these data sets.
         known: only the questions with an answer in this table, a file under the root, and their answers as it has them.
@@ -104,7 +103,6 @@ class LxmertPretrain(Grouped):
     score) of questions. An image of minival or of a test split in the training splits is refused.
 
     Args:
-        root: data root.
         file: the file under the root.
     """
 
@@ -128,7 +126,6 @@ class LxmertSources(Grouped):
     for all: large data should be read from its files.
 
     Args:
-        root: data root.
         sources: by data set (``mscoco``, ``vg``, ``vqa``, ``gqa``, ``visual7w``), what differs from the usual reader:
             its parameters, or null to leave the set out.
         minival: file under the root that lists the images of minival; None: the usual places; without any list, all of

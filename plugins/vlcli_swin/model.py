@@ -181,7 +181,6 @@ class Swin(Model):
     Attention is recorded under ``image.STAGE.BLOCK``, window by window. ``forward`` takes pixels, gives class scores.
 
     Args:
-        data_spec: the classes, where ``classes`` is None.
         size: width, blocks and heads of the paper's model.
         hidden: another width of the first stage.
         layers: other numbers of blocks by stage.

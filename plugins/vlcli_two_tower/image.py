@@ -34,7 +34,6 @@ class ImageTower(nn.Module):
     """An image encoder whose states are special tokens followed by the cells of one grid.
 
     Args:
-        network: a model of timm or of transformers.
         library: whose.
         config: what builds the network again.
         pixels: how it reads pictures.

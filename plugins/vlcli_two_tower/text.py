@@ -25,7 +25,6 @@ class TextTower(nn.Module):
     """A text encoder of transformers.
 
     Args:
-        network: the encoder.
         pool: which vector stands for a sentence: its first token, its last real token, the mean over real tokens, or
             the tower's own pooled vector; ``auto``: as the tower was trained.
 

@@ -34,7 +34,6 @@ class TowerModel(Model):
     """Base of the models of two towers.
 
     Args:
-        data_spec: vocabulary and length of texts.
         both: a dual model, in place of ``image`` and ``text``.
         image: the image tower.
         text: the text tower.

@@ -114,7 +114,6 @@ class BEiT3(Model):
     to by the objective ``s2slm``.
 
     Args:
-        data_spec: vocabulary and text length.
         size: hidden size, layers and heads of a published file.
         hidden: another hidden size.
         layers: another number of layers.

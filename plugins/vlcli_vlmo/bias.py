@@ -27,7 +27,6 @@ class VLMoBias(PairwisePosition):
     - the last three: the first word on another, another on it, it on itself.
 
     Args:
-        shape: of the stack; the table has a column for each head of each layer.
         grid: patches of the image: rows and columns, or one number for both.
         length: T, the longest sentence the table serves (196 in all of VLMo's stages).
     """

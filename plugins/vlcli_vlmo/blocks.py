@@ -55,9 +55,6 @@ class Experts(nn.Module):
     """The feed-forwards of one layer, with the residual they share.
 
     Args:
-        dim: width of the tokens.
-        hidden: width inside an expert.
-        style: of the residual; its layer scale and drop path are one for all experts.
         names: the experts there are; one alone takes all tokens (a standard transformer).
         shared_norm: one norm before all experts (VLMo's paper) instead of one each (its code).
     """
@@ -86,10 +83,6 @@ class MoMELayer(nn.Module):
     """Shared self-attention, then the experts (VLMo, section 3.1).
 
     Args:
-        shape: of the attention.
-        hidden: width inside an expert.
-        style: of the residuals.
-        attention: a registered attention.
         experts: those this layer has.
         shared_norm: one norm before all experts.
     """
@@ -132,11 +125,7 @@ class MoMEStack(nn.Module):
     """The layers, one pairwise encoding for all of them, and the final norm that every path shares.
 
     Args:
-        shape: of the attention; its ``layers`` are this stack's.
-        hidden: width inside an expert.
-        style: of the residuals; drop path grows linearly with depth.
         attentions: a registered attention for each layer.
-        position: a pairwise encoding, or None.
         fused_from: the first layer with a vision-language expert; ``shape.layers`` where none has.
         shared_norm: one norm before all experts of a layer.
         mixture: an expert for each modality; else the image's alone takes all tokens.

@@ -70,7 +70,6 @@ class VLMo(Model):
     own expert in every layer; a pair through both, then through the vision-language experts of the top layers.
 
     Args:
-        data_spec: vocabulary, text length, feature width.
         size: width, depth, heads, vision-language layers, positions and layer scale of a released model.
         hidden: another width.
         layers: another depth.

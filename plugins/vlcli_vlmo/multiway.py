@@ -59,13 +59,7 @@ class NormedFeed(nn.Module):
 
 
 class MultiwayLayer(nn.Module):
-    """Attention over all tokens with projections for each modality, then each modality's feed-forward network.
-
-    Args:
-        shape: of the attention.
-        hidden: width inside a feed-forward network.
-        style: eps, activation and drop path.
-    """
+    """Attention over all tokens with projections for each modality, then each modality's feed-forward network."""
 
     def __init__(self, shape: AttentionShape, hidden: int, style: BlockStyle) -> None:
         super().__init__()
@@ -90,10 +84,6 @@ class MultiwayStack(nn.Module):
     """All layers of BEiT-3, and the norm behind the last one.
 
     Args:
-        shape: of the attention, with the number of layers.
-        hidden: width inside a feed-forward network.
-        style: eps, activation and the last layer's drop path, which grows linearly with depth.
-        position: a pairwise position encoding for all layers, or None (BEiT-3 has none).
         final_norm: whether a norm follows the last layer.
     """
 
