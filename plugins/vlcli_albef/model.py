@@ -37,6 +37,7 @@ from vlcli.nn import (
     embed_grid,
     init_scale,
     initialise_model,
+    layer_number,
     match_normalised,
     register_head,
     with_grid,
@@ -256,15 +257,11 @@ class ALBEF(Model):
         return adapt(self, state, report)
 
     def layer_of(self, name: str) -> int | None:
+        # The encoders end at one depth, the cross layers follow; the decoder lies beside those it starts from.
         top = max(len(self.image.layers), len(self.text.layers))
-        parts = name.split(".")
-        if parts[0] == "cross" and parts[1] in ("text", "image"):
-            return top + int(parts[2]) + 1
-        if parts[0] in ("text", "image") and parts[1] == "layers":
-            return top - len(getattr(self, parts[0]).layers) + int(parts[2]) + 1
-        if parts[:2] == ["decoder", "layers"]:
-            return top + int(parts[2]) + 1  # beside the cross layers it starts from
-        return top + len(self.cross.text) + 1 if parts[0] == "cross" or parts[:2] == ["decoder", "head"] else 0
+        stacks = {f"{side}.layers.": top - len(getattr(self, side).layers) for side in ("image", "text")}
+        stacks |= dict.fromkeys(("cross.text.", "cross.image.", "decoder.layers."), top)
+        return layer_number(name, stacks, ("cross.", "decoder.head."), top + len(self.cross.text))
 
 
 def _refuse(**choices: Any) -> None:

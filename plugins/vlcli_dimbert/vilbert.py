@@ -37,6 +37,7 @@ from vlcli.nn import (
     geometry,
     init_scale,
     initialise_model,
+    layer_number,
     run_layer,
     translate,
 )
@@ -202,10 +203,6 @@ class ViLBERT(Model):
         return {text_name(name): value for name, value in state.items()}
 
     def layer_of(self, name: str) -> int | None:
-        part, _, rest = name.partition(".")
-        below = len(self.lower.layers)
-        if part == "lower":
-            return int(rest.split(".")[1]) + 1
-        if part in ("co", "upper", "objects"):
-            return below + int(rest.split(".")[0]) + 1
-        return below + len(self.co) + 1 if part in ("text_pool", "image_pool") else 0
+        below = len(self.lower.layers)  # depth counts turns of the streams
+        stacks = {"lower.layers.": 0, "co.": below, "upper.": below, "objects.": below}
+        return layer_number(name, stacks, ("text_pool.", "image_pool."), below + len(self.co))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vlcli.nn import BERT_NAMES, State, modern_norms, translate
+from vlcli.nn import BERT_NAMES, PROJECTIONS, State, modern_norms, translate
 
 if TYPE_CHECKING:
     from vlcli_dimbert.stream import SingleStream
@@ -27,6 +27,9 @@ _PLAIN = {
     "regions.place.0.": "vis_pe_embed.0.",
     "objectives.image-sentence.head.": "cls.seq_relationship.",
 }
+_ATTENTION = "self_attention.attention."
+_LAYER = {ours: theirs for ours, theirs in BERT_NAMES.items() if ours != _ATTENTION}
+_LAYER |= {f"{_ATTENTION}{part}.": f"attention.self.{part}." for part in PROJECTIONS}  # further sets have no name
 _OURS, _THEIRS = re.compile(r"stack\.layers\.(\d+)\.(.+)"), re.compile(r"bert\.encoder\.layer\.(\d+)\.(.+)")
 _FUSED = re.compile(r"(stack\.layers\.\d+\.self_attention\.attention\.)(query|key|value)\.(weight|bias)")
 _FC7 = re.compile(r"(?:.*\.)?fc7(?:_(?P<blob>[wb])|\.(?P<name>weight|bias))(?:\.pkl)?")
@@ -41,7 +44,7 @@ def vlp_name(name: str) -> str | None:
     layer = _OURS.fullmatch(name)
     if layer is None:
         return translate(name, _PLAIN)
-    inner = translate(layer[2], BERT_NAMES)
+    inner = translate(layer[2], _LAYER)
     return None if inner is None else f"bert.encoder.layer.{layer[1]}.{inner}"
 
 
@@ -50,7 +53,7 @@ def our_name(name: str) -> str | None:
     name = _unwrapped(name)
     if fc7 := _FC7.fullmatch(name):
         return f"regions.appearance.0.{fc7['name'] or {'w': 'weight', 'b': 'bias'}[fc7['blob']]}"
-    outside, inside = ({theirs: ours for ours, theirs in table.items()} for table in (_PLAIN, BERT_NAMES))
+    outside, inside = ({theirs: ours for ours, theirs in table.items()} for table in (_PLAIN, _LAYER))
     layer = _THEIRS.fullmatch(name)
     if layer is None:
         return translate(name, outside)

@@ -37,6 +37,7 @@ from vlcli.nn import (
     fit_weights,
     init_scale,
     initialise_model,
+    layer_number,
     run_layer,
 )
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
@@ -243,12 +244,10 @@ class LXMERT(Model):
         return fit_weights(self, from_public(state, dict(self.named_parameters()), report), report)
 
     def layer_of(self, name: str) -> int | None:
-        top = max(len(self.language.layers), len(self.objects.layers))
-        part, _, rest = name.partition(".layers.")
-        if part in ("text", "image") or name.startswith(("text.", "image.")):
-            return 0
-        if not rest:
-            return top + len(self.cross.layers) + (name.startswith("pooler"))
-        number = int(rest.split(".", 1)[0])
-        starts = {"language": top - len(self.language.layers), "objects": top - len(self.objects.layers), "cross": top}
-        return starts[part] + number + 1
+        # Both encoders end at one depth, the cross layers follow.
+        stacks = {"language": self.language.layers, "objects": self.objects.layers}
+        top = max(map(len, stacks.values()))
+        below = {f"{side}.layers.": top - len(layers) for side, layers in stacks.items()} | {"cross.layers.": top}
+        if name.startswith("pooler.") or not name.startswith(("text.", "image.", *below)):
+            return top + len(self.cross.layers) + name.startswith("pooler.")
+        return layer_number(name, below, (), 0)

@@ -1,9 +1,10 @@
-"""LXMERT's pre-training data: the authors' files, or the official files of the five data sets."""
+"""Reads LXMERT's pre-training data: the authors' files, or the official files of the five data sets."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -184,19 +185,30 @@ def _lists(by_set: dict[str, Any], kind: type, where: str) -> dict[str, list[Any
 
 
 def write_data(file: Path, data: Iterable[Datum]) -> int:
-    """Write images as LXMERT's files have them, row by row beside the file, then rename; returns how many.
+    """Writes images as LXMERT's files have them, row by row beside the file, then renames; returns how many.
 
     Raises:
         VlcliError: it cannot be written.
     """
     count = 0
+    with writing(file), written(file) as beside, beside.open("w", encoding="utf-8") as out:
+        out.write("[")
+        for count, datum in enumerate(data, 1):
+            row = {"img_id": datum.image, "labelf": datum.answers, "sentf": datum.sentences}
+            out.write((",\n" if count > 1 else "\n") + json.dumps(row, ensure_ascii=False))
+        out.write("\n]\n")
+    return count
+
+
+@contextmanager
+def writing(file: Path) -> Iterator[None]:
+    """Makes the file's folder; an operating system's error while writing becomes a message.
+
+    Raises:
+        VlcliError: the file cannot be written.
+    """
     try:
-        with written(file) as beside, beside.open("w", encoding="utf-8") as out:
-            out.write("[")
-            for count, datum in enumerate(data, 1):
-                row = {"img_id": datum.image, "labelf": datum.answers, "sentf": datum.sentences}
-                out.write((",\n" if count > 1 else "\n") + json.dumps(row, ensure_ascii=False))
-            out.write("\n]\n")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
         raise VlcliError("The file could not be written.", where=str(file), got=error.strerror or str(error)) from error
-    return count

@@ -32,6 +32,7 @@ from vlcli.nn import (
     embed_grid,
     init_scale,
     initialise_model,
+    layer_number,
     register_head,
 )
 from vlcli.registry import PositionSpec
@@ -277,7 +278,4 @@ class BEiT3(Model):
         return adapt(self, state, report)
 
     def layer_of(self, name: str) -> int | None:
-        first, *rest = name.split(".")
-        if first == "stack" and rest[0] == "layers":
-            return int(rest[1]) + 1
-        return len(self.stack.layers) + 1 if first in ("stack", "pooler", "word_head") else 0
+        return layer_number(name, {"stack.layers.": 0}, ("stack.", "pooler.", "word_head."), self.depth)

@@ -32,6 +32,7 @@ from vlcli.nn import (
     embed_grid,
     init_scale,
     initialise_model,
+    layer_number,
     match_normalised,
     with_grid,
 )
@@ -289,10 +290,7 @@ class VLMo(Model):
         return ((r"^stack\.position\.", {"decay": 0.0}),)
 
     def layer_of(self, name: str) -> int | None:
-        parts = name.split(".")
-        if parts[:2] == ["stack", "layers"]:
-            return int(parts[2]) + 1
-        return len(self.stack.layers) + 1 if parts[0] in ("stack", "pooler") else 0
+        return layer_number(name, {"stack.layers.": 0}, ("stack.", "pooler."), self.depth)
 
 
 def _front(layout: Layout, count: int) -> Layout:
