@@ -13,8 +13,9 @@ from vlcli.engine.plan import StepPlan
 from vlcli.nn.model import DataSpec
 from vlcli.nn.slots import build_model
 from vlcli.recipe.schema import Pretrain
-from vlcli.tools import cluster
-from vlcli.tools.cluster import Wanted, activations_of
+from vlcli.tools import training_cost
+from vlcli.tools.training_cost import Wanted
+from vlcli.tools.training_sizes import activations_of
 
 RECIPE = """\
 root: world
@@ -126,6 +127,6 @@ def test_a_rehearsal_counts_every_pass_of_a_step(tmp_path, objectives, least, mo
 @pytest.mark.parametrize("extra", [{}, {"accumulate": 2}, {"accumulate": 3, "steps": 5}, {"batch_size": 50}])
 def test_the_steps_of_a_plan_are_those_of_the_training(extra):
     config = Pretrain(**{"kind": "pretrain", "objectives": [{"name": "mlm"}], "epochs": 3, "batch_size": 8, **extra})
-    costs = cluster._whole_run(config, Wanted(gpus=2, memory=1e9, examples=48), 0.5)
+    costs = training_cost._whole_run(config, Wanted(gpus=2, memory=1e9, examples=48), 0.5)
     assert costs[0].value == StepPlan.of(48, config, 2).steps
     assert costs[1].value == 0.5 * costs[0].value
