@@ -33,7 +33,6 @@ class Saying:
     """The cache of incremental decoding.
 
     Attributes:
-        seen: P rows that the words attend to.
         cache: keys and values of the words so far, and of ``seen``.
         begun: (P, K) words to go on from, until the first step has read them.
     """

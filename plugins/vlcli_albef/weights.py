@@ -122,10 +122,8 @@ def adapt(model: ALBEF, state: Mapping[str, Tensor], report: list[str]) -> State
     Names that begin with ``teacher.`` are those of a momentum copy.
 
     Args:
-        model: loads them.
         state: by our names or ALBEF's (bare, or with the prefixes of its downstream models and of LAVIS), or a ViT of
             timm or transformers, or a BERT of transformers (its first layers are used).
-        report: gets a line on everything that was done.
     """
     names = model.state_dict().keys()
     state = from_vit(state, "image") if has_vit_names(state) else state

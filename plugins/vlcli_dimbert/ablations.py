@@ -86,11 +86,7 @@ class ImageSentence(Matching):
 
 
 class HideRegions(Corruption):
-    """Hides the appearance and class of some regions of an example's first picture; boxes stay.
-
-    Args:
-        probability: of hiding a region.
-    """
+    """Hides the appearance and class of some regions of an example's first picture; boxes stay."""
 
     phase = "regions"
 
@@ -164,7 +160,6 @@ class HideConcepts(Corruption):
     """Hides some visual concepts of an example's first picture.
 
     Args:
-        probability: of hiding a concept.
         shares: of the hidden that are shown as masks and as another concept of as many pieces; the rest stay.
     """
 

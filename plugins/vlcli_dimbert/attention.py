@@ -109,7 +109,6 @@ class ModalityLinear(nn.Linear):
 
     Args:
         first: the layer whose parameters the first set is, under their names.
-        sets: the set of each route of a layout.
         copied: whether further sets start as copies of the first.
     """
 
@@ -136,9 +135,7 @@ class Grouping:
     """Groups tokens by their set, and puts them back.
 
     Args:
-        sets: the set of each route.
         runs: of neighbouring tokens that share a route: columns are cut.
-        layout: without runs, the routes of the tokens.
     """
 
     def __init__(self, sets: tuple[int, ...], runs: Runs | None, layout: Layout | None = None) -> None:

@@ -125,10 +125,7 @@ def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sen
     """Reads the attention between one example's words and regions in the last layer.
 
     Args:
-        runner: the model on its data.
-        bundle: its vocabulary.
         code: which example; of several pictures the first is looked at.
-        device: where the model is.
         sentence: False: only the separators are given in its place.
 
     Raises:

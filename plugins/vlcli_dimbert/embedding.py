@@ -51,7 +51,6 @@ class PaperRegions(nn.Module):
     """DiMBERT's: W r + [LN(W_g g); LN(W_c c)], geometry g of 5 numbers, class probabilities c.
 
     Args:
-        appearance: how a feature becomes a token.
         weighted: the sum's weights are learned (they start at 1) instead of 1.
     """
 
@@ -103,9 +102,6 @@ class VLPRegions(nn.Module):
 
     Geometry is x1, y1, x2, y2 divided by the farthest corner of the image's boxes (not by the image), area and
     confidence; both it and the 1,601 probabilities are normalised without weights.
-
-    Args:
-        appearance: how a feature becomes a token.
     """
 
     def __init__(
@@ -143,7 +139,6 @@ def class_probabilities(regions: Regions, columns: int, first: bool) -> Tensor:
 
     Args:
         regions: with ``class_probs``, or ``classes`` and ``class_scores``.
-        columns: classes.
         first: the store's distributions begin with the background.
     """
     if regions.class_probs is not None:
@@ -165,11 +160,7 @@ def with_background(regions: Regions, columns: int, first: bool) -> Tensor:
 
 
 class ConceptPieces(nn.Module):
-    """The word pieces of an image's concepts, one concept after another, best first.
-
-    Args:
-        most: so many concepts of an image.
-    """
+    """The word pieces of an image's concepts, one concept after another, best first."""
 
     table: Tensor
 

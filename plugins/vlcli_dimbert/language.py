@@ -44,7 +44,6 @@ class MaskCaption(MaskWords):
         probability: share of the sentence's pieces, the final separator not counted.
         shares: of the hidden that become the mask and that become a random piece.
         bidirectional: share of examples that are read in both directions.
-        options: of :class:`vlcli.objectives.mlm.MaskWords`.
     """
 
     def __init__(

@@ -22,7 +22,6 @@ class Decoding:
         cache: keys and values of all tokens but the mask that was asked about.
         before: (P,) real tokens before the sentence's words, the class token included.
         words: (P,) words so far.
-        begun: whether the class token's own step is done.
     """
 
     cache: KeyValueCache

@@ -74,9 +74,7 @@ def adapt(model: SingleStream, state: Mapping[str, Tensor], report: list[str]) -
     """Returns foreign or own weights under our names, at the sizes of ``model``.
 
     Args:
-        model: loads them.
         state: by our names, or by those of VLP, UniLM, BERT (``bert.`` or bare) or a detector's fc7.
-        report: gets a line on everything that was done.
     """
     parameters = dict(model.named_parameters())
     renamed: State = {}

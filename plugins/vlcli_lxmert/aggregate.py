@@ -39,8 +39,6 @@ class Datum:
     """All sentences of one image.
 
     Attributes:
-        image: its name.
-        sentences: by data set.
         answers: of sets of questions, answer -> score of each sentence; empty where it has none.
     """
 
@@ -72,7 +70,6 @@ def find_sources(root: Path, changes: Mapping[str, Mapping[str, Any] | None] | N
     """Returns the data sets whose files are under the root.
 
     Args:
-        root: data root.
         changes: by data set, parameters of its reader (``name``, ``split`` and ``file`` among them) that differ from
             the usual; None: leave it out.
 
@@ -138,11 +135,8 @@ def aggregate(
     validation images are minival.
 
     Args:
-        sources: see :func:`find_sources`.
-        root: data root.
         minival_file: lists the images of minival; None: the usual places.
         image_data: Visual Genome's ``image_data.json``; None: the usual places.
-        progress: told what is read.
 
     Returns:
         By split, by image name.
@@ -177,9 +171,6 @@ def composition(data: Mapping[str, Iterable[Datum]]) -> list[dict[str, Any]]:
     """Counts images and sentences of each set: Table 1 of LXMERT, and the same by split.
 
     Images of COCO that a set of Visual Genome speaks of are those that both share.
-
-    Args:
-        data: the images of each split.
 
     Returns:
         Rows with ``split``, ``part``, ``images``, one column a set, and ``all``.

@@ -25,8 +25,6 @@ class MaskRegions(Corruption):
     """Hides the features of some regions of an example's first picture; boxes and labels stay.
 
     Args:
-        probability: of hiding a region.
-        zero: share of the hidden that become zeros.
         swap: share that become a region of another picture; the rest stay as they are.
     """
 

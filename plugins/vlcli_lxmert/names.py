@@ -73,8 +73,6 @@ def from_public(state: Mapping[str, Tensor], names: Iterable[str], report: list[
 
     Args:
         state: the authors' or transformers' weights, or our own.
-        names: our parameter names of the backbone.
-        report: gets a line on what was done.
 
     Returns:
         Backbone weights by our names, heads as ``objectives.NAME...``, anything unknown as it came (our own names pass

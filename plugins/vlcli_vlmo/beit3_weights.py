@@ -50,13 +50,7 @@ _LAST = re.compile(r"beit3\.encoder\.layer_norm\.([AB])\.(\w+)")
 
 
 def adapt(model: BEiT3, state: dict[str, Tensor], report: list[str]) -> State:
-    """Returns weights of a published file by the names of ``model`` and at its sizes; other weights as they are.
-
-    Args:
-        model: loads them.
-        state: tensors by name.
-        report: receives one line for each conversion.
-    """
+    """Returns weights of a published file by the names of ``model`` and at its sizes; other weights as they are."""
     state = without_prefix(state, "module.", "model.")
     if not any(name.startswith("beit3.") for name in state):
         return state

@@ -80,12 +80,7 @@ class Experts(nn.Module):
 
 
 class MoMELayer(nn.Module):
-    """Shared self-attention, then the experts (VLMo, section 3.1).
-
-    Args:
-        experts: those this layer has.
-        shared_norm: one norm before all experts.
-    """
+    """Shared self-attention, then the experts (VLMo, section 3.1)."""
 
     def __init__(
         self,
@@ -106,7 +101,6 @@ class MoMELayer(nn.Module):
         Args:
             x: (B, T, D), or packed (1, K, D).
             parts: experts in the order of the tokens that are returned, and how many tokens each takes.
-            context: of the attention.
             rows: the tokens that are queries and are returned; None: all.
 
         Returns:
@@ -125,9 +119,7 @@ class MoMEStack(nn.Module):
     """The layers, one pairwise encoding for all of them, and the final norm that every path shares.
 
     Args:
-        attentions: a registered attention for each layer.
         fused_from: the first layer with a vision-language expert; ``shape.layers`` where none has.
-        shared_norm: one norm before all experts of a layer.
         mixture: an expert for each modality; else the image's alone takes all tokens.
         fused_position: a further pairwise encoding of a pair's tokens in the layers from ``fused_from`` on, measured on
             the tokens that enter them.
@@ -174,14 +166,10 @@ class MoMEStack(nn.Module):
 
         Args:
             x: (B, T, D).
-            layout: where the tokens stand.
-            parts: experts in the order of the tokens.
             fused: whether layers that have a vision-language expert use it for all tokens.
-            first: the layer to begin with.
             rows: which tokens must be finished: all, the first part's, or the first token alone.
             keep: layers whose output is returned too: 0 is the input, n the output of the n-th layer.
             record: keeps ``{name}.{layer}`` probabilities.
-            name: how they are called there.
 
         Returns:
             (B, T, D) after the final norm (fewer tokens with ``rows``), and the hidden states asked for, without it.

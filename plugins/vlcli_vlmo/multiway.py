@@ -81,11 +81,7 @@ class MultiwayLayer(nn.Module):
 
 
 class MultiwayStack(nn.Module):
-    """All layers of BEiT-3, and the norm behind the last one.
-
-    Args:
-        final_norm: whether a norm follows the last layer.
-    """
+    """All layers of BEiT-3, and the norm behind the last one."""
 
     def __init__(
         self,
@@ -118,10 +114,8 @@ class MultiwayStack(nn.Module):
 
         Args:
             x: (B, T, D); with a cache only the new tokens.
-            layout: where these tokens stand.
             parts: modalities in the order of the tokens, and how many tokens each has.
             mask: which tokens may attend to which, cached tokens included.
-            cache: grows by the new tokens.
             keep: layers whose output is returned too: 0 is the input, n the output of the n-th layer.
             record: keeps ``{name}.{layer}`` attention probabilities.
             name: of the pass in ``record``.

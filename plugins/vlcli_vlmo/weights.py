@@ -104,9 +104,7 @@ def adapt(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> State:
     """Returns foreign or own weights under our names, at the sizes of ``model``.
 
     Args:
-        model: loads them.
         state: by our names, by those of a VLMo release, or by those of BEiT (its authors', timm's, transformers').
-        report: gets a line on everything that was done.
     """
     state = without_prefix(state, "module.", "model.")
     if is_beit(state):
