@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -142,9 +142,11 @@ class ALBEF(Model):
     ) -> None:
         super().__init__(data_spec)
         if as_albef:
-            refused = {"bidirectional": bidirectional, "cross_position": cross_position}
-            refused |= {"joint_text_position": joint_text_position, "joint_image_position": joint_image_position}
-            _refuse(**refused)
+            choices = {"bidirectional": bidirectional, "cross_position": cross_position}
+            choices |= {"joint_text_position": joint_text_position, "joint_image_position": joint_image_position}
+            if named := [f"{name}: {choice}" for name, choice in choices.items() if choice]:
+                what, hint = "ALBEF's own model has none of these.", "leave them out, or leave out as_albef"
+                raise ComponentError(what, where="model albef", got=", ".join(named), hint=hint)
         image_layers = (12 if as_albef else 6) if image_layers is None else image_layers
         self.capabilities = self.capabilities - (frozenset() if decoder_layers else {"decode"})
         if bidirectional and images > 1:
@@ -262,14 +264,3 @@ class ALBEF(Model):
         stacks = {f"{side}.layers.": top - len(getattr(self, side).layers) for side in ("image", "text")}
         stacks |= dict.fromkeys(("cross.text.", "cross.image.", "decoder.layers."), top)
         return layer_number(name, stacks, ("cross.", "decoder.head."), top + len(self.cross.text))
-
-
-def _refuse(**choices: Any) -> None:
-    named = [f"{name}: {choice}" for name, choice in choices.items() if choice]
-    if named:
-        raise ComponentError(
-            "ALBEF's own model has none of these.",
-            where="model albef",
-            got=", ".join(named),
-            hint="leave them out, or leave out as_albef",
-        )
