@@ -1,4 +1,4 @@
-"""ALBEF's answer decoder: words that see earlier words, and whatever they speak of."""
+"""Defines ALBEF's answer decoder: words attend to earlier words and to the fused question, or to patches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Saying:
     begun: Tensor | None = None
 
     def select(self, rows: Tensor, per: int = 1) -> Saying:
-        """The given rows, repeats allowed; nothing but the class token is common to beams, so each keeps its own."""
+        """Returns the cache of these rows; nothing but the class token is common to beams, so each keeps its own."""
         begun = None if self.begun is None else self.begun[rows]
         return Saying(self.seen.select(rows), self.cache.select(rows), begun)
 

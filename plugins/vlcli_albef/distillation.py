@@ -1,4 +1,4 @@
-"""Masked words whose right answers are mixed with the momentum copy's guesses (ALBEF)."""
+"""Predicts masked words against targets mixed with the momentum copy's predictions (ALBEF)."""
 
 from __future__ import annotations
 

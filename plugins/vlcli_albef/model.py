@@ -1,4 +1,4 @@
-"""The ALBEF-style model that ACE-RPE is measured on: image, text and cross encoders, any encoding between them."""
+"""Defines ALBEF and ACE-RPE's variant: image, text and cross encoders with any position encoding."""
 
 from __future__ import annotations
 

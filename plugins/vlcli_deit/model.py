@@ -1,4 +1,4 @@
-"""DeiT (and plain ViT): an image classifier on the toolkit's own blocks, with any position encoding."""
+"""Defines DeiT (and plain ViT), an image classifier with any position encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DETR: a convolutional backbone, a transformer over its map, and object queries."""
+"""Defines DETR: a convolutional backbone, a transformer over its map, and object queries."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def is_coco(data_spec: DataSpec) -> bool:
 
 
 def class_rows(data_spec: DataSpec, classes: int | None) -> list[int]:
-    """The classifier's row of each class of the data.
+    """Returns the classifier's row of each class of the data.
 
     Raises:
         ComponentError: there are more classes than rows.

@@ -1,4 +1,4 @@
-"""DETR's set loss: predictions and objects matched one to one; then class, box and overlap.
+"""Computes DETR's set loss: matches predictions and objects one to one; then class, box and overlap.
 
 Carion et al., ECCV 2020, section 3.1, Eq. 1 and 2, and appendix A.2.
 """

@@ -1,4 +1,4 @@
-"""The objectives of Table 4 that DiMBERT leaves out: image-sentence relation, masked object, masked visual concept."""
+"""Defines the objectives of Table 4 that DiMBERT leaves out: image-sentence, masked object, masked concept."""
 
 from __future__ import annotations
 

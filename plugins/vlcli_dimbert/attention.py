@@ -1,4 +1,4 @@
-"""Disentangled multimodal attention (DiM): projections of their own for each modality, one softmax over all keys."""
+"""Defines disentangled attention (DiM): projections for each modality, one softmax over all keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of the DiMBERT paper: what regions and words look at (Figure 3), captions side by side (Figure 4)."""
+"""Draws the figures of the DiMBERT paper: attention between regions and words (3), captions side by side (4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a region is made of before the first layer: appearance, place and class."""
+"""Embeds regions (appearance, box, class) and visual concepts for the single-stream models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DiMBERT's and VLP's objectives on words: bidirectional and sequence-to-sequence language modelling."""
+"""Defines bidirectional and sequence-to-sequence language modelling of DiMBERT and VLP."""
 
 from __future__ import annotations
 

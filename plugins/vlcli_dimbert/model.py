@@ -1,4 +1,4 @@
-"""DiMBERT: one transformer over regions, visual concepts and words, which generates as well as it understands."""
+"""Defines DiMBERT: one transformer over regions, visual concepts and words that also generates."""
 
 from __future__ import annotations
 

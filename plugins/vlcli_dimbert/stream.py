@@ -1,4 +1,4 @@
-"""Base of DiMBERT, UNITER and VL-BERT: one transformer over regions, visual concepts and words."""
+"""Defines the base of DiMBERT, UNITER and VL-BERT: one transformer over regions, visual concepts and words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The single-stream models of Table 6: as UNITER and VL-BERT embed, with any attention."""
+"""Defines the single-stream models of Table 6, UNITER and VL-BERT, with any attention."""
 
 from __future__ import annotations
 

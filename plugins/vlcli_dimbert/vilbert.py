@@ -1,4 +1,4 @@
-"""The two-stream model of Table 6: ViLBERT's co-attention, or one softmax over both streams' keys."""
+"""Defines the two-stream model of Table 6: ViLBERT's co-attention, or one softmax over both streams' keys."""
 
 from __future__ import annotations
 

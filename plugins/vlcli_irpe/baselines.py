@@ -1,4 +1,4 @@
-"""The relative encodings that iRPE is compared with (its section 3.1), on images by Product and clip (supplement 4)."""
+"""Defines the relative encodings that iRPE is compared with (section 3.1; on images, supplement 4)."""
 
 from __future__ import annotations
 

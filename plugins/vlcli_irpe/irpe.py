@@ -1,4 +1,4 @@
-"""iRPE: relative position encoding for images (Wu et al., ICCV 2021), in all its variants."""
+"""Defines iRPE, relative position encoding for images (Wu et al., ICCV 2021), in all its variants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people compare with today: rotary 2-D, Swin's table, the log-spaced continuous bias, CPVT's generator."""
+"""Defines later encodings: rotary 2-D, Swin's table, the log-spaced continuous bias, CPVT's generator."""
 
 from __future__ import annotations
 

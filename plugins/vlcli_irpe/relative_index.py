@@ -175,10 +175,10 @@ def axis_buckets(rule: BucketRule, grid: TokenGrid) -> tuple[Tensor, Tensor]:
 def _offsets(x: TokenGrid, y: TokenGrid, align: Align, mirrored: bool) -> tuple[Tensor, Tensor]:
     sides = []
     for here, there in ((x.rows, y.rows), (x.columns, y.columns)):
-        own, other = (torch.arange(side, device="cpu", dtype=torch.float64) for side in (here, there))
+        rows, columns = (torch.arange(side, device="cpu", dtype=torch.float64) for side in (here, there))
         if align == "extent" and here != there:
-            own = (own + 0.5) * (there / here) - 0.5
-        offsets = own[:, None] - other  # (here, there)
+            rows = (rows + 0.5) * (there / here) - 0.5
+        offsets = rows[:, None] - columns  # (here, there)
         sides.append(-offsets if mirrored else offsets)
     return sides[0], sides[1]
 

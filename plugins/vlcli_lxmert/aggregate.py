@@ -1,4 +1,4 @@
-"""LXMERT's pre-training data out of the official files: captions and questions of five data sets, grouped by image."""
+"""Groups captions and questions of five data sets by image (LXMERT's pre-training data)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bottom-up and top-down attention (BUTD): the baseline of LXMERT's Table 3."""
+"""Defines bottom-up and top-down attention (BUTD), the baseline of LXMERT's Table 3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands for LXMERT's pre-training data: ``vlcli data aggregate``, ``composition`` and ``answers``."""
+"""Defines the commands ``vlcli data aggregate``, ``composition`` and ``answers``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exporters ``transformers-lxmert`` and ``transformers-butd``: folders that transformers' LXMERT and BERT load."""
+"""Exports LXMERT and BUTD to transformers (``transformers-lxmert``, ``transformers-butd``)."""
 
 from __future__ import annotations
 

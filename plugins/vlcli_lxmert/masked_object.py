@@ -1,4 +1,4 @@
-"""Masked object prediction: the features, detected labels and attributes of regions."""
+"""Predicts the features, detected labels and attributes of masked regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LXMERT's model: a language encoder, an object-relationship encoder and a cross-modality encoder."""
+"""Defines LXMERT: a language encoder, an object-relationship encoder and a cross-modality encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooled image features and a bag of words through one hidden layer: the model for a few thousand examples."""
+"""Defines the model for a few thousand examples: pooled image features and a bag of words, one hidden layer."""
 
 from __future__ import annotations
 

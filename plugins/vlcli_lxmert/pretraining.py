@@ -1,4 +1,4 @@
-"""LXMERT's pre-training data as files: aggregated by image, their answer table, their Table 1."""
+"""Writes LXMERT's pre-training data: files grouped by image, the answer table, Table 1."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Grouped(Reader):
         self.sets, self.known, self.held, self.image_data = sets, known, held_out, image_data
 
     def data(self) -> dict[str, list[Datum]]:
-        """The images of each chosen split."""
+        """Returns the images of each chosen split."""
         raise NotImplementedError(f"{type(self).__name__} has no images")
 
     def composition(self) -> list[dict[str, Any]]:

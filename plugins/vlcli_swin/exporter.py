@@ -1,4 +1,4 @@
-"""The exporter ``transformers-swin``: a folder that transformers' Swin classes load."""
+"""Exports Swin to transformers (``transformers-swin``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Swin Transformer: attention in shifted windows, with any pairwise encoding inside them."""
+"""Defines Swin Transformer: attention in shifted windows, with any pairwise encoding inside them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Windows:
         return out
 
     def allowed(self, device: torch.device) -> Tensor | None:
-        """(windows, cells, cells) bool, True for cells that were neighbours before the roll; None without a shift."""
+        """Returns (windows, cells, cells) bool, True for cells that were neighbours before the roll; None without a shift."""
         if self.shift == (0, 0):
             return None
         marks = []

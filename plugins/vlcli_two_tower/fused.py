@@ -1,4 +1,4 @@
-"""The model ``two-tower-fused``: METER-like fusion layers on top of two public towers."""
+"""Defines ``two-tower-fused``: METER-like fusion layers on top of two public towers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Image towers: any encoder of timm or of transformers, fed with pixels."""
+"""Builds image towers from any encoder of timm or of transformers."""
 
 from __future__ import annotations
 

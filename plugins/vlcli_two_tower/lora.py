@@ -1,4 +1,4 @@
-"""Towers that are frozen, trained, or trained by low-rank adapters (LoRA) of the package peft."""
+"""Freezes towers, or trains them by low-rank adapters (LoRA) of the package peft."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def _matches(target: str, name: str) -> bool:
 def _linear(network: nn.Module) -> list[str]:
     # torch's own attention reads the weight of its output layer itself, so that layer is never called.
     inside = {
-        f"{place}.{name}" if place else name
-        for place, module in network.named_modules()
+        f"{path}.{name}" if path else name
+        for path, module in network.named_modules()
         if isinstance(module, nn.MultiheadAttention)
         for name, _ in module.named_modules()
         if name

@@ -1,4 +1,4 @@
-"""The model ``two-tower``: a dual encoder of public towers."""
+"""Defines ``two-tower``: a dual encoder of public towers."""
 
 from __future__ import annotations
 

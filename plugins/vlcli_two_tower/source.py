@@ -1,4 +1,4 @@
-"""Where a tower comes from: a name or a folder with weights, or a configuration whose weights are drawn."""
+"""Finds a tower's configuration and weights by name, folder or mapping, and builds its network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text towers: any encoder of transformers, fed from vlcli's batches."""
+"""Builds text towers from any encoder of transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of the models of two towers: builds them from a recipe's options, and describes them for a bundle."""
+"""Defines the base of the models of two towers: builds them from options, and describes them for a bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exporter ``transformers-vlmo``: VLMo's image tower as transformers' BEiT."""
+"""Exports VLMo's image tower as transformers' BEiT (``transformers-vlmo``)."""
 
 from __future__ import annotations
 

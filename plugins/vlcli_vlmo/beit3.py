@@ -1,4 +1,4 @@
-"""BEiT-3's model: VLMo's experts, DiMBERT's disentangled projections, and norms for each modality."""
+"""Defines BEiT-3: VLMo's experts, DiMBERT's disentangled projections, and norms for each modality."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Said:
     ahead: bool = False
 
     def select(self, rows: Tensor, per: int = 1) -> Said:
-        """The given rows, repeats allowed; ``per`` neighbours come from one picture."""
+        """Returns the cache of these rows, repeats allowed; ``per`` neighbours come from one picture."""
         return Said(self.cache.select(rows, per), self.words[rows], self.ahead)
 
 

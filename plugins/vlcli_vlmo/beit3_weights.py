@@ -1,4 +1,4 @@
-"""Names and sizes of BEiT-3's published files."""
+"""Renames and fits the weights of BEiT-3's published files."""
 
 from __future__ import annotations
 

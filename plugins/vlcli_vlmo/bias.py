@@ -1,4 +1,4 @@
-"""VLMo's relative position bias: one table for all layers, over words, patches and across the two."""
+"""Defines VLMo's relative position bias: one table for all layers, over words, patches and between the two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixture-of-modality-experts blocks: one attention for all tokens, a feed-forward for each modality."""
+"""Defines mixture-of-modality-experts blocks: one attention for all tokens, a feed-forward for each modality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of relative places at another resolution: cubic splines over a geometric grid."""
+"""Resamples tables of relative positions by cubic splines over a geometric grid."""
 
 from __future__ import annotations
 

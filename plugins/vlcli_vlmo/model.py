@@ -1,4 +1,4 @@
-"""VLMo's model: one transformer that encodes texts, images, and both together."""
+"""Defines VLMo: one transformer that encodes texts, images, and both together."""
 
 from __future__ import annotations
 

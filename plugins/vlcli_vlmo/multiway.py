@@ -1,4 +1,4 @@
-"""BEiT-3's layers: every linear layer and every norm exists once for words and once for pictures (multiway)."""
+"""Defines BEiT-3's layers: each linear layer and each norm exists once for words and once for pictures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Ways(nn.ModuleDict):
         super().__init__({TEXT_EXPERT: make(), IMAGE_EXPERT: make()})
 
     def forward(self, x: Tensor, parts: Parts) -> Tensor:
-        """(B, T, D') of (B, T, D); ``parts`` says which neighbouring tokens go through which module."""
+        """Passes each run of tokens of ``x`` (B, T, D) through its module: (B, T, D')."""
         if len(parts) == 1:
             alone: Tensor = self[parts[0][0]](x)
             return alone

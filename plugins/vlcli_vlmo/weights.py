@@ -172,7 +172,7 @@ _TRANSFORMERS = (
     (r"^(beit\.)?(encoder\.relative|shared)_position_bias\.relative_position_", "rel_pos_bias.relative_position_"),
     (r"^(beit\.)?(encoder\.layer|layers)\.(\d+)\.", r"blocks.\3."),
     (r"^blocks\.(\d+)\.relative_position_bias\.", r"blocks.\1.attn."),
-    (r"\.attention\.([qkv])_proj\.", lambda found: f".attention.attention.{PROJECTIONS['qkv'.index(found[1])]}."),
+    (r"\.attention\.([qkv])_proj\.", lambda part: f".attention.attention.{PROJECTIONS['qkv'.index(part[1])]}."),
     (r"\.attention\.o_proj\.", ".attn.proj."),
     (r"\.lambda_(\d)$", r".gamma_\1"),
     (r"\.layernorm_before\.", ".norm1."),
