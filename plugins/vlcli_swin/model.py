@@ -86,7 +86,7 @@ class Windows:
         return out
 
     def allowed(self, device: torch.device) -> Tensor | None:
-        """Returns (windows, cells, cells) bool, True for cells that were neighbours before the roll; None without a shift."""
+        """Returns (windows, cells, cells) bool, True for neighbours before the roll; None without a shift."""
         if self.shift == (0, 0):
             return None
         marks = []
