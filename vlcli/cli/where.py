@@ -29,7 +29,7 @@ def where(
 
     if not words:
         if json_:
-            console.out_json({"sources": {name: vars(found) for name, found in SOURCES.items()}})
+            console.out_json({"sources": {name: found._asdict() for name, found in SOURCES.items()}})
             return
         rows = [[name, one.title, one.size, one.licence, one.url] for name, one in sorted(SOURCES.items())]
         console.table(["reader", "data set", "size", "licence", "source"], rows)
