@@ -49,6 +49,7 @@ def heat_map(summary: Summary, metric: str | None = None) -> Any:
     cells = [[lines.get((row, column)) for column in columns] for row in rows]
     values = [[_value(line, name, compared=bool(contrasts)) for line in row] for row in cells]
     shown = np.ma.masked_invalid(np.array(values, np.float64))  # (rows, columns)
+    image: Any
     if contrasts:
         ends = [abs(end) for one in contrasts for end in (one.difference, one.low, one.high) if end is not None]
         most = max(ends, default=0.0) or 1.0

@@ -46,10 +46,10 @@ class Line:
 
     def as_dict(self, metrics: Sequence[str]) -> dict[str, Any]:
         """Return plain values for JSON."""
+        parts: dict[str, Mapping[str, Any]]
         parts = {"measured": self.estimates, "published": self.published, "difference": self.contrasts}
         cells = {
-            name: {part: asdict(values[name]) for part, values in parts.items() if name in values}  # type: ignore[attr-defined]
-            for name in metrics
+            name: {part: asdict(values[name]) for part, values in parts.items() if name in values} for name in metrics
         }
         known = {key: getattr(self, key) for key in ("label", "kind", "seeds", "error", "cell")}
         return {**{key: value for key, value in known.items() if value not in ("", ())}, "metrics": cells}

@@ -61,7 +61,7 @@ def _items(value: Any) -> list[tuple[str, Any]]:
         return [(str(key), inner) for key, inner in value.items()]
     if not isinstance(value, list) or not any(isinstance(item, Mapping) for item in value):
         return []
-    names = [item.get("name") if isinstance(item, Mapping) else item for item in value]
+    names: list[Any] = [item.get("name") if isinstance(item, Mapping) else item for item in value]
     if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         return [(str(number), item) for number, item in enumerate(value)]
     options = [{k: v for k, v in item.items() if k != "name"} if isinstance(item, Mapping) else {} for item in value]
