@@ -121,7 +121,7 @@ def compare_runs(runs: Sequence[RunFacts]) -> Comparison:
 
 
 def data_of(run: RunFacts) -> dict[str, str]:
-    """Return the first digits of the digest of each data file, and of the key of data that a stage makes or extracts."""
+    """Return the first digits of the digest of each data file, and of the key of data that a stage makes."""
     digests: dict[str, str] = {}
     for stage in run.stages.values():
         record = stage.record
