@@ -27,8 +27,6 @@ class TransformersDetector(FolderExtractor):
     names come from the configuration; open-vocabulary detectors look for ``words``.
 
     Args:
-        weights: the model's folder, under the data root.
-        hub: a repository of the Hugging Face hub that is in the local cache, in place of ``weights``.
         words: of open-vocabulary detectors: a list, a file with one word a line (or JSON), or None for the class names
             of the stage's data.
         confidence: regions with a lower score stay only to make up ``min_boxes``.
@@ -36,8 +34,6 @@ class TransformersDetector(FolderExtractor):
         max_boxes: most regions of an image, by score.
         nms: overlap above which the less certain of two boxes of a class goes; 1 for no such rule (DETR needs none).
         class_probs: store the probabilities of all classes or words.
-        precision: ``float32``, or ``bf16`` and ``fp16`` autocast.
-        batch_size: images at a time where the stage does not say.
     """
 
     paper = "Carion et al. 2020, DETR; Zhao et al. 2024, RT-DETR; Liu et al. 2024, Grounding DINO; Minderer et al. 2023"
@@ -85,8 +81,8 @@ class TransformersDetector(FolderExtractor):
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
         with autocast(self.device, self.precision):
-            found = self.network(stacked(batch, self.device))
-        rows = zip(batch, found.features.float(), found.boxes.float(), found.probs.float(), strict=True)
+            out = self.network(stacked(batch, self.device))
+        rows = zip(batch, out.features.float(), out.boxes.float(), out.probs.float(), strict=True)
         return [self._record(*row) for row in rows]
 
     def _record(self, item: Prepared, features: Tensor, parts: Tensor, probs: Tensor) -> Record:

@@ -15,8 +15,7 @@ from vlcli.errors import ComponentError, DataError, RecipeError
 from vlcli.nn import Batch, ForwardPasses, Images, Pixels, Regions, View
 from vlcli.objectives.image_targets import patches, shades
 from vlcli.objectives.image_tokens import DiscreteVAE, read_tokenizer
-from vlcli.objectives.masked_image import MaskedImage
-from vlcli.objectives.patch_masks import PatchMasks
+from vlcli.objectives.masked_image import MaskedImage, PatchMasks
 
 torch.set_num_threads(1)
 TINY = {"hidden": 16, "layers": 2, "heads": 2, "fused_layers": 0, "image_size": 32, "patch": 8, "drop_path": 0.0}

@@ -24,8 +24,6 @@ from vlcli.features.writer import FeatureWriter
 from vlcli.metrics.captions.measure import measure
 from vlcli.metrics.ranking import both_ways
 from vlcli.progress import Silent
-from vlcli.recipe.keys import plain
-from vlcli.recipe.schema import STAGES
 from vlcli.stages import evaluate
 from vlcli.tasks.correlation import Axes, CountedWords, Moments, solve, unit
 from vlcli.tasks.correlation_fit import FitSetting, fit
@@ -215,12 +213,6 @@ def test_options_are_numbers_above_zero():
     for options in ({"dims": 0}, {"ridge": []}, {"words": [500, 0]}):
         with pytest.raises(ComponentError, match="nothing to choose among"):
             registry.build("tasks", {"name": "cca-retrieval", **options})
-
-
-def test_stages_without_the_key_keep_theirs():
-    stage = STAGES["evaluate"].model_validate({"kind": "evaluate", "from": "learn"})
-    assert "fit" not in plain(stage)
-    assert plain(stage.model_copy(update={"fit": [FIT]}))["fit"] == [FIT]
 
 
 RECIPE = """

@@ -44,7 +44,6 @@ def _vocabulary(context: StageContext, text: TextOptions) -> Any:
 
 
 def _vocabulary_place(context: StageContext, words: str) -> str:
-    """A path under the data root or here where there is one, else a hub name."""
     inside = context.root / words
     return str(inside) if inside.exists() else words
 

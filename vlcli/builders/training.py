@@ -163,7 +163,6 @@ def choose(context: StageContext) -> TrainingPlan:
 
 
 def _gives(context: StageContext, name: str, path: Path) -> bool:
-    """Whether a source gives weights (features and data come by other ways)."""
     kind = context.kinds.get(name)
     return path.suffix != ".h5" and (kind is None or STAGES[kind].gives_weights)
 
@@ -189,7 +188,6 @@ def model_needs(plan: TrainingPlan) -> InputSpec:
 
 
 def _loads(task: Task | None, needs: InputSpec, module: TrainingModule) -> list[InputSpec]:
-    """What is loaded in training, and in validation."""
     if task is not None:
         return [task.input_spec(needs, training) for training in (True, False)]
     if all(objective.text_alone for objective in module.objectives.values()):
@@ -216,7 +214,6 @@ def make_transform(spec: Spec | None, needs: InputSpec) -> Transform | None:
 
 
 def _feature_files(context: StageContext, plan: TrainingPlan) -> list[Path]:
-    """The stores the stage names (or every extract stage before it made)."""
     named = [n for n in plan.config.source if context.kinds.get(n) == "extract" or n.endswith(".h5")]
     return context.feature_files(list(plan.config.features) or named)
 
@@ -245,7 +242,6 @@ def gather_data_spec(plan: TrainingPlan, readers: list[Reader], tokenizer: Any, 
 
 
 def _answers(plan: TrainingPlan, readers: list[Reader]) -> tuple[str, ...]:
-    """The answer strings: the task's, else those of the first objective that has any."""
     found = tuple(plan.task.labels(readers)) if plan.task is not None else ()
     for spec in plan.resolved.objectives:
         found = found or tuple(registry.of(Objective).load(spec["name"]).labels(spec, readers))
@@ -253,11 +249,6 @@ def _answers(plan: TrainingPlan, readers: list[Reader]) -> tuple[str, ...]:
 
 
 def _box_labels(readers: list[Reader]) -> dict[str, Any]:
-    """Names and numbers of the classes and attributes of given boxes.
-
-    Raises:
-        DataError: data sets number their classes differently.
-    """
     named = [reader for reader in readers if reader.class_names()]
     first = max(named, key=lambda reader: len(reader.class_names()))
     names = tuple(first.class_names())
@@ -281,7 +272,6 @@ def _box_labels(readers: list[Reader]) -> dict[str, Any]:
 
 
 def _labels(store: FeatureStore, what: str) -> int:
-    """How many classes or attributes a store knows: columns of their distribution, else those it names, or holds."""
     columns = store.classes_count if what == "class" else store.attributes_count
     field_name = "classes" if what == "class" else "attributes"
     if columns or field_name not in store.fields:
@@ -313,7 +303,6 @@ class Shared:
 
 
 def _pipelines(module: TrainingModule, shared: Shared) -> Callable[..., Pipeline]:
-    """A function that makes the data of some readers, corrupted as the objectives ask or, for a task, as it asks."""
     corruptions = [found for name in module.objectives for found in corruptions_of(module, name, shared.data_spec)]
 
     def make(readers: list[Reader], task: Task | None = None, **options: Any) -> Pipeline:

@@ -1,4 +1,4 @@
-"""What claims need to be run: rows of recipes with seeds, each once however many claims ask for it."""
+"""Lists the rows with seeds that claims need to be run, each once however many claims ask for it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ from vlcli.claims.load import Registered
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One row of a recipe with one seed.
-
-    Attributes:
-        recipe: registered name of the table.
-        row: label of the row.
-        seed: of the run.
-    """
+    """One row (its label) of a recipe (the registered name of a table) with one seed."""
 
     recipe: str
     row: str
@@ -24,12 +18,12 @@ class Cell:
 
     @property
     def command(self) -> str:
-        """What runs this cell alone."""
+        """The command that runs this cell alone."""
         return f"vlcli run {shown(self.recipe, self.row)} seed={self.seed}"
 
     @property
     def key(self) -> str:
-        """Its name in the file of results."""
+        """The name in the file of results."""
         return f"{self.recipe}:{self.row} seed={self.seed}"
 
 
@@ -40,7 +34,7 @@ def shown(recipe: str, row: str) -> str:
 
 
 def seeds_of(one: Registered, count: int | None = None) -> list[int]:
-    """The seeds that decide a claim: those it registers, or ``count`` of them; further ones where it has fewer.
+    """Returns the seeds that decide a claim: as registered, or ``count`` of them; further ones where it has fewer.
 
     Seeds with which settings were chosen, or that judged under an earlier registration, are never among them.
     """
@@ -53,12 +47,12 @@ def seeds_of(one: Registered, count: int | None = None) -> list[int]:
 
 
 def cells_of(one: Registered, count: int | None = None) -> list[Cell]:
-    """The cells that decide a claim, seed by seed; none where it cannot be tested in small."""
+    """Returns the cells that decide a claim, seed by seed; none where it cannot be tested in small."""
     if one.small is None:
         return []
     return [Cell(one.small.recipe, row, seed) for seed in seeds_of(one, count) for row in one.small.rows]
 
 
 def all_cells(claims: Iterable[Registered], count: int | None = None) -> list[Cell]:
-    """The cells of several claims, each once."""
+    """Returns the cells of several claims, each once."""
     return list(dict.fromkeys(cell for one in claims for cell in cells_of(one, count)))

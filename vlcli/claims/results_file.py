@@ -1,4 +1,4 @@
-"""Files of results: what every cell measured, so that a run that was killed goes on, and a page keeps its numbers."""
+"""Reads and writes what every cell measured, so that a killed run goes on and a page keeps its numbers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,8 @@ class Measured:
 
     Attributes:
         digest: of the row as a recipe; a result of another recipe counts for nothing.
-        state: ``done``, ``failed`` or ``refused``.
         metrics: by label of the evaluate stage (empty where the recipe has one), then by name.
         evaluation: folders of the evaluate stages, by the same labels.
-        seconds: that the run took.
-        error: what went wrong, one line.
     """
 
     digest: str
@@ -41,23 +38,18 @@ class Measured:
 
 @dataclass
 class Results:
-    """What all cells measured so far.
-
-    Attributes:
-        cells: by :attr:`vlcli.claims.measurements.Cell.key`.
-        version: of the format.
-    """
+    """What all cells measured so far, by :attr:`vlcli.claims.measurements.Cell.key`."""
 
     cells: dict[str, Measured] = field(default_factory=dict)
     version: int = VERSION
 
     def of(self, cell: Cell, digest: str) -> Measured | None:
-        """What a cell measured with this recipe; None where it has not run."""
-        found = self.cells.get(cell.key)
-        return found if found is not None and found.digest == digest else None
+        """Returns what a cell measured with this recipe; None where it has not run."""
+        measured = self.cells.get(cell.key)
+        return measured if measured is not None and measured.digest == digest else None
 
     def seconds(self, cell: Cell, otherwise: float) -> float:
-        """How long a cell takes: as other seeds of its row did, else other rows of its recipe, else ``otherwise``."""
+        """Returns how long a cell takes: as other seeds of its row, else rows of its recipe, else ``otherwise``."""
         for start in (f"{cell.recipe}:{cell.row} seed=", f"{cell.recipe}:"):
             took = [one.seconds for key, one in self.cells.items() if key.startswith(start) and one.state == DONE]
             took = sorted(second for second in took if second > 1)
@@ -67,14 +59,11 @@ class Results:
 
 
 def find(name: str, output: Path) -> Path | None:
-    """The file of results that a name means: of the folder, or the one below ``output``, or a JSON file itself.
+    """Returns the file of results that a name means; None where it means none.
 
     Args:
         name: ``reproduce`` (the folder that ``vlcli reproduce`` writes to), a path to it, or ``reproduction.json``.
         output: the folder of all runs.
-
-    Returns:
-        The file; None where the name means no results of claims.
     """
     path = Path(name).expanduser()
     if path.suffix == ".json":
@@ -82,22 +71,13 @@ def find(name: str, output: Path) -> Path | None:
     return next((folder / FILE for folder in (path, output / name) if (folder / FILE).is_file()), None)
 
 
-def read(folder: Path) -> Results:
-    """The results in a folder; none where there is no file.
-
-    Raises:
-        DataError: the file is damaged.
-    """
-    return read_file(folder / FILE)
-
-
 def beside(page: Path) -> Path:
-    """The file of results that belongs to a page: ``reproduction.json`` of ``reproduction.md``."""
+    """Returns the file of results that belongs to a page: ``reproduction.json`` of ``reproduction.md``."""
     return page.with_suffix(".json")
 
 
-def read_file(file: Path) -> Results:
-    """The results in a file; none where there is no file.
+def read(file: Path) -> Results:
+    """Reads a file of results; none where there is no file.
 
     Raises:
         DataError: the file is damaged.
@@ -106,29 +86,27 @@ def read_file(file: Path) -> Results:
         return Results()
     try:
         value: Any = json.loads(file.read_text(encoding="utf-8"))
-        found = TypeAdapter(Results).validate_python(value, strict=False)
-        if not isinstance(value, dict) or found.version != VERSION:
-            raise ValueError(f"version {found.version}")
+        results = TypeAdapter(Results).validate_python(value, strict=False)
+        if not isinstance(value, dict) or results.version != VERSION:
+            raise ValueError(f"version {results.version}")
+        return results
     except ValidationError as error:
         first = error.errors()[0]
-        raise _damaged(file, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        cause: Exception = error
+        got = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(file, str(error)) from error
-    return found
+        cause, got = error, str(error)
+    hint = "restore the file, or delete it and run again: of rows whose run folders are there, none is trained again"
+    raise DataError("The results of claims are damaged.", where=str(file), got=got[:200], hint=hint) from cause
 
 
-def write(folder: Path, results: Results) -> Path:
-    """Replace the file of results in one go."""
-    return write_json(folder / FILE, TypeAdapter(Results).dump_python(results))
+def write(file: Path, results: Results) -> Path:
+    """Replaces a file of results in one go."""
+    return write_json(file, TypeAdapter(Results).dump_python(results))
 
 
 def publish(page: Path, results: Results) -> Path:
-    """Write the finished cells beside the page that shows them, without the folders of the machine that ran them."""
+    """Writes the finished cells beside the page that shows them, without the folders of the machine that ran them."""
     done = {key: one for key, one in sorted(results.cells.items()) if one.state == DONE}
     cells = {key: replace(one, evaluation={}, seconds=round(one.seconds, 1)) for key, one in done.items()}
-    return write_json(beside(page), TypeAdapter(Results).dump_python(Results(cells)))
-
-
-def _damaged(file: Path, got: str) -> DataError:
-    hint = "restore the file, or delete it and run again: of rows whose run folders are there, none is trained again"
-    return DataError("The results of claims are damaged.", where=str(file), got=got[:200], hint=hint)
+    return write(beside(page), Results(cells))

@@ -179,9 +179,15 @@ def collate_texts(texts: Sequence[TextSample], pad_id: int = 0, multiple: int = 
     words[mask] = np.fromiter(chain.from_iterable([text.words for text in texts]), np.int64, total)
     special[mask] = np.fromiter(chain.from_iterable([text.special for text in texts]), bool, total)
     causal = torch.tensor([text.causal for text in texts]) if any(text.causal for text in texts) else None
-    keys, raw = [text.key for text in texts], [text.raw for text in texts]
-    ids_t, mask_t, special_t, words_t = map(torch.from_numpy, (ids, mask, special, words))
-    return Text(ids_t, mask_t, special_t, words_t, causal=causal, keys=keys, raw=raw)
+    return Text(
+        torch.from_numpy(ids),
+        torch.from_numpy(mask),
+        torch.from_numpy(special),
+        torch.from_numpy(words),
+        causal=causal,
+        keys=[text.key for text in texts],
+        raw=[text.raw for text in texts],
+    )
 
 
 def collate_images(images: Sequence[ImageSample], multiple: int = 1) -> Images:

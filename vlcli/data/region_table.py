@@ -80,7 +80,8 @@ class RegionTable:
         Args:
             images: pictures made by this table (``row``); features may have been replaced by others of equal shape.
         """
-        rows, changed = [], []
+        rows: list[int] = []
+        changed: list[tuple[int, Any]] = []
         for number, image in enumerate(images):
             row = image.row[1] if image.row is not None else 0
             features, boxes, fields, ids = self._parts[row]

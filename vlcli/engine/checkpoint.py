@@ -229,7 +229,6 @@ class Checkpoints:
         return None
 
     def _load(self, path: Path, module: TrainingModule, optimizer: torch.optim.Optimizer, ema: Ema | None) -> None:
-        """Load a checkpoint, whether it or the module is sharded or not."""
         shards = self.shards or Shards(module)
         if (path / shared_checkpoint.PLAIN).is_file():
             shared_checkpoint.load(path, shards, optimizer, ema)

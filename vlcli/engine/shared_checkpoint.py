@@ -93,7 +93,6 @@ def _write_shards(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def _distinct(shards: Shards) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the module's tensors once each, and the other names of those that have several."""
     names: dict[int, str] = {}
     state = shards.state()
     tied = {name: kept for name, value in state.items() if (kept := names.setdefault(id(value), name)) != name}
@@ -151,7 +150,6 @@ def weights(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:
 
 
 def _read_shards(folder: Path, tensors: dict[str, Tensor], *, alone: bool = False) -> None:
-    """Fill ``tensors``, whole or shards; ``alone``: in this process only."""
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load as load_state_dict

@@ -187,12 +187,10 @@ class Trainer:
         norm = self._clip(rate)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        if self.accelerator.optimizer_step_was_skipped:  # fp16: the gradient overflowed
-            self.module.drop_step()
-        else:
-            self.module.close_step()  # queues of objectives
-            if self.ema is not None:
-                self.ema.update(self.module)
+        stepped = not self.accelerator.optimizer_step_was_skipped  # in fp16 a gradient may overflow
+        self.module.close_step(stepped=stepped)
+        if stepped and self.ema is not None:
+            self.ema.update(self.module)
         self.position.step += 1
         self.window.note(norm, rate)
 
@@ -210,7 +208,6 @@ class Trainer:
         return self.shards.agreed(result.total)
 
     def _clip(self, rate: float) -> Tensor:
-        """Clip the gradient and return its norm before clipping."""
         self.shards.average_rest()
         self.accelerator.unscale_gradients(self.optimizer)
         trained = [p for p in self.module.parameters() if p.grad is not None]
@@ -256,7 +253,6 @@ class Trainer:
             tracker.log(self.position.step, values)
 
     def _validate(self) -> None:
-        """Score the weights, on rank 0 or on all processes together, and keep them if they are the best."""
         first = processes.rank() == 0
         scores, score = first or bool(getattr(self.evaluate, "joint", False)), None
         with self.guard.evaluating(scores=scores):

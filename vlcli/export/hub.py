@@ -49,7 +49,6 @@ class Hub(Exporter):
         self.license, self.title, self.dtype = license, title, dtype
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write ``hub/`` whole: beside, then renamed."""
         final, stage = folder / FOLDER, trained.folder.parent
         title = self.title or f"{model_name(trained)}, {stage.name}"
         with new_folder(final) as beside:
@@ -106,6 +105,5 @@ def write_transformers(trained: Trained, folder: Path, progress: Progress) -> tu
 
 
 def _class(file: Path) -> str:
-    """The class that a configuration names."""
     config = json.loads(file.read_text(encoding="utf-8"))
     return str(next(iter(config.get("architectures") or ["AutoModel"])))

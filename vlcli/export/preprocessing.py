@@ -88,7 +88,6 @@ def generation(trained: Trained) -> dict[str, Any] | None:
 
 
 def _probabilities(trained: Trained) -> str:
-    """What turns logits into probabilities."""
     losses = {getattr(part, "loss", None) for part in trained.module.objectives.values()}
     return "sigmoid" if "bce" in losses else "softmax"
 

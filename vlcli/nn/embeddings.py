@@ -51,7 +51,7 @@ class TextEmbeddings(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, text: Text, layout: Layout | None = None) -> tuple[Tensor, Layout]:
-        """(N, T, D) tokens, and where they stand; ``layout`` where the caller has made one."""
+        # Tokens have the shape (N, T, D).
         layout = text_layout(text) if layout is None else layout
         x = self.words(text.ids)  # (N, T, D)
         if self.segments is not None:
@@ -97,7 +97,7 @@ class FeatureEmbeddings(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, features: Tensor, layout: Layout) -> Tensor:
-        """Features (M, R, F) as tokens (M, R, D)."""
+        # (M, R, F) -> (M, R, D)
         x = self.norm(self.project(features.to(self.project.weight.dtype)))
         for position in self.positions:
             x = position(x, layout)
@@ -113,7 +113,7 @@ class Pooler(nn.Module):
         self.dense = nn.Linear(dim, dim)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(N, D) of tokens (N, T, D)."""
+        # (N, T, D) -> (N, D)
         return torch.tanh(self.dense(hidden[:, 0]))
 
 

@@ -57,7 +57,6 @@ def initialise_model(
 
 
 def _encoding_of(model: nn.Module, name: str) -> TokenPosition | PairwisePosition | None:
-    """The innermost position encoding that has the parameter ``name``; None where it belongs to no encoding."""
     path = name.split(".")[:-1]
     for length in range(len(path), 0, -1):
         module = model.get_submodule(".".join(path[:length]))

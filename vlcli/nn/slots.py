@@ -31,13 +31,6 @@ KINDS: dict[PositionKind, str] = {"tokens": "encodings of tokens", "pairs": "pai
 
 @dataclass
 class _Built:
-    """What ``build_positions`` made while one model was built.
-
-    Attributes:
-        encodings: slot name and encoding, in order.
-        slots: names of the slots it was called for.
-    """
-
     encodings: list[tuple[str, Encoding]] = field(default_factory=list)
     slots: set[str] = field(default_factory=set)
 
@@ -70,7 +63,6 @@ def build_model(spec: Spec | str, data_spec: DataSpec) -> Model:
 
 
 def _require_attentions(model: Model, spec: Spec | str) -> None:
-    """Refuse a recipe whose attention no layer of the model uses."""
     chosen = as_spec(spec)
     present = {encoding_name(module) for module in model.modules()}
     for name, parameter in registry.parameters(type(model)).items():

@@ -1,4 +1,4 @@
-"""Text assignment: which of two pictures a sentence speaks of, if any; prepares a model for pairs of pictures."""
+"""Text assignment: which of two pictures a sentence describes, if any; prepares a model for pairs of pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model, build_head, initialise
 from vlcli.objectives.answering import draws
-from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, classified, full_precision
 from vlcli.objectives.contrast import summary
 from vlcli.objectives.negatives import gumbel, ids_of
 
@@ -74,10 +74,9 @@ class TextAssignment(Objective):
             return ObjectiveOutput({"text-assignment": Mean(images.hidden.sum() * 0, truth.new_zeros(()).float())})
         fused = step.fuse_states(texts.select(rows), step.chain(images, pairs[rows]), rows="pooled")
         logits = full_precision(self.head(fused.pooled))  # (P, 3)
-        loss = F.cross_entropy(logits, truth[rows], reduction="none")
-        right = (logits.argmax(1) == truth[rows]).float()
+        loss, right = classified(logits, truth[rows])
         outputs = {"logits": logits, "pairs": pairs, "truth": truth}
-        return ObjectiveOutput({"text-assignment": Mean.of(loss)}, outputs, {"accuracy": Mean.of(right)})
+        return ObjectiveOutput({"text-assignment": loss}, outputs, {"accuracy": right})
 
     @torch.no_grad()
     def _pairs(self, step: ForwardPasses, images: EncoderOutput, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,12 +94,13 @@ class TextAssignment(Objective):
         count, chance = apart.sum(1), torch.tensor(draws(step.batch.seeds), device=device)
         neither = (chance < self.neither) & (count > 1)
         second = (chance - self.neither) / (1 - self.neither) < 0.5
-        own = torch.arange(len(keys), device=device)
+        itself = torch.arange(len(keys), device=device)
         truth = torch.where(neither, NEITHER, torch.where(second, SECOND, FIRST))
-        left = torch.where(neither, best[:, 0], torch.where(second, best[:, 0], own))
-        right = torch.where(neither, best[:, 1], torch.where(second, own, best[:, 0]))
+        left = torch.where(neither, best[:, 0], torch.where(second, best[:, 0], itself))
+        right = torch.where(neither, best[:, 1], torch.where(second, itself, best[:, 0]))
         return torch.stack([left, right], 1), truth.masked_fill(count == 0, -1)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        own = self.state_dict()
-        return {name: value for name, value in state.items() if name in own}
+        # of a contrast, its projection of pictures alone
+        fresh = self.state_dict()
+        return {name: value for name, value in state.items() if name in fresh}

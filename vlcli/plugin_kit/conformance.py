@@ -14,6 +14,7 @@ from vlcli import registry
 from vlcli.errors import ComponentError, UsageError, VlcliError
 from vlcli.registry import Entry
 from vlcli.registry.contract import blame, fault, origin
+from vlcli.registry.packages import listed
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "does not apply"
 _NOT_CHECKED = (*registry.FILES, "commands")
@@ -88,7 +89,7 @@ def of_folder(folder: Path) -> list[Entry]:
     file = folder / "pyproject.toml"
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
-        points = {group[6:]: names for group, names in project["entry-points"].items() if group[6:] in registry.KINDS}
+        points = {group[6:]: names for group, names in project["entry-points"].items() if group.startswith("vlcli.")}
         distribution, version = project["name"].lower(), str(project.get("version", ""))
     except (OSError, KeyError, AttributeError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         got = f"{type(error).__name__}: {error}"
@@ -96,16 +97,20 @@ def of_folder(folder: Path) -> list[Entry]:
         raise UsageError("The folder declares no components.", where=str(file), got=got, expected=expected) from None
     sys.path[:0] = [str(path) for path in (folder / "src", folder) if path.is_dir() and str(path) not in sys.path]
     installed = {(entry.kind, entry.name) for entry in registry.entries() if entry.distribution == distribution}
+    named = [
+        Entry(kind, name, value, distribution, version)
+        for kind in registry.KINDS
+        for name, value in points.get(kind, {}).items()
+    ]
+    for package in points.get("packages", {}).values():
+        named += listed(package, distribution, version)
     entries = []
-    for kind in (kind for kind in points if kind not in _NOT_CHECKED):
-        for name, value in points[kind].items():
-            entry = Entry(kind, name, value, distribution, version)
-            try:
-                if (kind, name) not in installed:
-                    registry.register(kind, name, imported(entry), distribution)
-                entry = registry.find(kind, f"{distribution}:{name}")
-            except Exception:  # noqa: S110  (the check of its interface says why it cannot be imported)
-                pass
+    for entry in (entry for entry in named if entry.kind not in _NOT_CHECKED):
+        try:
+            if (entry.kind, entry.name) not in installed:
+                registry.register(entry.kind, entry.name, imported(entry), distribution)
+            entries.append(registry.find(entry.kind, f"{distribution}:{entry.name}"))
+        except Exception:  # the check of its interface says why it cannot be imported
             entries.append(entry)
     return entries
 

@@ -116,7 +116,6 @@ def _read(path: Path) -> StageRecord | None:
 
 
 def _is_sound(record: StageRecord) -> bool:
-    """Whether every field is of its kind."""
     like = StageRecord("", "", "", "")
     given = {name: value for name, value in vars(record).items() if name not in ("seed", "seconds")}
     if not all(type(value) is type(getattr(like, name)) for name, value in given.items()):

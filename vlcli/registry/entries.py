@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.errors import ComponentError
-from vlcli.registry.builtin import BUILT_IN
 from vlcli.registry.entry import KINDS, Entry
 from vlcli.registry.outdated import not_installed, reinstall
-from vlcli.registry.packages import expanded
-from vlcli.version import __version__
+from vlcli.registry.packages import expanded, listed
 
 T = TypeVar("T")
 NEEDS = "vlcli.needs"
@@ -26,18 +24,13 @@ NEEDS = "vlcli.needs"
 _MOST_LISTED = 40
 _session: dict[tuple[str, str], Entry] = {}
 _current_file = ""
-_BUILT_IN = tuple(
-    Entry(kind, name, value, "vlcli", __version__)
-    for kind, values in BUILT_IN.items()
-    for name, value in values.items()
-)
 
 
 def entries(kind: str | None = None) -> list[Entry]:
     """Returns every registered component of ``kind`` (None: of all kinds), sorted; duplicates are all listed."""
     if kind is not None and kind not in KINDS:
         raise ComponentError(f"There is no kind {kind!r}.", expected=", ".join(KINDS), hint=_did_you_mean(kind, KINDS))
-    rows = [*_BUILT_IN, *_session.values()]
+    rows = list(_session.values())
     for entry in _installed():
         folder = entry.kind == "recipes" and ":" not in entry.value and kind in (None, "recipes")
         rows += expanded(entry) if folder else (entry,)
@@ -166,11 +159,14 @@ def _installed() -> tuple[Entry, ...]:
             seen.add(name)
         version = distribution.version if points else ""
         needs = {p.name: (p.value,) for p in points if p.group == NEEDS}
-        rows += [
-            Entry(kind, p.name, p.value, name, version, needs.get(f"{kind}.{p.name}", ()))
-            for p in points
-            if (kind := p.group[6:]) in KINDS
-        ]
+        interface = next((p.value for p in points if p.group == "vlcli.interface"), "")
+        for point in points:
+            kind = point.group[6:]
+            if kind == "packages":
+                rows += listed(point.value, name, version)
+            elif kind in KINDS:
+                needed = needs.get(f"{kind}.{point.name}", ())
+                rows.append(Entry(kind, point.name, point.value, name, version, needed, interface=interface))
     return tuple(rows)
 
 

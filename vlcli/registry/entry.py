@@ -45,6 +45,7 @@ class Entry:
         version: of that package.
         needs: packages that its distribution does not install, from the entry points ``vlcli.needs``.
         loaded: the component itself if it was registered at run time.
+        interface: the version of vlcli's interface that its package states; empty where it states none.
     """
 
     kind: str
@@ -54,3 +55,4 @@ class Entry:
     version: str = ""
     needs: tuple[str, ...] = ()
     loaded: Any = field(default=None, compare=False)
+    interface: str = ""

@@ -19,6 +19,7 @@ from vlcli.registry.bounds import has_bounds, number_fault
 from vlcli.registry.contract import blame, fault, incomplete, origin
 from vlcli.registry.entries import entries, find
 from vlcli.registry.entry import FILES, Entry
+from vlcli.registry.packages import INTERFACE
 from vlcli.registry.public import imports_of, warn_of_private_imports
 from vlcli.registry.renames import RENAMED
 from vlcli.registry.schema import Parameter, as_spec, documentation, parameters, validator
@@ -217,6 +218,14 @@ def _lack(name: str, missing: list[str], key: str, hint: str) -> Problem:
 
 
 def _target(entry: Entry) -> Any:
+    if entry.interface not in ("", str(INTERFACE)):
+        raise ComponentError(
+            f"The package {entry.distribution} was written for another version of vlcli's interface.",
+            where=f"{entry.distribution} {entry.version}",
+            got=f"interface {entry.interface}",
+            expected=f"interface {INTERFACE}, which this vlcli has",
+            hint=f"install a version of {entry.distribution}, or of vlcli, that fits the other",
+        )
     return _import(entry.value) if entry.loaded is None else entry.loaded
 
 

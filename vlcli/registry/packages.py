@@ -1,4 +1,7 @@
-"""Finds packages of recipes: one entry point names a folder of YAML files, each of which is a recipe.
+"""Finds packages of components and packages of recipes without importing them.
+
+    [project.entry-points."vlcli.packages"]
+    my-paper = "my_paper"                  # my_paper/components.toml lists the components of the package
 
     [project.entry-points."vlcli.recipes"]
     my-paper = "my_paper.recipes"          # a folder of the package my_paper
@@ -11,11 +14,18 @@ called like the entry point, ``my-paper``. Files whose names begin with ``_`` ar
 from __future__ import annotations
 
 import importlib.util
+import tomllib
+import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from vlcli.registry.entry import Entry
+from vlcli.registry.entry import KINDS, Entry
+
+COMPONENTS = "components.toml"
+INTERFACE = 1
+"""Version of the interface of base classes and entry points; raised when packages from outside would have to change."""
 
 
 def package_folder(package: str) -> tuple[Path, Path]:
@@ -42,3 +52,25 @@ def expanded(entry: Entry) -> tuple[Entry, ...]:
         name = entry.name if words == [entry.name.rpartition("/")[2]] else "/".join([entry.name, *words])
         recipes.append(replace(entry, name=name, value=f"{'.'.join([entry.value, *parts[:-1]])}:{parts[-1]}"))
     return tuple(recipes) or (entry,)
+
+
+def listed(package: str, distribution: str, version: str) -> Iterator[Entry]:
+    """Yields the components that the file ``components.toml`` of a package lists.
+
+    A table of the file is a kind (``[models]``), a key a component's name, a value ``NAME`` that the package has, or
+    ``MODULE:NAME`` with a module of the package. ``interface`` states the :data:`INTERFACE` that the package was
+    written for, the table ``needs`` the packages that a component needs (``"extractors.mine" = "package"``). A file
+    that cannot be read is reported by a warning, so that the components of other packages still work.
+    """
+    file = package_folder(package)[1] / COMPONENTS
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+        interface, needs = str(tables.get("interface", "")), tables.get("needs", {})
+        for kind in (kind for kind in KINDS if kind in tables):
+            for name, value in tables[kind].items():
+                module, _, attribute = value.rpartition(":")
+                home = f"{package}.{module}" if module else package
+                needed = (needs[f"{kind}.{name}"],) if f"{kind}.{name}" in needs else ()
+                yield Entry(kind, name, f"{home}:{attribute}", distribution, version, needed, interface=interface)
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        warnings.warn(f"the components of {package} are not listed: {file}: {error}", stacklevel=2)

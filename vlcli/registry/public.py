@@ -1,6 +1,8 @@
 """Lists the public names of vlcli from its source, and finds the private names that a module imports.
 
-A name is public if ``__all__`` of one of :data:`PUBLIC` lists it.
+A name is public if ``__all__`` of one of :data:`PUBLIC` lists it, or without ``__all__`` if its ``__init__`` imports
+it. All other modules are private and change without notice. Nothing is imported here: the names are read from the
+source files.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from vlcli.lazy import reexported
 
 PUBLIC = (
     "vlcli",
@@ -66,11 +70,11 @@ class PrivateImport:
 
 @cache
 def public_names(module: str) -> tuple[str, ...]:
-    """Returns the names that ``__all__`` of a public module lists, without importing it."""
+    """Return the names that ``__all__`` of a public module lists, or else that it imports from its own modules."""
     for node in _tree(module).body:
         if isinstance(node, ast.Assign) and "__all__" in [getattr(target, "id", "") for target in node.targets]:
             return tuple(sorted(ast.literal_eval(node.value)))
-    return ()
+    return tuple(sorted(reexported(module, _tree(module))))
 
 
 def public_name(name: str) -> str:

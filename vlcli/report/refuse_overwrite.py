@@ -1,4 +1,4 @@
-"""Pictures that lie where new ones go."""
+"""Refuses to replace pictures of something else."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from vlcli.plain import comma_list
 
 
 def refuse_others(pictures: Mapping[Path, bytes]) -> None:
-    """Refuse to put pictures where others lie: of another model, of other data, of an earlier state.
-
-    Args:
-        pictures: the new files' content by path; a file that holds just this is no other.
+    """Refuses to write ``pictures`` (content by path) where files with another content lie.
 
     Raises:
         UsageError: which would be lost.

@@ -1,4 +1,4 @@
-"""One fake step before anything costs time: a few invented examples go the whole way, from sentence to gradient."""
+"""Runs one training step on a few invented examples, from sentence to gradient, before a run begins."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ if TYPE_CHECKING:
 LARGEST = 40_000_000
 """Models with more parameters are built on the meta device only: a real step would cost seconds and gigabytes."""
 READ_WORDS = {"text", "fuse", "generate", "decode"}
-"""What an objective that reads sentences asks of its model; one that asks for nothing reads them too."""
+"""Capabilities that objectives which read sentences require; one that requires nothing reads them too."""
 
 
 def trial_step(context: StageContext) -> list[Problem]:
-    """What would go wrong in this stage, found out in a moment; nothing of its inputs need exist yet.
+    """Returns what would go wrong in a training stage; nothing of its inputs need exist yet.
 
     Checks capabilities, builds model and objectives on the meta device, sorts the parameters into groups, and, where
     the model is not too large, runs one training step on invented data.
     """
-    place = f"stages.{context.name}"
+    key = f"stages.{context.name}"
     try:
         resolved = _resolved(context)
         model = registry.of(Model).load(resolved.model["name"])  # type: ignore[index]
@@ -77,17 +77,17 @@ def trial_step(context: StageContext) -> list[Problem]:
                 rehearsal.loss(rehearsal.batch()).total.backward()
                 rehearsal.module.close_step()
     except RecipeError as error:
-        return [replace(problem, key=_inside(place, problem.key)) for problem in error.problems]
+        inside = (p.key if p.key.startswith("stages.") else f"{key}.{p.key}" for p in error.problems)
+        return [replace(problem, key=name) for problem, name in zip(error.problems, inside, strict=True)]
     except VlcliError as error:
         what = error.what if not error.where else f"{error.what} ({error.where})"
-        return [Problem(place, what, got=error.got, expected=error.expected, hint=error.hint, code=error.exit_code)]
+        return [Problem(key, what, got=error.got, expected=error.expected, hint=error.hint, code=error.exit_code)]
     except Exception as error:
-        return [_unforeseen(context, place, error)]
+        return [_unforeseen(context, key, error)]
     return []
 
 
-def _unforeseen(context: StageContext, place: str, error: Exception) -> Problem:
-    """A fault nobody has words for, by the component whose code it is in and its author's line."""
+def _unforeseen(context: StageContext, key: str, error: Exception) -> Problem:
     text = (str(error).strip() or "no message").split("\n")[0]
     resolved = _resolved(context)
     named = [("models", resolved.model["name"])]  # type: ignore[index]
@@ -98,67 +98,56 @@ def _unforeseen(context: StageContext, place: str, error: Exception) -> Problem:
     whose = [name for name, target in targets.items() if origin(target).rpartition(":")[0] == file]
     what = f"one step on invented data fails in the {whose[0]}" if whose else "one step on invented data fails"
     hint = "the line is in the code that fails; -vv shows the traceback of a run"
-    return Problem(place, f"{what} ({line})", got=f"{type(error).__name__}: {text}", hint=hint, code=4)
+    return Problem(key, f"{what} ({line})", got=f"{type(error).__name__}: {text}", hint=hint, code=4)
 
 
 def _stores_of(context: StageContext) -> list[str]:
-    """The extract stages whose stores the stage reads: those it names, else every one before it."""
+    # those that the stage names, else every one before it
     named = [*getattr(context.config, "features", []), *context.config.source]
     chosen = [name for name in named if context.kinds.get(name) == "extract"]
     earlier = itertools.takewhile(lambda name: name != context.name, context.recipe.stages)
     return chosen or [name for name in earlier if context.kinds.get(name) == "extract"]
 
 
-def _inside(place: str, key: str) -> str:
-    return key if key.startswith("stages.") else f"{place}.{key}"
-
-
 def _resolved(context: StageContext) -> ResolvedStage:
-    """What the stage will do.
-
-    Raises:
-        RecipeError: it has no model or no objectives.
-    """
-    found = resolve_stage(context)
-    missing = [word for word, value in (("model", found.model), ("objectives", found.objectives)) if not value]
+    resolved = resolve_stage(context)
+    missing = [word for word, value in (("model", resolved.model), ("objectives", resolved.objectives)) if not value]
     if missing:
         raise RecipeError([Problem(word, "nothing is named", hint=f"add `{word}:`") for word in missing])
-    return found
+    return resolved
 
 
 def _data_spec(context: StageContext, resolved: ResolvedStage, reader: Reader | None) -> DataSpec:
-    """Small sizes; text as long as the recipe says; the labels of the data where they are there."""
+    # small sizes; text as long as the recipe says; the labels of the data where they are there
     config = context.config
     assert isinstance(config, Training)
     task: Task | None = resolved.built_task
-    known = _labels(config, task, reader)
-    answers = ((tuple(reader.label_names()) if reader is not None else ()) or ANSWERS) if known is None else known
-    data_spec = DataSpec(
-        text_length=resolved.text.length, regions=REGIONS, region_dim=16, region_classes=5, region_attributes=4
-    )
-    data_spec = replace(data_spec, concepts=("red", "circle", "left"))
+    if task is None or reader is None or config.source or len(config.data) > 1:  # something else decides the labels
+        answers = (tuple(reader.label_names()) if reader is not None else ()) or ANSWERS
+    else:
+        answers = tuple(task.labels([reader]))
     chosen = task is not None or any(
         _chooses(registry.load("objectives", spec["name"])) for spec in resolved.objectives
     )
     of_words: dict[str, Any] = invented_tokenizer().data_spec_fields()
+    data_spec = DataSpec(
+        text_length=resolved.text.length,
+        regions=REGIONS,
+        region_dim=16,
+        region_classes=5,
+        region_attributes=4,
+        concepts=("red", "circle", "left"),
+    )
     return replace(data_spec, answers=answers if chosen else (), **of_words)
 
 
 def _chooses(objective: type[Objective]) -> bool:
-    """Whether the head chooses from strings of the data: it has a table of a known size, or finds them itself."""
-    found = inspect.getattr_static(objective, "labels") is not inspect.getattr_static(Objective, "labels")
-    return found or bool(objective.usual_answers)
-
-
-def _labels(config: Training, task: Task | None, reader: Reader | None) -> tuple[str, ...] | None:
-    """The labels that the data themselves give, maybe none; None where a source or several data sets decide them."""
-    if task is None or reader is None or config.source or len(config.data) > 1:
-        return None
-    return tuple(task.labels([reader]))
+    # the head has a table of a known size, or finds its labels itself
+    finds = inspect.getattr_static(objective, "labels") is not inspect.getattr_static(Objective, "labels")
+    return finds or bool(objective.usual_answers)
 
 
 def _refuse_wordless(module: TrainingModule, reader: Reader | None) -> None:
-    """Refuse data where an objective reads sentences and an example has none."""
     asked = [objective.requires or {"text"} for objective in module.objectives.values()]
     reads = module.model.input_spec().text and any(READ_WORDS & set(one) for one in asked)
     examples: Sequence[Example] = [] if reader is None or not reads else reader.examples()
@@ -184,7 +173,7 @@ def _on_meta(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec
 
 @dataclass
 class Rehearsal:
-    """A stage's module beside a few invented examples, as training would hold them.
+    """A stage's module beside a few invented examples.
 
     Attributes:
         module: model and objectives, set up.
@@ -197,26 +186,33 @@ class Rehearsal:
     epoch: int
 
     def batch(self, rank: int = 0, world: int = 1) -> Batch:
-        """One batch of all examples; of several processes, what ``rank`` holds of it."""
-        found: Batch = next(iter(self.data.loader(len(self.data), shuffle=False, rank=rank, world=world)))
-        return found
+        """Returns one batch of all examples; of several processes, what ``rank`` holds of it."""
+        batch: Batch = next(iter(self.data.loader(len(self.data), shuffle=False, rank=rank, world=world)))
+        return batch
 
     def loss(self, batch: Batch) -> StepResult:
-        """The loss of a batch.
+        """Returns the loss of a batch.
 
         Raises:
-            RecipeError: there is nothing to learn.
+            RecipeError: there is nothing to learn: the model would be saved as it was drawn.
         """
         result: StepResult = self.module.train()(batch, epoch=self.epoch)
         if not result.total.requires_grad:
-            raise _idle(self.module)
+            problem = Problem(
+                "objectives",
+                "the objectives have nothing to learn from these data with this model",
+                got=", ".join(self.module.objectives),
+                expected="examples with what they read (sentences, pictures, labels), and parameters that are trained",
+                hint="vlcli show NAME tells what an objective reads, vlcli data stats RECIPE what the data have",
+            )
+            raise RecipeError([problem])
         return result
 
 
 def rehearse(
     context: StageContext, count: int = EXAMPLES, like: DataSpec | None = None
 ) -> AbstractContextManager[Rehearsal]:
-    """A stage with ``count`` invented examples; what it reads lies in a temporary folder.
+    """Builds a stage with ``count`` invented examples; what it reads lies in a temporary folder.
 
     Args:
         context: of the stage.
@@ -243,67 +239,40 @@ def _rehearsal(
     count: int = EXAMPLES,
     whole: bool = False,
 ) -> Iterator[Rehearsal]:
+    from vlcli.data.pipeline import Pipeline
+
     module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)
     pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
     examples = invented_examples(real, data_spec, pictures, count)
     examples = lengthened(examples, data_spec.text_length) if whole else examples
+    needs = model_reads = module.model.input_spec()
+    if resolved.built_task is not None:
+        needs = resolved.built_task.input_spec(needs, True)
+    corruptions = (objective.corruption() for objective in module.objectives.values())
     with tempfile.TemporaryDirectory() as folder:
-        data = _pipeline(context, resolved, module, data_spec, Path(folder), examples)
+        reader = Invented(Path(folder), examples, needs.grid, data_spec.regions)
+        store = invented_store(Path(folder), reader, data_spec) if needs.regions or needs.concepts else None
+        draw_pictures(reader) if needs.pixels else None
+        data = Pipeline(
+            [reader],
+            needs=needs,
+            tokenizer=invented_tokenizer() if needs.text else None,
+            data_spec=data_spec,
+            store=store,
+            concepts=ConceptStore(store.paths) if store is not None and needs.concepts else None,
+            corruptions=[corruption for corruption in corruptions if corruption is not None],
+            transform=make_transform(transform_of(resolved, model_reads), needs),
+            training=True,
+            seed=context.seed,
+            missing="error",
+        )
         for objective in module.objectives.values():
             objective.setup(data.readers, data.tokenizer, None)
         yield Rehearsal(module, data, max(part.options.from_epoch for part in module.parts.values()))
 
 
-def _pipeline(
-    context: StageContext,
-    resolved: ResolvedStage,
-    module: TrainingModule,
-    data_spec: DataSpec,
-    root: Path,
-    examples: list[Example],
-) -> Pipeline:
-    """Batches of the examples, with the pictures and regions that the model reads."""
-    from vlcli.data.pipeline import Pipeline
-
-    needs = model_reads = module.model.input_spec()
-    if resolved.built_task is not None:
-        needs = resolved.built_task.input_spec(needs, True)
-    made = (objective.corruption() for objective in module.objectives.values())
-    reader = Invented(root, examples, needs.grid, data_spec.regions)
-    store = invented_store(root, reader, data_spec) if needs.regions or needs.concepts else None
-    draw_pictures(reader) if needs.pixels else None
-    return Pipeline(
-        [reader],
-        needs=needs,
-        tokenizer=invented_tokenizer() if needs.text else None,
-        data_spec=data_spec,
-        store=store,
-        concepts=ConceptStore(store.paths) if store is not None and needs.concepts else None,
-        corruptions=[corruption for corruption in made if corruption is not None],
-        transform=make_transform(transform_of(resolved, model_reads), needs),
-        training=True,
-        seed=context.seed,
-        missing="error",
-    )
-
-
-def _idle(module: TrainingModule) -> RecipeError:
-    """No objective found anything to do: the model would be saved as it was drawn."""
-    return RecipeError(
-        [
-            Problem(
-                "objectives",
-                "the objectives have nothing to learn from these data with this model",
-                got=", ".join(module.objectives),
-                expected="examples with what they read (sentences, pictures, labels), and parameters that are trained",
-                hint="vlcli show NAME tells what an objective reads, vlcli data stats RECIPE what the data have",
-            )
-        ]
-    )
-
-
 def _real_reader(context: StageContext, resolved: ResolvedStage) -> Reader | None:
-    """The first of the stage's data sets that is there and has examples."""
+    # the first data set that is there and has examples
     task: Task | None = resolved.built_task
     for entry in resolved.data:
         try:

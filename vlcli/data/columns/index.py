@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import inspect
 import json
-import os
 import shutil
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,12 +25,12 @@ from vlcli.data.columns.cells import UnwritableError, dumps, loads
 from vlcli.data.columns.lock import locked
 from vlcli.data.columns.picture_paths import PicturePaths, PicturePathsWriter
 from vlcli.data.columns.table import ColumnExamples, ExamplesWriter
-from vlcli.data.files import walk
+from vlcli.data.files import megabytes_of, walk
 from vlcli.data.holdout import select_rows
 from vlcli.data.sample import Example
 from vlcli.data.texts import check_texts
 from vlcli.data.unique import check_keys
-from vlcli.errors import DataError, UsageError, shown
+from vlcli.errors import DataError
 from vlcli.files import new_folder, sweep, write_json
 from vlcli.recipe.digests import data_digests
 
@@ -55,10 +54,8 @@ def smallest() -> int:
     Raises:
         UsageError: the variable holds no number.
     """
-    text = os.environ.get(SMALLEST, "")
-    if text and not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise UsageError(f"{SMALLEST} is no number.", got=shown(text), expected="megabytes, such as 64")
-    return int(text or _USUAL_MB) * 10**6
+    megabytes = megabytes_of(SMALLEST, "megabytes, such as 64")
+    return (_USUAL_MB if megabytes is None else megabytes) * 10**6
 
 
 def opened(reader: Any) -> ColumnExamples | None:

@@ -73,7 +73,7 @@ class Karpathy(SplitFileReader):
         return examples if self.captions == "all" else examples[:1]
 
 
-def _recognised(folder: Folder, name: str, content: list[Any]) -> Recognised:
+def _recognised(folder: Folder, name: str, content: Any) -> Recognised:
     rows = [row for row in content if isinstance(row, dict)]
     files = [f"{row.get('filepath', '')}/{row.get('filename')}".lstrip("/") for row in rows]
     columns = {"image": "filename", "text": "sentences[].raw", "split": "split"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import md5
 from itertools import islice
 from pathlib import Path
@@ -211,7 +211,7 @@ class SBU(_Pairs):
             texts = value(content, "captions", list, str(file))
             if len(urls) != len(texts):
                 raise _uneven(file, len(urls), len(texts))
-            pairs = zip(urls, texts, strict=True)
+            pairs: Iterable[tuple[Any, Any]] = zip(urls, texts, strict=True)
         else:
             pairs = _side_by_side(file)
         for number, (url, text) in enumerate(pairs):

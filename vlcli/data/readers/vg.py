@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from vlcli.data.files import value
 from vlcli.data.readers.split_file import SplitFileReader, list_rows
 from vlcli.data.sample import Example
-from vlcli.data.visual_genome import places
+from vlcli.data.visual_genome import usual_paths
 
 
 class _VisualGenome(SplitFileReader):
@@ -44,7 +44,7 @@ class VGRegions(_VisualGenome):
     """
 
     paper: ClassVar[str] = "Krishna et al. 2017, Visual Genome; matched with whole images in LXMERT, section 3.2"
-    usual: ClassVar[tuple[str, ...]] = places("region_descriptions.json")
+    usual: ClassVar[tuple[str, ...]] = usual_paths("region_descriptions.json")
     rows: ClassVar[str] = "regions"
 
     def example(self, row: Any, image: str, where: str) -> Example:
@@ -62,7 +62,7 @@ class Questions(_VisualGenome):
     """
 
     paper: ClassVar[str] = "Krishna et al. 2017, Visual Genome; Zhu et al. 2016, Visual7W"
-    usual: ClassVar[tuple[str, ...]] = places("question_answers.json")
+    usual: ClassVar[tuple[str, ...]] = usual_paths("question_answers.json")
     rows: ClassVar[str] = "qas"
 
     def example(self, row: Any, image: str, where: str) -> Example:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data.files import inside, read_json, value
-from vlcli.data.heldout import Identity, minival
+from vlcli.data.leakage import Identity, minival
 from vlcli.data.reader import Reader
 from vlcli.data.readers.vqa_files import image_form, recognise_vqa
 from vlcli.data.recognition.folder import Folder

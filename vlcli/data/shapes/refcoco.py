@@ -24,7 +24,7 @@ EXTREMES = {
 
 
 def write_refcoco(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:
-    """refcoco/: every shape that some expression picks out is one ref; ``place`` flags sentences with place words."""
+    """Write refcoco/: one ref for every shape that an expression picks out; ``place`` flags place words."""
     everything = [picture for split in SPLITS for picture in pictures[split]]
     document = instances(config, everything)
     write_json(root / "refcoco/instances.json", document)
@@ -75,16 +75,16 @@ def _ref(
                 "raw": text,
                 "sent_id": sent + step,
                 "sent": " ".join(tokens(text)),
-                "place": place,
+                "place": placed,
             }
-            for step, (text, place) in enumerate(texts)
+            for step, (text, placed) in enumerate(texts)
         ],
         "category_id": config.kinds.index(picture.scene.shapes[index].look.kind) + 1,
     }
 
 
 def expressions(scene: Scene, index: int, rng: Random, most: int, places: bool = True) -> list[tuple[str, bool]]:
-    """Expressions that hold of one shape only, each with whether it uses place words; without first."""
+    """Return expressions that hold of one shape only, each with whether it uses place words; without first."""
     plain = [(noun.one, False) for noun in _nouns(scene, index) if scene.having(noun) == [index]]
     if not places:
         rng.shuffle(plain)

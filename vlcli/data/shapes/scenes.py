@@ -23,19 +23,19 @@ class Scenes(ABC):
 
     @abstractmethod
     def holding(self, nouns: tuple[Noun, ...], held: tuple[bool, ...]) -> Scene:
-        """A picture that holds a shape of some nouns and none of the others."""
+        """Return a picture that holds a shape of some nouns and none of the others."""
 
     @abstractmethod
     def counting(self, noun: Noun, count: int) -> Scene:
-        """A picture with exactly ``count`` shapes of a noun."""
+        """Return a picture with exactly ``count`` shapes of a noun."""
 
     @abstractmethod
     def related(self, nouns: tuple[Noun, Noun], relation: str) -> Scene:
-        """A picture with one shape of each noun, the first ``relation`` (of) the second."""
+        """Return a picture with one shape of each noun, the first ``relation`` (of) the second."""
 
     @abstractmethod
     def coloured(self, kind: str, colour: str, decoy: str, other: str) -> Scene:
-        """A picture whose only shape of ``kind`` has ``colour``, beside a ``decoy`` of the colour ``other``."""
+        """Return a picture whose only shape of ``kind`` has ``colour``, beside a ``decoy`` of the colour ``other``."""
 
 
 class FreshScenes(Scenes):
@@ -56,9 +56,9 @@ class FreshScenes(Scenes):
         return look
 
     def _near_miss(self, noun: Noun, without: list[Noun]) -> Look:
-        given = [name for name in Look._fields if getattr(noun, name)]
+        named = [name for name in Look._fields if getattr(noun, name)]
         for _ in range(20):
-            free = self.rng.choice(given)
+            free = self.rng.choice(named)
             look = concrete(self.rng, self.config, noun._replace(**{free: ""}))
             if not any(other.matches(look) for other in without):
                 return look
@@ -122,8 +122,8 @@ class PooledScenes(Scenes):
 
     def coloured(self, kind: str, colour: str, decoy: str, other: str) -> Scene:
         def fits(scene: Scene) -> bool:
-            found = [scene.shapes[index].look.colour for index in scene.having(Noun(kind=kind))]
-            return found == [colour] and bool(scene.having(Noun("", other, decoy)))
+            colours = [scene.shapes[index].look.colour for index in scene.having(Noun(kind=kind))]
+            return colours == [colour] and bool(scene.having(Noun("", other, decoy)))
 
         return self._picked(fits)
 

@@ -31,7 +31,7 @@ class Event(NamedTuple):
 
 
 def write_vist(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
-    """vist/: stories in sequence, descriptions in isolation, instances, and images/{split}/<photo id>.png."""
+    """Write vist/: stories in sequence, descriptions in isolation, instances, and images/{split}/<photo id>.png."""
     album = stories = photos = boxes = 0
     for split in SPLITS:
         rng = stream(config, "vist", split)

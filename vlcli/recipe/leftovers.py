@@ -1,4 +1,4 @@
-"""What runs leave in their folder: half-written files of killed processes, and what was moved aside."""
+"""Finds and removes what runs leave in their folder: half-written files, and folders that were moved aside."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import time
@@ -24,14 +25,8 @@ _FRESH = 60.0
 
 
 @dataclass(frozen=True)
-class Litter:
-    """Something that can go.
-
-    Attributes:
-        path: file or folder.
-        size: bytes.
-        why: what it is.
-    """
+class Leftover:
+    """A file or folder that can be deleted, its bytes, and what it is."""
 
     path: Path
     size: int
@@ -43,30 +38,24 @@ class Run:
     """A run's folder.
 
     Attributes:
-        folder: where.
-        stages: state by stage: ``running`` while a process holds it, ``stopped`` where such a process is gone,
-            ``not begun``, or the status of its record.
-        size: bytes, litter included.
+        stages: state by stage: ``running`` while a process holds it, ``stopped`` if that process is gone, ``not
+            begun``, or the status of its record.
+        size: bytes, leftovers included.
         changed: when its newest file was written, seconds since 1970.
-        litter: what can go.
-        progress: how far it is, where it runs or did not end well.
+        progress: of a run that has not ended, or that failed.
     """
 
     folder: Path
     stages: dict[str, str] = field(default_factory=dict)
     size: int = 0
     changed: float = 0.0
-    litter: list[Litter] = field(default_factory=list)
+    leftovers: list[Leftover] = field(default_factory=list)
     progress: RunState | None = None
 
     @property
     def state(self) -> str:
-        """In a word: ``running``, ``failed``, ``stopped``, ``unfinished``, ``done`` or ``empty``.
-
-        A stopped run was interrupted or killed; an unfinished one lacks stages that nobody asked for yet.
-        """
-        states = set(self.stages.values())
-        states |= {self.progress.status} if self.progress is not None else set()
+        """``running``, ``failed``, ``stopped`` (interrupted or killed), ``unfinished``, ``done`` or ``empty``."""
+        states = {*self.stages.values(), *([self.progress.status] if self.progress is not None else [])}
         for state in ("running", "failed", "stopped"):
             if state in states:
                 return state
@@ -76,22 +65,21 @@ class Run:
 
 
 def sweep_stage(folder: Path) -> None:
-    """Remove what killed processes left half written in a stage's folder, whose lock the caller holds."""
+    """Removes half-written files of killed processes from a stage's folder, whose lock the caller holds."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if HALF.match(path.name):
             remove(path)
 
 
 def sweep_run(folder: Path) -> None:
-    """The same for the run's folder itself: files of processes that are gone."""
+    """Removes half-written files of processes that are gone from a run's folder."""
     for path in folder.iterdir() if folder.is_dir() else ():
-        found = RECIPE.match(path.name)
-        if found and _is_gone(int(found[1]), path):
+        if _is_orphan(path):
             remove(path)
 
 
 def sweep_replaced(folder: Path, record: StageRecord | None) -> None:
-    """What a forced run has replaced goes when the new artifact stands, though a kill may have come between."""
+    """Removes the stage that a forced run has replaced, once the new artifact is complete."""
     if record is not None and record.status == "done" and record.replaces:
         old = folder.with_name(record.replaces)
         if ASIDE.match(old.name) and old.is_dir():
@@ -99,7 +87,7 @@ def sweep_replaced(folder: Path, record: StageRecord | None) -> None:
 
 
 def remove(path: Path) -> None:
-    """A file, or a folder with all in it; one that is gone already is no matter."""
+    """Removes a file, or a folder with its content, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -107,7 +95,7 @@ def remove(path: Path) -> None:
 
 
 def look(output: Path) -> list[Run]:
-    """Every run's folder under ``output``, the one that changed last first."""
+    """Returns every run's folder under ``output``, the one that changed last first."""
     folders = [path for path in output.iterdir() if path.is_dir()] if output.is_dir() else []
     runs = [
         look_at(path)
@@ -117,12 +105,8 @@ def look(output: Path) -> list[Run]:
     return sorted(runs, key=lambda run: run.changed, reverse=True)
 
 
-def _is_run(folder: Path) -> bool:
-    return (folder / "recipe.yaml").is_file() or any(folder.glob(f"*/{stage_record.FILE}"))
-
-
 def look_at(folder: Path) -> Run:
-    """One run's folder."""
+    """Reads one run's folder."""
     run = Run(folder)
     run.size, run.changed = _measure(folder)
     alive = run_state.is_alive(folder)
@@ -131,72 +115,59 @@ def look_at(folder: Path) -> Run:
         aside = ASIDE.match(path.name)
         stage = aside[1] if aside else path.name
         if stage not in held and not alive:
-            run.litter += _litter(path)
+            run.leftovers += _leftovers(path)
         if path.is_dir() and not aside and (stage_record.has_record(path) or stage in held):
-            run.stages[stage] = "running" if stage in held else _status(path)
+            record = stage_record.read(path)
+            status = "damaged" if record is None else "stopped" if record.status == "running" else record.status
+            run.stages[stage] = "running" if stage in held else status
     run.progress = run_state.seen(folder)
-    run.stages = dict.fromkeys(_planned(folder), "not begun") | run.stages
+    with suppress(VlcliError, OSError, KeyError, TypeError):
+        stages = yaml.read(folder / "recipe.yaml").value["stages"]
+        if isinstance(stages, dict):
+            run.stages = dict.fromkeys(map(str, stages), "not begun") | run.stages
     return run
 
 
-def _planned(folder: Path) -> list[str]:
-    """The stages of the recipe that was run last, in its order; none where its copy is missing or damaged."""
-    try:
-        stages = yaml.read(folder / "recipe.yaml").value["stages"]
-    except (VlcliError, OSError, KeyError, TypeError):
-        return []
-    return [str(name) for name in stages] if isinstance(stages, dict) else []
-
-
-def _status(folder: Path) -> str:
-    record = stage_record.read(folder)
-    if record is None:
-        return "damaged"
-    return "stopped" if record.status == "running" else record.status
-
-
-def _litter(path: Path) -> Iterator[Litter]:
-    """What can go of one entry of a run's folder."""
-    found = RECIPE.match(path.name)
-    if found and _is_gone(int(found[1]), path):
-        yield Litter(path, _measure(path)[0], "half written by a process that is gone")
+def _leftovers(path: Path) -> Iterator[Leftover]:
+    if _is_orphan(path):
+        yield Leftover(path, _measure(path)[0], "half written by a process that is gone")
     elif ASIDE.match(path.name) and path.is_dir():
         record = stage_record.read(path)
         state = "a part" if record is None or record.status != "done" else f"made {record.finished[:16]}Z"
-        yield Litter(path, _measure(path)[0], f"moved aside for a new one ({state})")
+        yield Leftover(path, _measure(path)[0], f"moved aside for a new one ({state})")
     elif path.is_dir() and not path.name.startswith("."):
         inside = [*path.iterdir(), *((path / "checkpoints").iterdir() if (path / "checkpoints").is_dir() else ())]
         for other in sorted(inside):
             if HALF.match(other.name):
-                yield Litter(other, _measure(other)[0], "half written by a process that is gone")
+                yield Leftover(other, _measure(other)[0], "half written by a process that is gone")
             elif UNSOUND.match(other.name):
                 left = other.name.startswith("left")
                 why = "best weights of a run whose checkpoints were damaged" if left else "a damaged checkpoint"
-                yield Litter(other, _measure(other)[0], why)
+                yield Leftover(other, _measure(other)[0], why)
 
 
-def _is_gone(process: int, path: Path) -> bool:
-    """Whether the process that wrote ``path`` has ended; a fresh file may be of another machine's process."""
+def _is_orphan(path: Path) -> bool:
+    name = RECIPE.match(path.name)
+    if name is None:
+        return False
     try:
-        if time() - path.stat().st_mtime < _FRESH:
-            os.kill(process, 0)
+        if time() - path.stat().st_mtime >= _FRESH:
+            return True
+        os.kill(int(name[1]), 0)  # a fresh file may be of another machine's process
     except ProcessLookupError:
         return True
     except OSError:
         return False
-    else:
-        return time() - path.stat().st_mtime >= _FRESH
     return False
 
 
 def _measure(path: Path) -> tuple[int, float]:
-    """Bytes and the newest change of a file, or of all in a folder; links count as themselves."""
     size, changed = 0, 0.0
     for file in [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]:
         try:
-            found = file.lstat()
+            stat = file.lstat()
         except OSError:
             continue
-        size += 0 if file.is_dir() and not file.is_symlink() else found.st_size
-        changed = max(changed, found.st_mtime)
+        size += 0 if file.is_dir() and not file.is_symlink() else stat.st_size
+        changed = max(changed, stat.st_mtime)
     return size, changed

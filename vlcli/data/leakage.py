@@ -1,18 +1,19 @@
-"""Which images are held out for validation and testing, and that none of them is trained on.
+"""Refuses training data that show images of validation or test splits.
 
 COCO names an image ``COCO_val2014_000000000042``, ``000000000042`` or 42, and Visual Genome gives many of COCO's images
-a number of its own: all are told apart by :class:`Identity`.
+another number: :class:`Identity` maps all of these to one key.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from vlcli.data.files import inside, read_json, read_text
-from vlcli.data.visual_genome import coco_numbers, places
+from vlcli.data.visual_genome import coco_numbers, usual_paths
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
 
@@ -21,7 +22,7 @@ TEST = re.compile(r"^COCO_test\d{4}_\d{12}$")
 MINIVAL = 5000
 """Images of LXMERT's minival: the first of ``val2014_obj36.tsv``."""
 LISTS = ("vqa/minival.json", "lxmert/mscoco_minival.json", "lxmert/minival.txt", "mscoco_imgfeat/val2014_obj36.tsv")
-"""Where the list of minival images is looked for."""
+"""Usual files that list the minival images."""
 TESTS = (
     "vqa/test.json",
     "vqa/*mscoco_test*_questions.json",
@@ -32,11 +33,11 @@ TESTS = (
     "annotations/image_info_test*.json",
     "coco/annotations/captions_test.json",
 )
-"""Files whose images are for testing."""
+"""Usual files whose images are for testing."""
 
 
 class Identity:
-    """Image names of COCO and Visual Genome as one key each: ``coco:42`` wherever COCO knows the image.
+    """Maps image names of COCO and Visual Genome to one key: ``coco:42`` wherever COCO has the image.
 
     Args:
         numbers: COCO's number by Visual Genome's, see :func:`vlcli.data.visual_genome.coco_numbers`.
@@ -47,13 +48,13 @@ class Identity:
 
     @classmethod
     def under(cls, root: Path, file: str | None = None) -> Identity:
-        """With Visual Genome's ``image_data.json``: the one named, else the usual one where it is there."""
-        paths = [inside(root, name) for name in ([file] if file else places("image_data.json"))]
-        found = next((path for path in paths if path.is_file()), paths[0] if file else None)
-        return cls(None if found is None else coco_numbers(found))
+        """Read Visual Genome's ``image_data.json``: the one named, else the usual one where it exists."""
+        paths = [inside(root, name) for name in ([file] if file else usual_paths("image_data.json"))]
+        path = next((path for path in paths if path.is_file()), paths[0] if file else None)
+        return cls(None if path is None else coco_numbers(path))
 
     def key(self, name: str) -> str:
-        """The key of an image by any of its names."""
+        """Return the key of an image by any of its names."""
         if match := COCO.match(name):
             return f"coco:{int(match[1])}"
         return f"coco:{self.numbers[name]}" if name in self.numbers else name
@@ -65,26 +66,19 @@ def is_coco(name: str) -> bool:
 
 
 def listed_images(file: Path, first: int | None = None) -> Iterator[str]:
-    """The images a file speaks of: questions, captions or pre-training data of any form here, or a plain list.
+    """Yield the images of a file of questions, captions or pre-training data, or of a plain list.
 
     Args:
         file: ``.json``, ``.txt`` (one id or file name a line) or ``.tsv`` (ids in the first column).
         first: only so many of a table's lines.
     """
     if file.suffix == ".tsv":
-        yield from _first_column(file, first)
+        with file.open(encoding="utf-8") as lines:
+            yield from (line.split("\t", 1)[0] for line in islice(lines, first))
     elif file.suffix == ".txt":
         yield from (image_id(line.split()[0]) for line in read_text(file).splitlines() if line.strip())
     else:
         yield from _in_json(read_json(file, (list, dict)))
-
-
-def _first_column(file: Path, first: int | None) -> Iterator[str]:
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines):
-            if number == first:
-                return
-            yield line.split("\t", 1)[0]
 
 
 def _in_json(content: Any) -> Iterator[str]:
@@ -102,24 +96,26 @@ def _in_json(content: Any) -> Iterator[str]:
 
 
 def minival(root: Path, file: str | None = None) -> tuple[list[str] | None, Path]:
-    """The images of minival and the file that lists them; None where no list is found.
+    """Return the images of minival and the file that lists them; None where no list is found.
 
     Raises:
         DataError: the file named is not there.
     """
     paths = [inside(root, name) for name in ([file] if file else LISTS)]
-    found = next((path for path in paths if path.is_file()), None)
-    if found is None and file is not None:
+    path = next((path for path in paths if path.is_file()), None)
+    if path is not None:
+        return list(dict.fromkeys(listed_images(path, MINIVAL))), path
+    if file is not None:
         raise DataError("There is no such list of images.", where=str(paths[0]), hint="see docs/data.md, Pre-training")
-    return (None, paths[0]) if found is None else (list(dict.fromkeys(listed_images(found, MINIVAL))), found)
+    return None, paths[0]
 
 
 def held_out(root: Path, files: Sequence[str] | None = None) -> dict[str, Path]:
-    """Images for validation and testing by name, with the file that says so.
+    """Return the images for validation and testing, each with the file that lists it.
 
     Args:
         root: data root.
-        files: the files that list them; None: every usual one that is there.
+        files: the files that list them; None: every usual one that exists.
 
     Raises:
         DataError: a file named is not there.
@@ -131,11 +127,11 @@ def held_out(root: Path, files: Sequence[str] | None = None) -> dict[str, Path]:
             raise DataError("A list of held-out images is missing.", where=str(absent[0]), hint="check `held_out`")
     else:
         chosen = [path for name in (*LISTS[:3], *TESTS) for path in sorted(root.glob(name)) if path.is_file()]
-    found: dict[str, Path] = {}
+    listed: dict[str, Path] = {}
     for file in chosen:
         for name in listed_images(file):
-            found.setdefault(name, file)
-    return found
+            listed.setdefault(name, file)
+    return listed
 
 
 def refuse_held_out(images: Iterable[str], where: Sequence[Path], held: Mapping[str, Path], same: Identity) -> None:
@@ -144,8 +140,8 @@ def refuse_held_out(images: Iterable[str], where: Sequence[Path], held: Mapping[
     Args:
         images: names of the training images.
         where: the files they come from.
-        held: see :func:`held_out`.
-        same: tells an image's names apart.
+        held: of :func:`held_out`.
+        same: maps an image's names to one key.
 
     Raises:
         DataError: names the images and the files.
