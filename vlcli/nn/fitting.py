@@ -1,4 +1,4 @@
-"""Weights of a checkpoint fitted to a model: position encodings fit their own, classifiers of other classes go."""
+"""Fits weights of a checkpoint to a model: position encodings are resized, classifiers of other classes left out."""
 
 from __future__ import annotations
 
@@ -6,37 +6,31 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from vlcli.nn.position import PairwisePosition, TokenPosition
+from vlcli.nn.position import Position
 
 
 def fit_weights(model: nn.Module, state: Mapping[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-    """The state with every weight of another shape fitted, where its owner knows how; called by ``Model.adapt``.
+    """Return the state with weights of another shape fitted to the model; called by ``Model.adapt``.
 
-    A weight of a position encoding goes to that encoding's ``fit_weight``. Weights of a classifier (names that begin
-    with ``head``) of another number of classes are left out. All others stay as they are.
+    A weight of a position encoding is passed to that encoding's ``fit_weight``. Weights of a classifier (names that
+    begin with ``head``) of another number of classes are left out. All others stay as they are.
 
     Args:
-        model: the model that loads them.
-        state: a checkpoint's weights under the model's own names.
+        state: a checkpoint's weights under the model's names.
         report: gets a line for each weight that was changed or left out.
     """
-    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    made = dict(state)
+    targets = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    modules = dict(model.named_modules())
+    fitted = dict(state)
     for name, value in state.items():
-        if name not in own or value.shape == own[name].shape:
+        if name not in targets or value.shape == targets[name].shape:
             continue
-        if encoding := _encoding_of(model, name):
-            made[name] = encoding.fit_weight(name, value, own[name], report)
+        parts = name.split(".")
+        owners = (modules[".".join(parts[:length])] for length in range(len(parts) - 1, 0, -1))
+        encoding = next((owner for owner in owners if isinstance(owner, Position)), None)
+        if encoding is not None:
+            fitted[name] = encoding.fit_weight(name, value, targets[name], report)
         elif name.startswith("head"):
-            report.append(f"{name}: left out, {len(value)} classes and not {len(own[name])}")
-            del made[name]
-    return made
-
-
-def _encoding_of(model: nn.Module, name: str) -> TokenPosition | PairwisePosition | None:
-    path = name.split(".")[:-1]
-    for length in range(len(path), 0, -1):
-        module = model.get_submodule(".".join(path[:length]))
-        if isinstance(module, TokenPosition | PairwisePosition):
-            return module
-    return None
+            report.append(f"{name}: left out, {len(value)} classes and not {len(targets[name])}")
+            del fitted[name]
+    return fitted
